@@ -1,0 +1,139 @@
+"""The seams to the outside: what a source or a sink implements. Structural: nobody needs to inherit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from cdcworker.schemas.change import Batch, JsonObject
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from .config import ConfigDef
+
+Config = Mapping[str, str]
+"""A connector's configuration as submitted: Kafka Connect's flat string map, secrets already resolved."""
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """One result of a live check, tied to the config key that causes it."""
+
+    key: str
+    severity: Literal["error", "warning", "note"]
+    code: str
+    message: str
+    hint: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TaskContext:
+    """What a task may know of its surroundings."""
+
+    connector: str
+    task: int
+    task_epoch: int
+    incarnation: str
+    state_dir: str
+    stopping: Callable[[], bool] = field(default=lambda: False)
+    report: Callable[[JsonObject], None] = field(default=lambda _: None)
+    """Sends metrics or progress (a JSON object without row values) to the worker."""
+
+
+class SourceTask(Protocol):
+    """Reads one share of a source. Called from one thread; must look at `context.stopping` in long waits."""
+
+    def open(self, position: JsonObject | None) -> None:
+        """Connect and stand at `position` (None: never ran). Raises CdcError; halts rather than skips."""
+
+    def poll(self) -> Batch:
+        """The next changes, waiting at most about 100 ms; an empty idle batch when there are none."""
+
+    def ack(self, position: JsonObject) -> None:
+        """`position` has been committed to Kafka: only now may the source be told (INV-1)."""
+
+    def close(self) -> None:
+        """Let go of everything, also after an error; never raises."""
+
+
+class SourceConnector(Protocol):
+    """One configured source. Construction validates nothing beyond types and opens nothing."""
+
+    config_def: ClassVar[ConfigDef]
+
+    def split(self, tasks_max: int) -> Sequence[Config]:
+        """Task configs, at most `tasks_max`. Pure and quick: no I/O."""
+
+    def task(self, share: Config, context: TaskContext) -> SourceTask: ...
+
+    def check(self) -> Sequence[Finding]:
+        """Live checks of the outside (reachable, grants, settings). Runs in a child process with a time limit."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkSpec:
+    """All that a sink task needs to run: what to read, where to write, under which epoch."""
+
+    connector: str
+    task: int
+    incarnation: str
+    epoch: tuple[int, int]
+    """(task epoch, attempt): compared in order; a higher one in the target's fence row means stop."""
+    topics: tuple[str, ...]
+    kafka: Mapping[str, str]
+    """librdkafka-style client properties; the driver translates them for the JVM."""
+    schema_topic: str
+    config: Config
+    state_dir: str
+
+
+class SinkConnector(Protocol):
+    config_def: ClassVar[ConfigDef]
+
+    def split(self, tasks_max: int, topics: Sequence[str]) -> Sequence[Config]:
+        """Task configs, each naming its `topics`. Pure: `topics` are those that exist (for `topics.regex`)."""
+
+    def run(self, spec: SinkSpec, context: TaskContext) -> None:
+        """Run until `context.stopping()`; raises CdcError. Called in the task's own process."""
+
+    def check(self) -> Sequence[Finding]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TableBatch:
+    """The reduced changes of one table in one micro-batch, in one writer schema or several merged.
+
+    `upserts` and `deletes` are Arrow tables keyed by `key`; both carry the position columns.
+    """
+
+    table: str
+    key: tuple[str, ...]
+    upserts: pa.Table
+    deletes: pa.Table
+    schema: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkBatch:
+    """One micro-batch: `offsets` maps (topic, partition) to (first, next) offset covered."""
+
+    tables: Sequence[TableBatch]
+    offsets: Mapping[tuple[str, int], tuple[int, int]]
+    batch_id: int
+
+
+class TableWriter(Protocol):
+    """A warehouse. Takes Arrow, knows no Spark."""
+
+    def fence(self, epoch: tuple[int, int]) -> None:
+        """Raise the fence row in a committed transaction; CdcError of kind `fenced` if a higher one is there."""
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        """Next offset per (topic, partition), read after `fence`."""
+
+    def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
+        """Rows and ledger in one transaction of the target (INV-8). Returns counts."""
+
+    def close(self) -> None: ...

@@ -1,0 +1,1 @@
+"""The PostgreSQL source: logical decoding by pgoutput, read through psycopg."""

@@ -1,0 +1,1 @@
+def add_one(int x): return x+1

@@ -1,0 +1,1 @@
+"""Who does what, and where is it remembered? Logs, leadership and the cluster's pure core."""

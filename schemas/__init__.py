@@ -1,0 +1,1 @@
+"""What is a change? Types, wire formats and schema identity; opens no socket."""

@@ -1,0 +1,114 @@
+"""What a source hands on: tables, changes, batches. Knows no database and no Kafka."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any, Final, Literal, NamedTuple
+
+Avro = str | dict[str, Any] | list[Any]
+"""An Avro type as parsed JSON."""
+
+Row = tuple[Any, ...]
+"""Column values in the order of `Table.columns`, as Avro-native Python values (bytes for decimal, int for timestamps)."""
+
+Op = Literal["c", "u", "d", "r", "t", "m"]
+"""Debezium's operations: create, update, delete, snapshot read, truncate, logical message."""
+
+JsonObject = dict[str, Any]
+
+
+class _NoDefault:
+    def __repr__(self) -> str:
+        return "NO_DEFAULT"
+
+
+NO_DEFAULT: Final = _NoDefault()
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column. `type` is its Avro type without null, with the `connect.*` attributes Confluent's converter writes.
+
+    `column_id` is the source's own identity of the column (PostgreSQL: attnum); it survives a rename.
+    """
+
+    name: str
+    type: Avro
+    optional: bool = True
+    default: Any = NO_DEFAULT
+    column_id: int = 0
+    source_type: str = ""
+
+
+@dataclass(frozen=True)
+class Table:
+    """A table's shape at one moment; a schema change makes a new `Table`.
+
+    `path` is what follows the topic prefix, e.g. `("public", "orders")`; `table_id` is the source's identity of the
+    table (PostgreSQL: OID); `key` holds indexes into `columns`, empty for a table without a key; `source_schema` is the
+    Avro record type of `Change.source`.
+    """
+
+    path: tuple[str, ...]
+    table_id: int
+    columns: tuple[Column, ...]
+    key: tuple[int, ...]
+    source_schema: Mapping[str, Any] = field(hash=False)
+
+    @cached_property
+    def key_columns(self) -> tuple[Column, ...]:
+        return tuple(self.columns[i] for i in self.key)
+
+
+class Position(NamedTuple):
+    """Where a record stands in its source: unique, increasing in commit order, the same on every replay."""
+
+    commit_lsn: int
+    tx_index: int
+    tx_sub: int
+
+
+@dataclass(slots=True)
+class Change:
+    """One event of one table. `unchanged` are indexes of columns whose value the source did not send (TOAST).
+
+    A key change is handed on as two changes, `d` (old key) and `c` (new key), with `other_key` set on both: the new
+    key on the `d`, the old key on the `c`.
+    """
+
+    op: Op
+    table: Table
+    position: Position
+    source: JsonObject
+    before: Row | None = None
+    after: Row | None = None
+    unchanged: tuple[int, ...] = ()
+    other_key: Row | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Batch:
+    """What one `poll` returns.
+
+    `position` is set when the batch ends at a boundary of the source (between two transactions): the JSON object from
+    which the task can resume, to be committed in the same Kafka transaction. None: the source transaction goes on.
+    `watermark` says through which source position everything has been handed on (`{"commit_lsn": …, "ts_ms": …}`);
+    `idle` says that the stream ran dry, so that committing now costs no throughput.
+    """
+
+    changes: Sequence[Change] = ()
+    position: JsonObject | None = None
+    watermark: JsonObject | None = None
+    idle: bool = False
+
+
+class OutRecord(NamedTuple):
+    """One Kafka record, ready to produce. `hash` is the murmur2 hash of the key body (None: any partition)."""
+
+    topic: str
+    key: bytes | None
+    value: bytes | None
+    headers: list[tuple[str, bytes]] | None
+    hash: int | None

@@ -1,0 +1,1 @@
+"""What runs? Processes, REST, command line and the embedded stack."""
