@@ -1,0 +1,112 @@
+"""The house rules that a machine can check: package list, size limits, words that do not belong in the product."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+import tomllib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[3]
+ROOMS = ("schemas", "coordinator", "connectors", "worker")
+MODULE_LINES_MAX = 400
+FUNCTION_LINES_MAX = 50
+PARAMETERS_MAX = 7
+
+
+def sources() -> list[Path]:
+    return [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
+
+
+def functions(path: Path) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+            yield node
+
+
+def tracked() -> list[Path]:
+    done = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode != 0:
+        pytest.skip("not a git checkout")
+    return [ROOT / name for name in done.stdout.split("\0") if name and (ROOT / name).is_file()]
+
+
+def test_every_package_is_listed_so_that_the_wheel_holds_it() -> None:
+    listed = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools"]["packages"]
+    found = {
+        "cdcworker." + ".".join(path.parent.relative_to(ROOT).parts)
+        for room in ROOMS
+        for path in (ROOT / room).rglob("__init__.py")
+    }
+    assert sorted(listed) == sorted(found)
+
+
+def test_modules_stay_within_their_limit() -> None:
+    too_long = {str(p.relative_to(ROOT)): n for p in sources() if (n := len(p.read_text().splitlines())) > MODULE_LINES_MAX}
+    assert too_long == {}
+
+
+def test_functions_stay_within_their_limit() -> None:
+    too_long = {
+        f"{path.relative_to(ROOT)}:{node.lineno} {node.name}": size
+        for path in sources()
+        for node in functions(path)
+        if node.end_lineno is not None and (size := node.end_lineno - node.lineno + 1) > FUNCTION_LINES_MAX
+    }
+    assert too_long == {}
+
+
+def test_functions_take_few_parameters() -> None:
+    too_many = {}
+    for path in sources():
+        for node in functions(path):
+            args = [a for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
+            if len(args) > PARAMETERS_MAX and not is_click_command(node):
+                too_many[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = len(args)
+    assert too_many == {}
+
+
+def is_click_command(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """A command's parameters are its options."""
+    return any("click" in ast.unparse(d) or ".command(" in ast.unparse(d) for d in node.decorator_list)
+
+
+def test_every_module_says_what_lives_there() -> None:
+    silent = [str(p.relative_to(ROOT)) for p in sources() if not ast.get_docstring(ast.parse(p.read_text()))]
+    assert silent == []
+
+
+def test_no_registry_host_and_no_machine_path_is_named() -> None:
+    words = re.compile(
+        r"(^|[^A-Za-z0-9_.])/(wo" r"rk|fa" r"rm)/|https?://[A-Za-z0-9.-]*(py" r"pi|python" r"hosted|npm" r"js|crates|goproxy)|/mav" r"en2/"
+    )
+    found = []
+    for path in tracked():
+        try:
+            text = path.read_text()
+        except UnicodeDecodeError:
+            continue
+        found += [f"{path.relative_to(ROOT)}:{i}" for i, line in enumerate(text.splitlines(), 1) if words.search(line)]
+    assert found == []
+
+
+def test_dependencies_are_locked_with_hashes() -> None:
+    for name in ("build.txt", "all.txt"):
+        text = (ROOT / "locks" / name).read_text()
+        pins = re.findall(r"^[A-Za-z0-9_.\[\]-]+==\S+", text, re.MULTILINE)
+        assert pins
+        assert len(re.findall(r"--hash=sha256:", text)) >= len(pins)
+
+
+def test_tests_do_not_sleep() -> None:
+    """A test waits for a condition with a deadline; the polling helper is the one place that may sleep."""
+    calls = []
+    for path in sorted((ROOT / "tests").rglob("test_*.py")):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("time.sleep", "sleep"):
+                calls.append(f"{path.relative_to(ROOT)}:{node.lineno}")
+    assert calls == []

@@ -1,0 +1,79 @@
+"""The Kubernetes manifests and the compose file validate offline, and agree with the product."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import kubernetes_validate
+import pytest
+import yaml
+
+ROOT = Path(__file__).resolve().parents[3]
+MANIFESTS = sorted(p for p in (ROOT / "k8s" / "base").glob("*.yaml") if p.name != "kustomization.yaml")
+
+
+def documents(path: Path) -> list[dict[str, Any]]:
+    return [d for d in yaml.safe_load_all(path.read_text()) if d]
+
+
+def stateful_set() -> dict[str, Any]:
+    (found,) = documents(ROOT / "k8s" / "base" / "statefulset.yaml")
+    return found
+
+
+@pytest.mark.parametrize("path", MANIFESTS, ids=lambda p: p.name)
+def test_each_manifest_is_valid_kubernetes(path: Path) -> None:
+    for document in documents(path):
+        kubernetes_validate.validate(document, "1.31", strict=True)
+
+
+def test_a_misspelt_field_would_be_found() -> None:
+    broken = stateful_set()
+    broken["spec"]["replicaz"] = 1
+    with pytest.raises(kubernetes_validate.ValidationError):
+        kubernetes_validate.validate(broken, "1.31", strict=True)
+
+
+@pytest.mark.parametrize("folder", ["base", "overlays/dev"])
+def test_a_kustomization_names_files_that_exist(folder: str) -> None:
+    (kustomization,) = documents(ROOT / "k8s" / folder / "kustomization.yaml")
+    for name in kustomization["resources"]:
+        assert (ROOT / "k8s" / folder / name).exists()
+    if folder == "base":
+        assert sorted(kustomization["resources"]) == [p.name for p in MANIFESTS]
+
+
+def test_the_stateful_set_drains_through_a_headless_service() -> None:
+    spec = stateful_set()["spec"]
+    services = {d["metadata"]["name"]: d for d in documents(ROOT / "k8s" / "base" / "service.yaml")}
+    assert services[spec["serviceName"]]["spec"]["clusterIP"] == "None"
+    assert services[spec["serviceName"]]["spec"]["publishNotReadyAddresses"] is True
+    (container,) = spec["template"]["spec"]["containers"]
+    assert container["lifecycle"]["preStop"]["httpGet"]["path"] == "/v1/drain"
+    assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 45
+
+
+def test_the_compose_file_is_valid() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "check_jsonschema", "--builtin-schema", "vendor.compose-spec", "docker-compose.yml"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_compose_services_depend_on_services_that_exist() -> None:
+    compose = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
+    names = set(compose["services"])
+    assert {"postgres", "kafka", "worker-1", "worker-2", "load"} <= names
+    for service in compose["services"].values():
+        assert set(service.get("depends_on", {})) <= names
+    assert json.dumps(compose)
