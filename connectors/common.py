@@ -1,0 +1,129 @@
+"""Keys that every connector has, as Kafka Connect names them, and those accepted without effect."""
+
+from __future__ import annotations
+
+from cdcworker.connectors.config import ConfigKey, between, matches, non_empty, one_of
+
+CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        "name",
+        required=True,
+        importance="HIGH",
+        group="Common",
+        doc="Name of the connector, unique in the cluster.",
+        validator=matches(r"[^\x00-\x1f\x7f]{1,249}", "1 to 249 characters, none of them a control character"),
+    ),
+    ConfigKey(
+        "connector.class",
+        "CLASS",
+        required=True,
+        importance="HIGH",
+        group="Common",
+        doc="Which connector: a name or a known class name from GET /connector-plugins.",
+        validator=non_empty,
+    ),
+    ConfigKey(
+        "tasks.max",
+        "INT",
+        default=1,
+        importance="HIGH",
+        group="Common",
+        doc="Most tasks that the connector may be split into.",
+        validator=between(1, 1000),
+    ),
+    ConfigKey(
+        "errors.tolerance",
+        default="none",
+        group="Error handling",
+        doc="none: a record that cannot be handled halts its task. all: it goes to the dead letters.",
+        validator=one_of("none", "all"),
+        recommended=("none", "all"),
+    ),
+)
+
+SOURCE_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        "topic.creation.default.partitions",
+        "INT",
+        default=1,
+        group="Topic creation",
+        doc="Partitions of data topics created for this connector; -1 leaves it to the broker.",
+        validator=between(-1, 10_000),
+    ),
+    ConfigKey(
+        "topic.creation.default.replication.factor",
+        "SHORT",
+        default=-1,
+        group="Topic creation",
+        doc="Replicas of data topics created for this connector; -1 leaves it to the broker.",
+        validator=between(-1, 100),
+    ),
+    ConfigKey(
+        "topic.creation.default.cleanup.policy",
+        default="delete",
+        group="Topic creation",
+        doc="Clean-up policy of created data topics.",
+        validator=one_of("delete", "compact", "compact,delete"),
+        recommended=("delete", "compact", "compact,delete"),
+    ),
+    ConfigKey(
+        "batch.commit.ms.max",
+        "INT",
+        default=200,
+        importance="LOW",
+        group="Delivery",
+        doc="A busy task commits its Kafka transaction at the first source commit after this time.",
+        validator=between(1, 60_000),
+    ),
+    ConfigKey(
+        "batch.commit.records.max",
+        "INT",
+        default=5_000,
+        importance="LOW",
+        group="Delivery",
+        doc="A busy task commits its Kafka transaction at the first source commit after this many records.",
+        validator=between(1, 1_000_000),
+    ),
+    ConfigKey(
+        "batch.commit.bytes.max",
+        "INT",
+        default=4_000_000,
+        importance="LOW",
+        group="Delivery",
+        doc="A busy task commits its Kafka transaction at the first source commit after this many bytes.",
+        validator=between(1, 1_000_000_000),
+    ),
+    ConfigKey(
+        "transaction.timeout.ms",
+        "INT",
+        default=900_000,
+        importance="LOW",
+        group="Delivery",
+        doc="Longest Kafka transaction; the broker's transaction.max.timeout.ms must allow it.",
+        validator=between(10_000, 7_200_000),
+    ),
+)
+
+_OWN_FORMAT = "Avro in Confluent's framing is written whatever the converter; schemas come from the cluster's registry."
+
+ACCEPTED: dict[str, str] = {
+    "key.converter": _OWN_FORMAT,
+    "value.converter": _OWN_FORMAT,
+    "header.converter": "Headers are written as bytes.",
+    "key.converter.*": _OWN_FORMAT,
+    "value.converter.*": _OWN_FORMAT,
+    "header.converter.*": "Headers are written as bytes.",
+    "tasks.max.enforce": "tasks.max always holds.",
+    "config.action.reload": "References are resolved each time a task starts.",
+    "errors.retry.timeout": "Retries follow the cluster's own back-off.",
+    "errors.retry.delay.max.ms": "Retries follow the cluster's own back-off.",
+    "errors.log.enable": "Errors are always logged.",
+    "errors.log.include.messages": "Row values are never logged.",
+    "exactly.once.support": "Delivery is always exactly once.",
+    "transaction.boundary": "Kafka transactions end at source commits.",
+    "transaction.boundary.interval.ms": "Kafka transactions end at source commits.",
+    "topic.creation.enable": "Topics are always created by the task.",
+    "topic.creation.groups": "Only the default group is used.",
+    "connector.plugin.version": "There is one version of each connector.",
+}
+"""Keys of Kafka Connect that need nothing here: accepted, with the note shown by validation."""

@@ -1,0 +1,70 @@
+"""Names of connectors: what `connector.class` may say. Nothing is imported by a name from a config."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cdcworker.schemas.errors import CdcError, declare
+
+from cdcworker.connectors.config import nearest
+
+UNKNOWN_CLASS = declare(
+    "config.unknown_connector",
+    "config",
+    "connector.class names no connector of this worker",
+    "Use one of the names that GET /connector-plugins lists.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Plugin:
+    """One connector: `name` is ours, `aliases` are the class names that existing configs carry."""
+
+    name: str
+    kind: Literal["source", "sink"]
+    target: str
+    aliases: tuple[str, ...] = ()
+    title: str = ""
+
+    def load(self) -> Any:
+        """The connector class (SourceConnector or SinkConnector), imported now."""
+        module, _, attribute = self.target.partition(":")
+        return getattr(importlib.import_module(module), attribute)
+
+
+_PLUGINS = (
+    Plugin(
+        "postgres",
+        "source",
+        "cdcworker.connectors.postgres.source:PostgresSource",
+        ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector"),
+        "PostgreSQL logical replication",
+    ),
+    Plugin(
+        "spark",
+        "sink",
+        "cdcworker.connectors.spark.connector:SparkSink",
+        ("cdcworker.spark",),
+        "Spark Structured Streaming into a warehouse",
+    ),
+)
+_BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}
+
+
+def plugins() -> Sequence[Plugin]:
+    return _PLUGINS
+
+
+def lookup(class_name: str) -> Plugin:
+    """The plugin of a `connector.class` value; CdcError `config.unknown_connector` with the nearest name."""
+    plugin = _BY_NAME.get(class_name.strip())
+    if plugin is None:
+        near = nearest(class_name.strip(), _BY_NAME)
+        suggestion = f"; did you mean {near}?" if near else ""
+        names = ", ".join(known.name for known in _PLUGINS)
+        message = f"connector.class is not one of the known connectors ({names}){suggestion}"
+        raise CdcError(UNKNOWN_CLASS, message, where={"key": "connector.class"})
+    return plugin
