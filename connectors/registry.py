@@ -7,9 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdcworker.schemas.errors import CdcError, declare
-
 from cdcworker.connectors.config import nearest
+from cdcworker.schemas.errors import CdcError, declare
 
 UNKNOWN_CLASS = declare(
     "config.unknown_connector",
