@@ -56,6 +56,8 @@ class Connector:
     labels: Mapping[str, str] = field(default_factory=dict)
     created_ms: int = 0
     updated_ms: int = 0
+    config_version: int = 0
+    """The version at which the config last changed: pausing makes a new version, not a new config."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +68,10 @@ class TaskSet:
     config_version: int
     tasks: tuple[Mapping[str, str], ...]
     error: JsonObject | None = None
-    """Why no task set could be made of this config version (a CdcError as JSON); then `tasks` is empty."""
+    """Why no task set could be made (a CdcError as JSON). With an older `config_version` the tasks of that one run on
+    and the split is tried again; otherwise `tasks` is empty and a person has to change something."""
+    task_epoch: int = 0
+    """Tasks that were assigned under a lower epoch belong to an older set."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,36 @@
+"""Error codes of coordination."""
+
+from __future__ import annotations
+
+from cdcworker.schemas.errors import declare
+
+WORKER_LOST = declare(
+    "coordinator.worker_lost",
+    "transient",
+    "The worker of this task is gone",
+    "Nothing to do: the task is started on another worker as soon as the lost one's lease has lapsed",
+)
+TASK_CRASHED = declare(
+    "coordinator.task_crashed",
+    "transient",
+    "The task's process ended without naming an error",
+    "Look at the worker's log around this time; memory limits of the container are the usual cause",
+)
+TASK_FENCED = declare(
+    "coordinator.task_fenced",
+    "fenced",
+    "Another process took over this task's transactional id",
+    "Nothing to do once; when it repeats, look for a second worker with the same group id and connector name",
+)
+RESTARTS_EXHAUSTED = declare(
+    "coordinator.restarts_exhausted",
+    "internal",
+    "The task failed too often in too short a time",
+    "Remove the cause that `cause` names, then restart the task",
+)
+OFFSETS_FORMAT = declare(
+    "coordinator.offsets_format",
+    "config",
+    "A record of the offsets log cannot be read",
+    "Run the version that wrote it, or reset the connector's offsets on purpose",
+)
