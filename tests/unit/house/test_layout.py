@@ -46,7 +46,9 @@ def test_every_package_is_listed_so_that_the_wheel_holds_it() -> None:
 
 
 def test_modules_stay_within_their_limit() -> None:
-    too_long = {str(p.relative_to(ROOT)): n for p in sources() if (n := len(p.read_text().splitlines())) > MODULE_LINES_MAX}
+    too_long = {
+        str(p.relative_to(ROOT)): n for p in sources() if (n := len(p.read_text().splitlines())) > MODULE_LINES_MAX
+    }
     assert too_long == {}
 
 
@@ -64,7 +66,11 @@ def test_functions_take_few_parameters() -> None:
     too_many = {}
     for path in sources():
         for node in functions(path):
-            args = [a for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs) if a.arg not in ("self", "cls")]
+            args = [
+                a
+                for a in (*node.args.posonlyargs, *node.args.args, *node.args.kwonlyargs)
+                if a.arg not in ("self", "cls")
+            ]
             if len(args) > PARAMETERS_MAX and not is_click_command(node):
                 too_many[f"{path.relative_to(ROOT)}:{node.lineno} {node.name}"] = len(args)
     assert too_many == {}
@@ -82,7 +88,13 @@ def test_every_module_says_what_lives_there() -> None:
 
 def test_no_registry_host_and_no_machine_path_is_named() -> None:
     words = re.compile(
-        r"(^|[^A-Za-z0-9_.])/(wo" r"rk|fa" r"rm)/|https?://[A-Za-z0-9.-]*(py" r"pi|python" r"hosted|npm" r"js|crates|goproxy)|/mav" r"en2/"
+        r"(^|[^A-Za-z0-9_.])/(wo"
+        r"rk|fa"
+        r"rm)/|https?://[A-Za-z0-9.-]*(py"
+        r"pi|python"
+        r"hosted|npm"
+        r"js|crates|goproxy)|/mav"
+        r"en2/"
     )
     found = []
     for path in tracked():
