@@ -1,0 +1,236 @@
+"""Configurations of all Kafka clients, made from the worker's properties: identity, time-outs, logging."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections import deque
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.schemas.errors import CdcError
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
+from confluent_kafka.admin import AdminClient
+
+Role = Literal["producer", "consumer", "admin"]
+Config = dict[str, Any]
+
+log = logging.getLogger("cdcworker.kafka")
+
+_SHARED_PREFIXES = ("bootstrap.", "security.", "sasl.", "ssl.", "socket.", "broker.", "metadata.", "enable.sasl.")
+_SHARED_NAMES = frozenset({"client.id", "client.rack", "client.dns.lookup", "debug", "api.version.request"})
+_JAVA_ONLY = frozenset(
+    {
+        "sasl.jaas.config",
+        "sasl.client.callback.handler.class",
+        "sasl.login.callback.handler.class",
+        "ssl.truststore.location",
+        "ssl.truststore.password",
+        "ssl.truststore.type",
+        "ssl.truststore.certificates",
+        "ssl.keystore.type",
+        "ssl.keystore.key",
+        "ssl.keystore.certificate.chain",
+        "ssl.protocol",
+        "ssl.provider",
+        "ssl.enabled.protocols",
+        "ssl.keymanager.algorithm",
+        "ssl.trustmanager.algorithm",
+        "ssl.secure.random.implementation",
+        "ssl.client.auth",
+        "socket.connection.setup.timeout.max.ms",
+        "metadata.max.idle.ms",
+        "metadata.recovery.strategy",
+    }
+)
+_RENAMED = {"socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms"}
+
+_DEFAULTS: Config = {
+    "socket.timeout.ms": 10_000,
+    "socket.connection.setup.timeout.ms": 5_000,
+    "socket.keepalive.enable": True,
+    "socket.nagle.disable": True,
+    # The library's default of 10 s between tries would add to every failover.
+    "reconnect.backoff.ms": 50,
+    "reconnect.backoff.max.ms": 1_000,
+    "retry.backoff.ms": 10,
+    "log_level": 4,
+    "log.connection.close": False,
+}
+_LEAST_SESSION_S = 1.0
+
+
+def connection(properties: Mapping[str, str], role: Role) -> Config:
+    """What of the worker's properties concerns every client of this role; `<role>.` overrides win."""
+    mine = {name: value for name, value in properties.items() if name in _SHARED_NAMES or _is_shared(name)}
+    prefix = f"{role}."
+    mine.update({name[len(prefix) :]: value for name, value in properties.items() if name.startswith(prefix)})
+    if not mine.get("bootstrap.servers"):
+        raise CdcError(e.CLIENT_CONFIG, "bootstrap.servers is not set", where={"configPath": "/bootstrap.servers"})
+    return {**_DEFAULTS, **_without_java(mine)}
+
+
+def _is_shared(name: str) -> bool:
+    return name.startswith(_SHARED_PREFIXES)
+
+
+def _without_java(properties: Mapping[str, str]) -> Config:
+    """Java's names of things that librdkafka can do too, in librdkafka's words."""
+    out: Config = {name: value for name, value in properties.items() if name not in _JAVA_ONLY}
+    out.update(_login_of(properties.get("sasl.jaas.config", "")))
+    trust = properties.get("ssl.truststore.location")
+    if trust:
+        if properties.get("ssl.truststore.type", "").upper() != "PEM" and not trust.endswith((".pem", ".crt")):
+            raise CdcError(
+                e.CLIENT_CONFIG,
+                "only PEM trust stores can be read",
+                where={"configPath": "/ssl.truststore.location"},
+                hint="Export the trust store as PEM and name it in ssl.ca.location.",
+            )
+        out.setdefault("ssl.ca.location", trust)
+    if "ssl.truststore.certificates" in properties:
+        out.setdefault("ssl.ca.pem", properties["ssl.truststore.certificates"])
+    if "ssl.keystore.certificate.chain" in properties:
+        out.setdefault("ssl.certificate.pem", properties["ssl.keystore.certificate.chain"])
+    if "ssl.keystore.key" in properties:
+        out.setdefault("ssl.key.pem", properties["ssl.keystore.key"])
+    if out.get("ssl.endpoint.identification.algorithm") == "":
+        out["ssl.endpoint.identification.algorithm"] = "none"
+    return out
+
+
+def _login_of(jaas: str) -> Config:
+    found = dict(re.findall(r'(username|password)="((?:[^"\\]|\\.)*)"', jaas))
+    return {f"sasl.{name}": re.sub(r"\\(.)", r"\1", value) for name, value in found.items()}
+
+
+class Reports:
+    """What a client reported about its connections: the cause of a time-out is here, not in the time-out."""
+
+    def __init__(self) -> None:
+        self.errors: deque[KafkaError] = deque(maxlen=16)
+
+    def __call__(self, error: KafkaError) -> None:
+        self.errors.append(error)
+
+    def cause(self, error: KafkaException) -> KafkaError:
+        return e.most_telling(self.errors, e.kafka_error(error))
+
+
+def producer_config(properties: Mapping[str, str], *, client_id: str) -> Config:
+    """An idempotent producer: what is acknowledged is on all in-sync replicas, in order, once."""
+    return {
+        "linger.ms": 0,
+        "queue.buffering.max.kbytes": 32_768,
+        "delivery.timeout.ms": 30_000,
+        **connection(properties, "producer"),
+        "client.id": client_id,
+        "enable.idempotence": True,
+        "acks": "all",
+        # Our own partitioning is the same function as Java's, so that keys land where other clients put them.
+        "partitioner": "murmur2_random",
+    }
+
+
+def transactional_config(
+    properties: Mapping[str, str], *, client_id: str, transactional_id: str, transaction_timeout_ms: int = 10_000
+) -> Config:
+    """No callbacks: one that raises would make a commit raise although it happened."""
+    return {
+        **producer_config(properties, client_id=client_id),
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": transaction_timeout_ms,
+        # The library demands that a message does not outlive its transaction.
+        "delivery.timeout.ms": transaction_timeout_ms,
+    }
+
+
+def reader_config(properties: Mapping[str, str], *, client_id: str) -> Config:
+    """A reader of committed records with partitions of its own choice: it joins no group and commits nothing."""
+    return {
+        "fetch.wait.max.ms": 500,
+        "fetch.error.backoff.ms": 50,
+        "fetch.message.max.bytes": 8_388_608,
+        "queued.max.messages.kbytes": 16_384,
+        **connection(properties, "consumer"),
+        "client.id": client_id,
+        "group.id": client_id,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "isolation.level": "read_committed",
+        # An offset that fell off the log means that the fold has a hole: never skip over it.
+        "auto.offset.reset": "error",
+        "allow.auto.create.topics": False,
+    }
+
+
+def member_config(properties: Mapping[str, str], *, client_id: str, group_id: str, session_timeout_s: float) -> Config:
+    """A member of the worker group. Not static: static members leave without a word and cost a whole session."""
+    if session_timeout_s < _LEAST_SESSION_S:
+        raise CdcError(e.CLIENT_CONFIG, "session.timeout.ms must be at least 1000")
+    session_ms = int(session_timeout_s * 1000)
+    return {
+        **connection(properties, "consumer"),
+        "client.id": client_id,
+        "group.id": group_id,
+        "group.protocol": "classic",
+        # With `range` a worker that joins can take the lead from a healthy leader.
+        "partition.assignment.strategy": "cooperative-sticky",
+        "session.timeout.ms": session_ms,
+        "heartbeat.interval.ms": min(1_000, session_ms // 6),
+        # A hung coordination thread must lose the lead although heartbeats go on.
+        "max.poll.interval.ms": max(30_000, session_ms),
+        "enable.auto.commit": False,
+        "auto.offset.reset": "latest",
+        "fetch.wait.max.ms": 5_000,
+        "allow.auto.create.topics": False,
+    }
+
+
+def make_producer(config: Config) -> Producer:
+    return _make(Producer, config)
+
+
+def make_consumer(config: Config) -> Consumer:
+    return _make(Consumer, config)
+
+
+def make_admin(properties: Mapping[str, str], *, client_id: str, reports: Reports | None = None) -> AdminClient:
+    config = {**connection(properties, "admin"), "client.id": client_id}
+    if reports is not None:
+        config["error_cb"] = reports
+    return _make(AdminClient, config)
+
+
+def _make(client: Any, config: Config) -> Any:
+    # The library hands its log lines over inside poll() only, so logging never runs on its own threads.
+    if client is not Producer or "transactional.id" not in config:
+        config = {**config, "logger": log}
+    try:
+        return client(config)
+    except KafkaException as exc:
+        # The message names the property and never its value for the sensitive ones.
+        raise CdcError(e.CLIENT_CONFIG, e.kafka_error(exc).str()) from exc
+    except (TypeError, ValueError) as exc:
+        raise CdcError(e.CLIENT_CONFIG, f"a client property has a wrong type: {type(exc).__name__}") from exc
+
+
+def cluster_id(properties: Mapping[str, str], *, client_id: str, timeout_s: float = 10.0) -> str:
+    """The id of the Kafka cluster; the first word with the brokers, so its errors say why there is none."""
+    reports = Reports()
+    admin = make_admin(properties, client_id=client_id, reports=reports)
+    try:
+        found = admin.list_topics(timeout=timeout_s).cluster_id
+    except KafkaException as exc:
+        admin.poll(0)
+        raise unreachable(properties, reports.cause(exc)) from exc
+    return str(found or "")
+
+
+def unreachable(properties: Mapping[str, str], cause: KafkaError) -> CdcError:
+    code = e.code_of(cause)
+    if code in (e.TIMEOUT, e.TRANSIENT):
+        code = e.UNREACHABLE
+    servers = properties.get("bootstrap.servers", "")
+    return CdcError(code, f"no answer from Kafka: {cause.name()} ({cause.str()})", where={"bootstrap.servers": servers})

@@ -1,0 +1,146 @@
+"""Leadership by a Kafka consumer group: who owns partition 0 of the coordination topic is the leader-elect."""
+
+from __future__ import annotations
+
+import logging
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator.api import Term
+from cdcworker.coordinator.kafka_clients import make_consumer, member_config
+from cdcworker.schemas.errors import CdcError
+from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+
+log = logging.getLogger(__name__)
+
+_MAGIC = b"CGMDv2:"
+_ELECTING_PARTITION = 0
+
+
+def parse_metadata(metadata: bytes) -> tuple[int, str]:
+    """Generation and member id of a client's group metadata; raises ValueError for another form."""
+    if not metadata.startswith(_MAGIC) or len(metadata) < len(_MAGIC) + 4:
+        raise ValueError("group metadata of an unknown form")
+    (generation,) = struct.unpack_from("<i", metadata, len(_MAGIC))
+    parts = metadata[len(_MAGIC) + 4 :].split(b"\0")
+    if len(parts) < 2:
+        raise ValueError("group metadata without a member")
+    return generation, parts[1].decode()
+
+
+def proof_of(metadata: bytes) -> Term:
+    """A term with this metadata as its proof.
+
+    Metadata of nobody (generation −1, or no member id) is refused: the broker takes such a transaction without any
+    check, so that it would prove nothing (INV-6).
+    """
+    generation, member = parse_metadata(metadata)
+    if generation < 0 or not member:
+        raise ValueError("group metadata of a consumer that has not joined")
+    return Term(proof=metadata, hint=generation)
+
+
+class KafkaLeadership:
+    """A classic group member. Thread-confined; callbacks run inside `tick` and `close` only."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        topic: str,
+        group_id: str,
+        client_id: str,
+        session_timeout_s: float = 10.0,
+    ) -> None:
+        self._topic = topic
+        self._term: Term | None = None
+        self._owner = False
+        self._closed = False
+        config = member_config(properties, client_id=client_id, group_id=group_id, session_timeout_s=session_timeout_s)
+        self._consumer = make_consumer(config)
+        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+
+    def tick(self, timeout_s: float) -> None:
+        """Serve the group protocol; all callbacks run inside this call."""
+        if self._closed:
+            return
+        try:
+            message = self._consumer.poll(timeout_s)
+        except KafkaException as exc:
+            self._give_up(e.kafka_error(exc))
+            return
+        if message is None:
+            return
+        error = message.error()
+        if error is None:
+            log.error(
+                "foreign record topic=%s offset=%s error=this topic must stay empty", self._topic, message.offset()
+            )
+        else:
+            self._on_error(error)
+
+    def term(self) -> Term | None:
+        return self._term
+
+    def close(self) -> None:
+        """Leave the group at once, so that the next owner need not wait for the session to end."""
+        if self._closed:
+            return
+        self._closed = True
+        self._owner, self._term = False, None
+        try:
+            self._consumer.close()
+        except (KafkaException, RuntimeError) as exc:
+            log.warning("leaving the group failed error=%s", exc)
+
+    def abandon(self) -> None:
+        """Stop polling without leaving, like a worker that hangs (for tests of fail-over)."""
+        self._closed = True
+
+    # --- callbacks --------------------------------------------------------------------------------------------------
+    # An exception in a callback would surface in poll() after the rebalance half happened: none may leave here.
+
+    def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        if any(place.partition == _ELECTING_PARTITION for place in partitions):
+            self._owner = True
+        if not self._owner:
+            return
+        # Captured here and nowhere else: metadata fetched when writing would be accepted from any member, owner or
+        # not. Under the cooperative protocol this runs at every rebalance, with an empty list when nothing changed.
+        self._capture(consumer)
+
+    def _capture(self, consumer: Any) -> None:
+        try:
+            self._term = proof_of(consumer.consumer_group_metadata())
+            log.info("elected generation=%d", self._term.hint)
+        except (ValueError, KafkaException, RuntimeError) as exc:
+            self._term = None
+            log.error("no proof of the term error=%s", exc)
+
+    def _on_revoke(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        if any(place.partition == _ELECTING_PARTITION for place in partitions):
+            self._step_down("revoked")
+
+    def _on_lost(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
+        self._step_down("lost")
+
+    def _step_down(self, why: str) -> None:
+        if self._owner:
+            log.info("leadership over reason=%s", why)
+        self._owner, self._term = False, None
+
+    def _on_error(self, error: KafkaError) -> None:
+        if error.fatal() or error.code() == KafkaError._MAX_POLL_EXCEEDED:
+            self._give_up(error)
+        elif e.code_of(error) in (*e.TELLING, e.TOPIC_MISSING, e.UNEXPECTED):
+            log.error("group membership fails error=%s", error.str())
+        else:
+            log.debug("group membership stalls error=%s", error.str())
+
+    def _give_up(self, error: KafkaError) -> None:
+        self._step_down(error.name())
+        if error.fatal():
+            raise CdcError(e.code_of(error), f"group membership ended: {error.str()}", where={"topic": self._topic})
+        log.warning("group membership stalls error=%s", error.str())

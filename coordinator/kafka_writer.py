@@ -1,0 +1,133 @@
+"""The leader's pen: transactions that the broker refuses unless the writer still holds the group's generation."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
+from cdcworker.coordinator.kafka_group import proof_of
+from cdcworker.coordinator.kafka_log import encode
+from cdcworker.schemas.errors import CdcError
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+log = logging.getLogger(__name__)
+
+FENCES_AT_ONCE_MAX = 8
+
+
+def leader_transactional_id(group_id: str) -> str:
+    return f"cdc-leader-{group_id}"
+
+
+class KafkaWriter:
+    """One per claim, used by one thread at a time: when the constructor returns, the predecessor is fenced."""
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        *,
+        group_id: str,
+        topic: str,
+        coordination_topic: str,
+        client_id: str,
+        timeout_s: float = 10.0,
+    ) -> None:
+        self._topic = topic
+        self._coordination = coordination_topic
+        self._timeout_s = timeout_s
+        config = transactional_config(
+            properties,
+            client_id=client_id,
+            transactional_id=leader_transactional_id(group_id),
+            transaction_timeout_ms=int(timeout_s * 1000),
+        )
+        self._producer: Any = make_producer(config)
+        self._spent = False
+        try:
+            self._producer.init_transactions(timeout_s)
+        except KafkaException as exc:
+            self.close()
+            raise e.translate(exc, "claim the leader's transactional id") from exc
+
+    def write(self, records: Sequence[Record], term: Term) -> None:
+        """All records in one transaction with the term's proof. Raises Stale, Fenced or Unknown."""
+        proof = self._checked(term)
+        if self._spent:
+            raise Fenced("the writer is spent: claim again")
+        in_commit = False
+        try:
+            self._producer.begin_transaction()
+            for record in records:
+                key, value, headers = encode(record)
+                self._producer.produce(self._topic, value=value, key=key, headers=headers, partition=0)
+            # The coordination topic stays empty: committing its offset 0 says nothing, but the broker checks the
+            # member and the generation before it takes it into the transaction (INV-6).
+            place = TopicPartition(self._coordination, 0, 0)
+            self._producer.send_offsets_to_transaction([place], proof, self._timeout_s)
+            in_commit = True
+            self._producer.commit_transaction(self._timeout_s)
+        except (KafkaException, BufferError) as exc:
+            raise self._failed(e.kafka_error(exc), in_commit) from exc
+
+    @staticmethod
+    def _checked(term: Term) -> Any:
+        if term.proof is None:
+            raise Stale("a term without proof cannot write")
+        try:
+            return proof_of(term.proof).proof
+        except ValueError as exc:
+            raise Stale(str(exc)) from exc
+
+    def _failed(self, error: KafkaError, in_commit: bool) -> Stale | Fenced | Unknown:
+        outcome = e.write_outcome(error, in_commit=in_commit)
+        log.warning("leader write failed outcome=%s error=%s", type(outcome).__name__, error.str())
+        # After a clean refusal the producer is as good as before; after anything else nobody knows what it holds.
+        if not (isinstance(outcome, Stale) and self._abort()):
+            self._spent = True
+        return outcome
+
+    def _abort(self) -> bool:
+        try:
+            self._producer.abort_transaction(self._timeout_s)
+        except KafkaException as exc:
+            log.warning("abort failed error=%s", exc)
+            return False
+        return True
+
+    def close(self) -> None:
+        """Drop the producer. An open transaction is not aborted by that: the next claim does it."""
+        self._spent = True
+        self._producer = None
+
+
+def fence(
+    properties: Mapping[str, str], transactional_ids: Sequence[str], *, client_id: str, timeout_s: float = 10.0
+) -> dict[str, CdcError | None]:
+    """Take over each id for a moment: who used it is fenced, what it left open is aborted. In parallel, bounded.
+
+    Kafka's own call for this is missing from the client, `init_transactions` has the same effect.
+    """
+    if not transactional_ids:
+        return {}
+    workers = min(FENCES_AT_ONCE_MAX, len(transactional_ids))
+    with ThreadPoolExecutor(workers, thread_name_prefix="fence") as pool:
+        answers = [pool.submit(_fence_one, properties, name, client_id, timeout_s) for name in transactional_ids]
+        return dict(zip(transactional_ids, [answer.result() for answer in answers], strict=True))
+
+
+def _fence_one(
+    properties: Mapping[str, str], transactional_id: str, client_id: str, timeout_s: float
+) -> CdcError | None:
+    try:
+        config = transactional_config(properties, client_id=client_id, transactional_id=transactional_id)
+        make_producer(config).init_transactions(timeout_s)
+    except KafkaException as exc:
+        return e.translate(exc, "fence the transactional id")
+    except CdcError as exc:
+        return exc
+    return None
