@@ -1,0 +1,100 @@
+"""Real parts for the tests: an embedded Kafka and PostgreSQL per session, skipped and counted where they cannot be had."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections import Counter
+from functools import cache
+from pathlib import Path
+
+import pytest
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack import jars
+from cdcworker.worker.devstack.java import find_java
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
+
+REQUIRE_PARTS = os.environ.get("CDC_REQUIRE_PARTS") == "1"
+"""Set where every part must be there: a missing one is then an error, not a skip."""
+
+NEEDS = {"kafka": ("kafka",), "postgres": ("postgres",), "spark": ("kafka", "postgres", "spark")}
+
+
+@cache
+def missing(part: str) -> str | None:
+    """Why a part cannot be had here, None if it can."""
+    try:
+        if part == "postgres":
+            find_programs()
+        else:
+            find_java()
+            jars.ensure(part)
+    except CdcError as error:
+        return f"{part}: {error.message.splitlines()[0]}"
+    return None
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave long tests out unless they are asked for; skip what lacks a part, with the reason."""
+    if "long" not in (config.getoption("markexpr") or ""):
+        chosen = [item for item in items if not item.get_closest_marker("long")]
+        left_out = [item for item in items if item.get_closest_marker("long")]
+        if left_out:
+            config.hook.pytest_deselected(items=left_out)
+            items[:] = chosen
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, parts in NEEDS.items():
+        if item.get_closest_marker(marker):
+            for part in parts:
+                reason = missing(part)
+                if reason and REQUIRE_PARTS:
+                    pytest.fail(reason, pytrace=False)
+                elif reason:
+                    pytest.skip(f"missing part {reason}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
+    """Every seed that is needed to repeat the run, and what was not run because a part is missing."""
+    seed = getattr(config.option, "randomly_seed", None)
+    terminalreporter.write_line(f"repeat this order with: pytest -p randomly --randomly-seed={seed}")
+    reasons: Counter[str] = Counter()
+    for report in terminalreporter.stats.get("skipped", []):
+        reason = str(report.longrepr[2]) if isinstance(report.longrepr, tuple) else ""
+        if "missing part" in reason:
+            reasons[reason.partition("missing part ")[2]] += 1
+    for reason, count in sorted(reasons.items()):
+        terminalreporter.write_line(f"NOT RUN: {count} tests, missing part {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def devstack_dir(tmp_path_factory: pytest.TempPathFactory):
+    """A folder for the data of embedded servers, removed at the end."""
+    path: Path = tmp_path_factory.mktemp("devstack")
+    path.chmod(0o711)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def kafka(devstack_dir: Path):
+    """The session's broker: `.bootstrap`, `.pid`, `.restart()`, `.kill()`, `.pause()`. Leave it running."""
+    broker = EmbeddedKafka(devstack_dir / "kafka")
+    broker.start()
+    try:
+        yield broker
+    finally:
+        broker.remove()
+
+
+@pytest.fixture(scope="session")
+def postgres(devstack_dir: Path):
+    """The session's server: `.dsn(dbname)`, `.create_database()`, `.drop_database(name)`, `.restart()`."""
+    server = EmbeddedPostgres(devstack_dir / "postgres")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()

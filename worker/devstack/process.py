@@ -1,0 +1,118 @@
+"""Child programs that cannot outlive us: own process group, parent-death signal, stopped by pid with a deadline."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import START_FAILED
+
+LAUNCHER = Path(__file__).with_name("_launch.py")
+LOG_TAIL_LINES = 15
+
+
+class Child:
+    """A started program; its output is appended to `log`."""
+
+    def __init__(
+        self,
+        name: str,
+        argv: Sequence[str],
+        log: Path,
+        *,
+        env: Mapping[str, str] | None = None,
+        user: str = "-",
+        death_signal: int = signal.SIGKILL,
+    ) -> None:
+        """The parent-death signal follows the calling thread: call from one that lives as long as the program shall."""
+        self.name = name
+        self.log = log
+        launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(int(death_signal)), user, "--"]
+        with log.open("ab") as output:
+            self._process = subprocess.Popen(
+                [*launcher, *argv],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                env=None if env is None else dict(env),
+                cwd=log.parent,
+                start_new_session=True,
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def returncode(self) -> int | None:
+        return self._process.poll()
+
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def send(self, number: int) -> None:
+        """To the program alone; nothing happens when it has ended."""
+        if self.alive():
+            self._process.send_signal(number)
+
+    def wait(self, timeout_s: float) -> int | None:
+        """The exit code, None when it still runs after `timeout_s`."""
+        try:
+            return self._process.wait(timeout_s)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def stop(self, number: int = signal.SIGTERM, timeout_s: float = 10.0) -> int:
+        """Ask with `number`, wait, then kill the whole process group. Returns the exit code."""
+        self.send(signal.SIGCONT)
+        self.send(number)
+        code = self.wait(timeout_s)
+        return self.kill() if code is None else code
+
+    def kill(self) -> int:
+        if self.alive():
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self.pid, signal.SIGKILL)
+        return self._process.wait()
+
+    def wait_until(self, ready: Callable[[], bool], timeout_s: float, *, poll_s: float = 0.02) -> None:
+        """Until `ready()`; CdcError with the end of the log when the program ends before or the time is over."""
+        deadline = time.monotonic() + timeout_s
+        while not ready():
+            if not self.alive():
+                raise self.failure(f"{self.name} ended with exit code {self.returncode}")
+            if time.monotonic() > deadline:
+                raise self.failure(f"{self.name} was not ready within {timeout_s:.0f} s")
+            time.sleep(poll_s)
+
+    def failure(self, message: str) -> CdcError:
+        tail = log_tail(self.log)
+        return CdcError(START_FAILED, message + (f":\n{tail}" if tail else ""), where={"log": str(self.log)})
+
+
+def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
+    try:
+        with path.open("rb") as file:
+            file.seek(0, os.SEEK_END)
+            file.seek(max(0, file.tell() - 16_384))
+            text = file.read().decode("utf-8", "replace")
+    except FileNotFoundError:
+        return ""
+    return "\n".join(text.splitlines()[-lines:])
+
+
+def run(argv: Sequence[str], log: Path, *, name: str, timeout_s: float, user: str = "-") -> int:
+    """Run a program to its end with the same supervision; its exit code."""
+    child = Child(name, argv, log, user=user)
+    code = child.wait(timeout_s)
+    if code is None:
+        child.kill()
+        raise child.failure(f"{name} did not end within {timeout_s:.0f} s")
+    return code
