@@ -1,0 +1,212 @@
+"""A real cluster under test: workers as processes, their tasks found in /proc, REST, and waiting with deadlines."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import httpx
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.ports import free_ports
+from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+from cdcworker.worker.devstack.process import Child
+
+SESSION_S = 6.0
+"""The broker's minimum: tests wait less."""
+
+
+def wait(what: str, condition: Callable[[], object], timeout_s: float = 60.0, poll_s: float = 0.1) -> None:
+    deadline = time.monotonic() + timeout_s
+    while not condition():
+        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
+        time.sleep(poll_s)
+
+
+def children(pid: int) -> dict[int, str]:
+    """Direct children of `pid` with their command lines."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError, IndexError):
+                if int((entry / "stat").read_text().rpartition(") ")[2].split()[1]) == pid:
+                    found[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+    return found
+
+
+def descendants(pid: int) -> list[int]:
+    below = [child for child in children(pid)]
+    return below + [deeper for child in below for deeper in descendants(child)]
+
+
+@dataclass
+class Worker:
+    id: str
+    url: str
+    process: Child
+
+    @property
+    def pid(self) -> int:
+        return self.process.pid
+
+    def tree(self) -> list[int]:
+        return [self.pid, *descendants(self.pid)]
+
+
+class Cluster:
+    """`start_worker` as often as wanted; `rest` asks any worker that is alive."""
+
+    def __init__(self, kafka: EmbeddedKafka, postgres: EmbeddedPostgres, directory: Path) -> None:
+        self.kafka = kafka
+        self.postgres = postgres
+        self.directory = directory
+        self.group = f"e2e-{uuid.uuid4().hex[:8]}"
+        self.workers: dict[str, Worker] = {}
+        self.source_db = postgres.create_database()
+        self.warehouse_db = postgres.create_database()
+
+    def start_worker(self, **properties: str) -> Worker:
+        worker_id = f"w{len(list(self.directory.glob('*.properties')))}"
+        (port,) = free_ports(1)
+        config = {
+            "bootstrap.servers": self.kafka.bootstrap,
+            "group.id": self.group,
+            "worker.id": worker_id,
+            "listeners": f"http://127.0.0.1:{port}",
+            "session.timeout.ms": str(int(SESSION_S * 1000)),
+            "state.dir": str(self.directory / f"state-{worker_id}"),
+            "offset.storage.partitions": "3",
+            **{name.replace("_", "."): value for name, value in properties.items()},
+        }
+        path = self.directory / f"{worker_id}.properties"
+        path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
+        argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(path)]
+        worker = Worker(
+            worker_id, f"http://127.0.0.1:{port}", Child(worker_id, argv, self.directory / f"{worker_id}.log")
+        )
+        self.workers[worker_id] = worker
+        wait(f"{worker_id} is ready", lambda: self.healthy(worker))
+        return worker
+
+    def healthy(self, worker: Worker) -> bool:
+        assert worker.process.alive(), f"{worker.id} ended:\n{worker.process.failure('ended').message}"
+        try:
+            return httpx.get(worker.url + "/health", timeout=5).status_code == 200
+        except httpx.TransportError:
+            return False
+
+    def rest(self, method: str, path: str, body: Any = None, worker: Worker | None = None) -> httpx.Response:
+        """Ask one worker, or the first that answers; 409 while a leader is missing is tried again."""
+        deadline = time.monotonic() + 60
+        while True:
+            for each in [worker] if worker else list(self.workers.values()):
+                try:
+                    answer = httpx.request(method, each.url + path, json=body, timeout=30)
+                except httpx.TransportError:
+                    continue
+                if answer.status_code != 409 or answer.headers.get("X-CDC-Reason") == "exists":
+                    return answer
+            assert time.monotonic() < deadline, f"{method} {path}: no worker answers"
+            time.sleep(0.2)
+
+    def cluster(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.rest("GET", "/v1/cluster").json()
+        return found
+
+    def leader(self) -> Worker:
+        found: list[Worker] = []
+
+        def known() -> bool:
+            leader = self.cluster().get("leader") or ""
+            leader_id = leader.get("worker_id", leader.get("id", "")) if isinstance(leader, dict) else leader
+            found[:] = [w for w in self.workers.values() if w.id == leader_id and w.process.alive()]
+            return bool(found)
+
+        wait("a living leader", known, 30)
+        return found[0]
+
+    def status(self, connector: str) -> dict[str, Any]:
+        answer = self.rest("GET", f"/connectors/{connector}/status")
+        return answer.json() if answer.status_code == 200 else {}
+
+    def owner(self, connector: str, task: int = 0) -> Worker:
+        found: list[Worker] = []
+
+        def running() -> bool:
+            tasks = {t["id"]: t for t in self.status(connector).get("tasks", [])}
+            state = tasks.get(task, {})
+            found[:] = [w for w in self.workers.values() if w.id == state.get("worker_id") and w.process.alive()]
+            return state.get("state") == "RUNNING" and bool(found)
+
+        wait(f"{connector}-{task} runs", running, 90)
+        return found[0]
+
+    def task_pid(self, connector: str, task: int = 0) -> int:
+        """The process that runs a task, by the environment or command line that names it."""
+        owner = self.owner(connector, task)
+        found: list[int] = []
+
+        def there() -> bool:
+            found[:] = [pid for pid in descendants(owner.pid) if names_task(pid, connector, task)]
+            return bool(found)
+
+        wait(f"a process of {connector}-{task}", there, 30)
+        return found[0]
+
+    def submit(self, name: str, config: dict[str, str]) -> None:
+        answer = self.rest("PUT", f"/connectors/{name}/config", config)
+        assert answer.status_code in (200, 201), answer.text
+
+    def connection(self, prefix: str, dbname: str) -> dict[str, str]:
+        url = urlsplit(self.postgres.dsn(dbname))
+        return {
+            f"{prefix}.hostname": str(url.hostname),
+            f"{prefix}.port": str(url.port),
+            f"{prefix}.user": unquote(url.username or ""),
+            f"{prefix}.password": unquote(url.password or ""),
+            f"{prefix}.dbname": dbname,
+        }
+
+    def stop(self) -> None:
+        for worker in self.workers.values():
+            if worker.process.alive():
+                with contextlib.suppress(ProcessLookupError):
+                    resume(worker.tree())
+        for worker in self.workers.values():
+            worker.process.stop(timeout_s=25)
+
+
+def names_task(pid: int, connector: str, task: int) -> bool:
+    try:
+        arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
+    except OSError:
+        return False
+    return "cdcworker.worker.task_main" in arguments and f"{connector}-{task}" in arguments
+
+
+def send(pids: list[int], number: signal.Signals) -> None:
+    for pid in pids:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, number)
+
+
+def resume(pids: list[int]) -> None:
+    send(pids, signal.SIGCONT)
+
+
+@contextlib.contextmanager
+def paused(pids: list[int]) -> Iterator[None]:
+    """SIGSTOP now, SIGCONT at the end."""
+    send(pids, signal.SIGSTOP)
+    try:
+        yield
+    finally:
+        resume(pids)

@@ -1,0 +1,180 @@
+"""Kill and pause every part in turn under load; after each fault source and warehouse are equal, row by row."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pytest
+from confluent_kafka import Consumer, TopicPartition
+
+from .cluster import SESSION_S, Cluster, Worker, descendants, paused, send, wait
+from .load import COLUMNS, SCHEMA, TABLES, Load, differences
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
+
+CATCH_UP_S = 90.0
+
+
+@pytest.fixture(scope="module")
+def cluster(kafka, postgres, tmp_path_factory) -> Iterator[Cluster]:
+    """Two workers, a source and a sink over three tables."""
+    found = Cluster(kafka, postgres, tmp_path_factory.mktemp("cluster"))
+    with psycopg.connect(postgres.dsn(found.source_db)) as connection:
+        connection.execute(SCHEMA)
+    try:
+        found.start_worker()
+        found.start_worker()
+        found.submit(
+            "shop",
+            {
+                "connector.class": "postgres",
+                **found.connection("database", found.source_db),
+                "topic.prefix": found.group,
+                "slot.name": found.group.replace("-", "_"),
+                "publication.name": found.group.replace("-", "_"),
+                "table.include.list": ",".join(f"public.{table}" for table in TABLES),
+            },
+        )
+        found.submit(
+            "warehouse",
+            {
+                "connector.class": "spark",
+                "topics": ",".join(f"{found.group}.public.{table}" for table in TABLES),
+                "warehouse": "postgres",
+                **found.connection("warehouse", found.warehouse_db),
+            },
+        )
+        found.owner("shop")
+        found.owner("warehouse")
+        yield found
+    finally:
+        found.stop()
+
+
+@pytest.fixture
+def load(cluster: Cluster, request) -> Iterator[Load]:
+    """Load before, during and after the fault; then both sides have to become equal and stay so."""
+    seed = request.config.getoption("randomly_seed") or 1
+    running = Load(cluster.postgres.dsn(cluster.source_db), seed)
+    running.start()
+    try:
+        wait("the load runs", lambda: running.transactions > 20)
+        yield running
+        before = running.transactions
+        wait("the load goes on after the fault", lambda: running.transactions > before + 100)
+    finally:
+        running.finish()
+    assert_equal(cluster)
+
+
+def assert_equal(cluster: Cluster) -> None:
+    source, warehouse = cluster.postgres.dsn(cluster.source_db), cluster.postgres.dsn(cluster.warehouse_db)
+    wait("the warehouse equals the source", lambda: not differences(source, warehouse), CATCH_UP_S, 0.5)
+    assert_nothing_twice(cluster)
+
+
+def assert_nothing_twice(cluster: Cluster) -> None:
+    """No position stands twice in a topic, as a read_committed reader sees it."""
+    settings = {"bootstrap.servers": cluster.kafka.bootstrap, "group.id": "check", "isolation.level": "read_committed"}
+    for table in COLUMNS:
+        topic = f"{cluster.group}.public.{table}"
+        consumer = Consumer({**settings, "enable.partition.eof": True})
+        try:
+            consumer.assign([TopicPartition(topic, 0, 0)])
+            seen: set[bytes] = set()
+            twice = 0
+            for message in iter(lambda consumer=consumer: consumer.poll(30), None):  # type: ignore[misc]
+                if message.error() is not None:
+                    break
+                value = message.value()
+                if value is not None:
+                    twice += value in seen
+                    seen.add(value)
+            assert seen
+            assert twice == 0, f"{twice} records stand twice in {topic}"
+        finally:
+            consumer.close()
+
+
+def test_rows_arrive(cluster: Cluster, load: Load) -> None:
+    wait("some load", lambda: load.transactions > 200)
+
+
+@pytest.mark.parametrize("connector", ["shop", "warehouse"])
+def test_a_killed_task_is_started_again_and_loses_nothing(cluster: Cluster, load: Load, connector: str) -> None:
+    victim = cluster.task_pid(connector)
+    send([victim], signal.SIGKILL)
+    wait(f"{connector} runs in a new process", lambda: cluster.task_pid(connector) != victim, 60)
+
+
+def test_a_killed_leader_is_replaced_and_its_tasks_move(cluster: Cluster, load: Load) -> None:
+    kill_and_replace(cluster, cluster.leader())
+
+
+def test_a_killed_follower_is_replaced_and_its_tasks_move(cluster: Cluster, load: Load) -> None:
+    leader = cluster.leader()
+    kill_and_replace(cluster, next(w for w in cluster.workers.values() if w.id != leader.id))
+
+
+def kill_and_replace(cluster: Cluster, victim: Worker) -> None:
+    orphans = descendants(victim.pid)
+    send([victim.pid], signal.SIGKILL)
+    wait("the victim is gone", lambda: not victim.process.alive())
+    wait("its tasks die with it", lambda: not [pid for pid in orphans if Path(f"/proc/{pid}/exe").exists()], 15)
+    del cluster.workers[victim.id]
+    assert cluster.leader().id != victim.id
+    assert cluster.owner("shop").id != victim.id
+    assert cluster.owner("warehouse").id != victim.id
+    cluster.start_worker()
+
+
+@pytest.mark.parametrize("what", ["worker", "task", "tree"])
+def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Cluster, load: Load, what: str) -> None:
+    owner, task = cluster.owner("shop"), cluster.task_pid("shop")
+    pids = {"worker": [owner.pid], "task": [task], "tree": owner.tree()}[what]
+    with paused(pids):
+        before = load.transactions
+        if what == "task":
+            wait("a while under load", lambda: load.transactions > before + 200, 60)
+        else:
+            wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, SESSION_S * 6)
+    wait("the woken worker is back", lambda: cluster.healthy(owner), 60)
+
+
+def test_a_third_worker_takes_part_of_the_work_and_the_rest_is_not_restarted(cluster: Cluster, load: Load) -> None:
+    for i in range(4):
+        cluster.submit(f"extra-{i}", source_config(cluster, i))
+    names = ["shop", "warehouse", *(f"extra-{i}" for i in range(4))]
+    try:
+        before = {name: (cluster.owner(name).id, cluster.task_pid(name)) for name in names}
+        third = cluster.start_worker()
+        wait("the third worker has tasks", lambda: any(cluster.owner(n).id == third.id for n in names), 60)
+        after = {name: (cluster.owner(name).id, cluster.task_pid(name)) for name in names}
+        moved = [name for name in names if before[name][0] != after[name][0]]
+        assert 1 <= len(moved) <= 2, json.dumps(moved)
+        assert {n: before[n] for n in names if n not in moved} == {n: after[n] for n in names if n not in moved}
+        cluster.workers.pop(third.id)
+        third.process.stop(timeout_s=25)
+        assert third.process.returncode == 0
+        for name in names:
+            cluster.owner(name)
+    finally:
+        for i in range(4):
+            cluster.rest("DELETE", f"/connectors/extra-{i}")
+
+
+def source_config(cluster: Cluster, number: int) -> dict[str, str]:
+    name = f"{cluster.group.replace('-', '_')}_x{number}"
+    return {
+        "connector.class": "postgres",
+        **cluster.connection("database", cluster.source_db),
+        "topic.prefix": f"{cluster.group}-x{number}",
+        "slot.name": name,
+        "publication.name": name,
+        "table.include.list": "public.places",
+        "snapshot.mode": "no_data",
+    }
