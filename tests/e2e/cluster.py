@@ -43,7 +43,7 @@ def children(pid: int) -> dict[int, str]:
 
 
 def descendants(pid: int) -> list[int]:
-    below = [child for child in children(pid)]
+    below = list(children(pid))
     return below + [deeper for child in below for deeper in descendants(child)]
 
 
