@@ -215,7 +215,7 @@ class EmbeddedPostgres:
 def _statement(template: str, name: str) -> Any:
     from psycopg import sql
 
-    return sql.SQL(template).format(sql.Identifier(name))  # type: ignore[arg-type]
+    return sql.SQL(template).format(sql.Identifier(name))
 
 
 def can_be(user: str, argv: list[str]) -> bool:

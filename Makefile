@@ -1,0 +1,70 @@
+# Everything runs in one virtual environment that `make` builds from the hash-checked locks; no root, no containers.
+#   make demo [ARGS=--once]   the embedded stack with a live load      make test        what CI runs
+#   make test-long            every tier (about an hour), resumable    make bench       the benchmarks
+#   make lint                 style, types, import arrows              make clean       remove what was built
+
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+BIN := $(VENV)/bin
+ARGS ?=
+STAMP := $(VENV)/.installed
+LOCKS := locks/build.txt locks/all.txt
+PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
+
+.PHONY: env jars demo test test-long long-age bench lint format types clean help
+.DEFAULT_GOAL := help
+
+help:
+	@sed -n '2,4s/^# *//p' Makefile
+
+env: $(STAMP)
+
+$(STAMP): $(LOCKS) pyproject.toml setup.py
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || { \
+	  echo "cdcworker needs Python 3.11 or newer; '$(PYTHON)' is $$($(PYTHON) --version 2>&1 || echo missing)." >&2; \
+	  echo "Name another one: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV) || { \
+	  echo "No virtual environment could be made (on Debian: apt install python3-venv)." >&2; exit 1; }
+	@echo "installing the locked dependencies into $(VENV) (once) …"
+	@$(PIP) --require-hashes -r locks/build.txt
+	@$(PIP) --require-hashes -r locks/all.txt
+	@$(PIP) --no-deps --no-build-isolation -e .
+	@touch $@
+
+jars: env
+	@$(BIN)/cdcworker jars fetch
+
+demo: env
+	@$(BIN)/cdcworker quickstart $(ARGS)
+
+test: env jars lint
+	@$(BIN)/python tests/tier.py ci $(ARGS)
+
+test-long: env jars lint
+	@$(BIN)/python tests/tier.py long
+
+long-age: env
+	@$(BIN)/python tests/tier.py age
+
+bench: env jars
+	@$(BIN)/python tests/bench/pipeline.py $(ARGS)
+
+lint: env types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@MYPYPATH=.typing $(BIN)/mypy --namespace-packages --explicit-package-bases -p cdcworker
+	@$(BIN)/lint-imports
+
+# mypy sees the folders under their package names.
+types:
+	@mkdir -p .typing/cdcworker
+	@for room in schemas coordinator connectors worker; do ln -sfn ../../$$room .typing/cdcworker/$$room; done
+
+format: env
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
+	find schemas coordinator connectors worker tests -name __pycache__ -type d -prune -exec rm -rf {} +
