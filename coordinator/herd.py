@@ -1,26 +1,21 @@
-"""The herd core: one pure function from (state, event, now) to (state, commands)."""
+"""The herd core: one pure function from (state, event, now) to (state, commands), and the view of a state."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
 
-from cdcworker.coordinator.events import Event, HerdCommand, Now
-from cdcworker.coordinator.model import Presence, View
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import leader, membership, placement, supervisor
+from cdcworker.coordinator.errors import WORKER_LOST
+from cdcworker.coordinator.herd_state import HerdSettings, HerdState, Turn
+from cdcworker.coordinator.model import ClusterState, Presence, TaskId, TaskStatus, View
+from cdcworker.coordinator.state import fold_taken, task_set_of
+from cdcworker.coordinator.status import live_workers
+from cdcworker.schemas.errors import CdcError
 
-
-@dataclass(frozen=True, slots=True)
-class HerdSettings:
-    """Times of the herd, in seconds; all but `session_timeout_s` follow from the defaults of the design."""
-
-    session_timeout_s: float = 10.0
-
-
-@dataclass(frozen=True, slots=True)
-class HerdState:
-    """Everything one worker knows. Opaque to the driver: it only hands it back, and reads `view`."""
-
-    me: Presence
-    settings: HerdSettings
+__all__ = ["HerdSettings", "HerdState", "initial", "step", "view"]
 
 
 def initial(me: Presence, settings: HerdSettings | None = None) -> HerdState:
@@ -28,11 +23,157 @@ def initial(me: Presence, settings: HerdSettings | None = None) -> HerdState:
     return HerdState(me, settings or HerdSettings())
 
 
-def step(state: HerdState, event: Event, now: Now) -> tuple[HerdState, tuple[HerdCommand, ...]]:
-    """Take one event. Driver's order at start: ConfigRecords(replay), StatusRecords, Started, then events as they come."""
-    raise NotImplementedError
+def step(state: HerdState, event: ev.Event, now: ev.Now) -> tuple[HerdState, tuple[ev.HerdCommand, ...]]:
+    """Take one event. Driver's order at start: ConfigRecords(replay), StatusRecords, Started, then events as they come.
+
+    After the command Leave nothing is answered or started any more.
+    """
+    if state.left:
+        return state, ()
+    turn = Turn(state, now)
+    _HANDLERS[type(event)](turn, event)
+    if turn.started and not turn.left:
+        if type(event) not in _LOCAL:
+            _lead(turn)
+        if type(event) in _WORKER:
+            _work(turn)
+    return turn.finish()
 
 
-def view(state: HerdState, now: Now, kafka_cluster_id: str = "") -> View:
-    """The cluster as this worker knows it."""
-    raise NotImplementedError
+# --- events ---------------------------------------------------------------------------------------------------------
+
+
+def _on_config(turn: Turn, event: ev.ConfigRecords) -> None:
+    base = ClusterState() if event.reset else turn.cluster
+    turn.cluster, taken = fold_taken(base, event.records)
+    leader.on_taken(turn, taken)
+    if turn.started and not event.replay and not event.reset:
+        supervisor.execute_commands(turn, taken)
+
+
+def _on_status(turn: Turn, event: ev.StatusRecords) -> None:
+    membership.on_status(turn, event.records)
+    supervisor.confirm_reports(turn)
+
+
+def _on_started(turn: Turn, _event: ev.Started) -> None:
+    turn.started = True
+
+
+def _nothing(_turn: Turn, _event: ev.Event) -> None:
+    """The passes after each event do all there is to do."""
+
+
+_HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
+    ev.ConfigRecords: _on_config,
+    ev.StatusRecords: _on_status,
+    ev.Started: _on_started,
+    ev.TermChanged: leader.on_term,
+    ev.Claimed: leader.on_claimed,
+    ev.ClaimFailed: leader.on_claim_failed,
+    ev.WriteDone: _nothing,
+    ev.WriteFailed: leader.on_write_failed,
+    ev.RequestArrived: leader.on_request,
+    ev.TasksPlanned: placement.on_planned,
+    ev.TaskReport: supervisor.on_report,
+    ev.TaskTopics: supervisor.on_topics,
+    ev.TaskExited: supervisor.on_exited,
+    ev.LeaseAcked: membership.on_lease_acked,
+    ev.FencesDone: placement.on_fences_done,
+    ev.DrainRequested: membership.on_drain,
+    ev.Tick: _nothing,
+}
+_LOCAL = (ev.TaskReport, ev.TaskTopics, ev.TaskExited, ev.LeaseAcked)
+"""Events about the own tasks: the leader hears of them through the status log, as it hears of everybody's."""
+_WORKER = (ev.ConfigRecords, ev.Started, ev.TaskExited, ev.LeaseAcked, ev.DrainRequested, ev.Tick)
+"""Events that may change what this worker runs; the others leave it to the next tick."""
+
+
+# --- passes ---------------------------------------------------------------------------------------------------------
+
+
+def _lead(turn: Turn) -> None:
+    leader.expire_requests(turn)
+    leader.claim_if_due(turn)
+    if turn.lead.role != "leading" or turn.lead.inflight is not None:
+        return
+    if leader.is_worn_out(turn):
+        leader.step_down(turn, "task epochs used up")
+        leader.claim_if_due(turn)
+        return
+    batch = leader.Batch(turn, turn.cluster)
+    leader.take_requests(turn, batch)
+    placement.plan_task_sets(turn, batch)
+    placement.place_tasks(turn, batch)
+    placement.sweep_config(turn, batch)
+    leader.send(turn, batch)
+    placement.sweep_status(turn)
+
+
+def _work(turn: Turn) -> None:
+    membership.announce(turn)
+    membership.renew(turn)
+    membership.watch_lease(turn)
+    supervisor.reconcile(turn)
+    supervisor.resend_reports(turn)
+    membership.leave_if_drained(turn)
+
+
+# --- view -----------------------------------------------------------------------------------------------------------
+
+
+def view(state: HerdState, now: ev.Now, kafka_cluster_id: str = "") -> View:
+    """The cluster as this worker knows it. A task that no live worker backs shows as UNASSIGNED, whatever it last said."""
+    me, work = state.me, state.work
+    workers = live_workers(state.status, state.settings.session_timeout_s)
+    has_lease = work.acked is not None and now.mono - work.acked < state.settings.mute_after_s
+    topics: dict[str, frozenset[str]] = {}
+    for task_id, names in state.status.topics.items():
+        if task_id.connector in state.cluster.connectors:
+            topics[task_id.connector] = topics.get(task_id.connector, frozenset()) | names
+    return View(
+        worker_id=me.worker_id,
+        boot_id=me.boot_id,
+        url=me.url,
+        kafka_cluster_id=kafka_cluster_id,
+        ready=state.started and not state.left and me.worker_id in workers and has_lease,
+        is_leader=state.lead.role == "leading",
+        state=state.cluster,
+        workers=workers,
+        statuses=_statuses(state, workers),
+        topics=topics,
+        draining=me.draining,
+    )
+
+
+def _statuses(state: HerdState, workers: dict[str, Presence]) -> dict[TaskId, TaskStatus]:
+    backed = {
+        (entry.id, entry.task_epoch): worker_id
+        for worker_id, assignment in state.cluster.assignments.items()
+        if worker_id in workers and workers[worker_id].boot_id == assignment.boot_id
+        for entry in assignment.tasks
+    }
+    out = {}
+    for name in state.cluster.connectors:
+        tasks = task_set_of(state.cluster, name)
+        for n in range(len(tasks.tasks) if tasks else 0):
+            task_id = TaskId(name, n)
+            out[task_id] = _shown(task_id, state.status.tasks.get(task_id), backed, workers)
+    return out
+
+
+def _shown(
+    task_id: TaskId,
+    status: TaskStatus | None,
+    backed: dict[tuple[TaskId, int], str],
+    workers: dict[str, Presence],
+) -> TaskStatus:
+    if status is None:
+        return TaskStatus(task_id.connector, task_id.task, "UNASSIGNED", "", 0)
+    if backed.get((task_id, status.task_epoch)) == status.worker_id:
+        return status
+    error = None
+    if status.worker_id not in workers and status.state in ("RUNNING", "PAUSED", "RESTARTING"):
+        where = {"worker": status.worker_id, "task": str(task_id)}
+        error = CdcError(WORKER_LOST, "the worker of this task is gone", where=where).to_dict()
+    return replace(status, state="UNASSIGNED", error=error)

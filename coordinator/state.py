@@ -65,15 +65,19 @@ def fold(state: ClusterState, record: Record) -> ClusterState:
 
 
 def fold_all(state: ClusterState, records: Iterable[Record]) -> ClusterState:
-    """The state after all these records; the same as folding them one by one.
+    """The state after all these records; the same as folding them one by one."""
+    return fold_taken(state, records)[0]
+
+
+def fold_taken(state: ClusterState, records: Iterable[Record]) -> tuple[ClusterState, list[Record]]:
+    """The state after all these records, and those of them that counted.
 
     Each key is folded by itself, so that a log that compaction has thinned folds to the same state: what a record
     means together with others (a task set of another incarnation) is judged by the reader of the state.
     """
     work = _Fold(state, leader=state.leader, epoch=state.epoch, version=state.version, stale=set(state.stale_keys))
-    for record in records:
-        _take(work, record)
-    return replace(
+    taken = [record for record in records if _take(work, record)]
+    after = replace(
         state,
         **work.maps,
         leader=work.leader,
@@ -81,26 +85,28 @@ def fold_all(state: ClusterState, records: Iterable[Record]) -> ClusterState:
         version=work.version,
         stale_keys=frozenset(work.stale),
     )
+    return after, taken
 
 
-def _take(work: _Fold, record: Record) -> None:
+def _take(work: _Fold, record: Record) -> bool:
     if record.offset >= 0:
         work.version = record.offset + 1
     epoch = record_epoch(record)
     if not _is_current(work, record, epoch):  # INV-7
         work.stale.add(record.key)
-        return
+        return False
     work.epoch = epoch
     work.stale.discard(record.key)
     if record.key == LEADER:
         work.leader = _leader(record.value) if record.value is not None else None
-        return
+        return True
     kind, _, name = record.key.partition("/")
     known = _KINDS.get(kind) if name else None
     value = _parse(known[1], name, record) if known and record.value is not None else None
     if known:
         work.put(known[0], name, value)
     work.put("settings", record.key, record.value if value is None else None)
+    return True
 
 
 def _parse(parser: Callable[[str, JsonObject], object], name: str, record: Record) -> object | None:

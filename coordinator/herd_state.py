@@ -1,0 +1,223 @@
+"""What one herd core remembers, as frozen values, and the turn in which one event changes it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cdcworker.coordinator.api import Record, Term
+from cdcworker.coordinator.events import AppendStatus, HerdCommand, Now, RequestArrived, TasksPlanned
+from cdcworker.coordinator.model import AssignedTask, ClusterState, JsonObject, Presence, Reply, TaskId, TaskStatus
+from cdcworker.coordinator.status import StatusState, live_workers
+
+Role = Literal["follower", "claiming", "claimed", "leading"]
+"""`claiming`: Claim is out. `claimed`: the leader record is written, not yet read back. Only `leading` decides."""
+
+Phase = Literal["starting", "running", "paused", "stopping", "waiting", "failed"]
+"""`waiting` and `failed` have no process; the other phases have one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HerdSettings:
+    """Times of the herd in seconds. All workers of a group use the same session time-out."""
+
+    session_timeout_s: float = 10.0
+    request_timeout_s: float = 30.0
+    plan_timeout_s: float = 120.0
+    """A PlanTasks without an answer is asked again after this; the driver's own limit is shorter."""
+    fence_wait_s: float = 2.0
+    """Longest wait for FenceIds before lost tasks move: the new owner's start fences them too."""
+    stop_timeout_s: float = 10.0
+    drain_timeout_s: float = 20.0
+    """Exit stays below the 20 s that the platform's grace period allows for."""
+    command_ttl_s: float = 60.0
+    backoff_min_s: float = 1.0
+    backoff_max_s: float = 60.0
+    restarts_max: int = 10
+    restart_window_s: float = 600.0
+    fences_max: int = 5
+    fence_window_s: float = 60.0
+    resend_s: float = 3.0
+    """A status record that was not seen in the log after this is appended again."""
+    metrics_interval_s: float = 5.0
+    queue_max: int = 1000
+    """Requests that wait for the leader's pen; more are refused (INV-10)."""
+
+    @property
+    def lease_interval_s(self) -> float:
+        return self.session_timeout_s / 15
+
+    @property
+    def mute_after_s(self) -> float:
+        return 0.6 * self.session_timeout_s
+
+    @property
+    def kill_after_s(self) -> float:
+        return 0.9 * self.session_timeout_s
+
+
+@dataclass(frozen=True, slots=True)
+class Waiting:
+    """A request whose records are written but not yet read back."""
+
+    write_id: str
+    epoch: int
+    reply: Reply
+
+
+@dataclass(frozen=True, slots=True)
+class PlanJob:
+    """A split that was asked for, or that is tried again at `due` after `failures`."""
+
+    incarnation: str
+    config_version: int
+    due: float
+    failures: int = 0
+    asked: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Fence:
+    asked: float
+    done: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class LeadState:
+    """The leader's side."""
+
+    term: Term | None = None
+    role: Role = "follower"
+    epoch: int = 0
+    counter: int = 0
+    """Of task epochs given under this leader epoch."""
+    writes: int = 0
+    inflight: str | None = None
+    """The write whose records have not been read back: until then nothing else is decided."""
+    queue: tuple[RequestArrived, ...] = ()
+    deadlines: Mapping[str, float] = field(default_factory=dict)
+    waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    claim_due: float = 0.0
+    claim_failures: int = 0
+    jobs: Mapping[str, PlanJob] = field(default_factory=dict)
+    planned: Mapping[str, TasksPlanned] = field(default_factory=dict)
+    fences: Mapping[TaskId, Fence] = field(default_factory=dict)
+    sweeps: Mapping[str, float] = field(default_factory=dict)
+    """Status keys whose tombstone was appended, and when."""
+
+
+@dataclass(frozen=True, slots=True)
+class LocalTask:
+    """A task that this worker has taken up."""
+
+    task: AssignedTask
+    phase: Phase
+    attempt: int = 0
+    paused: bool = False
+    """What the process was last told."""
+    due: float = 0.0
+    """`waiting`: when to start; `stopping`: when to kill."""
+    killed: bool = False
+    error: JsonObject | None = None
+    metrics: JsonObject = field(default_factory=dict)
+    reported_at: float = 0.0
+    restarts: tuple[float, ...] = ()
+    fences: tuple[float, ...] = ()
+
+    @property
+    def has_process(self) -> bool:
+        return self.phase not in ("waiting", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    status: TaskStatus
+    sent: float
+
+
+@dataclass(frozen=True, slots=True)
+class WorkState:
+    """The worker's side."""
+
+    local: Mapping[TaskId, LocalTask] = field(default_factory=dict)
+    reports: Mapping[TaskId, Report] = field(default_factory=dict)
+    """Status records that were sent and not yet seen in the log."""
+    topics: Mapping[TaskId, frozenset[str]] = field(default_factory=dict)
+    seq: int = 0
+    executed: frozenset[str] = frozenset()
+    """Commands that this boot has executed."""
+    leases: int = 0
+    lease_due: float = 0.0
+    acked: float | None = None
+    """When the newest acknowledged lease was sent."""
+    muted: bool = False
+    announced: float | None = None
+    seen: bool = False
+    """The own presence has been read from the log; another boot's there means that this process was replaced."""
+    drain_until: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class HerdState:
+    """Everything one worker knows. Opaque to the driver: it hands it back, and reads it through `herd.view`."""
+
+    me: Presence
+    settings: HerdSettings
+    cluster: ClusterState = field(default_factory=ClusterState)
+    status: StatusState = field(default_factory=StatusState)
+    lead: LeadState = field(default_factory=LeadState)
+    work: WorkState = field(default_factory=WorkState)
+    started: bool = False
+    left: bool = False
+
+
+class Turn:
+    """One step in the making: parts of the state that are replaced, and the commands so far."""
+
+    def __init__(self, state: HerdState, now: Now) -> None:
+        self.me = state.me
+        self.settings = state.settings
+        self.cluster = state.cluster
+        self.status = state.status
+        self.lead = state.lead
+        self.work = state.work
+        self.started = state.started
+        self.left = state.left
+        self.now = now
+        self.commands: list[HerdCommand] = []
+        self._appends: list[Record] = []
+
+    @property
+    def mono(self) -> float:
+        return self.now.mono
+
+    def emit(self, command: HerdCommand) -> None:
+        self.commands.append(command)
+
+    def append(self, record: Record) -> None:
+        """One status record; all of a turn go out together, before the other commands."""
+        self._appends.append(replace(record, headers={**self.stamp(), **record.headers}))
+
+    def stamp(self) -> dict[str, str]:
+        return {"w": self.me.worker_id, "ts": str(self.now.wall_ms), "v": "1"}
+
+    def set_local(self, task_id: TaskId, local: LocalTask | None) -> None:
+        table = {**self.work.local}
+        if local is None:
+            table.pop(task_id, None)
+        else:
+            table[task_id] = local
+        self.work = replace(self.work, local=table)
+
+    def live(self) -> dict[str, Presence]:
+        return live_workers(self.status, self.settings.session_timeout_s)
+
+    def finish(self) -> tuple[HerdState, tuple[HerdCommand, ...]]:
+        commands = tuple(self.commands)
+        if self._appends:
+            commands = (AppendStatus(tuple(self._appends)), *commands)
+        state = HerdState(
+            self.me, self.settings, self.cluster, self.status, self.lead, self.work, self.started, self.left
+        )
+        return state, commands

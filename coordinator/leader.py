@@ -1,0 +1,255 @@
+"""The leader's pen: claim, one write at a time, answers after reading back, stepping down."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+
+from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.events import (
+    Answer,
+    Claim,
+    Claimed,
+    ClaimFailed,
+    RequestArrived,
+    TermChanged,
+    WriteFailed,
+    WriteLog,
+)
+from cdcworker.coordinator.herd_state import Turn, Waiting
+from cdcworker.coordinator.model import ClusterState, Leader, Reply
+from cdcworker.coordinator.requests import Asked, decide
+from cdcworker.coordinator.state import (
+    FORMAT,
+    LEADER,
+    TASK_EPOCH_BITS,
+    fold,
+    leader_record,
+    record_epoch,
+    task_epoch,
+)
+
+logger = logging.getLogger(__name__)
+
+REQUESTS_PER_WRITE_MAX = 200
+"""Bounds one transaction; the rest of the queue goes into the next one."""
+
+
+@dataclass(slots=True)
+class Batch:
+    """The records of one write in the making, and the state as it will be once they are read back."""
+
+    turn: Turn
+    draft: ClusterState
+    records: list[Record] = field(default_factory=list)
+    replies: dict[str, Reply] = field(default_factory=dict)
+
+    def add(self, record: Record, request_id: str = "") -> None:
+        headers = {"e": str(self.turn.lead.epoch), **self.turn.stamp(), "v": FORMAT}
+        if request_id:
+            headers["d"] = request_id
+        record = replace(record, headers=headers)
+        self.records.append(record)
+        self.draft = fold(self.draft, record)
+
+    def next_task_epoch(self) -> int:
+        lead = self.turn.lead
+        self.turn.lead = replace(lead, counter=lead.counter + 1)
+        return task_epoch(lead.epoch, lead.counter + 1)
+
+
+# --- claim ----------------------------------------------------------------------------------------------------------
+
+
+def on_term(turn: Turn, event: TermChanged) -> None:
+    """A refreshed proof of the same term changes nothing; a lost one ends the claim at once."""
+    turn.lead = replace(turn.lead, term=event.term)
+    if event.term is None:
+        step_down(turn, "the group took the term")
+        turn.lead = replace(turn.lead, claim_due=turn.mono, claim_failures=0)
+
+
+def claim_if_due(turn: Turn) -> None:
+    lead = turn.lead
+    if lead.role == "follower" and lead.term is not None and turn.mono >= lead.claim_due:
+        turn.lead = replace(lead, role="claiming")
+        turn.emit(Claim())
+
+
+def on_claim_failed(turn: Turn, event: ClaimFailed) -> None:
+    if turn.lead.role != "claiming":
+        return
+    logger.warning("claim failed reason=%s", event.reason)
+    _claim_later(turn)
+
+
+def _claim_later(turn: Turn) -> None:
+    lead = turn.lead
+    delay = min(0.5 * 2**lead.claim_failures, 10.0)
+    failures = min(lead.claim_failures + 1, 8)
+    turn.lead = replace(lead, role="follower", claim_due=turn.mono + delay, claim_failures=failures)
+
+
+def on_claimed(turn: Turn, _event: Claimed) -> None:
+    """The log has been read after the writer fenced its predecessor: what is not in it will never be."""
+    lead = turn.lead
+    if lead.role != "claiming" or lead.term is None:
+        return
+    epoch = _next_epoch(turn)
+    _refuse_lost(turn, epoch)
+    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned={}, fences={}, sweeps={})
+    me = turn.me
+    batch = Batch(turn, turn.cluster)
+    batch.add(leader_record(Leader(epoch, me.worker_id, me.boot_id, me.url, lead.term.hint)))
+    send(turn, batch)
+
+
+def _next_epoch(turn: Turn) -> int:
+    """One above the log's; also above the status log's, which may outlive a config log that was made anew."""
+    reported = max((status.task_epoch for status in turn.status.tasks.values()), default=0)
+    return max(turn.cluster.epoch, reported >> TASK_EPOCH_BITS) + 1
+
+
+def step_down(turn: Turn, why: str) -> None:
+    """Decide nothing more. Requests not yet written are refused; the fate of written ones shows in the log."""
+    lead = turn.lead
+    if lead.role in ("claimed", "leading"):
+        logger.info("stepping down epoch=%d reason=%s", lead.epoch, why)
+    for waiting in lead.queue:
+        turn.emit(Answer(waiting.id, Reply("no_leader", detail=why)))
+    deadlines = {request_id: due for request_id, due in lead.deadlines.items() if request_id in lead.waiting}
+    turn.lead = replace(lead, role="follower", inflight=None, queue=(), deadlines=deadlines, jobs={}, planned={})
+
+
+# --- write and read back --------------------------------------------------------------------------------------------
+
+
+def send(turn: Turn, batch: Batch) -> None:
+    """One transaction for everything that was decided in this turn."""
+    lead = turn.lead
+    if not batch.records:
+        for request_id, reply in batch.replies.items():
+            _answer(turn, request_id, reply)
+        return
+    write_id = f"{turn.me.boot_id}:{lead.writes + 1}"
+    records = [replace(record, headers={**record.headers, "b": write_id}) for record in batch.records]
+    records[-1] = replace(records[-1], headers={**records[-1].headers, "z": "1"})
+    # Replies without records of their own wait too: they may rest on what this very write changes.
+    waiting = {i: Waiting(write_id, lead.epoch, reply) for i, reply in batch.replies.items()}
+    turn.lead = replace(lead, writes=lead.writes + 1, inflight=write_id, waiting={**lead.waiting, **waiting})
+    turn.emit(WriteLog(write_id, tuple(records)))
+
+
+def on_write_failed(turn: Turn, event: WriteFailed) -> None:
+    lead = turn.lead
+    if event.reason != "unknown":  # it did not happen, so its requests may be asked again
+        for request_id, waiting in lead.waiting.items():
+            if waiting.write_id == event.write_id:
+                _answer(turn, request_id, Reply("no_leader", detail=f"the write was refused: {event.reason}"))
+    if lead.role in ("claimed", "leading") and lead.inflight == event.write_id:
+        step_down(turn, f"write {event.reason}")
+        _claim_later(turn)
+
+
+def on_taken(turn: Turn, taken: Sequence[Record]) -> None:
+    """Records that counted: the own write's last one completes it, another's claim ends the own."""
+    for record in taken:
+        if "z" in record.headers:
+            _read_back(turn, record.headers.get("b", ""))
+        if record.key == LEADER and record.value is not None:
+            _other_claim(turn, record)
+
+
+def _read_back(turn: Turn, write_id: str) -> None:
+    for request_id, waiting in turn.lead.waiting.items():
+        if waiting.write_id == write_id:
+            _answer(turn, request_id, waiting.reply)
+    lead = turn.lead
+    if lead.inflight != write_id:
+        return
+    role = "leading" if lead.role == "claimed" else lead.role
+    failures = 0 if role == "leading" else lead.claim_failures
+    turn.lead = replace(lead, inflight=None, role=role, claim_failures=failures)
+
+
+def _other_claim(turn: Turn, record: Record) -> None:
+    epoch = record_epoch(record)
+    if (record.value or {}).get("boot_id") == turn.me.boot_id:
+        return
+    _refuse_lost(turn, epoch)
+    if turn.lead.role in ("claimed", "leading") and epoch > turn.lead.epoch:
+        step_down(turn, f"epoch {epoch} was claimed")
+        _claim_later(turn)
+
+
+def _refuse_lost(turn: Turn, epoch: int) -> None:
+    """A claim of `epoch` is certain: written requests of older epochs that are not in the log never will be."""
+    for request_id, waiting in turn.lead.waiting.items():
+        if waiting.epoch < epoch:
+            _answer(turn, request_id, Reply("no_leader", detail="the leader changed"))
+
+
+def _answer(turn: Turn, request_id: str, reply: Reply) -> None:
+    lead = turn.lead
+    turn.lead = replace(
+        lead,
+        waiting={i: w for i, w in lead.waiting.items() if i != request_id},
+        deadlines={i: d for i, d in lead.deadlines.items() if i != request_id},
+    )
+    turn.emit(Answer(request_id, reply))
+
+
+# --- requests -------------------------------------------------------------------------------------------------------
+
+
+def on_request(turn: Turn, event: RequestArrived) -> None:
+    lead, refusal = turn.lead, _refusal(turn)
+    if refusal is not None:
+        turn.emit(Answer(event.id, refusal))
+        return
+    deadline = turn.mono + turn.settings.request_timeout_s
+    turn.lead = replace(lead, queue=(*lead.queue, event), deadlines={**lead.deadlines, event.id: deadline})
+
+
+def _refusal(turn: Turn) -> Reply | None:
+    lead, known = turn.lead, turn.cluster.leader
+    if lead.role == "leading":
+        return (
+            Reply("no_leader", detail="too many requests wait") if len(lead.queue) >= turn.settings.queue_max else None
+        )
+    if known is None or known.boot_id == turn.me.boot_id or lead.term is not None:
+        return Reply("no_leader", detail="no leader has claimed")
+    present = turn.live().get(known.worker_id)
+    if present is None or present.boot_id != known.boot_id:
+        return Reply("no_leader", detail="the leader's lease has lapsed")
+    return Reply("not_leader", leader_url=known.url)
+
+
+def expire_requests(turn: Turn) -> None:
+    """A queued request that expires is dropped with its answer: it will not happen later."""
+    lead = turn.lead
+    late = {request_id for request_id, due in lead.deadlines.items() if turn.mono >= due}
+    if not late:
+        return
+    turn.lead = replace(lead, queue=tuple(waiting for waiting in lead.queue if waiting.id not in late))
+    for request_id in sorted(late):
+        _answer(turn, request_id, Reply("timeout"))
+
+
+def take_requests(turn: Turn, batch: Batch) -> None:
+    """Decide the queue in order, each on what the ones before it made."""
+    lead = turn.lead
+    taken, rest = lead.queue[:REQUESTS_PER_WRITE_MAX], lead.queue[REQUESTS_PER_WRITE_MAX:]
+    turn.lead = replace(lead, queue=rest)
+    for waiting in taken:
+        asked = Asked(waiting.id, waiting.request, turn.now.wall_ms, turn.settings.command_ttl_s)
+        decision = decide(batch.draft, asked)
+        batch.replies[waiting.id] = decision.reply
+        for record in decision.records:
+            batch.add(record, waiting.id)
+
+
+def is_worn_out(turn: Turn) -> bool:
+    """The task epochs of this claim are nearly used up: a new claim has a fresh counter."""
+    return turn.lead.counter > (1 << TASK_EPOCH_BITS) // 2

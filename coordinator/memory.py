@@ -1,0 +1,171 @@
+"""The seams of coordination in memory, with the broker's fencing rules: for tests and for the simulator."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+
+Clock = Callable[[], float]
+Fault = Literal["unknown_done", "unknown_lost", "stale", "fenced"]
+"""What the next write meets: no answer although it happened, no answer and it did not happen, a refusal."""
+
+
+@dataclass(slots=True)
+class MemoryTopic:
+    """One compacted topic of one partition; offsets never change, also not by compaction."""
+
+    records: list[Record] = field(default_factory=list)
+    end: int = 0
+
+    def append(self, records: Sequence[Record]) -> None:
+        for record in records:
+            self.records.append(replace(record, offset=self.end))
+            self.end += 1
+
+    def compact(self, drop_tombstones: bool = False) -> None:
+        """Keep the last record of each key; the newest record of the topic is never removed."""
+        last = {record.key: record.offset for record in self.records}
+        self.records = [
+            record
+            for record in self.records
+            if record.offset == last[record.key]
+            and not (drop_tombstones and record.value is None and record.offset != self.end - 1)
+        ]
+
+    def since(self, offset: int) -> list[Record]:
+        return [record for record in self.records if record.offset >= offset]
+
+
+class MemoryLog:
+    """A Log over a topic that several of them share."""
+
+    def __init__(self, topic: MemoryTopic) -> None:
+        self._topic = topic
+        self._position = 0
+
+    def read_to_end(self, timeout_s: float) -> Sequence[Record]:
+        return self.poll(timeout_s)
+
+    def poll(self, timeout_s: float) -> Sequence[Record]:
+        records = self._topic.since(self._position)
+        self._position = self._topic.end
+        return records
+
+    def append(self, records: Sequence[Record], timeout_s: float) -> None:
+        self._topic.append(records)
+
+    def close(self) -> None:
+        """Nothing is held."""
+
+
+@dataclass(slots=True)
+class MemoryGroup:
+    """The group coordinator: members with a session, generations, one partition whose owner is the leader-elect.
+
+    Assignment is sticky. A member hears of a new generation at its next tick, not before: until then it holds the
+    proof that it captured, and the broker refuses it.
+    """
+
+    clock: Clock
+    session_s: float = 10.0
+    generation: int = 0
+    members: dict[str, float] = field(default_factory=dict)
+    owner: str | None = None
+
+    def heartbeat(self, member: str) -> None:
+        self.expire()
+        is_new = member not in self.members
+        self.members[member] = self.clock()
+        if is_new:
+            self.rebalance()
+
+    def expire(self) -> None:
+        late = [m for m, seen in self.members.items() if self.clock() - seen > self.session_s]
+        for member in late:
+            del self.members[member]
+        if late:
+            self.rebalance()
+
+    def leave(self, member: str) -> None:
+        if self.members.pop(member, None) is not None:
+            self.rebalance()
+
+    def rebalance(self) -> None:
+        self.generation += 1
+        if self.owner not in self.members:
+            self.owner = min(self.members, default=None)
+
+    def accepts(self, proof: bytes | None) -> bool:
+        self.expire()
+        generation, _, member = (proof or b"").decode().partition(":")
+        return generation == str(self.generation) and member in self.members
+
+
+class MemoryLeadership:
+    """A Leadership over a MemoryGroup; the proof is captured at the tick that learns of the generation."""
+
+    def __init__(self, group: MemoryGroup, member: str) -> None:
+        self._group = group
+        self._member = member
+        self._term: Term | None = None
+
+    def tick(self, timeout_s: float) -> None:
+        group = self._group
+        group.heartbeat(self._member)
+        if group.owner != self._member:
+            self._term = None
+        elif self._term is None or self._term.hint != group.generation:
+            self._term = Term(f"{group.generation}:{self._member}".encode(), group.generation)
+
+    def term(self) -> Term | None:
+        return self._term
+
+    def close(self) -> None:
+        self._term = None
+        self._group.leave(self._member)
+
+
+@dataclass(slots=True)
+class MemoryTransactions:
+    """The transaction coordinator: the producer epoch of every transactional id, and faults to come."""
+
+    epochs: dict[str, int] = field(default_factory=dict)
+    faults: list[Fault] = field(default_factory=list)
+
+    def init(self, transactional_id: str) -> int:
+        self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
+        return self.epochs[transactional_id]
+
+
+class MemoryWriter:
+    """A Writer: fenced by a newer one of its id, refused without the group's present generation."""
+
+    def __init__(
+        self, topic: MemoryTopic, group: MemoryGroup, transactions: MemoryTransactions, transactional_id: str
+    ) -> None:
+        self._topic = topic
+        self._group = group
+        self._transactions = transactions
+        self._id = transactional_id
+        self._epoch = transactions.init(transactional_id)
+
+    def write(self, records: Sequence[Record], term: Term) -> None:
+        if self._transactions.epochs[self._id] != self._epoch:
+            raise Fenced(f"a newer writer of {self._id} exists")
+        if not self._group.accepts(term.proof):
+            raise Stale("the proof is of another generation")
+        fault = self._transactions.faults.pop(0) if self._transactions.faults else None
+        if fault == "fenced":
+            raise Fenced("injected")
+        if fault == "stale":
+            raise Stale("injected")
+        if fault != "unknown_lost":
+            self._topic.append(records)
+        if fault is not None:
+            raise Unknown("injected")
+
+    def close(self) -> None:
+        """Nothing is held; an open transaction does not exist here."""

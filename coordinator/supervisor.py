@@ -1,0 +1,324 @@
+"""The worker's side: run what the own assignment names, report it, restart what failed within a budget."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+
+from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.errors import RESTARTS_EXHAUSTED, TASK_CRASHED, TASK_FENCED
+from cdcworker.coordinator.events import (
+    KillTask,
+    PauseTask,
+    ResumeTask,
+    StartTask,
+    StopTask,
+    TaskExited,
+    TaskReport,
+    TaskTopics,
+)
+from cdcworker.coordinator.herd_state import LocalTask, Report, Turn
+from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskState, TaskStatus
+from cdcworker.coordinator.state import is_wanted, task_set_of
+from cdcworker.coordinator.status import status_order, task_status_record, topics_record
+from cdcworker.schemas.errors import CdcError, Where
+
+logger = logging.getLogger(__name__)
+
+EXIT_FENCED = 3
+"""Exit code of a task process whose transactional id somebody else took over."""
+
+
+def own_assignment(turn: Turn) -> Assignment | None:
+    """The own assignment, if it was made for this boot."""
+    assignment = turn.cluster.assignments.get(turn.me.worker_id)
+    return assignment if assignment is not None and assignment.boot_id == turn.me.boot_id else None
+
+
+def is_drain_over(turn: Turn) -> bool:
+    return turn.work.drain_until is not None and turn.mono >= turn.work.drain_until
+
+
+# --- reconcile ------------------------------------------------------------------------------------------------------
+
+
+def reconcile(turn: Turn) -> None:
+    """Stop what is no longer ours, start what is; called after every event that may have changed either."""
+    assignment = own_assignment(turn)
+    desired = _desired(turn, assignment)
+    for task_id, local in sorted(turn.work.local.items()):
+        if desired.get(task_id) == local.task:
+            _keep(turn, local)
+        else:
+            _let_go(turn, local, replaced=task_id in desired)
+    if may_start(turn):
+        for task_id, entry in sorted(desired.items()):
+            if task_id not in turn.work.local and not _was_stopped(turn, entry):
+                _start(turn, LocalTask(entry, "starting"))
+    for entry in assignment.revoke if assignment else ():
+        local_task = turn.work.local.get(entry.id)
+        if (local_task is None or local_task.task != entry) and not _was_stopped(turn, entry):
+            _report(turn, entry, "STOPPED")
+
+
+def may_start(turn: Turn) -> bool:
+    """The own lease is fresh; without one nothing is started (INV-12: own monotonic clock)."""
+    acked = turn.work.acked
+    return acked is not None and turn.mono - acked < turn.settings.mute_after_s
+
+
+def _desired(turn: Turn, assignment: Assignment | None) -> dict[TaskId, AssignedTask]:
+    """Assigned entries whose connector still wants them; an outdated one runs on until the leader replaces it."""
+    if assignment is None or is_drain_over(turn):
+        return {}
+    out = {}
+    for entry in assignment.tasks:
+        local = turn.work.local.get(entry.id)
+        is_running = local is not None and local.task == entry and local.has_process
+        if is_wanted(turn.cluster, entry) or (is_running and _is_outdated(turn, entry)):
+            out[entry.id] = entry
+    return out
+
+
+def _is_outdated(turn: Turn, entry: AssignedTask) -> bool:
+    """The task exists, in a newer set than the entry's."""
+    tasks = task_set_of(turn.cluster, entry.connector)
+    if tasks is None or tasks.incarnation != entry.incarnation or entry.task >= len(tasks.tasks):
+        return False
+    return turn.cluster.connectors[entry.connector].target_state != "STOPPED"
+
+
+def _was_stopped(turn: Turn, entry: AssignedTask) -> bool:
+    """A stop that was reported is final for its task epoch: the leader may have given the task to another worker."""
+    report = turn.work.reports.get(entry.id)
+    statuses = (report.status if report else None, turn.status.tasks.get(entry.id))
+    return any(
+        s is not None
+        and (s.task_epoch > entry.task_epoch or (s.task_epoch == entry.task_epoch and s.state == "STOPPED"))
+        for s in statuses
+    )
+
+
+def _keep(turn: Turn, local: LocalTask) -> None:
+    if local.phase == "waiting":
+        if turn.mono >= local.due and may_start(turn) and is_wanted(turn.cluster, local.task):
+            _start(turn, local)
+    elif local.phase == "stopping":
+        _kill_if_late(turn, local)
+    elif local.has_process:
+        paused = turn.cluster.connectors[local.task.connector].target_state == "PAUSED"
+        if paused != local.paused:
+            turn.emit(PauseTask(local.task) if paused else ResumeTask(local.task))
+            turn.set_local(local.task.id, replace(local, paused=paused))
+
+
+def _let_go(turn: Turn, local: LocalTask, replaced: bool) -> None:
+    if not local.has_process:
+        turn.set_local(local.task.id, None)
+        if not replaced:
+            _report(turn, local.task, "STOPPED")
+    elif local.phase == "stopping":
+        _kill_if_late(turn, local)
+    else:
+        _stop(turn, local)
+
+
+def _stop(turn: Turn, local: LocalTask) -> None:
+    turn.emit(StopTask(local.task))
+    due = turn.mono + turn.settings.stop_timeout_s
+    turn.set_local(local.task.id, replace(local, phase="stopping", due=due))
+
+
+def _kill_if_late(turn: Turn, local: LocalTask) -> None:
+    if turn.mono >= local.due and not local.killed:
+        logger.warning("task does not stop, killing it task=%s", local.task.id)
+        kill(turn, local)
+
+
+def kill(turn: Turn, local: LocalTask) -> None:
+    turn.emit(KillTask(local.task))
+    turn.set_local(local.task.id, replace(local, phase="stopping", killed=True))
+
+
+def _start(turn: Turn, local: LocalTask) -> None:
+    entry = local.task
+    connector, tasks = turn.cluster.connectors[entry.connector], task_set_of(turn.cluster, entry.connector)
+    assert tasks is not None
+    paused = connector.target_state == "PAUSED"
+    turn.set_local(entry.id, replace(local, phase="starting", paused=paused, killed=False))
+    config = {**connector.config, **tasks.tasks[entry.task]}
+    turn.emit(StartTask(entry, connector.kind, config, paused, local.attempt))
+
+
+# --- what processes say ---------------------------------------------------------------------------------------------
+
+
+def on_report(turn: Turn, event: TaskReport) -> None:
+    local = turn.work.local.get(event.task.id)
+    if local is None or local.task != event.task or not local.has_process:
+        return
+    local = replace(local, metrics={**local.metrics, **event.metrics})
+    if event.state == "FAILED":
+        local = replace(local, error=event.error)  # the policy decides when the process has ended
+    elif event.state in ("RUNNING", "PAUSED") and local.phase != "stopping":
+        local = replace(local, phase="running" if event.state == "RUNNING" else "paused", error=None)
+    turn.set_local(event.task.id, local)
+    due = turn.mono - local.reported_at >= turn.settings.metrics_interval_s
+    if local.phase in ("running", "paused") and (event.state in ("RUNNING", "PAUSED") or due):
+        _report(turn, event.task, "RUNNING" if local.phase == "running" else "PAUSED")
+
+
+def on_topics(turn: Turn, event: TaskTopics) -> None:
+    local = turn.work.local.get(event.task.id)
+    if local is None or local.task != event.task:
+        return
+    known = turn.status.topics.get(event.task.id, frozenset()) | turn.work.topics.get(event.task.id, frozenset())
+    topics = known | frozenset(event.topics)
+    if topics != known:
+        turn.work = replace(turn.work, topics={**turn.work.topics, event.task.id: topics})
+        turn.append(topics_record(event.task.id, topics))
+
+
+def on_exited(turn: Turn, event: TaskExited) -> None:
+    local = turn.work.local.get(event.task.id)
+    if local is None or local.task != event.task or not local.has_process:
+        return
+    if local.phase != "stopping":
+        _failed(turn, local, _error_of(local, event))
+        return
+    entry = _desired(turn, own_assignment(turn)).get(local.task.id)
+    if entry == local.task:  # stopped for a restart or for want of a lease: not given up
+        turn.set_local(local.task.id, replace(local, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
+        _report(turn, local.task, "RESTARTING")
+    else:
+        turn.set_local(local.task.id, None)
+        if entry is None:
+            _report(turn, local.task, "STOPPED")
+
+
+def _error_of(local: LocalTask, event: TaskExited) -> JsonObject:
+    if event.code == EXIT_FENCED:
+        return CdcError(TASK_FENCED, "the task was fenced", where={"task": str(local.task.id)}).to_dict()
+    error = local.error or event.error
+    if error is not None:
+        return error
+    where: Where = {"task": str(local.task.id), "exit_code": event.code}
+    return CdcError(TASK_CRASHED, "the task's process ended by itself", where=where).to_dict()
+
+
+def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
+    """The restart policy. A fenced task that is still assigned is the rightful owner: its start fences the zombie."""
+    settings, mono = turn.settings, turn.mono
+    restarts = _within(local.restarts, mono - settings.restart_window_s)
+    fences = _within(local.fences, mono - settings.fence_window_s)
+    kind = error.get("kind")
+    if kind == "transient":
+        times, limit, restarts = restarts, settings.restarts_max, (*restarts, mono)
+    elif kind == "fenced":
+        times, limit, fences = fences, settings.fences_max, (*fences, mono)
+    else:
+        times, limit = (), 0
+    local = replace(local, error=error, restarts=restarts, fences=fences)
+    if len(times) < limit:
+        delay = min(settings.backoff_min_s * 2 ** len(times), settings.backoff_max_s)
+        local = replace(local, phase="waiting", due=mono + delay, attempt=local.attempt + 1)
+    else:
+        local = replace(local, phase="failed", error=_exhausted(local, error) if limit else error)
+    logger.warning("task failed task=%s phase=%s error=%s", local.task.id, local.phase, error.get("code"))
+    turn.set_local(local.task.id, local)
+    _report(turn, local.task, "RESTARTING" if local.phase == "waiting" else "FAILED")
+
+
+def _exhausted(local: LocalTask, cause: JsonObject) -> JsonObject:
+    error = CdcError(
+        RESTARTS_EXHAUSTED,
+        f"too many restarts, the last one for: {cause.get('message', 'no reason')}",
+        where={"task": str(local.task.id)},
+    )
+    return {**error.to_dict(), "cause": cause}
+
+
+def _within(times: Iterable[float], since: float) -> tuple[float, ...]:
+    return tuple(t for t in times if t > since)
+
+
+# --- restart commands -----------------------------------------------------------------------------------------------
+
+
+def execute_commands(turn: Turn, taken: Sequence[Record]) -> None:
+    """Commands read from the tail of the log: each at most once per boot, none after its expiry."""
+    for record in taken:
+        kind, _, command_id = record.key.partition("/")
+        command = turn.cluster.commands.get(command_id) if kind == "command" and record.value is not None else None
+        if command is None or command_id in turn.work.executed or command.expires_ms < turn.now.wall_ms:
+            continue
+        turn.work = replace(turn.work, executed=turn.work.executed | {command_id})
+        if command.kind == "restart":
+            _restart(turn, command)
+    known = turn.work.executed & turn.cluster.commands.keys()
+    if known != turn.work.executed:
+        turn.work = replace(turn.work, executed=known)
+
+
+def _restart(turn: Turn, command: Command) -> None:
+    scope = command.scope
+    for task_id, local in sorted(turn.work.local.items()):
+        if task_id.connector != scope.get("connector") or scope.get("task") not in (None, task_id.task):
+            continue
+        if scope.get("only_failed") and local.has_process:
+            continue
+        if local.task.incarnation != scope.get("incarnation", local.task.incarnation):
+            continue
+        fresh = replace(local, restarts=(), fences=(), error=None)
+        if not local.has_process:
+            turn.set_local(task_id, replace(fresh, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
+            _report(turn, local.task, "RESTARTING")
+        elif local.phase != "stopping":
+            _stop(turn, fresh)
+
+
+# --- reports --------------------------------------------------------------------------------------------------------
+
+
+def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
+    """Append the task's status; it is kept and sent again until it has been read from the log (R10: epoch, then seq)."""
+    seq = turn.work.seq + 1
+    local = turn.work.local.get(entry.id)
+    mine = local if local is not None and local.task == entry else None
+    status = TaskStatus(
+        connector=entry.connector,
+        task=entry.task,
+        state=state,
+        worker_id=turn.me.worker_id,
+        task_epoch=entry.task_epoch,
+        seq=seq,
+        error=mine.error if mine else None,
+        metrics=mine.metrics if mine else {},
+    )
+    sent = turn.work.reports.get(entry.id)
+    if sent is not None and sent.status.task_epoch > entry.task_epoch:
+        return
+    reports = {**turn.work.reports, entry.id: Report(status, turn.mono)}
+    turn.work = replace(turn.work, seq=seq, reports=reports)
+    if mine is not None:
+        turn.set_local(entry.id, replace(mine, reported_at=turn.mono))
+    turn.append(task_status_record(status))
+
+
+def confirm_reports(turn: Turn) -> None:
+    """Forget reports that the log shows, or shows a later one."""
+    kept = {}
+    for task_id, report in turn.work.reports.items():
+        seen = turn.status.tasks.get(task_id)
+        if seen is None or status_order(seen) < status_order(report.status):
+            kept[task_id] = report
+    if len(kept) != len(turn.work.reports):
+        turn.work = replace(turn.work, reports=kept)
+
+
+def resend_reports(turn: Turn) -> None:
+    for task_id, report in sorted(turn.work.reports.items()):
+        if turn.mono - report.sent >= turn.settings.resend_s:
+            turn.append(task_status_record(report.status))
+            turn.work = replace(turn.work, reports={**turn.work.reports, task_id: replace(report, sent=turn.mono)})
