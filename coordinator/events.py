@@ -242,7 +242,10 @@ class StartTask:
 
 @dataclass(frozen=True, slots=True)
 class StopTask:
-    """Ask the process to end; KillTask follows when it does not."""
+    """Ask the process to end; KillTask follows when it does not.
+
+    This and the commands below are no-ops for a process that is already gone: its TaskExited is on the way.
+    """
 
     task: AssignedTask
 

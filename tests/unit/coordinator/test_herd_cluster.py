@@ -1,0 +1,643 @@
+"""Several herds over the memory log under a virtual clock, with a seeded scheduler and faults."""
+
+from __future__ import annotations
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import herd
+from cdcworker.coordinator.api import Fenced, Stale, Term, Unknown
+from cdcworker.coordinator.memory import (
+    MemoryGroup,
+    MemoryLeadership,
+    MemoryLog,
+    MemoryTopic,
+    MemoryTransactions,
+    MemoryWriter,
+)
+from cdcworker.coordinator.model import (
+    AssignedTask,
+    ClusterState,
+    DeleteConnector,
+    Presence,
+    PutConnector,
+    Reply,
+    Request,
+    Restart,
+    TaskId,
+)
+from cdcworker.coordinator.state import fold_all, record_epoch
+
+STEP_S = 0.1
+START_S = 0.3
+FAILOVER_S = 12.0
+
+
+@dataclass
+class Process:
+    entry: AssignedTask
+    begun: float
+    paused: bool
+    config: dict
+    epoch: int | None = None
+    valid_until: float = 0.0
+    ended: int | None = None
+
+
+@dataclass
+class World:
+    """The brokers, the network and the clock."""
+
+    seed: int
+    now: float = 1000.0
+    configs: MemoryTopic = field(default_factory=MemoryTopic)
+    status: MemoryTopic = field(default_factory=MemoryTopic)
+    transactions: MemoryTransactions = field(default_factory=MemoryTransactions)
+    nodes: dict[str, Node] = field(default_factory=dict)
+    replies: dict[str, Reply] = field(default_factory=dict)
+    answers: Counter = field(default_factory=Counter)
+    produced: dict[TaskId, list[int]] = field(default_factory=dict)
+    starts: Counter = field(default_factory=Counter)
+    fenced_ids: list[TaskId] = field(default_factory=list)
+    requests: int = 0
+    boots: int = 0
+    broken_status: bool = False
+    errors: dict[str, dict] = field(default_factory=dict)
+    widths: dict[str, int] = field(default_factory=dict)
+
+    def __post_init__(self):
+        self.random = random.Random(self.seed)
+        self.group = MemoryGroup(lambda: self.now)
+
+    def boot(self, worker_id: str) -> Node:
+        self.boots += 1
+        node = self.nodes[worker_id] = Node(self, worker_id, f"boot{self.boots}")
+        return node
+
+    def run(self, seconds: float) -> None:
+        for _ in range(round(seconds / STEP_S)):
+            self.now += STEP_S
+            order = sorted(self.nodes)
+            self.random.shuffle(order)
+            for worker_id in order:
+                self.nodes[worker_id].turn()
+
+    def until(self, condition, within_s: float) -> float:
+        begun = self.now
+        while not condition():
+            assert self.now - begun <= within_s, f"not reached in {within_s} s: {self.picture()}"
+            self.run(STEP_S)
+        return self.now - begun
+
+    def ask(self, request: Request, node: Node | None = None) -> str:
+        self.requests += 1
+        request_id = f"r{self.requests}"
+        (node or self.leader()).tell(ev.RequestArrived(request_id, request))
+        return request_id
+
+    def ask_until_ok(self, request: Request, within_s: float = 60.0) -> Reply:
+        begun = self.now
+        while self.now - begun <= within_s:
+            leader = self.leader_or_none()
+            if leader is not None:
+                request_id = self.ask(request, leader)
+                while request_id not in self.replies and self.now - begun <= within_s:
+                    self.run(STEP_S)
+                if self.replies.get(request_id, Reply("timeout")).outcome in ("ok", "not_found"):
+                    return self.replies[request_id]
+            self.run(STEP_S)
+        raise AssertionError(f"no answer: {self.picture()}")
+
+    def leader_or_none(self) -> Node | None:
+        """The newest claim's; a frozen one cannot answer."""
+        leading = [n for n in self.nodes.values() if n.is_up and n.state.lead.role == "leading"]
+        awake = [n for n in leading if self.now >= n.frozen_until]
+        return max(awake, key=lambda n: n.state.lead.epoch, default=None)
+
+    def leader(self) -> Node:
+        leader = self.leader_or_none()
+        assert leader is not None
+        return leader
+
+    def cluster(self) -> ClusterState:
+        return fold_all(ClusterState(), self.configs.records)
+
+    def running(self) -> dict[TaskId, AssignedTask]:
+        out = {}
+        for node in self.nodes.values():
+            for entry, process in node.processes.items():
+                if process.epoch is not None and process.ended is None and self.is_current(process):
+                    assert entry.id not in out, f"two current owners of {entry.id}"
+                    out[entry.id] = entry
+        return out
+
+    def is_current(self, process: Process) -> bool:
+        return self.transactions.epochs.get(str(process.entry.id)) == process.epoch
+
+    def wanted(self) -> set[TaskId]:
+        return {
+            TaskId(name, n)
+            for name, c in self.cluster().connectors.items()
+            if c.target_state != "STOPPED"
+            for n in range(self.widths.get(name, 1))
+        }
+
+    def is_settled(self) -> bool:
+        return set(self.running()) == self.wanted() and all(not a.revoke for a in self.cluster().assignments.values())
+
+    def settle(self, within_s: float = FAILOVER_S) -> float:
+        took = self.until(self.is_settled, within_s)
+        self.run(2.0)
+        assert self.is_settled(), self.picture()
+        return took
+
+    def picture(self) -> str:
+        return f"seed={self.seed} {self.cluster()} running={self.running()}"
+
+    def loads(self) -> list[int]:
+        return sorted(len(n.live_processes()) for n in self.nodes.values() if n.is_up)
+
+
+class Node:
+    """A driver: carries out commands against the memory parts and runs imaginary task processes."""
+
+    def __init__(self, world: World, worker_id: str, boot_id: str) -> None:
+        self.world = world
+        self.worker_id = worker_id
+        me = Presence(worker_id, boot_id, f"http://{worker_id}", "1", "p")
+        self.state = herd.initial(me)
+        self.configs = MemoryLog(world.configs)
+        self.statuses = MemoryLog(world.status)
+        self.leadership = MemoryLeadership(world.group, boot_id)
+        self.writer: MemoryWriter | None = None
+        self.term: Term | None = None
+        self.inbox: list[ev.Event] = []
+        self.later: list[tuple[float, ev.Event]] = []
+        self.processes: dict[AssignedTask, Process] = {}
+        self.is_up = True
+        self.frozen_until = 0.0
+        self.left = ""
+        self.tell(ev.ConfigRecords(tuple(self.configs.read_to_end(1)), replay=True))
+        self.tell(ev.StatusRecords(tuple(self.statuses.read_to_end(1))))
+        self.tell(ev.Started())
+
+    def live_processes(self) -> list[Process]:
+        return [p for p in self.processes.values() if p.ended is None]
+
+    def alive(self, entry: AssignedTask) -> Process | None:
+        """None: the process ended by itself, and its TaskExited is on the way."""
+        process = self.processes.get(entry)
+        return process if process is not None and process.ended is None else None
+
+    def tell(self, event: ev.Event) -> None:
+        self.inbox.append(event)
+
+    def kill(self) -> None:
+        self.is_up = False
+        self.processes.clear()
+
+    def freeze(self, seconds: float) -> None:
+        self.frozen_until = self.world.now + seconds
+
+    def turn(self) -> None:
+        now = self.world.now
+        for process in self.live_processes():
+            self.run_process(process)
+        if not self.is_up or now < self.frozen_until:
+            return
+        self.leadership.tick(0)
+        if self.leadership.term() != self.term:
+            self.term = self.leadership.term()
+            self.tell(ev.TermChanged(self.term))
+        if records := self.configs.poll(0):
+            self.tell(ev.ConfigRecords(tuple(records)))
+        if not self.world.broken_status and (records := self.statuses.poll(0)):
+            self.tell(ev.StatusRecords(tuple(records)))
+        due = [event for at, event in self.later if at <= now]
+        self.later = [(at, event) for at, event in self.later if at > now]
+        self.inbox += due
+        for process in list(self.processes.values()):
+            if process.ended is not None:
+                del self.processes[process.entry]
+                self.tell(ev.TaskExited(process.entry, process.ended))
+        self.tell(ev.Tick())
+        self.drain_inbox()
+
+    def drain_inbox(self) -> None:
+        while self.inbox and self.is_up:
+            event = self.inbox.pop(0)
+            now = ev.Now(self.world.now, round(self.world.now * 1000))
+            self.state, commands = herd.step(self.state, event, now)
+            for command in commands:
+                getattr(self, f"do_{type(command).__name__}")(command)
+
+    def soon(self, event: ev.Event) -> None:
+        self.later.append((self.world.now + self.world.random.choice([0.0, 0.1, 0.3]), event))
+
+    def do_Claim(self, _command) -> None:
+        self.leadership.tick(0)
+        if self.leadership.term() is None:
+            self.tell(ev.ClaimFailed("not the owner"))
+            return
+        world = self.world
+        self.writer = MemoryWriter(world.configs, world.group, world.transactions, "cdc-leader-g")
+        self.tell(ev.ConfigRecords(tuple(self.configs.read_to_end(1))))
+        self.tell(ev.Claimed())
+
+    def do_WriteLog(self, command) -> None:
+        try:
+            if self.writer is None or self.term is None:
+                raise Stale
+            self.writer.write(command.records, self.term)
+            self.tell(ev.WriteDone(command.write_id))
+        except (Stale, Fenced, Unknown) as exc:
+            self.writer = None
+            self.tell(ev.WriteFailed(command.write_id, type(exc).__name__.lower()))
+
+    def do_AppendStatus(self, command) -> None:
+        if not self.world.broken_status and self.world.random.random() > 0.02:
+            self.statuses.append(command.records, 1)
+
+    def do_RenewLease(self, command) -> None:
+        if not self.world.broken_status:
+            self.statuses.append((command.record,), 1)
+            self.soon(ev.LeaseAcked(self.world.now))
+            for process in self.live_processes():
+                process.valid_until = self.world.now + 6.0
+
+    def do_Answer(self, command) -> None:
+        self.world.answers[command.request_id] += 1
+        self.world.replies[command.request_id] = command.reply
+
+    def do_PlanTasks(self, command) -> None:
+        connector, world = command.connector, self.world
+        ids = (connector.name, connector.incarnation, command.config_version)
+        error = world.errors.get(connector.name)
+        tasks = tuple({"task": str(n)} for n in range(world.widths.get(connector.name, 1)))
+        self.soon(ev.TasksPlanned(*ids, error=error) if error else ev.TasksPlanned(*ids, tasks))
+
+    def do_StartTask(self, command) -> None:
+        entry = command.task
+        assert entry.id not in {p.entry.id for p in self.live_processes()}, "two processes of one task on one worker"
+        self.world.starts[entry] += 1
+        self.processes[entry] = Process(
+            entry, self.world.now, command.paused, dict(command.config), valid_until=self.world.now + 6.0
+        )
+
+    def do_StopTask(self, command) -> None:
+        if process := self.alive(command.task):
+            process.ended = 0
+
+    def do_KillTask(self, command) -> None:
+        if process := self.alive(command.task):
+            process.ended = -9
+
+    def do_PauseTask(self, command) -> None:
+        if process := self.alive(command.task):
+            process.paused = True
+
+    def do_ResumeTask(self, command) -> None:
+        if process := self.alive(command.task):
+            process.paused = False
+
+    def do_FenceIds(self, command) -> None:
+        for task_id in command.tasks:
+            self.world.transactions.init(str(task_id))
+            self.world.fenced_ids.append(task_id)
+        self.soon(ev.FencesDone(command.tasks))
+
+    def do_StopProducing(self, _command) -> None:
+        for process in self.live_processes():
+            process.valid_until = self.world.now
+
+    def do_Leave(self, command) -> None:
+        self.left = command.reason
+        self.leadership.close()
+        self.kill()
+
+    def run_process(self, process: Process) -> None:
+        """What a task process does by itself: fence its predecessor, look whether it is still assigned, produce."""
+        world, entry = self.world, process.entry
+        if process.epoch is None:
+            if world.now - process.begun < START_S:
+                return
+            process.epoch = world.transactions.init(str(entry.id))
+            assignment = world.cluster().assignments.get(self.worker_id)
+            if assignment is None or entry not in assignment.tasks or assignment.boot_id != self.state.me.boot_id:
+                process.ended = 3
+                return
+            self.later.append((world.now, ev.TaskReport(entry, "RUNNING")))
+        if not world.is_current(process):
+            process.ended = 3
+        elif world.now < process.valid_until and not process.paused:
+            world.produced.setdefault(entry.id, []).append(entry.task_epoch)
+
+
+def check_safety(world: World) -> None:
+    for task_id, epochs in world.produced.items():
+        assert epochs == sorted(epochs), f"an older owner of {task_id} produced after a newer one"
+    leader_epochs = [record_epoch(record) for record in world.configs.records]
+    assert leader_epochs == sorted(leader_epochs), "a write of an older leader epoch is in the log"
+    assert not world.cluster().stale_keys
+    assert all(count == 1 for count in world.answers.values()), "a request was answered twice"
+
+
+def cluster(seed: int, workers: int = 3, connectors: int = 4, width: int = 3) -> World:
+    world = World(seed)
+    for n in range(workers):
+        world.boot(f"w{n}")
+        world.run(STEP_S)
+    world.until(lambda: world.leader_or_none() is not None, 5.0)
+    for n in range(connectors):
+        world.widths[f"c{n}"] = width
+        world.ask_until_ok(PutConnector(f"c{n}", {"n": "0"}, "source"))
+    world.settle()
+    return world
+
+
+@pytest.fixture(params=range(5))
+def world(request):
+    world = cluster(request.param)
+    yield world
+    check_safety(world)
+
+
+def test_a_cluster_starts_and_every_task_runs_on_exactly_one_worker(world):
+    assert world.loads() == [4, 4, 4]
+    assert len(world.running()) == 12
+
+
+def test_tasks_that_a_joining_worker_does_not_take_are_not_restarted(world):
+    before = world.running()
+    starts = Counter(world.starts)
+    world.boot("w3")
+    world.until(lambda: world.loads() == [3, 3, 3, 3] and world.is_settled(), FAILOVER_S)
+    moved = {task for task, entry in world.running().items() if before[task] != entry}
+    assert len(moved) == 3
+    assert {entry.id for entry in (world.starts - starts)} == moved
+
+
+def test_a_killed_follower_is_replaced_within_the_session_and_two_seconds(world):
+    victim = next(n for n in world.nodes.values() if n is not world.leader())
+    lost = {p.entry.id for p in victim.live_processes()}
+    before = world.running()
+    victim.kill()
+    world.until(lambda: set(world.running()) != world.wanted(), 1.0)
+    took = world.settle()
+    assert took <= FAILOVER_S
+    assert lost <= set(world.fenced_ids)
+    after = world.running()
+    assert {task for task in after if after[task] != before[task]} == lost
+    assert world.loads() == [0, 6, 6][1:] or world.loads() == [6, 6]
+
+
+def test_a_killed_leader_is_replaced_and_its_tasks_move(world):
+    victim = world.leader()
+    before = world.running()
+    lost = {p.entry.id for p in victim.live_processes()}
+    victim.kill()
+    world.until(lambda: world.leader_or_none() is not None, FAILOVER_S)
+    world.settle(3.0)
+    after = world.running()
+    assert {task for task in after if after[task] != before[task]} == lost
+
+
+def test_a_worker_that_restarts_at_once_gets_its_tasks_back_without_waiting_for_the_lease(world):
+    victim = next(n for n in world.nodes.values() if n is not world.leader())
+    victim.kill()
+    world.boot(victim.worker_id)
+    assert world.settle(5.0) <= 5.0
+    assert world.loads() == [4, 4, 4]
+
+
+def test_a_config_change_restarts_only_the_tasks_of_its_connector(world):
+    before = world.running()
+    world.ask_until_ok(PutConnector("c1", {"n": "1"}))
+    world.until(lambda: all(e != before[t] for t, e in world.running().items() if t.connector == "c1"), FAILOVER_S)
+    world.settle()
+    after = world.running()
+    assert {task.connector for task in after if after[task] != before[task]} == {"c1"}
+    configs = [p.config for n in world.nodes.values() for p in n.live_processes() if p.entry.connector == "c1"]
+    assert [config["n"] for config in configs] == ["1"] * 3
+    assert sorted(config["task"] for config in configs) == ["0", "1", "2"]
+
+
+def test_a_wider_task_set_starts_what_is_new_and_a_narrower_one_stops_what_is_gone(world):
+    world.widths["c0"] = 6
+    world.ask_until_ok(PutConnector("c0", {"n": "wide"}))
+    world.settle()
+    world.widths["c0"] = 1
+    world.ask_until_ok(PutConnector("c0", {"n": "narrow"}))
+    world.settle()
+    assert len([t for t in world.running() if t.connector == "c0"]) == 1
+
+
+def test_pausing_and_resuming_restarts_nothing(world):
+    before = world.running()
+    world.ask_until_ok(PutConnector("c2", None, target_state="PAUSED"))
+    world.run(1.0)
+    paused = {p.entry.connector for n in world.nodes.values() for p in n.live_processes() if p.paused}
+    assert paused == {"c2"}
+    world.ask_until_ok(PutConnector("c2", None, target_state="RUNNING"))
+    world.run(1.0)
+    assert not [p for n in world.nodes.values() for p in n.live_processes() if p.paused]
+    assert world.running() == before
+
+
+def test_a_stopped_connector_has_no_tasks_and_starts_again(world):
+    world.ask_until_ok(PutConnector("c2", None, target_state="STOPPED"))
+    world.settle()
+    assert world.cluster().task_sets["c2"].tasks == ()
+    assert "c2" not in {t.connector for t in world.running()}
+    world.ask_until_ok(PutConnector("c2", None, target_state="RUNNING"))
+    world.settle()
+    assert len([t for t in world.running() if t.connector == "c2"]) == 3
+
+
+def test_a_deleted_connector_leaves_neither_tasks_nor_statuses_nor_assignments(world):
+    world.ask_until_ok(DeleteConnector("c3"))
+    world.settle()
+    world.run(10.0)
+    state = world.cluster()
+    assert "c3" not in state.task_sets
+    assert not [e for a in state.assignments.values() for e in (*a.tasks, *a.revoke) if e.connector == "c3"]
+    assert not [t for n in world.nodes.values() for t in n.state.status.tasks if t.connector == "c3"]
+
+
+@pytest.mark.parametrize("who", ["leader", "follower"])
+def test_a_draining_worker_hands_over_and_leaves(world, who):
+    node = world.leader() if who == "leader" else next(n for n in world.nodes.values() if n is not world.leader())
+    before = world.running()
+    own = {p.entry.id for p in node.live_processes()}
+    node.tell(ev.DrainRequested())
+    took = world.until(lambda: node.left, 5.0)
+    assert node.left == "drained"
+    assert took < 5.0
+    world.until(lambda: world.leader_or_none() is not None, 5.0)
+    world.settle(5.0)
+    after = world.running()
+    assert {task for task in after if after[task] != before[task]} == own
+    assert not own & set(world.fenced_ids)
+
+
+def test_a_restart_command_runs_once_on_every_owner(world):
+    starts = Counter(world.starts)
+    reply = world.ask_until_ok(Restart("c1", include_tasks=True))
+    assert reply.outcome == "ok"
+    world.run(3.0)
+    again = world.starts - starts
+    assert {entry.id for entry in again} == {TaskId("c1", n) for n in range(3)}
+    assert set(again.values()) == {1}
+    world.run(90.0)
+    assert world.starts - starts == again
+    assert not world.cluster().commands
+
+
+def test_a_frozen_leader_comes_back_as_a_follower_and_its_tasks_are_fenced(world):
+    old = world.leader()
+    epoch = old.state.lead.epoch
+    old.freeze(25.0)
+    world.run(20.0)
+    new = world.leader_or_none()
+    others = [n for n in world.nodes.values() if n is not old and n.state.lead.role == "leading"]
+    assert len(others) == 1
+    assert others[0].state.lead.epoch > epoch
+    assert new is not None
+    world.run(10.0)
+    assert old.state.lead.role == "follower"
+    world.settle(FAILOVER_S)
+    assert world.loads() == [4, 4, 4]
+
+
+def test_an_unreachable_status_partition_kills_nobody_else_and_heals(world):
+    world.broken_status = True
+    world.run(30.0)
+    assert not world.fenced_ids
+    world.broken_status = False
+    world.settle(FAILOVER_S)
+    assert not world.fenced_ids
+
+
+@pytest.mark.parametrize("fault", ["unknown_done", "unknown_lost", "stale", "fenced"])
+def test_a_failed_write_neither_loses_nor_doubles_a_decision(world, fault):
+    world.transactions.faults.append(fault)
+    request_id = world.ask(PutConnector("extra", {"a": "1"}, "source"))
+    world.until(lambda: request_id in world.replies, 5.0)
+    reply = world.replies[request_id]
+    exists = "extra" in world.cluster().connectors
+    assert exists == (fault == "unknown_done")
+    assert reply.outcome == ("ok" if exists else "no_leader")
+    world.widths["extra"] = 1
+    world.ask_until_ok(PutConnector("extra", {"a": "2"}, "source"))
+    world.settle()
+    assert world.cluster().connectors["extra"].version == (2 if exists else 1)
+
+
+def test_a_follower_points_to_the_leader(world):
+    follower = next(n for n in world.nodes.values() if n is not world.leader())
+    request_id = world.ask(PutConnector("x", {}, "source"), follower)
+    world.run(0.2)
+    assert world.replies[request_id] == Reply("not_leader", leader_url=world.leader().state.me.url)
+
+
+def test_a_split_error_is_visible_and_a_transient_one_keeps_the_running_tasks(world):
+    before = world.running()
+    world.errors["c0"] = {"code": "x.down", "kind": "transient", "message": "down"}
+    world.ask_until_ok(PutConnector("c0", {"n": "7"}))
+    world.run(2.0)
+    assert world.cluster().task_sets["c0"].error["code"] == "x.down"
+    assert world.running() == before
+    del world.errors["c0"]
+    world.until(lambda: world.cluster().task_sets["c0"].error is None, 30.0)
+    world.settle()
+    world.errors["c0"] = {"code": "x.bad", "kind": "config", "message": "bad"}
+    world.ask_until_ok(PutConnector("c0", {"n": "8"}))
+    world.run(3.0)
+    assert world.cluster().task_sets["c0"].error["code"] == "x.bad"
+    assert "c0" not in {t.connector for t in world.running()}
+    del world.errors["c0"]
+    world.ask_until_ok(Restart("c0"))
+    world.settle()
+    assert world.cluster().task_sets["c0"].error is None
+
+
+def test_the_view_shows_lost_tasks_as_unassigned(world):
+    victim = next(n for n in world.nodes.values() if n is not world.leader())
+    lost = {p.entry.id for p in victim.live_processes()}
+    victim.kill()
+    other = world.leader()
+    world.until(lambda: victim.worker_id not in view_of(other).workers, FAILOVER_S)
+    shown = view_of(other).statuses
+    assert {shown[task].state for task in lost} == {"UNASSIGNED"}
+    world.settle()
+    assert {status.state for status in view_of(other).statuses.values()} == {"RUNNING"}
+
+
+def view_of(node: Node):
+    return herd.view(node.state, ev.Now(node.world.now, 0))
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_any_mix_of_faults_heals(seed):
+    world = cluster(seed)
+    acknowledged = {f"c{n}": "0" for n in range(4)}
+    written = {name: {"0"} for name in acknowledged}
+    pending: dict[str, tuple[str, str]] = {}
+    for n in range(60):
+        chaos(world, n)
+        if leader := world.leader_or_none():
+            name, value = world.random.choice(sorted(acknowledged)), f"{n}"
+            request_id = world.ask(PutConnector(name, {"n": value}), leader)
+            pending[request_id] = (name, value)
+            written[name].add(value)
+        world.run(world.random.choice([0.1, 0.5, 3.0]))
+        for request_id in [r for r in pending if r in world.replies]:
+            name, value = pending.pop(request_id)
+            if world.replies[request_id].outcome == "ok":
+                acknowledged[name] = value
+    heal(world)
+    world.run(40.0)
+    world.settle(60.0)
+    check_safety(world)
+    check_acknowledged(world, acknowledged)
+    up = [n for n in world.nodes.values() if n.is_up]
+    assert max(world.loads()) - min(world.loads()) <= 1 or not up
+
+
+def chaos(world: World, n: int) -> None:
+    up = [node for node in world.nodes.values() if node.is_up]
+    fault = world.random.choice(["kill", "boot", "freeze", "write", "drain", "none", "none", "boot"])
+    node = world.random.choice(up) if up else None
+    if fault == "kill" and len(up) > 1:
+        node.kill()
+    elif fault == "boot" and len(up) < 4:
+        down = [w for w, n in world.nodes.items() if not n.is_up]
+        world.boot(world.random.choice([*down, f"x{n}"]))
+    elif fault == "freeze" and node:
+        node.freeze(world.random.choice([2.0, 8.0, 15.0]))
+    elif fault == "write":
+        world.transactions.faults.append(world.random.choice(["unknown_done", "unknown_lost", "stale", "fenced"]))
+    elif fault == "drain" and len(up) > 2:
+        node.tell(ev.DrainRequested())
+
+
+def heal(world: World) -> None:
+    world.transactions.faults.clear()
+    for node in world.nodes.values():
+        node.frozen_until = 0.0
+    if not any(n.is_up and not n.state.me.draining for n in world.nodes.values()):
+        world.boot("healer")
+
+
+def check_acknowledged(world: World, acknowledged: dict[str, str]) -> None:
+    """The log holds what was answered ok last, or something that was written after it."""
+    state = world.cluster()
+    for name, value in acknowledged.items():
+        history = [r.value["config"]["n"] for r in world.configs.records if r.key == f"connector/{name}"]
+        assert value in history, f"an acknowledged write of {name} is lost"
+        assert state.connectors[name].config["n"] == history[-1]
+        versions = [r.value["version"] for r in world.configs.records if r.key == f"connector/{name}"]
+        assert versions == sorted(set(versions)), "a decision was doubled"
