@@ -75,7 +75,8 @@ class Change:
     """One event of one table. `unchanged` are indexes of columns whose value the source did not send (TOAST).
 
     A key change is handed on as two changes, `d` (old key) and `c` (new key), with `other_key` set on both: the new
-    key on the `d`, the old key on the `c`.
+    key on the `d`, the old key on the `c`; like every key it holds the key columns in the order of `Table.key`.
+    `transaction` is Debezium's transaction block (`id`, `total_order`, `data_collection_order`) where it is wanted.
     """
 
     op: Op
@@ -86,6 +87,7 @@ class Change:
     after: Row | None = None
     unchanged: tuple[int, ...] = ()
     other_key: Row | None = None
+    transaction: JsonObject | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,0 +1,241 @@
+"""Identity of Avro schemas (canonical form, fingerprint, id, GUID), Confluent framing and Kafka's key hash."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import struct
+import uuid
+from typing import Any, Final
+
+from cdcworker.schemas.change import Avro
+from cdcworker.schemas.errors import CdcError, declare
+
+INVALID = declare(
+    "schema.invalid",
+    "data",
+    "An Avro schema cannot be used",
+    "Look at the schema's record in the schema log; a schema written by this product never looks like this.",
+)
+FRAME = declare(
+    "schema.frame",
+    "data",
+    "A record does not begin with a Confluent frame",
+    "Check wire.format of the connector that writes this topic.",
+)
+
+PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))
+_NAMED = frozenset(("record", "error", "enum", "fixed"))
+_ORDER = ("name", "type", "fields", "symbols", "items", "values", "size")
+_KEPT = ("logicalType", "precision", "scale", "default", "aliases")
+_KEPT_PREFIXES = ("connect.", "cdc.")
+SCHEMA_CHARS_MAX = 1 << 20
+DEPTH_MAX = 32
+FIELDS_MAX = 2000
+
+
+def _kept(node: dict[str, Any]) -> list[str]:
+    own = sorted(name for name in node if name.startswith(_KEPT_PREFIXES))
+    return [name for name in _KEPT if name in node] + own
+
+
+def _full_name(name: str, namespace: str) -> str:
+    return name if "." in name or not namespace else f"{namespace}.{name}"
+
+
+def _namespace_of(full_name: str) -> str:
+    return full_name.rpartition(".")[0]
+
+
+class _Walk:
+    """One pass over a schema: rewrites it canonically and enforces the bounds on depth and fields."""
+
+    def __init__(self) -> None:
+        self.names: set[str] = set()
+        self.fields = 0
+
+    def type(self, node: Any, namespace: str, depth: int) -> Avro:
+        if depth > DEPTH_MAX:
+            raise CdcError(INVALID, f"the schema is nested deeper than {DEPTH_MAX} levels")
+        if isinstance(node, str):
+            return self._reference(node, namespace)
+        if isinstance(node, list):
+            return [self.type(branch, namespace, depth + 1) for branch in node]
+        if not isinstance(node, dict) or "type" not in node:
+            raise CdcError(INVALID, "a type is neither a name nor an object with a type")
+        kind = node["type"]
+        if not isinstance(kind, str):
+            return self.type(kind, namespace, depth + 1)
+        if kind in _NAMED:
+            return self._named(node, kind, namespace, depth)
+        out: dict[str, Any] = {"type": kind}
+        if kind in ("array", "map"):
+            inner = "items" if kind == "array" else "values"
+            if inner not in node:
+                raise CdcError(INVALID, f"a type of kind {kind} has no {inner}")
+            out[inner] = self.type(node[inner], namespace, depth + 1)
+        elif kind not in PRIMITIVES:
+            return self._reference(kind, namespace)
+        out.update((name, node[name]) for name in _kept(node) if name != "aliases")
+        return kind if len(out) == 1 and kind in PRIMITIVES else out
+
+    def _reference(self, name: str, namespace: str) -> str:
+        if name in PRIMITIVES:
+            return name
+        full = _full_name(name, namespace)
+        if full not in self.names:
+            raise CdcError(INVALID, "a type is used before it is defined", where={"type": full})
+        return full
+
+    def _named(self, node: dict[str, Any], kind: str, namespace: str, depth: int) -> Avro:
+        if not isinstance(node.get("name"), str):
+            raise CdcError(INVALID, f"a type of kind {kind} has no name")
+        name = _full_name(node["name"], node.get("namespace", namespace) or "")
+        if name in self.names:
+            raise CdcError(INVALID, "a type is defined twice", where={"type": name})
+        self.names.add(name)
+        inner = _namespace_of(name)
+        out: dict[str, Any] = {"name": name, "type": kind}
+        if kind in ("record", "error"):
+            out["fields"] = [self._field(field, inner, depth) for field in node.get("fields", ())]
+        elif kind == "enum":
+            out["symbols"] = list(node.get("symbols", ()))
+        else:
+            out["size"] = int(node["size"])
+        out.update((key, node[key]) for key in _kept(node))
+        if "aliases" in out:
+            out["aliases"] = [_full_name(alias, inner) for alias in out["aliases"]]
+        return out
+
+    def _field(self, field: Any, namespace: str, depth: int) -> dict[str, Any]:
+        self.fields += 1
+        if self.fields > FIELDS_MAX:
+            raise CdcError(INVALID, f"the schema has more than {FIELDS_MAX} fields")
+        if not isinstance(field, dict) or not isinstance(field.get("name"), str) or "type" not in field:
+            raise CdcError(INVALID, "a field has no name or no type")
+        out: dict[str, Any] = {"name": field["name"], "type": self.type(field["type"], namespace, depth + 1)}
+        out.update((name, field[name]) for name in _kept(field))
+        return out
+
+
+def parse(text: str) -> Avro:
+    """A schema from its JSON text, within the bounds that keep it harmless to any reader."""
+    if len(text) > SCHEMA_CHARS_MAX:
+        raise CdcError(INVALID, f"the schema has {len(text)} characters")
+    try:
+        parsed = json.loads(text)
+    except (ValueError, RecursionError) as exc:
+        if text in PRIMITIVES:
+            return text
+        raise CdcError(INVALID, "the schema is not JSON") from exc
+    if not isinstance(parsed, str | dict | list):
+        raise CdcError(INVALID, "the schema is not a JSON string, object or array")
+    return parsed
+
+
+def check(schema: Avro) -> None:
+    """Refuse a schema that is not well-formed or breaks a bound."""
+    canonical_tree(schema)
+
+
+def canonical_tree(schema: Avro) -> Avro:
+    try:
+        return _Walk().type(schema, "", 1)
+    except (TypeError, ValueError, KeyError) as exc:
+        raise CdcError(INVALID, "the schema is not well-formed") from exc
+
+
+def canonical(schema: Avro) -> str:
+    """Avro's parsing canonical form that also keeps what changes meaning: logical types, defaults, our attributes."""
+    return _text(canonical_tree(schema))
+
+
+def _text(tree: Any) -> str:
+    """Attributes in a fixed order at the schema's own levels; JSON inside attributes has its keys sorted."""
+    if isinstance(tree, str):
+        return _json(tree)
+    if isinstance(tree, list):
+        return f"[{','.join(map(_text, tree))}]"
+    parts = []
+    for name in (*_ORDER, *_KEPT, *sorted(key for key in tree if key.startswith(_KEPT_PREFIXES))):
+        if name not in tree:
+            continue
+        value = tree[name]
+        nested = name in ("fields", "items", "values") or (name == "type" and not isinstance(value, str))
+        text = _text(value) if nested else _json(value)
+        parts.append(f"{_json(name)}:{text}")
+    return f"{{{','.join(parts)}}}"
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, separators=(",", ":"), sort_keys=True, ensure_ascii=False, allow_nan=False)
+
+
+def fingerprint(schema: Avro) -> str:
+    """SHA-256 of the canonical form, in hex: the schema's identity."""
+    return fingerprint_of_text(canonical(schema))
+
+
+def fingerprint_of_text(canonical_text: str) -> str:
+    try:
+        return hashlib.sha256(canonical_text.encode()).hexdigest()
+    except UnicodeEncodeError as exc:
+        raise CdcError(INVALID, "the schema holds text that is not Unicode") from exc
+
+
+def schema_id(fp: str) -> int:
+    """The first 31 bits of the fingerprint: positive, and the same in every cluster."""
+    return int(fp[:8], 16) >> 1 or 1
+
+
+def guid(fp: str) -> str:
+    return str(uuid.UUID(hex=fp[:32]))
+
+
+_FRAME = struct.Struct(">bI")
+
+
+def frame(id: int, body: bytes) -> bytes:
+    """Confluent's wire format: a zero byte, the id as big-endian int32, the Avro body."""
+    return _FRAME.pack(0, id) + body
+
+
+def unframe(data: bytes) -> tuple[int, int]:
+    """The schema id and the offset of the body."""
+    if len(data) < 5 or data[0] != 0:
+        raise CdcError(FRAME, "the record does not begin with a zero byte and a schema id")
+    return int.from_bytes(data[1:5], "big"), 5
+
+
+_M = 0x5BD1E995
+_MASK = 0xFFFFFFFF
+
+
+def murmur2(data: bytes) -> int:
+    """Kafka's hash of a key: 32-bit murmur2 as an unsigned number. Partition = (hash & 0x7fffffff) % count."""
+    size = len(data)
+    h = 0x9747B28C ^ size
+    tail = size & 3
+    whole = size - tail
+    for k in struct.unpack_from(f"<{whole >> 2}I", data):
+        k = k * _M & _MASK
+        h = (h * _M ^ (k ^ k >> 24) * _M) & _MASK
+    if tail:
+        h = (h ^ int.from_bytes(data[whole:], "little")) * _M & _MASK
+    h = (h ^ h >> 13) * _M & _MASK
+    return h ^ h >> 15
+
+
+def without_logical_types(schema: Avro) -> Avro:
+    """The same encoding without logical types, so that readers hand out raw Avro values."""
+    if isinstance(schema, list):
+        return [without_logical_types(branch) for branch in schema]
+    if not isinstance(schema, dict):
+        return schema
+    out = {name: value for name, value in schema.items() if name not in ("logicalType", "precision", "scale")}
+    for name in ("type", "items", "values"):
+        if isinstance(out.get(name), dict | list):
+            out[name] = without_logical_types(out[name])
+    if isinstance(out.get("fields"), list):
+        out["fields"] = [{**field, "type": without_logical_types(field["type"])} for field in out["fields"]]
+    return out

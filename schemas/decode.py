@@ -1,0 +1,73 @@
+"""The reference reader: framed records back to raw Avro values, by fastavro with logical types off."""
+
+from __future__ import annotations
+
+import io
+from typing import Any
+
+import fastavro
+from cdcworker.schemas.avro import unframe, without_logical_types
+from cdcworker.schemas.change import Avro
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.log import SchemaLog
+
+UNKNOWN_ID = declare(
+    "schema.unknown_id",
+    "data",
+    "A record names a schema id that the schema log does not hold",
+    "Check that the record comes from this cluster, and that the schema topic was not deleted.",
+)
+UNDECODABLE = declare(
+    "schema.undecodable",
+    "data",
+    "A record does not decode with its schema",
+    "Look at the record with `kcat`; a sink with errors.tolerance=all sends it to the dead letter topic.",
+)
+
+Prepared = Any
+"""A schema as fastavro has parsed it: prepare once, decode often."""
+
+
+def prepare(schema: Avro) -> Prepared:
+    return fastavro.parse_schema(without_logical_types(schema))
+
+
+def decode_prepared(prepared: Prepared, body: bytes) -> Any:
+    buffer = io.BytesIO(body)
+    try:
+        value = fastavro.schemaless_reader(buffer, prepared, None)
+    except (EOFError, ValueError, TypeError, IndexError, KeyError, OverflowError) as exc:
+        raise CdcError(UNDECODABLE, f"the body does not fit the schema: {type(exc).__name__}") from exc
+    if buffer.tell() != len(body):
+        raise CdcError(UNDECODABLE, f"{len(body) - buffer.tell()} bytes are left after the value")
+    return value
+
+
+def decode(schema: Avro, body: bytes) -> Any:
+    """One body without its frame; bytes stay bytes and timestamps numbers."""
+    return decode_prepared(prepare(schema), body)
+
+
+class Decoder:
+    """Decodes framed records with the schemas of a log. Keeps at most `SCHEMAS_MAX` prepared schemas."""
+
+    SCHEMAS_MAX = 4096
+
+    def __init__(self, log: SchemaLog) -> None:
+        self._log = log
+        self._prepared: dict[int, Prepared] = {}
+
+    def decode(self, data: bytes | None) -> Any:
+        """The value of one framed record; None for a tombstone."""
+        if data is None:
+            return None
+        id, offset = unframe(data)
+        prepared = self._prepared.get(id)
+        if prepared is None:
+            stored = self._log.by_id(id)
+            if stored is None:
+                raise CdcError(UNKNOWN_ID, "the schema id is not in the schema log", where={"id": id})
+            if len(self._prepared) >= self.SCHEMAS_MAX:
+                self._prepared.clear()
+            prepared = self._prepared[id] = prepare(stored.schema)
+        return decode_prepared(prepared, data[offset:])

@@ -1,0 +1,83 @@
+"""Names of topics, subjects and Avro types: reversible escaping, and a check that no two names meet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from typing import Literal
+
+from cdcworker.schemas.errors import CdcError, declare
+
+TOPIC_COLLISION = declare(
+    "schema.topic_collision",
+    "config",
+    "Two tables would share a topic",
+    "Leave one of the tables out, or give one of them another topic.",
+)
+TOPIC_NAME = declare(
+    "schema.topic_name",
+    "config",
+    "A topic name is not legal in Kafka",
+    "Use letters, digits, '.', '_' and '-' in topic.prefix, and keep the whole name within 249 characters.",
+)
+
+TOPIC_CHARS_MAX = 249
+_ESCAPE = re.compile(r"_u([0-9a-f]{4})")
+_LEGAL_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
+_NOT_TOPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=u[0-9a-f]{4})")
+_NOT_AVRO = re.compile(r"[^A-Za-z0-9_]|_(?=u[0-9a-f]{4})|^[0-9]")
+
+
+def _escape_char(match: re.Match[str]) -> str:
+    units = match.group().encode("utf-16-be", "surrogatepass")
+    return "".join(f"_u{units[i] << 8 | units[i + 1]:04x}" for i in range(0, len(units), 2))
+
+
+def topic_part(name: str) -> str:
+    """One part of a topic name: what Kafka does not allow, and the dot, become `_uXXXX`."""
+    return _NOT_TOPIC.sub(_escape_char, name)
+
+
+def avro_name(name: str) -> str:
+    """A legal Avro name: every other character becomes `_uXXXX`. Most names stay as they are."""
+    return _NOT_AVRO.sub(_escape_char, name)
+
+
+def unescape(name: str) -> str:
+    """The inverse of `topic_part` and `avro_name`."""
+    units = _ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), name)
+    return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
+
+
+def topic_name(prefix: str, path: Sequence[str]) -> str:
+    """`<prefix>.<schema>.<table>`, escaped so that the path can be read back."""
+    if not _LEGAL_PREFIX.fullmatch(prefix):
+        raise CdcError(TOPIC_NAME, "topic.prefix holds characters that Kafka does not allow", where={"prefix": prefix})
+    topic = ".".join((prefix, *map(topic_part, path)))
+    if len(topic) > TOPIC_CHARS_MAX:
+        raise CdcError(TOPIC_NAME, f"the topic name has {len(topic)} characters", where={"topic": topic})
+    return topic
+
+
+def topic_path(prefix: str, topic: str) -> tuple[str, ...]:
+    """The path that `topic_name` was given."""
+    return tuple(unescape(part) for part in topic[len(prefix) + 1 :].split("."))
+
+
+def check_collisions(prefix: str, paths: Iterable[Sequence[str]]) -> None:
+    """Refuse two paths whose topics Kafka takes for the same: its metrics cannot tell '.' from '_'."""
+    seen: dict[str, str] = {}
+    for path in paths:
+        topic = topic_name(prefix, path)
+        other = seen.setdefault(topic.replace(".", "_"), topic)
+        if other != topic:
+            raise CdcError(TOPIC_COLLISION, "two topics differ only in '.' and '_'", where={"a": other, "b": topic})
+
+
+def subject(topic: str, part: Literal["key", "value"]) -> str:
+    return f"{topic}-{part}"
+
+
+def namespace(prefix: str, path: Sequence[str]) -> str:
+    """The Avro namespace of a table's types: Debezium's `<prefix>.<schema>.<table>`."""
+    return ".".join(map(avro_name, (*prefix.split("."), *path)))
