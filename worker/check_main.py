@@ -1,0 +1,66 @@
+"""The child that runs a connector's live checks: config and provider rules as JSON on stdin, findings as JSON lines on stdout."""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import signal
+import sys
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict
+from typing import Any, TextIO
+
+from cdcworker.connectors.api import Finding
+from cdcworker.connectors.registry import lookup
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.references import resolve
+from cdcworker.worker.validate import redacted
+
+CRASHED = declare(
+    "check.crashed", "internal", "A live check failed itself", "Report it; the connector may work nevertheless."
+)
+PR_SET_PDEATHSIG = 1
+
+
+def main() -> int:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        # Whatever a library prints must not end up among the findings.
+        os.dup2(2, 1)
+        _die_with_parent()
+        question = json.load(sys.stdin)
+        for finding in findings(question["config"], question.get("providers", {})):
+            _say(out, asdict(finding))
+        _say(out, {"done": True})
+    return 0
+
+
+def findings(config: Mapping[str, str], providers: Mapping[str, str]) -> Iterable[Finding]:
+    """Each finding as soon as it is there: what came before the time limit counts."""
+    try:
+        plugin = lookup(config.get("connector.class", ""))
+        connector_class = plugin.load()
+        resolved = resolve(config, providers)
+        secrets = [resolved[name] for name in connector_class.config_def.secrets if resolved.get(name)]
+        check = getattr(connector_class(resolved), "check", None)
+        for finding in check() if check is not None else ():
+            yield redacted(finding, secrets)
+    except CdcError as error:
+        place = error.where.get("key", "connector.class")
+        yield Finding(str(place), "error", error.code, error.message, error.hint)
+    except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold secrets, the type does not
+        yield Finding("", "note", CRASHED, f"A live check failed with {type(error).__name__}")
+
+
+def _say(out: TextIO, item: dict[str, Any]) -> None:
+    out.write(json.dumps(item, separators=(",", ":")) + "\n")
+    out.flush()
+
+
+def _die_with_parent() -> None:
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

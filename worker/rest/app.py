@@ -1,0 +1,71 @@
+"""The REST application: the whole route table and what surrounds it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import AsyncIterator, Sequence
+
+from cdcworker.worker.rest import connectors, lifecycle, loggers, plugins, root
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.body import BodyLimit
+from cdcworker.worker.rest.context import Api, HerderLike, Settings
+from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.rest.routing import Endpoint, routes
+from cdcworker.worker.validate import Catalog, Checks, run_checks
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute
+
+ENDPOINTS: tuple[Endpoint, ...] = (
+    *root.ENDPOINTS,
+    *connectors.ENDPOINTS,
+    *lifecycle.ENDPOINTS,
+    *plugins.ENDPOINTS,
+    *loggers.ENDPOINTS,
+)
+"""Every operation, declared once: routing reads it, and so can whatever describes the API."""
+
+
+def create_app(
+    herder: HerderLike,
+    *,
+    registry_routes: Sequence[BaseRoute] = (),
+    settings: Settings | None = None,
+    catalog: Catalog | None = None,
+    checks: Checks = run_checks,
+    forwarder: Forwarder | None = None,
+) -> Starlette:
+    """The application over one herder. `registry_routes` are further routes, such as the schema registry's."""
+    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder or Forwarder())
+
+    @contextlib.asynccontextmanager
+    async def lifespan(_: Starlette) -> AsyncIterator[None]:
+        await api.forwarder.start()
+        try:
+            yield
+        finally:
+            await api.forwarder.stop()
+
+    app = Starlette(
+        routes=[*routes(ENDPOINTS), *registry_routes],
+        middleware=[Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max)],
+        exception_handlers={HTTPException: _framework_error, e.RestError: _rest_error},
+        lifespan=lifespan,
+    )
+    app.router.redirect_slashes = False
+    app.state.api = api
+    return app
+
+
+async def _framework_error(request: Request, exc: Exception) -> Response:
+    """Unknown paths and the like, in Connect's error form."""
+    assert isinstance(exc, HTTPException)
+    return e.plain(exc.status_code, exc.headers).response()
+
+
+async def _rest_error(request: Request, exc: Exception) -> Response:
+    assert isinstance(exc, e.RestError)
+    return exc.response()

@@ -1,0 +1,120 @@
+"""Request bodies: strict JSON that names the place of a mistake, and Connect's flat string maps."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from cdcworker.worker.rest import errors as e
+from starlette.requests import Request
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+BODY_BYTES_MAX = 1 << 20
+
+
+class Number(str):
+    """A JSON number as it was written: a config value keeps `1.10` and `1e3` as they are."""
+
+    __slots__ = ()
+
+
+class BodyLimit:
+    """Refuses bodies above a size with 413, before they are read when the length is declared."""
+
+    def __init__(self, app: ASGIApp, bytes_max: int = BODY_BYTES_MAX) -> None:
+        self.app = app
+        self.bytes_max = bytes_max
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        declared = next((value for name, value in scope["headers"] if name == b"content-length"), b"0")
+        if declared.isdigit() and int(declared) > self.bytes_max:
+            await too_large(self.bytes_max).response()(scope, receive, send)
+            return
+        await self.app(scope, self._counted(receive), send)
+
+    def _counted(self, receive: Receive) -> Receive:
+        total = 0
+
+        async def read() -> Message:
+            nonlocal total
+            message = await receive()
+            total += len(message.get("body", b""))
+            if total > self.bytes_max:
+                raise too_large(self.bytes_max)
+            return message
+
+        return read
+
+
+def too_large(bytes_max: int) -> e.RestError:
+    return e.RestError(413, f"The body is larger than {bytes_max} bytes", e.TOO_LARGE, headers={"Connection": "close"})
+
+
+async def read_json(request: Request) -> Any:
+    """The parsed body; RestError 400 with line and column when it is not JSON."""
+    data = await request.body()
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as exc:
+        line = data.count(b"\n", 0, exc.start) + 1
+        raise _bad_json("not UTF-8", line, exc.start - (data.rfind(b"\n", 0, exc.start))) from None
+    try:
+        parsed = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
+    except json.JSONDecodeError as exc:
+        raise _bad_json(exc.msg, exc.lineno, exc.colno) from None
+    except (ValueError, RecursionError) as exc:
+        reason = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
+        raise e.RestError(400, f"Malformed JSON: {reason}", e.BAD_JSON) from None
+    return parsed
+
+
+async def read_object(request: Request) -> dict[str, Any]:
+    parsed = await read_json(request)
+    if not isinstance(parsed, dict):
+        raise e.bad_request("The body must be a JSON object", "")
+    return parsed
+
+
+def string_map(parsed: Any, *parents: str) -> dict[str, str | None]:
+    """A flat map of strings; scalars become strings as Connect's parser makes them, null stays."""
+    if not isinstance(parsed, Mapping):
+        what = "The body" if not parents else f"`{parents[-1]}`"
+        raise e.bad_request(f"{what} must be an object of strings", e.pointer(*parents))
+    return {_text(key, *parents, key): scalar(value, *parents, key) for key, value in parsed.items()}
+
+
+def scalar(value: Any, *path: str) -> str | None:
+    if value is None:
+        return None
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, str):
+        return _text(str(value), *path)
+    kind = "a list" if isinstance(value, list) else "an object"
+    raise e.bad_request(f"`{_shown(path[-1])}` must be a string, not {kind}", e.pointer(*map(_shown, path)))
+
+
+def _text(text: str, *path: str) -> str:
+    try:
+        text.encode("utf-8")
+    except UnicodeEncodeError:
+        place = e.pointer(*map(_shown, path))
+        raise e.bad_request("Text holds half of a surrogate pair, which no UTF-8 can carry", place) from None
+    return text
+
+
+def _shown(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _refuse_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def _bad_json(reason: str, line: int, column: int) -> e.RestError:
+    message = f"Malformed JSON: {reason} (line {line}, column {column})"
+    return e.RestError(400, message, e.BAD_JSON, where={"line": line, "column": column})

@@ -1,0 +1,249 @@
+"""Connectors: list, create, read, change, delete."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cdcworker.connectors.config import MASK
+from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply, TargetState
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest import shapes
+from cdcworker.worker.rest.body import read_object, scalar, string_map
+from cdcworker.worker.rest.context import Api, carry_out, forward
+from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
+from cdcworker.worker.validate import Report, finding_json
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+CREATE_MEMBERS = frozenset({"name", "config", "initial_state"})
+TARGET_STATES: Mapping[str, TargetState] = {"running": "RUNNING", "paused": "PAUSED", "stopped": "STOPPED"}
+TRIMMED = "".join(map(chr, range(0x21)))
+"""What Java's trim() removes."""
+ETAG = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
+PATCH_TRIES = 5
+
+
+async def list_connectors(api: Api, request: Request) -> Response:
+    view = api.view()
+    expand = request.query_params.getlist("expand")
+    connectors = sorted(view.state.connectors.items())
+    if not expand:
+        return JSONResponse([name for name, _ in connectors])
+    out: dict[str, dict[str, Any]] = {}
+    for name, connector in connectors:
+        if "status" in expand:
+            out.setdefault(name, {})["status"] = shapes.connector_state(view, connector)
+        if "info" in expand:
+            out.setdefault(name, {})["info"] = shapes.connector_info(view, connector, api.catalog.mask)
+    return JSONResponse(out)
+
+
+async def create(api: Api, request: Request) -> Response:
+    body = await read_object(request)
+    unknown = sorted(set(body) - CREATE_MEMBERS)
+    if unknown:
+        raise e.bad_request(f"Unknown member {unknown[0]!r}: name, config, initial_state exist", e.pointer(unknown[0]))
+    name = (scalar(body.get("name"), "name") or "").strip(TRIMMED)
+    if body.get("config") is None:
+        raise e.bad_request("`config` is missing", "/config")
+    config = named(string_map(body["config"], "config"), name)
+    draft = Draft(name, config, create_only=True, target_state=initial_state(body.get("initial_state")))
+    return await submit(api, request, draft)
+
+
+async def get_connector(api: Api, request: Request) -> Response:
+    connector = api.connector(request.path_params["connector"])
+    return JSONResponse(shapes.connector_info(api.view(), connector, api.catalog.mask))
+
+
+async def get_config(api: Api, request: Request) -> Response:
+    connector = api.connector(request.path_params["connector"])
+    config = api.catalog.mask({"name": connector.name, **connector.config})
+    return JSONResponse(config, headers={"ETag": etag(connector.version)})
+
+
+async def put_config(api: Api, request: Request) -> Response:
+    name = request.path_params["connector"]
+    config = named(string_map(await read_object(request)), name)
+    must_exist, version = if_match(api, request, name)
+    return await submit(api, request, Draft(name, config, must_exist=must_exist, if_version=version))
+
+
+async def patch_config(api: Api, request: Request) -> Response:
+    """Computed by the leader on the version it holds, and again if that changed meanwhile: no patch is lost."""
+    name = request.path_params["connector"]
+    patch = string_map(await read_object(request))
+    if patch.get("name", name) != name:
+        raise name_mismatch(patch["name"] or "", name)
+    view = api.view()
+    if not view.is_leader and view.state.leader is not None and request.query_params.get("forward") != "false":
+        return await forward(api, request, view.state.leader.url)
+    _, version = if_match(api, request, name)
+    for attempt in range(PATCH_TRIES):
+        connector = api.connector(name)
+        draft = Draft(name, patched(connector, patch), must_exist=True, if_version=version or connector.version)
+        try:
+            return await submit(api, request, draft)
+        except e.RestError as error:
+            if error.status != 412 or version is not None or attempt == PATCH_TRIES - 1:
+                raise
+    raise AssertionError("unreachable")
+
+
+async def delete(api: Api, request: Request) -> Response:
+    name = request.path_params["connector"]
+    _, version = if_match(api, request, name)
+    command = DeleteConnector(name, if_version=version)
+    missing = f"Connector {name} not found"
+    return await carry_out(api, request, command, missing=missing, done=lambda _: Response(status_code=204))
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A config on its way into the log. A value of None is still to be refused by validation."""
+
+    name: str
+    config: Mapping[str, str | None]
+    create_only: bool = False
+    must_exist: bool = False
+    if_version: int | None = None
+    target_state: TargetState | None = None
+
+
+async def submit(api: Api, request: Request, draft: Draft) -> Response:
+    """Validated here first; the leader validates once more, without the outside."""
+    view = api.view()
+    stored = view.state.connectors.get(draft.name)
+    if stored is None and MASK in draft.config.values() and not view.is_leader and view.state.leader is not None:
+        # A picture that lags behind the leader's may lack the connector whose secret is to be kept.
+        return await forward(api, request, view.state.leader.url)
+    config = api.catalog.unmask(draft.config, stored.config if stored else {})
+    known_conflict = draft.create_only and stored is not None
+    live = flag(request.query_params, "validate", default=True) and not known_conflict
+    report = await api.validate(config, live=live)
+    if report.errors:
+        raise invalid(report)
+    given = {name: value for name, value in config.items() if value is not None}
+    command = PutConnector(
+        draft.name,
+        given,
+        kind=report.plugin.kind,
+        target_state=draft.target_state,
+        create_only=draft.create_only,
+        must_exist=draft.must_exist,
+        if_version=draft.if_version,
+    )
+
+    def done(reply: Reply) -> Response:
+        return accepted(api, command, reply, report)
+
+    missing = f"Connector {draft.name} not found"
+    return await carry_out(api, request, command, missing=missing, done=done, checked=True)
+
+
+def accepted(api: Api, command: PutConnector, reply: Reply, report: Report) -> Response:
+    """ConnectorInfo of what was written, 201 with its place when new. Remarks of validation come along."""
+    view = api.view()
+    stored = view.state.connectors.get(command.name)
+    if stored is not None:
+        body = shapes.connector_info(view, stored, api.catalog.mask)
+    else:
+        body = {"name": command.name, "tasks": [], "type": report.plugin.kind}
+    body["config"] = api.catalog.mask(dict(command.config or {}))
+    if report.remarks:
+        body["notes"] = [finding_json(finding) for finding in report.remarks]
+    headers = {"ETag": etag(reply.version)} if reply.version else {}
+    if reply.created:
+        headers["Location"] = f"/connectors/{encode_segment(command.name)}"
+    return JSONResponse(body, 201 if reply.created else 200, headers=headers)
+
+
+def invalid(report: Report) -> e.RestError:
+    errors = [finding_json(finding) for finding in report.errors]
+    first = errors[0]
+    return e.RestError(400, e.listed(report.lines()), e.INVALID_CONFIG, configPath=first["configPath"], errors=errors)
+
+
+def named(config: dict[str, str | None], name: str) -> dict[str, str | None]:
+    """The config with its name in it; a different one is refused."""
+    if "name" in config and config["name"] is not None and config["name"] != name:
+        raise name_mismatch(config["name"], name)
+    return {**config, "name": name}
+
+
+def name_mismatch(given: str, name: str) -> e.RestError:
+    message = f"Connector name configuration ({given}) doesn't match connector name in the URL ({name})"
+    return e.bad_request(message, "/config/name")
+
+
+def patched(connector: Connector, patch: Mapping[str, str | None]) -> dict[str, str | None]:
+    merged = {"name": connector.name, **connector.config, **patch}
+    return {name: value for name, value in merged.items() if value is not None}
+
+
+def initial_state(value: Any) -> TargetState | None:
+    if value is None:
+        return None
+    text = scalar(value, "initial_state") or ""
+    state = TARGET_STATES.get(text.lower())
+    if state is None:
+        raise e.bad_request("`initial_state` must be RUNNING, PAUSED or STOPPED", "/initial_state")
+    return state
+
+
+def etag(version: int) -> str:
+    return f'"{version}"'
+
+
+def if_match(api: Api, request: Request, name: str) -> tuple[bool, int | None]:
+    """(must exist, version) of an If-Match. Of several versions the one that holds now; foreign tags never match."""
+    header = request.headers.get("if-match")
+    if header is None:
+        return False, None
+    tags = [tag.strip() for tag in header.split(",")]
+    if "*" in tags:
+        return True, None
+    versions = [int(found[1]) for tag in tags if (found := ETAG.fullmatch(tag))]
+    if not versions:
+        raise e.RestError(412, f"If-Match names no version of connector {name}", e.VERSION_MISMATCH)
+    connector = api.view().state.connectors.get(name)
+    current = connector.version if connector else None
+    return False, current if current in versions else versions[0]
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/connectors", list_connectors, "List connectors", query=("expand",)),
+    Endpoint(
+        "POST",
+        "/connectors",
+        create,
+        "Create a connector",
+        statuses=(201, 400, 409),
+        query=("validate",),
+        body="CreateConnector",
+    ),
+    Endpoint("GET", "/connectors/{connector}", get_connector, "Read a connector", statuses=(200, 404)),
+    Endpoint("DELETE", "/connectors/{connector}", delete, "Delete a connector", statuses=(204, 404, 409, 412)),
+    Endpoint("GET", "/connectors/{connector}/config", get_config, "Read a config", statuses=(200, 404)),
+    Endpoint(
+        "PUT",
+        "/connectors/{connector}/config",
+        put_config,
+        "Create or replace a config",
+        statuses=(200, 201, 400, 409, 412),
+        query=("validate",),
+        body="Config",
+    ),
+    Endpoint(
+        "PATCH",
+        "/connectors/{connector}/config",
+        patch_config,
+        "Change some keys of a config",
+        statuses=(200, 400, 404, 409, 412),
+        query=("validate",),
+        body="ConfigPatch",
+    ),
+)

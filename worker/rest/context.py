@@ -1,0 +1,171 @@
+"""What handlers work with: the herder, validation, forwarding and the settings of one REST server."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import time
+from collections.abc import Callable, Collection, Mapping
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Protocol
+
+from cdcworker.coordinator.model import Connector, Reply, Restart, View
+from cdcworker.coordinator.model import Request as Command
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.validate import CHECK_TIMEOUT_S, Catalog, Checks, Report, check_keys, check_live, run_checks
+from starlette.requests import Request
+from starlette.responses import Response
+
+POLL_S = 0.02
+HERDER_SILENT_S = 10.0
+"""Connect calls a worker unhealthy when its control thread has not answered for this long."""
+
+
+class HerderLike(Protocol):
+    def view(self) -> View: ...
+
+    def submit(self, request: Command, /) -> Future[Reply]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Each limit with its reason where it is not Connect's own number."""
+
+    reply_timeout_s: float = 90.0
+    leader_wait_s: float = 2.0
+    """A request that meets no leader waits this long for one: clean hand-overs take about a second."""
+    catch_up_s: float = 1.0
+    """After a forwarded change this worker's own picture may lag; the answer waits so long for it."""
+    body_bytes_max: int = 1 << 20
+    topic_tracking: bool = True
+    topic_tracking_reset: bool = True
+    live_checks: bool = True
+    check_timeout_s: float = CHECK_TIMEOUT_S
+    checks_max: int = 2
+    """Children that check at the same time: each costs an interpreter and a database connection."""
+
+
+@dataclass
+class Api:
+    herder: HerderLike
+    settings: Settings = field(default_factory=Settings)
+    catalog: Catalog = field(default_factory=Catalog)
+    checks: Checks = run_checks
+    forwarder: Forwarder = field(default_factory=Forwarder)
+    clock: Callable[[], float] = time.time
+
+    def __post_init__(self) -> None:
+        self._checking = asyncio.Semaphore(self.settings.checks_max)
+
+    def view(self) -> View:
+        return self.herder.view()
+
+    def connector(self, name: str, missing: str = "Connector {} not found") -> Connector:
+        found = self.view().state.connectors.get(name)
+        if found is None:
+            raise e.not_found(missing.format(name))
+        return found
+
+    async def validate(self, config: Mapping[str, str | None], *, live: bool) -> Report:
+        """Definitions, then, if those hold, the outside. Time spent waiting for a free checker counts."""
+        report = check_keys(self.catalog, config)
+        if report.errors or not live or not self.settings.live_checks:
+            return report
+        given = {name: value for name, value in config.items() if value is not None}
+        deadline = time.monotonic() + self.settings.check_timeout_s
+        async with self._checking:
+            left = max(0.1, deadline - time.monotonic())
+            return await asyncio.to_thread(check_live, report, given, self.checks, left)
+
+    async def ask(self, command: Command) -> Reply:
+        """The herd's reply; without a leader the request waits a little for the next one."""
+        deadline = time.monotonic() + self.settings.leader_wait_s
+        while True:
+            reply = await self._settled(self.herder.submit(command))
+            if reply.outcome != "no_leader" or time.monotonic() >= deadline:
+                return reply
+            await asyncio.sleep(POLL_S)
+
+    async def _settled(self, future: Future[Reply]) -> Reply:
+        """Waits without cancelling: the herder owns the future and may set it at any time."""
+        loop, done = asyncio.get_running_loop(), asyncio.Event()
+
+        def wake(_: object) -> None:
+            with contextlib.suppress(RuntimeError):  # the loop has gone: nobody waits any more
+                loop.call_soon_threadsafe(done.set)
+
+        future.add_done_callback(wake)
+        try:
+            await asyncio.wait_for(done.wait(), self.settings.reply_timeout_s)
+        except TimeoutError:
+            raise self.timed_out() from None
+        return future.result()
+
+    def timed_out(self) -> e.RestError:
+        age = self.view().last_tick_age_s
+        began = datetime.fromtimestamp(self.clock() - age, UTC).isoformat(timespec="milliseconds")
+        stage = (
+            f"The worker is currently running its coordination step, which began at {began}"
+            if age > HERDER_SILENT_S
+            else f"The last operation the worker completed was its coordination step, which began at {began}"
+        )
+        return e.RestError(500, f"Request timed out. {stage}", e.TIMEOUT)
+
+    async def caught_up(self, version: int) -> None:
+        """Waits until this worker has read the log up to a version; read-your-write for one client at one worker."""
+        deadline = time.monotonic() + self.settings.catch_up_s
+        while self.view().state.version < version and time.monotonic() < deadline:
+            await asyncio.sleep(POLL_S)
+
+
+async def carry_out(
+    api: Api,
+    request: Request,
+    command: Command,
+    *,
+    missing: str,
+    done: Callable[[Reply], Response],
+    checked: bool = False,
+    fine: Collection[str] = ("ok",),
+) -> Response:
+    """Have the herd do it, here or at the leader.
+
+    `checked`: live checks have run, the leader need not repeat them. `fine`: outcomes that count as done.
+    """
+    reply = await api.ask(command)
+    if reply.outcome in fine:
+        response = done(reply)
+        response.headers["X-CDC-Version"] = str(api.view().state.version)
+        return response
+    if reply.outcome == "not_leader":
+        return await forward(api, request, reply.leader_url, checked=checked)
+    name = command.connector if isinstance(command, Restart) else command.name
+    raise refusal(api, reply, name, missing)
+
+
+async def forward(api: Api, request: Request, leader_url: str, *, checked: bool = False) -> Response:
+    if leader_url.rstrip("/") == api.view().url.rstrip("/"):
+        raise e.no_leader()
+    response = await api.forwarder.forward(request, leader_url, {"validate": "false"} if checked else {})
+    version = response.headers.get("X-CDC-Version", "")
+    if version.isdigit():
+        await api.caught_up(int(version))
+    return response
+
+
+def refusal(api: Api, reply: Reply, name: str, missing: str) -> e.RestError:
+    if reply.outcome == "no_leader":
+        return e.no_leader()
+    if reply.outcome == "exists":
+        return e.RestError(409, f"Connector {name} already exists", e.EXISTS, headers={"X-CDC-Reason": "exists"})
+    if reply.outcome == "not_found":
+        return e.not_found(missing)
+    if reply.outcome == "version_mismatch":
+        message = f"Connector {name} is at another version" + (f": {reply.version}" if reply.version else "")
+        return e.RestError(412, message, e.VERSION_MISMATCH)
+    if reply.outcome == "timeout":
+        return api.timed_out()
+    return e.RestError(409, reply.detail or e.CONFLICTING_OPERATION, e.CONFLICT)

@@ -1,0 +1,155 @@
+"""What can go wrong in a request: codes, the one exception handlers raise, and its JSON form."""
+
+from __future__ import annotations
+
+import http
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from cdcworker.schemas.errors import CODES, CdcError, declare
+from starlette.responses import JSONResponse, Response
+
+BAD_JSON = declare("rest.bad_json", "config", "The body is not valid JSON", "Correct the body at the line and column.")
+BAD_REQUEST = declare(
+    "rest.bad_request", "config", "The request is not valid", "Correct the part that configPath names."
+)
+INVALID_CONFIG = declare(
+    "rest.invalid_config",
+    "config",
+    "The connector's configuration is not valid",
+    "Correct every listed key; PUT /connector-plugins/{class}/config/validate shows them with their definitions.",
+)
+NOT_FOUND = declare("rest.not_found", "config", "There is no such thing", "List what exists, and mind the spelling.")
+EXISTS = declare(
+    "rest.exists", "config", "A connector of this name exists", "Choose another name, or change it with PUT …/config."
+)
+CONFLICT = declare(
+    "rest.conflict", "config", "The request does not fit the present state", "Look at the connector's status first."
+)
+NO_LEADER = declare(
+    "rest.no_leader", "transient", "No worker leads at this moment", "Repeat after Retry-After seconds."
+)
+VERSION_MISMATCH = declare(
+    "rest.version_mismatch",
+    "config",
+    "The connector changed since the version that If-Match names",
+    "Read the config again, apply the change to it, and send it with the new ETag.",
+)
+TIMEOUT = declare(
+    "rest.timeout",
+    "transient",
+    "The cluster did not answer in time",
+    "The change may still happen: read before repeating it.",
+)
+FORWARD_FAILED = declare(
+    "rest.forward_failed",
+    "environment",
+    "The leader's answer could not be obtained",
+    "Check that every worker reaches the URL that the others advertise (rest.advertised.host.name).",
+)
+NOT_AVAILABLE = declare(
+    "rest.not_available", "environment", "This version does not offer the operation", "See the release notes."
+)
+FORBIDDEN = declare("rest.forbidden", "config", "The worker's settings forbid this", "Change the worker's properties.")
+TOO_LARGE = declare("rest.body_too_large", "config", "The body is larger than allowed", "Send a smaller body.")
+PORT_UNAVAILABLE = declare(
+    "rest.port_unavailable",
+    "environment",
+    "The REST listener cannot be opened",
+    "Choose another port or address in `listeners`, or end the process that holds it.",
+)
+
+CONFLICTING_OPERATION = "Cannot complete request because of a conflicting operation (e.g. worker rebalance)"
+NO_KNOWN_LEADER = (
+    "Cannot complete request momentarily due to no known leader URL, likely because a rebalance was underway."
+)
+RETRY_AFTER_S = 1
+
+STATUS_OF_KIND: Mapping[str, int] = {"config": 400, "fenced": 409}
+"""Errors of other kinds are not the caller's: 500, as Connect answers."""
+
+
+class RestError(Exception):
+    """An answer of status 400 or above. `code` None gives Connect's two members only."""
+
+    def __init__(
+        self,
+        status: int,
+        message: str,
+        code: str | None = None,
+        *,
+        headers: Mapping[str, str] | None = None,
+        **members: Any,
+    ) -> None:
+        super().__init__(message)
+        if code is not None and code not in CODES:
+            raise ValueError(f"error code {code} is not declared")
+        self.status = status
+        self.message = message
+        self.code = code
+        self.headers = dict(headers or {})
+        self.members = members
+
+    def body(self) -> dict[str, Any]:
+        out: dict[str, Any] = {"error_code": self.status, "message": self.message}
+        if self.code is not None:
+            out["code"] = self.code
+            out["suggestion"] = CODES[self.code].hint
+        out.update({name: value for name, value in self.members.items() if value is not None})
+        return out
+
+    def response(self) -> Response:
+        return JSONResponse(self.body(), self.status, headers=self.headers)
+
+
+def bad_request(message: str, path: str | None = None, **members: Any) -> RestError:
+    return RestError(400, message, BAD_REQUEST, configPath=path, **members)
+
+
+def not_found(message: str) -> RestError:
+    return RestError(404, message, NOT_FOUND)
+
+
+def not_available(what: str) -> RestError:
+    return RestError(501, f"{what} is not available yet", NOT_AVAILABLE)
+
+
+def plain(status: int, headers: Mapping[str, str] | None = None) -> RestError:
+    """The web framework's own refusals (404, 405, 406, 415), worded as Connect's."""
+    return RestError(status, f"HTTP {status} {http.HTTPStatus(status).phrase}", headers=headers)
+
+
+def no_leader(message: str = NO_KNOWN_LEADER) -> RestError:
+    headers = {"Retry-After": str(RETRY_AFTER_S), "X-CDC-Reason": "rebalance"}
+    return RestError(409, message, NO_LEADER, headers=headers)
+
+
+def from_cdc(error: CdcError) -> RestError:
+    status = STATUS_OF_KIND.get(error.kind, 500)
+    key = error.where.get("key")
+    return RestError(
+        status,
+        error.message,
+        error.code,
+        suggestion=error.hint or None,
+        configPath=pointer("config", str(key)) if key is not None else None,
+        where=error.where or None,
+        fix=error.fix,
+    )
+
+
+def pointer(*parts: str) -> str:
+    """A JSON pointer."""
+    return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
+
+
+def listed(lines: Sequence[str]) -> str:
+    """Connect's text of a refused configuration."""
+    return "\n".join(
+        (
+            f"Connector configuration is invalid and contains the following {len(lines)} error(s):",
+            *lines,
+            "You can also find the above list of errors at the endpoint "
+            "`/connector-plugins/{connectorType}/config/validate`",
+        )
+    )

@@ -1,0 +1,104 @@
+"""Forwarding to the leader: at most two hops, few headers, no redirects."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from urllib.parse import parse_qsl, urlencode
+
+import httpx
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.routing import encode_segment
+from starlette.requests import Request
+from starlette.responses import Response
+
+log = logging.getLogger(__name__)
+
+SENT_HEADERS = ("authorization", "if-match", "content-type")
+"""The caller's own: who asks, on which version, what the body is. Everything else stays here."""
+KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version")
+USER_AGENT = "cdcworker"
+CONNECT_TIMEOUT_S = 5.0
+ANSWER_TIMEOUT_S = 100.0
+"""Longer than the leader's own limit for a request, so that its answer decides."""
+NEXT_HOP = {None: "true", "true": "false"}
+
+
+class Forwarder:
+    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
+        self._transport = transport
+        self._client: httpx.AsyncClient | None = None
+
+    async def start(self) -> None:
+        """Opens the client inside the running loop. Proxies of the environment are not for peers."""
+        timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
+        self._client = httpx.AsyncClient(
+            transport=self._transport, timeout=timeout, follow_redirects=False, trust_env=False
+        )
+
+    async def stop(self) -> None:
+        if self._client is not None:
+            await self._client.aclose()
+            self._client = None
+
+    async def forward(self, request: Request, leader_url: str, extra: Mapping[str, str]) -> Response:
+        hop = request.query_params.get("forward")
+        if hop not in NEXT_HOP:
+            raise e.RestError(409, e.CONFLICTING_OPERATION, e.NO_LEADER, headers=e.no_leader().headers)
+        if not leader_url:
+            raise e.no_leader()
+        url = _target(request, leader_url, {**extra, "forward": NEXT_HOP[hop]})
+        assert self._client is not None, "forwarding outside the server's lifespan"
+        try:
+            answer = await self._client.request(
+                request.method, url, content=await request.body(), headers=_headers(request)
+            )
+        except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
+            # Nothing was sent: the caller may repeat safely, which Connect's clients do on 409.
+            log.warning("leader unreachable url=%s error=%s", leader_url, exc)
+            raise e.no_leader(
+                f"Cannot complete request momentarily because the leader at {leader_url} cannot be reached, "
+                "likely because a rebalance is underway."
+            ) from None
+        except (httpx.HTTPError, httpx.InvalidURL) as exc:
+            raise _failed(f"{type(exc).__name__} at {leader_url}") from None
+        return _relayed(answer, leader_url)
+
+
+def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> httpx.URL:
+    """The same path, encoded afresh: names with `;`, `/` or dots arrive as they were meant."""
+    path = "/" + "/".join(map(encode_segment, request.scope["cdc.segments"]))
+    query = [
+        (name, value)
+        for name, value in parse_qsl(request.scope["query_string"].decode("latin-1"), keep_blank_values=True)
+        if name not in changes
+    ]
+    base = httpx.URL(leader_url)
+    raw = base.path.rstrip("/") + path + "?" + urlencode([*query, *changes.items()])
+    return base.copy_with(raw_path=raw.encode("ascii"))
+
+
+def _headers(request: Request) -> dict[str, str]:
+    sent = {name: request.headers[name] for name in SENT_HEADERS if name in request.headers}
+    return {**sent, "accept": "application/json", "user-agent": USER_AGENT}
+
+
+def _relayed(answer: httpx.Response, leader_url: str) -> Response:
+    if answer.is_redirect:
+        raise _failed(f"{leader_url} answered with a redirect ({answer.status_code})")
+    if answer.status_code >= 400 and not _is_error_message(answer):
+        raise _failed(f"{leader_url} answered {answer.status_code} without an error message")
+    kept = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
+    return Response(answer.content, answer.status_code, headers=kept)
+
+
+def _is_error_message(answer: httpx.Response) -> bool:
+    try:
+        body = answer.json()
+    except ValueError:
+        return False
+    return isinstance(body, dict) and "error_code" in body and "message" in body
+
+
+def _failed(reason: str) -> e.RestError:
+    return e.RestError(500, f"IO Error trying to forward REST request: {reason}", e.FORWARD_FAILED)

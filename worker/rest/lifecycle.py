@@ -1,0 +1,134 @@
+"""What connectors are doing and should do: status, pause, resume, stop, restart, tasks, topics."""
+
+from __future__ import annotations
+
+from cdcworker.coordinator.model import PutConnector, Reply, Restart, TargetState, TaskId
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest import shapes
+from cdcworker.worker.rest.context import Api, carry_out
+from cdcworker.worker.rest.routing import Endpoint, flag
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+C = "/connectors/{connector}"
+
+
+async def status(api: Api, request: Request) -> Response:
+    connector = api.connector(request.path_params["connector"], "No status found for connector {}")
+    return JSONResponse(shapes.connector_state(api.view(), connector))
+
+
+async def pause(api: Api, request: Request) -> Response:
+    return await _target(api, request, "PAUSED", 202)
+
+
+async def resume(api: Api, request: Request) -> Response:
+    return await _target(api, request, "RUNNING", 202)
+
+
+async def stop(api: Api, request: Request) -> Response:
+    return await _target(api, request, "STOPPED", 204)
+
+
+async def _target(api: Api, request: Request, state: TargetState, code: int) -> Response:
+    name = request.path_params["connector"]
+    command = PutConnector(name, None, target_state=state, must_exist=True)
+    missing = f"Unknown connector {name}"
+    return await carry_out(api, request, command, missing=missing, done=lambda _: Response(status_code=code))
+
+
+async def restart(api: Api, request: Request) -> Response:
+    """204 for the connector alone; with either flag 202 and what is going to restart."""
+    name = request.path_params["connector"]
+    query = request.query_params
+    include_tasks, only_failed = flag(query, "includeTasks"), flag(query, "onlyFailed")
+    command = Restart(name, include_tasks=include_tasks, only_failed=only_failed)
+    before = api.view()
+
+    def done(_: Reply) -> Response:
+        connector = before.state.connectors.get(name) or api.connector(name, "Status for connector {} not found")
+        if not include_tasks and not only_failed:
+            return Response(status_code=204)
+        state = shapes.connector_state(before, connector)
+        plan = shapes.restart_plan(state, include_tasks=include_tasks, only_failed=only_failed)
+        return JSONResponse(plan, 202)
+
+    # Nothing runs of a stopped connector, so there is nothing to refuse; only a restart of one of its tasks is a conflict.
+    missing, fine = f"Unknown connector: {name}", ("ok", "conflict")
+    return await carry_out(api, request, command, missing=missing, done=done, fine=fine)
+
+
+async def tasks(api: Api, request: Request) -> Response:
+    connector = api.connector(request.path_params["connector"])
+    return JSONResponse(shapes.task_infos(api.view(), connector, api.catalog.mask))
+
+
+async def tasks_config(api: Api, request: Request) -> Response:
+    """The deprecated form of `/tasks`."""
+    connector = api.connector(request.path_params["connector"])
+    infos = shapes.task_infos(api.view(), connector, api.catalog.mask)
+    return JSONResponse({f"{connector.name}-{info['id']['task']}": info["config"] for info in infos})
+
+
+async def task_status(api: Api, request: Request) -> Response:
+    task = TaskId(request.path_params["connector"], request.path_params["task"])
+    view = api.view()
+    connector = view.state.connectors.get(task.connector)
+    if connector is None or not 0 <= task.task < len(shapes.task_configs(view, connector)):
+        raise e.not_found(f"No status found for task {task}")
+    return JSONResponse(shapes.task_state(view, task, shapes.holders(view)))
+
+
+async def restart_task(api: Api, request: Request) -> Response:
+    task = TaskId(request.path_params["connector"], request.path_params["task"])
+    known = task.connector in api.view().state.connectors
+    missing = f"Unknown task: {task}" if known else f"Unknown connector: {task.connector}"
+    command = Restart(task.connector, task=task.task)
+    return await carry_out(api, request, command, missing=missing, done=lambda _: Response(status_code=204))
+
+
+async def topics(api: Api, request: Request) -> Response:
+    """No check whether the connector exists: an unknown one has no topics, as in Connect."""
+    if not api.settings.topic_tracking:
+        raise e.RestError(403, "Topic tracking is disabled.", e.FORBIDDEN)
+    name = request.path_params["connector"]
+    return JSONResponse({name: {"topics": sorted(api.view().topics.get(name, ()))}})
+
+
+async def reset_topics(api: Api, request: Request) -> Response:
+    if not api.settings.topic_tracking:
+        raise e.RestError(403, "Topic tracking is disabled.", e.FORBIDDEN)
+    if not api.settings.topic_tracking_reset:
+        raise e.RestError(403, "Topic tracking reset is disabled.", e.FORBIDDEN)
+    raise e.not_available("Resetting the topics of a connector")
+
+
+async def offsets(api: Api, request: Request) -> Response:
+    name = request.path_params["connector"]
+    api.connector(name, "Connector {} not found")
+    raise e.not_available("Reading and changing the offsets of a connector over REST")
+
+
+ENDPOINTS = (
+    Endpoint("GET", f"{C}/status", status, "State of a connector and its tasks", statuses=(200, 404)),
+    Endpoint("PUT", f"{C}/pause", pause, "Pause a connector", statuses=(202, 404, 409)),
+    Endpoint("PUT", f"{C}/resume", resume, "Resume a connector", statuses=(202, 404, 409)),
+    Endpoint("PUT", f"{C}/stop", stop, "Stop a connector, give up its tasks", statuses=(204, 404, 409)),
+    Endpoint(
+        "POST",
+        f"{C}/restart",
+        restart,
+        "Restart a connector, its tasks, or what failed",
+        statuses=(202, 204, 404, 409),
+        query=("includeTasks", "onlyFailed"),
+    ),
+    Endpoint("GET", f"{C}/tasks", tasks, "Configs of the tasks", tag="tasks", statuses=(200, 404)),
+    Endpoint("GET", f"{C}/tasks-config", tasks_config, "Configs of the tasks (deprecated)", "tasks", (200, 404)),
+    Endpoint("GET", f"{C}/tasks/{{task:int}}/status", task_status, "State of a task", "tasks", (200, 404)),
+    Endpoint("POST", f"{C}/tasks/{{task:int}}/restart", restart_task, "Restart a task", "tasks", (204, 404, 409)),
+    Endpoint("GET", f"{C}/topics", topics, "Topics in use", statuses=(200, 403)),
+    Endpoint("PUT", f"{C}/topics/reset", reset_topics, "Forget the topics in use", statuses=(202, 403, 501)),
+    Endpoint("GET", f"{C}/offsets", offsets, "Offsets of a connector", "offsets", (200, 404, 501)),
+    Endpoint("PATCH", f"{C}/offsets", offsets, "Alter offsets", "offsets", (200, 400, 404, 501), body="Offsets"),
+    Endpoint("DELETE", f"{C}/offsets", offsets, "Reset offsets", "offsets", (200, 400, 404, 501)),
+)

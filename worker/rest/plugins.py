@@ -1,0 +1,88 @@
+"""The connectors of this worker, their definitions, and validation."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+from typing import Any
+
+from cdcworker.connectors.registry import Plugin
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.body import read_object, string_map
+from cdcworker.worker.rest.context import Api
+from cdcworker.worker.rest.routing import Endpoint, flag
+from cdcworker.worker.validate import NO_CLASS, NO_CLASS_TEXT
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+
+async def list_plugins(api: Api, request: Request) -> Response:
+    """Also under the class names that existing tools look for. Converters and transforms are built in: none is listed."""
+    number = version("cdcworker")
+    out: list[dict[str, Any]] = []
+    for plugin in api.catalog.plugins():
+        names = (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
+        out += [{"class": name, "type": plugin.kind, "version": number} for name in names]
+    return JSONResponse(out)
+
+
+async def plugin_config(api: Api, request: Request) -> Response:
+    plugin = _plugin(api, request.path_params["plugin"])
+    return JSONResponse(api.catalog.definition(plugin).definitions())
+
+
+async def validate(api: Api, request: Request) -> Response:
+    """200 with every problem in the body; the outside is asked too, within its time limit."""
+    wanted = request.path_params["plugin"]
+    config = string_map(await read_object(request))
+    named = config.get("connector.class")
+    if not named:
+        raise e.RestError(400, NO_CLASS_TEXT, NO_CLASS, configPath="/connector.class")
+    if not _same(api, wanted, named):
+        message = f"Included connector type {named} does not match request type {wanted}"
+        raise e.bad_request(message, "/connector.class")
+    stored = api.view().state.connectors.get(config.get("name") or "")
+    config = api.catalog.unmask(config, stored.config if stored else {})
+    report = await api.validate(config, live=flag(request.query_params, "validate", default=True))
+    return JSONResponse({**report.config_infos(), "name": named})
+
+
+def _plugin(api: Api, name: str) -> Plugin:
+    try:
+        return api.catalog.lookup(name)
+    except CdcError:
+        raise e.not_found(f"Unknown plugin {name}.") from None
+
+
+def _same(api: Api, wanted: str, named: str) -> bool:
+    """Connect compares by ending, so that a short class name works; two names of one connector match as well."""
+    if named.endswith(wanted):
+        return True
+    try:
+        return api.catalog.lookup(named) == api.catalog.lookup(wanted)
+    except CdcError:
+        return False
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/connector-plugins", list_plugins, "List plugins", "plugins", query=("connectorsOnly",)),
+    Endpoint(
+        "GET",
+        "/connector-plugins/{plugin}/config",
+        plugin_config,
+        "Keys of a plugin",
+        "plugins",
+        (200, 404),
+        ("version",),
+    ),
+    Endpoint(
+        "PUT",
+        "/connector-plugins/{plugin}/config/validate",
+        validate,
+        "Validate a config",
+        "plugins",
+        (200, 400),
+        ("validate",),
+        "Config",
+    ),
+)

@@ -1,0 +1,73 @@
+"""The worker itself: version, health for machines, the cluster's picture for screens."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from cdcworker.worker.rest import shapes
+from cdcworker.worker.rest.context import HERDER_SILENT_S, Api
+from cdcworker.worker.rest.routing import Endpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+CONNECT_API = "4.1.0"
+"""Clients compare the first two numbers to see what they may call; ours follows as a pre-release part."""
+BEAT_LOST_S = 60.0
+"""A liveness probe restarts the process: it must be much slower than whatever heals by itself."""
+
+READY = "Worker has completed startup and is ready to handle requests."
+STARTING = "Worker is still starting up."
+UNHEALTHY = "Worker was unable to handle this request and may be unable to handle other requests."
+
+
+async def root(api: Api, request: Request) -> Response:
+    return JSONResponse(
+        {
+            "version": f"{CONNECT_API}-cdcworker.{version('cdcworker')}",
+            "commit": "unknown",
+            "kafka_cluster_id": api.view().kafka_cluster_id,
+        }
+    )
+
+
+async def health(api: Api, request: Request) -> Response:
+    view = api.view()
+    if view.last_tick_age_s > HERDER_SILENT_S:
+        return JSONResponse({"status": "unhealthy", "message": UNHEALTHY}, 500)
+    if not view.ready:
+        return JSONResponse({"status": "starting", "message": STARTING}, 503)
+    return JSONResponse({"status": "healthy", "message": READY})
+
+
+async def alive(api: Api, request: Request) -> Response:
+    """This loop answers and the coordination thread beats; nothing outside the process is asked."""
+    age = api.view().last_tick_age_s
+    if age > BEAT_LOST_S:
+        return JSONResponse(
+            {"status": "unhealthy", "message": f"The coordination thread is silent for {age:.0f} s"}, 503
+        )
+    return JSONResponse({"status": "ok"})
+
+
+async def ready(api: Api, request: Request) -> Response:
+    view = api.view()
+    if view.last_tick_age_s > HERDER_SILENT_S:
+        return JSONResponse({"status": "unhealthy", "message": UNHEALTHY}, 503)
+    if not view.ready:
+        return JSONResponse({"status": "starting", "message": STARTING}, 503)
+    if view.draining:
+        return JSONResponse({"status": "draining", "message": "Worker hands over its tasks."}, 503)
+    return JSONResponse({"status": "ready"})
+
+
+async def cluster(api: Api, request: Request) -> Response:
+    return JSONResponse(shapes.cluster(api.view()))
+
+
+ENDPOINTS = (
+    Endpoint("GET", "/", root, "Version of the worker", "worker"),
+    Endpoint("GET", "/health", health, "Health as Kafka Connect tells it", "worker", (200, 500, 503)),
+    Endpoint("GET", "/healthz", alive, "Liveness", "worker", (200, 503)),
+    Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503)),
+    Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster"),
+)

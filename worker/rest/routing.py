@@ -1,0 +1,187 @@
+"""The declarative route table, matched on the raw path so that any name fits into a path segment."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, unquote_to_bytes
+
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.rest import errors as e
+from starlette.datastructures import URLPath
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import BaseRoute, Match, NoMatchFound
+from starlette.types import Receive, Scope, Send
+
+if TYPE_CHECKING:
+    from cdcworker.worker.rest.context import Api
+
+log = logging.getLogger(__name__)
+
+Handler = Callable[["Api", Request], Awaitable[Response]]
+
+JSON = "application/json"
+INT_SEGMENT = re.compile(r"-?[0-9]{1,10}")
+INT_MAX = (1 << 31) - 1
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """One operation. `path` has literal segments, `{name}` and `{name:int}`; the rest describes it for OpenAPI."""
+
+    method: str
+    path: str
+    handler: Handler
+    summary: str
+    tag: str = "connectors"
+    statuses: tuple[int, ...] = (200,)
+    query: tuple[str, ...] = ()
+    body: str = ""
+    produces: str = JSON
+
+
+def encode_segment(name: str) -> str:
+    """A name as one path segment; dots alone are encoded, since clients resolve `.` and `..` away."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+def split_path(scope: Scope) -> list[str] | None:
+    """Decoded segments of the raw path without one trailing slash; None when it is not percent-encoded UTF-8."""
+    raw = scope.get("raw_path") or scope["path"].encode()
+    parts = raw.partition(b"?")[0].split(b"/")[1:]
+    if len(parts) > 1 and parts[-1] == b"":
+        parts.pop()
+    try:
+        return [unquote_to_bytes(part).decode() for part in parts]
+    except UnicodeDecodeError:
+        return None
+
+
+class ApiRoute(BaseRoute):
+    """All methods of one path."""
+
+    def __init__(self, path: str, endpoints: Sequence[Endpoint]) -> None:
+        self.path = path
+        self.endpoints = {endpoint.method: endpoint for endpoint in endpoints}
+        self.template = [_segment(part) for part in path.split("/")[1:]]
+        methods = {*self.endpoints, "OPTIONS", *(["HEAD"] if "GET" in self.endpoints else [])}
+        self.allow = ", ".join(sorted(methods))
+
+    def matches(self, scope: Scope) -> tuple[Match, Scope]:
+        if scope["type"] != "http":
+            return Match.NONE, {}
+        if "cdc.segments" not in scope:
+            scope["cdc.segments"] = split_path(scope)
+        segments = scope["cdc.segments"]
+        params = None if segments is None else self._params(segments)
+        return (Match.NONE, {}) if params is None else (Match.FULL, {"path_params": params})
+
+    def _params(self, segments: Sequence[str]) -> dict[str, Any] | None:
+        if len(segments) != len(self.template):
+            return None
+        params: dict[str, Any] = {}
+        for (literal, name, is_int), text in zip(self.template, segments, strict=True):
+            if not name:
+                if text != literal:
+                    return None
+            elif is_int:
+                if not INT_SEGMENT.fullmatch(text) or abs(int(text)) > INT_MAX:
+                    return None
+                params[name] = int(text)
+            elif text:
+                params[name] = text
+            else:
+                return None
+        return params
+
+    def url_path_for(self, name: str, /, **path_params: Any) -> URLPath:
+        raise NoMatchFound(name, path_params)
+
+    async def handle(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive, send)
+        try:
+            response = await self._answer(request)
+        except e.RestError as error:
+            response = error.response()
+        except CdcError as error:
+            log.warning("request failed method=%s path=%s error=%s", request.method, self.path, error)
+            response = e.from_cdc(error).response()
+        except HTTPException:
+            raise
+        except Exception as error:  # the edge of the process: the trace goes to the log, never into the answer
+            log.exception("request failed method=%s path=%s error=%s", request.method, self.path, type(error).__name__)
+            response = e.RestError(500, "Internal Server Error: the worker's log tells more", INTERNAL).response()
+        await response(scope, receive, send)
+
+    async def _answer(self, request: Request) -> Response:
+        if request.method == "OPTIONS":
+            return Response(headers={"Allow": self.allow})
+        endpoint = self.endpoints.get("GET" if request.method == "HEAD" else request.method)
+        if endpoint is None:
+            raise e.plain(405, {"Allow": self.allow})
+        if not accepts(request.headers.get("accept"), endpoint.produces):
+            raise e.plain(406)
+        if has_body(request) and not is_json(request.headers.get("content-type")):
+            raise e.plain(415)
+        return await endpoint.handler(request.app.state.api, request)
+
+
+def routes(endpoints: Iterable[Endpoint]) -> list[ApiRoute]:
+    by_path: dict[str, list[Endpoint]] = {}
+    for endpoint in endpoints:
+        by_path.setdefault(endpoint.path, []).append(endpoint)
+    return [ApiRoute(path, group) for path, group in by_path.items()]
+
+
+def accepts(header: str | None, produced: str) -> bool:
+    """Whether the most specific range of an Accept header that covers the type has a quality above 0."""
+    if not header or not header.strip():
+        return True
+    main = produced.partition("/")[0]
+    found: dict[str, float] = {}
+    for item in header.split(","):
+        media, *parameters = (part.strip().lower() for part in item.split(";"))
+        found[media] = max(found.get(media, 0.0), _quality(parameters))
+    for media in (produced, f"{main}/*", "*/*", "*"):
+        if media in found:
+            return found[media] > 0
+    return False
+
+
+def is_json(content_type: str | None) -> bool:
+    """No Content-Type at all is taken for JSON."""
+    return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
+
+
+def has_body(request: Request) -> bool:
+    length = request.headers.get("content-length")
+    return "transfer-encoding" in request.headers or (length is not None and length.strip("0") != "")
+
+
+def flag(query: Mapping[str, str], name: str, default: bool = False) -> bool:
+    """A boolean of the query string: anything but `true`, in any case, is false."""
+    value = query.get(name)
+    return default if value is None else value.lower() == "true"
+
+
+def _quality(parameters: Iterable[str]) -> float:
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name.strip() == "q":
+            try:
+                return float(value)
+            except ValueError:
+                return 0.0
+    return 1.0
+
+
+def _segment(part: str) -> tuple[str, str, bool]:
+    if not part.startswith("{"):
+        return part, "", False
+    name, _, kind = part[1:-1].partition(":")
+    return "", name, kind == "int"

@@ -1,0 +1,73 @@
+"""uvicorn in a thread with a loop of its own: REST never waits for, and never delays, coordination."""
+
+from __future__ import annotations
+
+import logging
+import socket
+import threading
+import time
+
+import uvicorn
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.rest import errors as e
+from starlette.types import ASGIApp
+
+log = logging.getLogger(__name__)
+
+START_TIMEOUT_S = 10.0
+STOP_TIMEOUT_S = 5.0
+CONNECTIONS_MAX = 1000
+BACKLOG = 512
+
+
+class RestServer:
+    """Opens the port when made, so that a port in use is known before anything else starts."""
+
+    def __init__(self, app: ASGIApp, host: str = "", port: int = 8083) -> None:
+        self._socket = _listen(host, port)
+        self.port: int = self._socket.getsockname()[1]
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="on",
+            server_header=False,
+            proxy_headers=False,
+            limit_concurrency=CONNECTIONS_MAX,
+            timeout_graceful_shutdown=int(STOP_TIMEOUT_S),
+        )
+        self._server = uvicorn.Server(config)
+        self._thread = threading.Thread(target=self._run, name="rest", daemon=True)
+
+    def start(self) -> None:
+        """Returns when requests are answered."""
+        self._thread.start()
+        deadline = time.monotonic() + START_TIMEOUT_S
+        while not self._server.started:
+            if not self._thread.is_alive() or time.monotonic() > deadline:
+                raise CdcError(e.PORT_UNAVAILABLE, "The REST server did not start", where={"port": self.port})
+            time.sleep(0.01)
+        log.info("rest server listening port=%d", self.port)
+
+    def stop(self) -> None:
+        self._server.should_exit = True
+        if self._thread.is_alive():
+            self._thread.join(STOP_TIMEOUT_S * 2)
+        self._socket.close()
+
+    def _run(self) -> None:
+        self._server.run(sockets=[self._socket])
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    """A listening socket; the empty host means every address, of both IP versions where there are both."""
+    try:
+        if host:
+            family = socket.AF_INET6 if ":" in host else socket.AF_INET
+            return socket.create_server((host, port), family=family, backlog=BACKLOG)
+        if socket.has_dualstack_ipv6():
+            return socket.create_server(("::", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=BACKLOG)
+        return socket.create_server(("0.0.0.0", port), backlog=BACKLOG)
+    except OSError as exc:
+        where: dict[str, str | int] = {"host": host or "*", "port": port}
+        raise CdcError(e.PORT_UNAVAILABLE, f"Cannot listen: {exc.strerror or exc}", where=where) from exc

@@ -1,0 +1,184 @@
+"""The cluster's picture in Kafka Connect's JSON shapes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from cdcworker.coordinator.model import AssignedTask, Connector, TaskId, TaskSet, TaskStatus, View
+
+Mask = Callable[[Mapping[str, str]], dict[str, str]]
+Health = Literal["healthy", "degraded", "failed"]
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """Who is to run a task, and whether that very boot of the worker is alive."""
+
+    worker_id: str
+    task: AssignedTask
+    alive: bool
+    version: str
+
+
+def task_set(view: View, connector: Connector) -> TaskSet | None:
+    """The connector's task set; one of an earlier incarnation is void."""
+    found = view.state.task_sets.get(connector.name)
+    return found if found is not None and found.incarnation == connector.incarnation else None
+
+
+def task_configs(view: View, connector: Connector) -> tuple[Mapping[str, str], ...]:
+    found = task_set(view, connector)
+    return found.tasks if found is not None and connector.target_state != "STOPPED" else ()
+
+
+def holders(view: View) -> dict[TaskId, Holder]:
+    """Who holds each assigned task of a connector that exists in the same incarnation."""
+    out: dict[TaskId, Holder] = {}
+    for worker_id, assignment in view.state.assignments.items():
+        presence = view.workers.get(worker_id)
+        alive = presence is not None and presence.boot_id == assignment.boot_id
+        for task in assignment.tasks:
+            connector = view.state.connectors.get(task.connector)
+            held = out.get(task.id)
+            newer = held is None or task.task_epoch > held.task.task_epoch
+            if connector is not None and connector.incarnation == task.incarnation and newer:
+                out[task.id] = Holder(worker_id, task, alive, presence.version if presence else "")
+    return out
+
+
+def connector_info(view: View, connector: Connector, mask: Mask) -> Json:
+    configs = task_configs(view, connector)
+    return {
+        "name": connector.name,
+        "config": mask({"name": connector.name, **connector.config}),
+        "tasks": [{"connector": connector.name, "task": number} for number in range(len(configs))],
+        "type": connector.kind,
+    }
+
+
+def task_infos(view: View, connector: Connector, mask: Mask) -> list[Json]:
+    """The shares of the tasks; those that lack the class are masked as their connector."""
+    kind = {name: connector.config[name] for name in ("connector.class",) if name in connector.config}
+    out = []
+    for number, share in enumerate(task_configs(view, connector)):
+        masked = mask({**kind, **share})
+        config = {name: masked[name] for name in share}
+        out.append({"id": {"connector": connector.name, "task": number}, "config": config})
+    return out
+
+
+def trace(error: Mapping[str, Any]) -> str:
+    hint = error.get("hint")
+    return f"[{error.get('code', 'internal.unexpected')}] {error.get('message', '')}" + (f" ({hint})" if hint else "")
+
+
+def connector_state(view: View, connector: Connector) -> Json:
+    """ConnectorStateInfo. Nothing runs for a connector itself: its state is the wanted one, at the leader."""
+    held = holders(view)
+    tasks = [
+        task_state(view, TaskId(connector.name, number), held) for number in range(len(task_configs(view, connector)))
+    ]
+    leader = view.state.leader
+    own: Json = {"state": connector.target_state, "worker_id": leader.worker_id if leader else ""}
+    planned = task_set(view, connector)
+    if planned is not None and planned.error:
+        own |= {"state": "FAILED", "trace": trace(planned.error), "error": dict(planned.error)}
+    return {
+        "name": connector.name,
+        "connector": own,
+        "tasks": tasks,
+        "type": connector.kind,
+        "health": health(own["state"], tasks),
+    }
+
+
+def task_state(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
+    """What was reported under the present assignment by a living worker; anything else is UNASSIGNED."""
+    holder = held.get(task)
+    if holder is None:
+        return {"id": task.task, "state": "UNASSIGNED", "worker_id": ""}
+    out: Json = {"id": task.task, "state": "UNASSIGNED", "worker_id": holder.worker_id}
+    if holder.version:
+        out["version"] = holder.version
+    status = reported(view, holder)
+    if status is None or not holder.alive:
+        return out
+    out["state"] = "UNASSIGNED" if status.state == "STOPPED" else status.state
+    if status.error:
+        out |= {"trace": trace(status.error), "error": dict(status.error)}
+    return out
+
+
+def reported(view: View, holder: Holder) -> TaskStatus | None:
+    status = view.statuses.get(holder.task.id)
+    return status if status is not None and status.task_epoch == holder.task.task_epoch else None
+
+
+def health(state: str, tasks: list[Json]) -> Health:
+    failed = sum(task["state"] == "FAILED" for task in tasks)
+    if state == "FAILED" or (tasks and failed == len(tasks)):
+        return "failed"
+    waiting = state == "RUNNING" and any(task["state"] != "RUNNING" for task in tasks)
+    return "degraded" if failed or waiting else "healthy"
+
+
+def restart_plan(state: Json, *, include_tasks: bool, only_failed: bool) -> Json:
+    """The state with everything that will restart shown as RESTARTING."""
+
+    def mark(item: Json) -> Json:
+        if only_failed and item["state"] != "FAILED":
+            return item
+        return {name: value for name, value in item.items() if name not in ("trace", "error")} | {"state": "RESTARTING"}
+
+    tasks = [mark(task) for task in state["tasks"]] if include_tasks else state["tasks"]
+    return {**state, "connector": mark(state["connector"]), "tasks": tasks}
+
+
+def cluster(view: View) -> Json:
+    """The picture for screens: leader, workers with their load, tasks with their last numbers."""
+    held = holders(view)
+    leader = view.state.leader
+    load: dict[str, int] = {}
+    for holder in held.values():
+        load[holder.worker_id] = load.get(holder.worker_id, 0) + 1
+    names = sorted({*view.workers, *(name for name, item in view.state.assignments.items() if item.tasks)})
+    return {
+        "leader": {"id": leader.worker_id, "url": leader.url, "epoch": leader.epoch} if leader else None,
+        "workers": [_worker(view, name, load.get(name, 0)) for name in names],
+        "tasks": [
+            _task(view, TaskId(connector.name, number), held)
+            for _, connector in sorted(view.state.connectors.items())
+            for number in range(len(task_configs(view, connector)))
+        ],
+        "version": view.state.version,
+    }
+
+
+def _worker(view: View, name: str, tasks: int) -> Json:
+    presence = view.workers.get(name)
+    return {
+        "id": name,
+        "url": presence.url if presence else None,
+        "alive": presence is not None,
+        "draining": presence.draining if presence else False,
+        "version": presence.version if presence else None,
+        "tasks": tasks,
+    }
+
+
+def _task(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
+    holder = held.get(task)
+    status = reported(view, holder) if holder else None
+    state = task_state(view, task, held)
+    return {
+        "connector": task.connector,
+        "task": task.task,
+        "state": state["state"],
+        "worker": holder.worker_id if holder else None,
+        "epoch": holder.task.task_epoch if holder else None,
+        "metrics": dict(status.metrics) if status else {},
+        "error": state.get("error"),
+    }
