@@ -46,3 +46,6 @@ START_FAILED = declare(
 NO_PORT = declare(
     "devstack.no_port", "environment", "No free TCP port was found", "Stop what holds the ports on 127.0.0.1."
 )
+FOLDER_USED = declare(
+    "devstack.folder_used", "config", "The folder for the data is not empty", "Name a new or an empty folder."
+)

@@ -83,6 +83,11 @@ class EmbeddedKafka:
 
     def start(self) -> None:
         """Format on the first start, launch, wait until the broker answers."""
+        self.launch()
+        self.await_ready()
+
+    def launch(self) -> None:
+        """The first half of `start`, so that other servers can start meanwhile."""
         jars.ensure("kafka", self._progress)
         self._java = self._java or find_java()
         if not self.port:
@@ -93,11 +98,16 @@ class EmbeddedKafka:
         arguments = [*JVM_OPTIONS, f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", self._class_path()]
         argv = [str(self._java.program), *arguments, "kafka.Kafka", str(self._properties)]
         self._child = Child("Kafka", argv, self.log, env=self._environment())
+
+    def await_ready(self) -> None:
         try:
-            self._child.wait_until(lambda: answers(self.port), START_TIMEOUT_S)
+            self._running().wait_until(lambda: answers(self.port), START_TIMEOUT_S)
         except BaseException:
-            self._child.kill()
+            self.kill()
             raise
+
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive()
 
     def stop(self) -> None:
         """Clean shutdown, killed past the deadline; nothing happens when it does not run."""

@@ -96,6 +96,9 @@ class EmbeddedPostgres:
             self._child.kill()
             raise
 
+    def alive(self) -> bool:
+        return self._child is not None and self._child.alive()
+
     def stop(self) -> None:
         """Fast shutdown (open sessions are ended), killed past the deadline."""
         if self._child is not None:

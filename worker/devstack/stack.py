@@ -1,0 +1,172 @@
+"""The whole embedded stack: PostgreSQL with the source and the warehouse, Kafka, and workers as real processes."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import signal
+import sys
+import time
+import urllib.error
+import urllib.request
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.errors import START_FAILED
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.ports import HOST, free_ports
+from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+from cdcworker.worker.devstack.process import Child
+
+log = logging.getLogger(__name__)
+
+SOURCE_DATABASE = "shop"
+WAREHOUSE_DATABASE = "warehouse"
+GROUP_ID = "cdcworker"
+SESSION_TIMEOUT_MS = 6000
+"""The broker's minimum: a takeover in the demo takes as little as it can."""
+WORKER_READY_TIMEOUT_S = 60.0
+DRAIN_TIMEOUT_S = 25.0
+
+
+@dataclass(slots=True)
+class WorkerProcess:
+    """One `cdcworker start`."""
+
+    id: str
+    url: str
+    child: Child
+
+    def healthy(self) -> bool:
+        """Whether `GET /health` answers 200."""
+        try:
+            with urllib.request.urlopen(self.url + "/health", timeout=5) as answer:
+                return bool(answer.status == 200)
+        except (OSError, urllib.error.URLError):
+            return False
+
+
+@dataclass(slots=True)
+class Stack:
+    """Start with `start()`, then `start_worker()` as often as wanted; `stop()` ends everything in the right order."""
+
+    directory: Path
+    progress: Callable[[str], None] = field(default=lambda _: None)
+    worker_settings: Mapping[str, str] = field(default_factory=dict)
+    workers: list[WorkerProcess] = field(default_factory=list)
+    timings_s: dict[str, float] = field(default_factory=dict)
+    kafka: EmbeddedKafka = field(init=False)
+    postgres: EmbeddedPostgres = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.kafka = EmbeddedKafka(self.directory / "kafka", progress=self.progress)
+        self.postgres = EmbeddedPostgres(self.directory / "postgres")
+
+    def start(self) -> None:
+        """Servers and databases; they warm up side by side. Call from the main thread (parent-death signal)."""
+        began = time.monotonic()
+        self.kafka.launch()
+        self.postgres.start()
+        self.postgres.create_database(SOURCE_DATABASE)
+        self.postgres.create_database(WAREHOUSE_DATABASE)
+        self.timings_s["postgres"] = time.monotonic() - began
+        self.progress(f"PostgreSQL answers at 127.0.0.1:{self.postgres.port}")
+        self.kafka.await_ready()
+        self.timings_s["kafka"] = time.monotonic() - began
+        self.progress(f"Kafka answers at {self.kafka.bootstrap}")
+
+    def start_worker(self) -> WorkerProcess:
+        """Launch one more worker without waiting for it."""
+        name = f"worker-{len(self.workers) + 1}"
+        (port,) = free_ports(1)
+        folder = self.directory / name
+        folder.mkdir()
+        properties = folder / "worker.properties"
+        settings = self._worker_properties(name, port, folder)
+        properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
+        argv = [sys.executable, "-m", "cdcworker.worker.cli.main", "start", "--config", str(properties)]
+        child = Child(name, argv, folder / f"{name}.log", env=worker_environment())
+        worker = WorkerProcess(name, f"http://{HOST}:{port}", child)
+        self.workers.append(worker)
+        return worker
+
+    def _worker_properties(self, name: str, port: int, folder: Path) -> dict[str, str]:
+        return {
+            "bootstrap.servers": self.kafka.bootstrap,
+            "group.id": GROUP_ID,
+            "worker.id": name,
+            "listeners": f"http://{HOST}:{port}",
+            "session.timeout.ms": str(SESSION_TIMEOUT_MS),
+            "state.dir": str(folder / "state"),
+            "config.storage.replication.factor": "1",
+            "offset.storage.replication.factor": "1",
+            "status.storage.replication.factor": "1",
+            "schema.storage.replication.factor": "1",
+            "offset.storage.partitions": "5",
+            **self.worker_settings,
+        }
+
+    def await_workers(self, timeout_s: float = WORKER_READY_TIMEOUT_S) -> None:
+        """Until every worker answers `GET /health` with 200."""
+        began = time.monotonic()
+        for worker in self.workers:
+            left = max(1.0, timeout_s - (time.monotonic() - began))
+            worker.child.wait_until(worker.healthy, left, poll_s=0.1)
+        self.timings_s["workers"] = time.monotonic() - began
+
+    def check(self) -> None:
+        """CdcError when a server has ended by itself."""
+        for name, server in (("Kafka", self.kafka), ("PostgreSQL", self.postgres)):
+            if not server.alive():
+                raise CdcError(START_FAILED, f"{name} has ended", where={"log": str(server.log)})
+
+    def endpoints(self) -> dict[str, Any]:
+        return {
+            "workers": [worker.url for worker in self.workers],
+            "kafka": self.kafka.bootstrap,
+            "postgres": self.postgres.dsn(SOURCE_DATABASE),
+            "warehouse": self.postgres.dsn(WAREHOUSE_DATABASE),
+        }
+
+    def stop(self) -> None:
+        """Drain the workers side by side, then end the servers; their data goes with the folder."""
+        for worker in self.workers:
+            worker.child.send(signal.SIGTERM)
+        deadline = time.monotonic() + DRAIN_TIMEOUT_S
+        for worker in self.workers:
+            if worker.child.wait(max(0.1, deadline - time.monotonic())) is None:
+                log.warning("worker=%s did not drain within %.0f s and was killed", worker.id, DRAIN_TIMEOUT_S)
+                worker.child.kill()
+        self.kafka.kill()
+        self.postgres.kill()
+
+    def __enter__(self) -> Stack:
+        try:
+            self.start()
+        except BaseException:
+            self.stop()
+            raise
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+
+def worker_environment() -> dict[str, str]:
+    """Ours, without settings for workers that are meant for others."""
+    kept = {"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN"}
+    prefixes = ("CDC_", "CONNECT_")
+    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(prefixes)}
+
+
+def write_endpoints(path: Path, endpoints: Mapping[str, Any]) -> None:
+    """Whole or not at all; readable by us alone, since it holds the generated password."""
+    partial = path.with_name(f".{path.name}.partial")
+    partial.touch(mode=0o600)
+    partial.write_text(json.dumps(endpoints, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
