@@ -1,0 +1,340 @@
+"""The herder's Kafka side: both logs, the group, claims and writes on a thread of their own, lease records."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.events import (
+    Claimed,
+    ClaimFailed,
+    ConfigRecords,
+    Event,
+    FencesDone,
+    LeaseAcked,
+    StatusRecords,
+    TermChanged,
+    WriteDone,
+    WriteFailed,
+    WriteLog,
+)
+from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
+from cdcworker.coordinator.kafka_group import KafkaLeadership
+from cdcworker.coordinator.kafka_log import CompactedLog, Ends
+from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
+from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
+from cdcworker.coordinator.model import TaskId
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
+
+if TYPE_CHECKING:
+    from cdcworker.worker.herder import HerderConfig
+    from confluent_kafka.admin import AdminClient
+
+log = logging.getLogger(__name__)
+
+CONNECT_S = 10.0
+READ_S = 20.0
+TRANSACTION_S = 10.0
+REFUSED_TERM_S = 5.0
+"""How long a claim waits for the group to sync after its proof was refused."""
+FOLD_AGAIN_S = 12 * 3600.0
+"""Half of the time for which Kafka keeps tombstones: a reader that was away longer may have missed deletions."""
+
+Job = Callable[[], None]
+
+
+def status_partition(key: str) -> int:
+    """Presence and leases share partition 0, so that one unreachable partition ages either all leases or none."""
+    return 0 if key.startswith(("worker/", "lease/")) else -1
+
+
+def boot_clock_s() -> float:
+    """A monotonic clock that also runs while the machine sleeps, where there is one."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+class HerdKafka:
+    """All methods are called by the herder's thread; `post` hands results of other threads to it."""
+
+    def __init__(self, config: HerderConfig, post: Callable[[Job], None]) -> None:
+        self._config = config
+        self._post = post
+        self._events: list[Event] = []
+        self._client_id = f"cdcworker-{config.worker_id}"
+        self._writer: KafkaWriter | None = None
+        self._claim: _Claim | None = None
+        self._term: Term | None = None
+        self._refused: bytes | None = None
+        self._lease_sent: float | None = None
+        self._lease_waiting: Record | None = None
+        self._last_ack_boot = boot_clock_s()
+        self._fold_again = False
+        # One thread for the leader's pen: a transaction that waits for its time-out must not hold up the group.
+        self._pen = ThreadPoolExecutor(1, thread_name_prefix="herd-pen")
+        self._fences = ThreadPoolExecutor(1, thread_name_prefix="herd-fence")
+
+    # --- start ------------------------------------------------------------------------------------------------------
+
+    def open(self) -> tuple[Sequence[Record], Sequence[Record]]:
+        """Reach Kafka, check the topics, read both logs to their ends, then join the group."""
+        config, names = self._config, self._config.topics
+        self.cluster_id = cluster_id(config.kafka, client_id=self._client_id, timeout_s=CONNECT_S)
+        specs = internal_topics(
+            names, offsets_partitions=config.offsets_partitions, status_partitions=config.status_partitions
+        )
+        self.partitions = ensure_topics(
+            config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
+        )
+        self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
+        self._configs = CompactedLog(config.kafka, names.configs, client_id=f"{self._client_id}-configs")
+        self._status = CompactedLog(
+            config.kafka, names.status, client_id=f"{self._client_id}-status", partition_of=status_partition
+        )
+        folded = self._configs.read_to_end(READ_S), self._status.read_to_end(READ_S)
+        self._leadership = KafkaLeadership(
+            config.kafka,
+            topic=names.coordination,
+            group_id=config.group_id,
+            client_id=self._client_id,
+            session_timeout_s=config.session_timeout_s,
+        )
+        return folded
+
+    # --- each turn --------------------------------------------------------------------------------------------------
+
+    @property
+    def busy(self) -> bool:
+        return self._claim is not None
+
+    def turn(self) -> Iterator[Event]:
+        """Serve all clients once without waiting; gives what happened, in the order in which it may be taken."""
+        self._leadership.tick(0)
+        yield from self._term_events()
+        yield from self._config_events()
+        records = self._status.poll(0)
+        if records:
+            yield StatusRecords(tuple(records))
+        self._status.serve()
+        self._configs.serve()
+        yield from self._claim_events()
+        events, self._events = self._events, []
+        yield from events
+
+    def _term_events(self) -> Iterator[Event]:
+        term = self._leadership.term()
+        if term == self._term:
+            return
+        self._term = term
+        if term is None:
+            self._drop_writer()
+        yield TermChanged(term)
+
+    def _config_events(self) -> Iterator[Event]:
+        try:
+            if self._fold_again:
+                log.warning("config log is read again from its start")
+                self._configs.rewind()
+                records = self._configs.read_to_end(READ_S)
+                self._fold_again = False
+                yield ConfigRecords(tuple(records), replay=True, reset=True)
+                return
+            records = self._configs.poll(0)
+        except CdcError as exc:
+            # The place in the log is lost: only a whole fold is safe. It is tried again in the next turn.
+            log.error("config log not read error=%s", exc)
+            self._fold_again = True
+            return
+        if records:
+            yield ConfigRecords(tuple(records))
+
+    # --- claims and writes ------------------------------------------------------------------------------------------
+
+    def claim(self) -> None:
+        """Poll once more: a worker that was asleep learns here that it has lost. Then open the pen elsewhere."""
+        self._drop_writer()
+        self._leadership.tick(0)
+        self._claim = _Claim(time.monotonic())
+
+    def _claim_events(self) -> Iterator[Event]:
+        claim, term = self._claim, self._leadership.term()
+        if claim is None:
+            return
+        age_s = time.monotonic() - claim.since
+        if term is None:
+            self._fail_claim(claim, "not the owner")
+        elif not claim.opening:
+            if term.proof != self._refused:
+                claim.opening = True
+                self._pen.submit(self._open_writer, claim)
+            elif age_s > REFUSED_TERM_S:
+                self._refused = None
+                self._fail_claim(claim, "the group has not synced since the proof was refused")
+        elif claim.ends is not None and not self._fold_again and self._configs.reached(claim.ends):
+            # Reading after init_transactions and before the first write leaves no room for a predecessor (INV-6).
+            self._claim, self._writer = None, claim.writer
+            yield Claimed()
+        elif age_s > TRANSACTION_S + READ_S:
+            self._fail_claim(claim, "the config log was not read to its end in time")
+
+    def _open_writer(self, claim: _Claim) -> None:
+        """Runs on the pen's thread."""
+        config = self._config
+        try:
+            writer = KafkaWriter(
+                config.kafka,
+                group_id=config.group_id,
+                topic=config.topics.configs,
+                coordination_topic=config.topics.coordination,
+                client_id=f"{self._client_id}-leader",
+                timeout_s=TRANSACTION_S,
+            )
+            ends = self._configs.ends(READ_S)
+        except CdcError as exc:
+            failure = str(exc)
+            self._post(lambda: self._fail_claim(claim, failure))
+            return
+        self._post(lambda: claim.opened(writer, ends))
+
+    def _fail_claim(self, claim: _Claim, reason: str) -> None:
+        if self._claim is claim:
+            self._claim = None
+            self._events.append(ClaimFailed(reason))
+        claim.drop()
+
+    def _drop_writer(self) -> None:
+        writer, self._writer = self._writer, None
+        if writer is not None:
+            self._pen.submit(writer.close)
+
+    def write(self, command: WriteLog) -> None:
+        writer, term = self._writer, self._leadership.term()
+        if writer is None or term is None:
+            self._events.append(WriteFailed(command.write_id, "stale"))
+            return
+        self._pen.submit(self._write, writer, term, command)
+
+    def _write(self, writer: KafkaWriter, term: Term, command: WriteLog) -> None:
+        """Runs on the pen's thread."""
+        try:
+            writer.write(command.records, term)
+        except Stale:
+            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "stale"), term.proof))
+        except Fenced:
+            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "fenced")))
+        except Unknown:
+            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "unknown")))
+        else:
+            self._post(lambda: self._events.append(WriteDone(command.write_id)))
+
+    def _write_failed(self, writer: KafkaWriter, event: WriteFailed, refused: bytes | None = None) -> None:
+        self._refused = refused or self._refused
+        if self._writer is writer:
+            self._drop_writer()
+        self._events.append(event)
+
+    # --- status log -------------------------------------------------------------------------------------------------
+
+    def append_status(self, records: Sequence[Record]) -> None:
+        def done(error: CdcError | None) -> None:
+            if error is not None:
+                log.warning("status not stored records=%d error=%s", len(records), error)
+
+        self._status.send(records, done)
+
+    def renew_lease(self, record: Record) -> None:
+        """One under way at a time; while Kafka does not answer, only the newest waits."""
+        if self._lease_sent is not None:
+            self._lease_waiting = record
+            return
+        self._lease_sent = time.monotonic()
+        self._status.send([record], self._lease_done)
+
+    def _lease_done(self, error: CdcError | None) -> None:
+        sent, self._lease_sent = self._lease_sent, None
+        if error is not None:
+            log.warning("lease not renewed error=%s", error)
+        elif sent is not None:
+            self._note_contact()
+            self._events.append(LeaseAcked(sent))
+        waiting, self._lease_waiting = self._lease_waiting, None
+        if waiting is not None:
+            self.renew_lease(waiting)
+
+    def _note_contact(self) -> None:
+        now = boot_clock_s()
+        away_s, self._last_ack_boot = now - self._last_ack_boot, now
+        if away_s > FOLD_AGAIN_S:
+            log.warning("worker was away away_s=%.0f", away_s)
+            self._fold_again = True
+
+    # --- other ------------------------------------------------------------------------------------------------------
+
+    def fence(self, tasks: Sequence[TaskId]) -> None:
+        group = self._config.group_id
+        ids = [make(group, *task) for task in tasks for make in (transactional_id, schema_transactional_id)]
+        self._fences.submit(self._fence, tuple(tasks), ids)
+
+    def _fence(self, tasks: tuple[TaskId, ...], ids: Sequence[str]) -> None:
+        """Runs on the fencing thread, which uses more of its own."""
+        for name, error in fence(self._config.kafka, ids, client_id=f"{self._client_id}-fence").items():
+            if error is not None:
+                log.warning("fence failed transactional_id=%s error=%s", name, error)
+        self._post(lambda: self._events.append(FencesDone(tasks)))
+
+    def topics(self) -> frozenset[str]:
+        """Existing topics that are neither Kafka's own nor the cluster's; called by planning threads."""
+        from cdcworker.coordinator.kafka_errors import translate
+        from confluent_kafka import KafkaException
+
+        names = self._config.topics
+        own = {names.configs, names.offsets, names.status, names.schemas, names.coordination}
+        try:
+            found = self._admin.list_topics(timeout=CONNECT_S).topics
+        except KafkaException as exc:
+            raise translate(exc, "list topics") from exc
+        return frozenset(name for name in found if not name.startswith("__") and name not in own)
+
+    def leave(self) -> None:
+        """Leave the group: the next owner is elected at once."""
+        leadership: Any = getattr(self, "_leadership", None)
+        if leadership is not None:
+            leadership.close()
+
+    def close(self) -> None:
+        """End all clients; whatever `open` had not reached is not there to be closed."""
+        self.leave()
+        self._drop_writer()
+        self._pen.shutdown(wait=False, cancel_futures=False)
+        self._fences.shutdown(wait=False, cancel_futures=True)
+        for name in ("_configs", "_status"):
+            opened: Any = getattr(self, name, None)
+            if opened is not None:
+                opened.close()
+
+
+class _Claim:
+    """A claim under way: the writer is opened by the pen's thread, the log is read by the herder's."""
+
+    def __init__(self, since: float) -> None:
+        self.since = since
+        self.opening = False
+        self.dropped = False
+        self.writer: KafkaWriter | None = None
+        self.ends: Ends | None = None
+
+    def opened(self, writer: KafkaWriter, ends: Ends) -> None:
+        if self.dropped:
+            writer.close()
+        else:
+            self.writer, self.ends = writer, ends
+
+    def drop(self) -> None:
+        self.dropped = True
+        if self.writer is not None:
+            self.writer.close()
+            self.writer = None
