@@ -1,0 +1,179 @@
+"""Error codes of the Spark sink, and the tables that translate what psycopg and Spark raise."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from cdcworker.schemas.errors import INTERNAL, CdcError, declare
+
+UNDECODABLE = declare(
+    "spark.undecodable",
+    "data",
+    "A record cannot be decoded with the schema it names",
+    "Read the record at the given offset; if it is not ours, remove the topic from the sink or correct its producer.",
+)
+UNKNOWN_SCHEMA = declare(
+    "spark.unknown_schema",
+    "data",
+    "A record names a schema id that the schema log does not hold",
+    "Check that the source and the sink use the same schema topic; restore it from a backup if records were lost.",
+)
+FENCED = declare(
+    "spark.fenced",
+    "fenced",
+    "A newer owner of this sink task writes to the target",
+    "Nothing to do: the newer task goes on. If there is none, restart the task.",
+)
+LEDGER_MOVED = declare(
+    "spark.ledger_moved",
+    "fenced",
+    "The target's ledger moved while a batch was being prepared",
+    "Restart the task: it reads the ledger again.",
+)
+DATA_LOST = declare(
+    "spark.data_lost",
+    "data",
+    "Kafka no longer holds the records that the ledger asks for",
+    "Load the tables again from the source, or reset the sink's offsets; raise the retention of the topics.",
+)
+SCHEMA_REFUSED = declare(
+    "spark.schema_refused",
+    "data",
+    "A schema change cannot be applied to the target table",
+    "Change the target column by hand, or drop the target table and load it again, then restart the task.",
+)
+TARGET_COLLISION = declare(
+    "spark.target_collision",
+    "config",
+    "Two topics write to the same target table",
+    "Set warehouse.schema for one of the sinks, or leave one of the topics out.",
+)
+TARGET_AUTH = declare(
+    "spark.target_auth",
+    "config",
+    "The warehouse refused the user or the password",
+    "Correct warehouse.user and warehouse.password.",
+)
+TARGET_DATABASE = declare(
+    "spark.target_database",
+    "config",
+    "The warehouse database does not exist",
+    "Create the database or correct warehouse.dbname.",
+)
+TARGET_RIGHTS = declare(
+    "spark.target_rights",
+    "config",
+    "The warehouse user lacks a right",
+    "Grant CREATE on the database, or on the schemas it writes to, to warehouse.user.",
+)
+TARGET_UNREACHABLE = declare(
+    "spark.target_unreachable",
+    "transient",
+    "The warehouse cannot be reached",
+    "Check warehouse.hostname, warehouse.port and the network; the task tries again.",
+)
+TARGET_VALUE = declare(
+    "spark.target_value",
+    "data",
+    "The warehouse refused a value or a type",
+    "Compare the target column's type with the source's; widen it, or drop the target table and load it again.",
+)
+TARGET_FAILED = declare(
+    "spark.target_failed", "internal", "The warehouse refused a statement", "Read the SQLSTATE in the message."
+)
+TARGET_VERSION = declare(
+    "spark.target_version", "environment", "The warehouse's PostgreSQL is too old", "Use PostgreSQL 15 or newer."
+)
+GATEWAY = declare(
+    "spark.gateway",
+    "environment",
+    "Spark's Java process did not start",
+    "Check that Java 17 to 21 and the Spark libraries are installed (cdcworker doctor).",
+)
+KAFKA_UNREACHABLE = declare(
+    "spark.kafka_unreachable",
+    "transient",
+    "Kafka cannot be read",
+    "Check the brokers and the network; the task tries again.",
+)
+QUERY_FAILED = declare(
+    "spark.query_failed", "transient", "Spark's streaming query ended", "The task starts it again from the ledger."
+)
+WAREHOUSE_UNKNOWN = declare(
+    "spark.warehouse_unknown", "config", "There is no such kind of warehouse", "Use warehouse=postgres."
+)
+
+_BY_SQLSTATE = {
+    "28P01": TARGET_AUTH,
+    "28000": TARGET_AUTH,
+    "3D000": TARGET_DATABASE,
+    "42501": TARGET_RIGHTS,
+}
+_TRANSIENT_CLASSES = ("08", "40", "53", "57")
+"""Connection, rollback (serialisation, deadlock), resources, operator intervention."""
+
+
+def from_psycopg(exc: Exception, where: Mapping[str, str | int] | None = None) -> CdcError:
+    """The one translation of psycopg's errors; the server's message is left out where it could quote a value."""
+    state: str | None = getattr(exc, "sqlstate", None)
+    name = type(exc).__name__
+    if state is None:
+        text = str(exc)
+        if "password authentication failed" in text or "no password supplied" in text:
+            return CdcError(TARGET_AUTH, "the warehouse refused the login", where=where)
+        if re.search(r'database ".*" does not exist', text):
+            return CdcError(TARGET_DATABASE, "the warehouse database does not exist", where=where)
+        return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
+    if state in _BY_SQLSTATE:
+        return CdcError(_BY_SQLSTATE[state], f"SQLSTATE {state} ({name})", where=_named(exc, where))
+    if state[:2] in _TRANSIENT_CLASSES:
+        return CdcError(TARGET_UNREACHABLE, f"SQLSTATE {state} ({name})", where=where)
+    code = TARGET_VALUE if state[:2] in ("22", "23") or state == "42804" else TARGET_FAILED
+    return CdcError(code, f"SQLSTATE {state} ({name})", where=_named(exc, where))
+
+
+def _named(exc: Exception, where: Mapping[str, str | int] | None) -> dict[str, str | int]:
+    """The place of an error with the table, column and constraint that the server names."""
+    found: dict[str, str | int] = dict(where or {})
+    diag: Any = getattr(exc, "diag", None)
+    for key, value in (
+        ("schema", getattr(diag, "schema_name", None)),
+        ("table", getattr(diag, "table_name", None)),
+        ("column", getattr(diag, "column_name", None)),
+        ("constraint", getattr(diag, "constraint_name", None)),
+    ):
+        if value:
+            found.setdefault(key, value)
+    context = str(getattr(diag, "context", "") or "")
+    column = re.search(r"COPY \S+ line \d+, column ([^:\s,]+)", context.partition("\n")[0])
+    if column:
+        found.setdefault("column", column[1].strip('"'))
+    return found
+
+
+_SPARK_CAUSES = (
+    ("OffsetOutOfRangeException", DATA_LOST, "an offset is out of the topic's range"),
+    ("data was missed", DATA_LOST, "records are gone from a topic"),
+    ("Some data may have been lost", DATA_LOST, "records are gone from a topic"),
+    ("KAFKA_DATA_LOSS", DATA_LOST, "records are gone from a topic"),
+    ("UnknownTopicOrPartitionException", DATA_LOST, "a topic was deleted while it was read"),
+    ("TopicAuthorizationException", KAFKA_UNREACHABLE, "the broker denies reading a topic"),
+    ("SaslAuthenticationException", KAFKA_UNREACHABLE, "the broker refused the login"),
+    ("TimeoutException", KAFKA_UNREACHABLE, "the broker did not answer in time"),
+    ("KafkaException", KAFKA_UNREACHABLE, "the broker's client failed"),
+)
+
+
+def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None) -> CdcError:
+    """The one translation of Spark's errors; the text of the exception is for the log, not for the error."""
+    text = str(exc)
+    for needle, code, message in _SPARK_CAUSES:
+        if needle in text:
+            return CdcError(code, message, where=where)
+    condition = getattr(exc, "getCondition", lambda: None)() or getattr(exc, "getErrorClass", lambda: None)()
+    return CdcError(QUERY_FAILED, f"the streaming query ended with {condition or type(exc).__name__}", where=where)
+
+
+__all__ = ["INTERNAL", "from_psycopg", "from_spark"]
