@@ -87,6 +87,10 @@ class SinkSpec:
     schema_topic: str
     config: Config
     state_dir: str
+    java_home: str = ""
+    """The Java runtime that the worker found; empty: the sink looks for one itself."""
+    jars: tuple[str, ...] = ()
+    """Files for the driver's class path, fetched and verified by the worker."""
 
 
 class SinkConnector(Protocol):

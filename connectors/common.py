@@ -122,6 +122,7 @@ ACCEPTED: dict[str, str] = {
     "exactly.once.support": "Delivery is always exactly once.",
     "transaction.boundary": "Kafka transactions end at source commits.",
     "transaction.boundary.interval.ms": "Kafka transactions end at source commits.",
+    "topic.creation.default.*": "Given to created topics as it is.",
     "topic.creation.enable": "Topics are always created by the task.",
     "topic.creation.groups": "Only the default group is used.",
     "connector.plugin.version": "There is one version of each connector.",

@@ -6,6 +6,17 @@ import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any, Literal
+from urllib.parse import quote
+
+
+def transactional_id(group_id: str, connector: str, task: int) -> str:
+    """The fixed id that fences a source task (INV-5); the same for every owner the task ever has."""
+    return ":".join(quote(part, safe="") for part in (group_id, connector, str(task)))
+
+
+def schema_transactional_id(group_id: str, connector: str, task: int) -> str:
+    """The id of the task's second producer, which registers schemas; fenced together with the first."""
+    return transactional_id(group_id, connector, task) + ":schema"
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +53,8 @@ class TaskSpec:
     offsets_partitions: int
     session_timeout_s: float
     state_dir: str
+    providers: Mapping[str, str] = field(default_factory=dict)
+    """The worker's `config.providers.*` properties: what references in the config may read."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "spec", **asdict(self)}

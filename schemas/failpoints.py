@@ -1,0 +1,40 @@
+"""Named places where a process may be made to die: for the tests of exactly-once, inert without CDC_FAILPOINTS."""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+
+
+def _parse(text: str) -> dict[str, tuple[str, int]]:
+    """`name=action[@n]`, separated by commas: at the n-th hit do `kill` (SIGKILL), `stop` (SIGSTOP) or `sleep:<s>`."""
+    points = {}
+    for part in filter(None, (item.strip() for item in text.split(","))):
+        name, _, action = part.partition("=")
+        action, _, count = action.partition("@")
+        points[name] = (action or "kill", int(count or 1))
+    return points
+
+
+_points = _parse(os.environ.get("CDC_FAILPOINTS", ""))
+_hits: dict[str, int] = {}
+
+
+def hit(name: str) -> None:
+    """Pass the place `name`."""
+    if not _points:
+        return
+    point = _points.get(name)
+    if point is None:
+        return
+    _hits[name] = _hits.get(name, 0) + 1
+    action, count = point
+    if _hits[name] != count:
+        return
+    if action == "kill":
+        os.kill(os.getpid(), signal.SIGKILL)
+    elif action == "stop":
+        os.kill(os.getpid(), signal.SIGSTOP)
+    elif action.startswith("sleep:"):
+        time.sleep(float(action.removeprefix("sleep:")))

@@ -1,0 +1,102 @@
+"""A task's two ends towards its worker: what the worker wants, and what the task reports."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+import time
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Literal, NoReturn
+
+from cdcworker.schemas.errors import CdcError
+
+Clock = Callable[[], float]
+State = Literal["RUNNING", "PAUSED", "FAILED", "STOPPED"]
+
+
+class Control:
+    """The worker's wishes, set by the reader thread and looked at by the task. Starts with a lease of `lease_s`."""
+
+    def __init__(self, lease_s: float, *, paused: bool = False, clock: Clock = time.monotonic) -> None:
+        self._clock = clock
+        self._changed = threading.Condition()
+        self._valid_until = clock() + lease_s
+        self._stopping = False
+        self._paused = paused
+
+    @property
+    def stopping(self) -> bool:
+        return self._stopping
+
+    @property
+    def paused(self) -> bool:
+        return self._paused
+
+    def leased(self) -> bool:
+        """Whether the worker may still own this task; without it nothing is produced. Monotonic (INV-12)."""
+        return self._clock() < self._valid_until
+
+    def interrupted(self) -> bool:
+        """Long waits inside a source end when this turns true."""
+        return self._stopping or self._paused
+
+    def apply(self, message: Mapping[str, Any]) -> None:
+        """One message of the worker; kinds that this version does not know are left out."""
+        kind = message.get("type")
+        with self._changed:
+            if kind == "lease":
+                self._valid_until = max(self._valid_until, self._clock() + float(message["valid_s"]))
+            elif kind == "pause":
+                self._paused = True
+            elif kind == "resume":
+                self._paused = False
+            elif kind == "stop":
+                self._stopping = True
+            self._changed.notify_all()
+
+    def wait(self, timeout_s: float, until: Callable[[], bool] | None = None) -> None:
+        """Until the time is over, the task is to stop, or `until` holds after a message."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._stopping or (until is not None and until()), timeout_s)
+
+
+class Reporter:
+    """JSON lines to the worker, whole lines only, from any thread."""
+
+    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+        self._fd = fd
+        self._lock = threading.Lock()
+        self._on_broken = on_broken
+        self._topics: set[str] = set()
+
+    def status(self, state: State, error: CdcError | None = None) -> None:
+        self._send({"type": "status", "state": state, "error": error.to_dict() if error else None})
+
+    def metrics(self, numbers: Mapping[str, Any]) -> None:
+        self._send({**numbers, "type": "metrics"})
+
+    def topics(self, names: Iterable[str]) -> None:
+        """Topics in use; only those not reported before are sent."""
+        new = sorted(set(names) - self._topics)
+        if new:
+            self._topics.update(new)
+            self._send({"type": "topics", "topics": new})
+
+    def _send(self, message: Mapping[str, Any]) -> None:
+        line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"
+        with self._lock:
+            try:
+                while line:
+                    line = line[os.write(self._fd, line) :]
+            except OSError:
+                self._on_broken()
+
+
+def end_process_group() -> NoReturn:
+    """The worker is gone: end at once, with every process that this task started."""
+    import signal
+
+    if os.getpgrp() == os.getpid():
+        os.killpg(os.getpid(), signal.SIGKILL)
+    os._exit(1)

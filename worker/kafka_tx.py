@@ -1,0 +1,149 @@
+"""A task's transactional producer: one object per initialisation, thrown away after any failure."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
+from cdcworker.schemas.errors import CdcError, declare
+from confluent_kafka import KafkaException
+
+log = logging.getLogger(__name__)
+
+SPENT: Final = declare(
+    "source.producer_spent",
+    "transient",
+    "A producer was used after a failure",
+    "Nothing: the task opens a new producer and reads its position again.",
+)
+
+INIT_TIMEOUT_S: Final = 30.0
+COMMIT_TIMEOUT_S: Final = 30.0
+ABORT_TIMEOUT_S: Final = 5.0
+QUEUE_FULL_TIMEOUT_S: Final = 30.0
+QUEUE_FULL_STEP_S: Final = 0.05
+CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
+"""What the client lets through. The topic's own limit decides, and only the broker knows it."""
+
+Headers = list[tuple[str, bytes]] | None
+
+
+class TxProducer:
+    """One transaction at a time. When the constructor returns, every predecessor is fenced (INV-5).
+
+    The client speaks the transaction protocol that cannot tell a lost answer from a lost request. So after any error
+    the object is spent: the owner makes a new one, whose `init_transactions` ends what this one left, and reads the
+    committed position again. No delivery callbacks: one that raises makes a commit raise that has happened.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        transactional_id: str,
+        *,
+        client_id: str,
+        transaction_timeout_ms: int,
+        queue_kbytes_max: int | None = None,
+    ) -> None:
+        config = transactional_config(
+            properties,
+            client_id=client_id,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
+        config.setdefault("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX)
+        if queue_kbytes_max is not None:
+            config["queue.buffering.max.kbytes"] = queue_kbytes_max
+        self.opened_at: float | None = None
+        self._spent = False
+        self._producer: Any = make_producer(config)
+        self._call("take over the transactional id", lambda: self._producer.init_transactions(INIT_TIMEOUT_S))
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.opened_at is not None
+
+    def begin(self) -> None:
+        self._call("begin a transaction", lambda: self._producer.begin_transaction())
+        self.opened_at = time.monotonic()
+
+    def produce(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Headers = None
+    ) -> None:
+        """Queue one record; waits, within a bound, while the queue is full."""
+        try:
+            self._usable().produce(topic, value, key, partition, headers=headers)
+        except BufferError:
+            self._produce_when_there_is_room(topic, key, value, partition, headers)
+        except KafkaException as exc:
+            raise self._failed(exc, "produce", topic) from exc
+
+    def _produce_when_there_is_room(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Headers
+    ) -> None:
+        deadline = time.monotonic() + QUEUE_FULL_TIMEOUT_S
+        while time.monotonic() < deadline:
+            self._producer.poll(QUEUE_FULL_STEP_S)
+            try:
+                self._producer.produce(topic, value, key, partition, headers=headers)
+                return
+            except BufferError:
+                continue
+            except KafkaException as exc:
+                raise self._failed(exc, "produce", topic) from exc
+        self._spent = True
+        raise CdcError(
+            e.TIMEOUT, f"the send queue stayed full for {QUEUE_FULL_TIMEOUT_S:.0f} s", where={"topic": topic}
+        )
+
+    def serve(self) -> None:
+        """Give finished records back to the library; without it they count as queued."""
+        self._usable().poll(0)
+
+    def flush(self, timeout_s: float) -> None:
+        """Wait until what is queued has reached the broker; the commit would wait for it anyway."""
+        self._usable().flush(timeout_s)
+
+    def commit(self) -> None:
+        """Raises when the transaction is not known to have been committed: it may have been all the same."""
+        self._call("commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S))
+        self.opened_at = None
+
+    def abort(self) -> None:
+        """End an open transaction so that it holds back no reader. Best effort: the next initialisation does it too."""
+        if self._producer is None or not self.in_transaction:
+            return
+        self._spent = True
+        self.opened_at = None
+        with contextlib.suppress(KafkaException):
+            self._producer.purge()
+            self._producer.abort_transaction(ABORT_TIMEOUT_S)
+
+    def close(self) -> None:
+        """Drop the client and what it still has queued. An open transaction is not aborted by that."""
+        producer, self._producer = self._producer, None
+        self._spent = True
+        if producer is not None:
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+
+    def _usable(self) -> Any:
+        if self._spent:
+            raise CdcError(SPENT, "the producer has failed before")
+        return self._producer
+
+    def _call(self, doing: str, action: Callable[[], object]) -> None:
+        self._usable()
+        try:
+            action()
+        except KafkaException as exc:
+            raise self._failed(exc, doing) from exc
+
+    def _failed(self, exc: Exception, doing: str, topic: str | None = None) -> CdcError:
+        self._spent = True
+        return e.translate(exc, doing, where={"topic": topic} if topic else None)

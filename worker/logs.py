@@ -1,0 +1,75 @@
+"""Logging: text on a terminal, JSON lines otherwise; one record is one line, whatever it holds."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import time
+from typing import Final, Literal, TextIO
+
+Format = Literal["auto", "text", "json"]
+
+CONTEXT_FIELDS: Final = ("connector", "task", "worker")
+_CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127, *range(128, 160)) if number != 9}
+_CONTROL[ord("\n")] = "\\n"
+_CONTROL[ord("\r")] = "\\r"
+
+
+def one_line(text: str) -> str:
+    """Names of tables and columns come from outside: they must not be able to forge a log line."""
+    return text.translate(_CONTROL)
+
+
+class JsonFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        item: dict[str, object] = {
+            "ts": _time(record),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        item.update({name: getattr(record, name) for name in CONTEXT_FIELDS if hasattr(record, name)})
+        if record.exc_info and record.exc_info[0] is not None:
+            item["trace"] = trace(record)
+        return json.dumps(item, separators=(",", ":"), ensure_ascii=False, default=str)
+
+
+class TextFormatter(logging.Formatter):
+    def format(self, record: logging.LogRecord) -> str:
+        text = f"{_time(record)} {record.levelname:<7} {record.name} {one_line(record.getMessage())}"
+        if record.exc_info and record.exc_info[0] is not None:
+            text += " trace=" + one_line(trace(record))
+        return text
+
+
+def trace(record: logging.LogRecord) -> str:
+    """Types and places of an exception without its texts: those of foreign libraries may quote values."""
+    parts: list[str] = []
+    exc = record.exc_info[1] if record.exc_info else None
+    while exc is not None and len(parts) < 8:
+        frames = []
+        place = exc.__traceback__
+        while place is not None:
+            frames.append(f"{place.tb_frame.f_globals.get('__name__', '?')}:{place.tb_lineno}")
+            place = place.tb_next
+        parts.append(f"{type(exc).__name__} at {' > '.join(frames[-12:])}")
+        exc = exc.__cause__ or exc.__context__
+    return " | caused by ".join(parts)
+
+
+def _time(record: logging.LogRecord) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+def set_up(level: str = "INFO", form: Format = "auto", stream: TextIO | None = None) -> None:
+    """Configure the root logger of this process; replaces what was there."""
+    out = stream or sys.stderr
+    text = form == "text" or (form == "auto" and out.isatty())
+    handler = logging.StreamHandler(out)
+    handler.setFormatter(TextFormatter() if text else JsonFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(level.upper())
+    # Handlers that fail (a closed pipe) must not take the worker with them.
+    logging.raiseExceptions = False

@@ -1,0 +1,113 @@
+"""The real ports of a source task: Kafka, the connector's task, the encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from cdcworker.connectors.api import SourceTask, TaskContext
+from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.coordinator.offsets import StoredPosition
+from cdcworker.schemas.encode import Encoder
+from cdcworker.worker.control import Control, Reporter
+from cdcworker.worker.kafka_tx import TxProducer
+from cdcworker.worker.source_kafka import client_id, position_key, position_partition, read_position, still_assigned
+from cdcworker.worker.source_runner import Registering
+from cdcworker.worker.source_schemas import Registrar
+from cdcworker.worker.source_session import ChangeEncoder, Pen, Place
+from cdcworker.worker.source_settings import SourceSettings
+from cdcworker.worker.source_topics import TopicBook
+from cdcworker.worker.taskspec import TaskSpec, schema_transactional_id, transactional_id
+
+SCHEMA_TRANSACTION_TIMEOUT_MS = 15_000
+SCHEMA_QUEUE_KBYTES_MAX = 8_192
+
+MakeTask = Callable[[Mapping[str, str], TaskContext], SourceTask]
+
+
+class SourcePorts:
+    """`config` is the spec's with references resolved; it stays in this process."""
+
+    def __init__(
+        self,
+        spec: TaskSpec,
+        config: Mapping[str, str],
+        make_task: MakeTask,
+        reporter: Reporter,
+        context: TaskContext,
+    ) -> None:
+        self._spec = spec
+        self._config = config
+        self._make_task = make_task
+        self._context = context
+        self._settings = SourceSettings.from_config(config)
+        self.limits = self._settings.limits
+        self.place = place_of(spec, self._settings)
+        self.topics = TopicBook(
+            spec.kafka,
+            client_id=client_id(spec, "topics"),
+            plan=self._settings.plan,
+            on_use=lambda topic: reporter.topics((topic,)),
+        )
+
+    def pen(self) -> Pen:
+        spec = self._spec
+        return TxProducer(
+            spec.kafka,
+            transactional_id(spec.group_id, spec.connector, spec.task),
+            client_id=client_id(spec, "data"),
+            transaction_timeout_ms=self.limits.transaction_timeout_ms,
+        )
+
+    def registrar(self) -> Registering:
+        spec = self._spec
+        pen = TxProducer(
+            spec.kafka,
+            schema_transactional_id(spec.group_id, spec.connector, spec.task),
+            client_id=client_id(spec, "schema"),
+            transaction_timeout_ms=SCHEMA_TRANSACTION_TIMEOUT_MS,
+            queue_kbytes_max=SCHEMA_QUEUE_KBYTES_MAX,
+        )
+        topic = spec.topics.schemas
+        return Registrar(pen, topic, lambda: CompactedLog(spec.kafka, topic, client_id=client_id(spec, "schemas")))
+
+    def assigned(self) -> bool:
+        return still_assigned(self._spec)
+
+    def position(self) -> StoredPosition | None:
+        return read_position(self._spec)
+
+    def encoder(self, register: Registering) -> ChangeEncoder:
+        settings = self._settings
+        return Encoder(settings.prefix, register, tombstones=settings.tombstones, unavailable=settings.unavailable)
+
+    def task(self) -> SourceTask:
+        return self._make_task(self._config, self._context)
+
+
+def place_of(spec: TaskSpec, settings: SourceSettings) -> Place:
+    return Place(
+        connector=spec.connector,
+        task=spec.task,
+        incarnation=spec.incarnation,
+        task_epoch=spec.task_epoch,
+        offsets_topic=spec.topics.offsets,
+        offsets_partition=position_partition(spec),
+        offsets_key=position_key(spec),
+        watermark_topic=settings.watermark_topic,
+    )
+
+
+def context_of(
+    spec: TaskSpec, control: Control, report: Callable[[dict[str, Any]], None], stopping: Callable[[], bool]
+) -> TaskContext:
+    """`stopping` differs by kind: a source also ends its long waits to pause, a sink only to stop."""
+    return TaskContext(
+        connector=spec.connector,
+        task=spec.task,
+        task_epoch=spec.task_epoch,
+        incarnation=spec.incarnation,
+        state_dir=spec.state_dir,
+        stopping=stopping,
+        report=report,
+    )

@@ -1,0 +1,276 @@
+"""Runs one source task: opens it at its committed position, again after every passing failure, until told to stop."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Protocol
+
+from cdcworker.connectors.api import SourceTask
+from cdcworker.coordinator import kafka_errors
+from cdcworker.coordinator.errors import TASK_FENCED
+from cdcworker.coordinator.offsets import StoredPosition
+from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.control import Control
+from cdcworker.worker.policy import backoff, decide, unexpected
+from cdcworker.worker.source_session import (
+    LEASE_LAPSED,
+    ChangeEncoder,
+    Counters,
+    Limits,
+    Pen,
+    Place,
+    Session,
+    Tools,
+    TopicFacts,
+)
+
+log = logging.getLogger(__name__)
+
+EXIT_STOPPED: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_FENCED: Final = 3
+
+FENCES_MAX: Final = 5
+FENCES_WINDOW_S: Final = 60.0
+"""A woken zombie fences the rightful owner once. More often means that two owners fight, which a person must see."""
+HEALTHY_AFTER_S: Final = 60.0
+METRICS_INTERVAL_S: Final = 1.0
+WAIT_STEP_S: Final = 0.2
+
+
+class Registering(Protocol):
+    def __call__(self, registrations: Sequence[Any]) -> Sequence[int]: ...
+    def rest(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class TopicLookup(Protocol):
+    def __call__(self, topic: str) -> TopicFacts: ...
+    def rest(self) -> None: ...
+
+
+class Ports(Protocol):
+    """All that a runner needs of Kafka and the connector. Real in `source_ports`, scripted in tests."""
+
+    @property
+    def place(self) -> Place: ...
+
+    @property
+    def limits(self) -> Limits: ...
+
+    @property
+    def topics(self) -> TopicLookup: ...
+
+    def pen(self) -> Pen:
+        """A new producer of the task's id; every predecessor is fenced when it returns (INV-5)."""
+
+    def registrar(self) -> Registering:
+        """Likewise for the schema producer."""
+
+    def assigned(self) -> bool: ...
+
+    def position(self) -> StoredPosition | None: ...
+
+    def encoder(self, register: Registering) -> ChangeEncoder: ...
+
+    def task(self) -> SourceTask: ...
+
+
+class Reporting(Protocol):
+    def status(self, state: Any, error: CdcError | None = None) -> None: ...
+    def metrics(self, numbers: Any) -> None: ...
+
+
+class NotOwner(Exception):
+    """The config log names another owner, or none: end quietly."""
+
+
+class SourceRunner:
+    """`run` returns the exit code of the process. One session after the other; a session that fails is dropped whole."""
+
+    def __init__(
+        self, ports: Ports, control: Control, report: Reporting, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._ports = ports
+        self._control = control
+        self._report = report
+        self._clock = clock
+        self._counters = Counters()
+        self._failures = 0
+        self._sessions = 0
+        self._fences: deque[float] = deque(maxlen=FENCES_MAX + 1)
+        self._metrics_at = float("-inf")
+        self._rate_from = (self._clock(), 0)
+        self._extra: dict[str, Any] = {}
+        self._registrar: Registering | None = None
+
+    def extra_metrics(self, numbers: JsonObject) -> None:
+        """What the source reports about itself; sent with the runner's own numbers."""
+        self._extra.update(numbers)
+
+    def run(self) -> int:
+        paused_reported = False
+        while not self._control.stopping:
+            if self._control.paused:
+                if not paused_reported:
+                    self._report.status("PAUSED")
+                paused_reported = True
+                self._control.wait(1.0, lambda: not self._control.paused)
+                continue
+            paused_reported = False
+            if not self._control.leased():
+                # A late init_transactions would fence the rightful owner: without a lease not even that.
+                self._control.wait(WAIT_STEP_S, self._control.leased)
+                continue
+            code = self._attempt()
+            if code is not None:
+                return code
+        self._report.status("STOPPED")
+        return EXIT_STOPPED
+
+    def _attempt(self) -> int | None:
+        started = self._clock()
+        try:
+            self._session()
+            self._failures = 0
+        except NotOwner:
+            log.warning("the task is not assigned to this start any more")
+            return EXIT_FENCED
+        except CdcError as error:
+            if self._clock() - started > HEALTHY_AFTER_S:
+                self._failures = 0
+            return self._judge(error)
+        except Exception as exc:
+            log.exception("unexpected error in a source task")
+            return self._fail(unexpected(exc))
+        return None
+
+    def _judge(self, error: CdcError) -> int | None:
+        """None: go on with a new session."""
+        if error.code == LEASE_LAPSED:
+            log.warning("session dropped error=%s", error)
+            return None
+        attempt, self._failures = self._failures, self._failures + 1
+        action = decide(error, attempt)
+        if action.kind == "yield":
+            return self._fenced(error)
+        if action.kind == "restart" and not error.retriable:
+            error = CdcError(kafka_errors.TIMEOUT, error.message, where=error.where)
+        if action.kind != "retry":
+            return self._fail(error)
+        self._report.metrics({**self._extra, "retries": self._failures, "last_error": error.code})
+        log.warning("session dropped attempt=%d delay_s=%.1f error=%s", attempt + 1, action.delay_s, error)
+        self._control.wait(action.delay_s)
+        return None
+
+    def _fenced(self, error: CdcError) -> int | None:
+        now = self._clock()
+        self._fences.append(now)
+        recent = sum(1 for at in self._fences if now - at <= FENCES_WINDOW_S)
+        log.warning("fenced times=%d error=%s", recent, error)
+        if recent > FENCES_MAX:
+            text = f"fenced {recent} times within {FENCES_WINDOW_S:.0f} s although the task is assigned here"
+            return self._fail(CdcError(TASK_FENCED, text))
+        self._control.wait(backoff(recent - 1))
+        return None
+
+    def _fail(self, error: CdcError) -> int:
+        log.error("source task failed error=%s", error)
+        self._report.status("FAILED", error)
+        return EXIT_FAILED
+
+    def _session(self) -> None:
+        """Fence, then read, then open: in this order nobody else can write what has been read (INV-5)."""
+        pen = self._ports.pen()
+        registrar: Registering | None = None
+        task: SourceTask | None = None
+        try:
+            self._registrar = registrar = self._ports.registrar()
+            if not self._ports.assigned():
+                raise NotOwner
+            stored = self._ports.position()
+            self._check_stored(stored)
+            task = self._ports.task()
+            position = stored.position if stored else None
+            task.open(position)
+            if self._control.interrupted():
+                return
+            self._sessions += 1
+            self._report.status("RUNNING")
+            log.info("source task stands position=%s session=%d", position, self._sessions)
+            self._run_session(pen, registrar, task, position)
+        except BaseException as exc:
+            # What is open would hold back readers until the next start; a fenced producer has nothing to end.
+            if not (isinstance(exc, CdcError) and exc.kind == "fenced"):
+                pen.abort()
+                if registrar is not None:
+                    registrar.abort()
+            raise
+        finally:
+            if task is not None:
+                task.close()
+            pen.close()
+            self._registrar = None
+            if registrar is not None:
+                registrar.close()
+
+    def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
+        tools = Tools(
+            pen=pen,
+            task=task,
+            encoder=self._ports.encoder(registrar),
+            topics=self._ports.topics,
+            control=self._control,
+            counters=self._counters,
+            on_tick=self._tick,
+            clock=self._clock,
+        )
+        session = Session(tools, self._ports.place, self._ports.limits, position)
+        session.on_commit = self._committed
+        session.run()
+
+    def _check_stored(self, stored: StoredPosition | None) -> None:
+        if stored is None:
+            return
+        place = self._ports.place
+        if stored.task_epoch > place.task_epoch:
+            raise NotOwner
+        if stored.incarnation != place.incarnation:
+            log.warning("the position of an earlier connector of this name is used incarnation=%s", stored.incarnation)
+
+    def _committed(self) -> None:
+        self._failures = 0
+
+    def _tick(self, session: Session) -> None:
+        now = self._clock()
+        if now - self._metrics_at < METRICS_INTERVAL_S:
+            return
+        self._metrics_at = now
+        self._ports.topics.rest()
+        if self._registrar is not None:
+            self._registrar.rest()
+        self._report.metrics({**self._extra, **self._numbers(session, now)})
+
+    def _numbers(self, session: Session, now: float) -> JsonObject:
+        counters = self._counters
+        since, records = self._rate_from
+        rate = (counters.records - records) / (now - since) if now > since else 0.0
+        self._rate_from = (now, counters.records)
+        numbers: JsonObject = {
+            "records": counters.records,
+            "bytes": counters.bytes,
+            "transactions": counters.commits,
+            "events_per_s": round(rate, 1),
+            "commit_ms_avg": round(1000 * counters.commit_s_total / counters.commits, 2) if counters.commits else 0,
+            "commit_ms_max": round(1000 * counters.commit_s_max, 2),
+            "sessions": self._sessions,
+            "position": session.committed,
+        }
+        if session.watermark is not None and "ts_ms" in session.watermark:
+            numbers["lag_s"] = round(max(0.0, time.time() - session.watermark["ts_ms"] / 1000), 3)
+        return numbers

@@ -1,0 +1,90 @@
+"""Registers schemas for a source task: committed and read back before the first record that needs them (INV-4)."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from cdcworker.coordinator.api import Log
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.log import LogRecord, Registration, SchemaLog, encode_record, plan_all
+from cdcworker.worker.source_session import Pen
+
+log = logging.getLogger(__name__)
+
+NOT_READ_BACK: Final = declare(
+    "source.schema_not_read_back",
+    "transient",
+    "A registered schema is not in the schema log as it was written",
+    "It is tried again; if it stays, find out what else writes to the schema topic.",
+)
+
+READ_TIMEOUT_S: Final = 30.0
+REST_AFTER_S: Final = 10.0
+"""Registrations come in bursts; between them neither the log's client nor its contents are kept."""
+
+
+class Registrar:
+    """The task's `register` callback. Its producer is fenced together with the one of the data."""
+
+    def __init__(self, pen: Pen, topic: str, open_log: Callable[[], Log]) -> None:
+        self._pen = pen
+        self._topic = topic
+        self._open_log = open_log
+        self._log: Log | None = None
+        self._view = SchemaLog()
+        self._used_at = 0.0
+
+    def __call__(self, registrations: Sequence[Registration]) -> Sequence[int]:
+        """The ids to write records with. Whatever fails here leaves the producer spent: the session ends."""
+        self._used_at = time.monotonic()
+        self._catch_up()
+        ids, records = plan_all(self._view, registrations)
+        if not records:
+            return ids
+        self._write(records)
+        self._catch_up()
+        self._check(registrations, ids)
+        log.info("schemas registered records=%d ids=%s", len(records), ",".join(map(str, ids)))
+        return ids
+
+    def rest(self) -> None:
+        """Let go of the log when nothing was registered for a while."""
+        if self._log is not None and time.monotonic() - self._used_at > REST_AFTER_S:
+            self._close_log()
+
+    def abort(self) -> None:
+        self._pen.abort()
+
+    def close(self) -> None:
+        self._close_log()
+        self._pen.close()
+
+    def _catch_up(self) -> None:
+        """To the end as it is now: another task may have registered the same schema meanwhile."""
+        if self._log is None:
+            self._log, self._view = self._open_log(), SchemaLog()
+        for record in self._log.read_to_end(READ_TIMEOUT_S):
+            self._view.apply(record.key, record.value)
+
+    def _write(self, records: Sequence[LogRecord]) -> None:
+        """A short transaction of its own: inside the data's it would be hidden for as long as that is open."""
+        self._pen.begin()
+        for record in records:
+            key, value = encode_record(record)
+            self._pen.produce(self._topic, key, value, 0)
+        self._pen.commit()
+
+    def _check(self, registrations: Sequence[Registration], ids: Sequence[int]) -> None:
+        for registration, number in zip(registrations, ids, strict=True):
+            stored = self._view.by_id(number)
+            if stored is None or stored.fingerprint != registration.fingerprint:
+                where: dict[str, str | int] = {"subject": registration.subject, "id": number}
+                raise CdcError(NOT_READ_BACK, "the schema log does not hold what was written", where=where)
+
+    def _close_log(self) -> None:
+        if self._log is not None:
+            self._log.close()
+        self._log, self._view = None, SchemaLog()

@@ -1,0 +1,331 @@
+"""One life of a source task between two openings: poll, encode, produce, commit, acknowledge."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Protocol
+
+from cdcworker.connectors.api import SourceTask
+from cdcworker.coordinator import kafka_errors
+from cdcworker.coordinator.offsets import StoredPosition, offset_value
+from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.failpoints import hit
+from cdcworker.worker.control import Control
+
+log = logging.getLogger(__name__)
+
+LEASE_LAPSED: Final = declare(
+    "source.lease_lapsed",
+    "transient",
+    "The worker has been silent for too long",
+    "Nothing: the task goes on by itself when its worker is heard again.",
+)
+RECORD_TOO_LARGE: Final = declare(
+    "source.record_too_large",
+    "data",
+    "A change is larger than its topic allows",
+    "Raise max.message.bytes of the topic, or leave the large column out of the capture.",
+)
+TRANSACTION_TOO_LONG: Final = declare(
+    "source.transaction_too_long",
+    "config",
+    "A source transaction did not end within the Kafka transaction's time-out",
+    "Raise transaction.timeout.ms (and the broker's transaction.max.timeout.ms), or split large transactions.",
+)
+
+WATERMARK_INTERVAL_S: Final = 1.0
+FLUSH_FIRST_AFTER_S: Final = 1.0
+"""A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
+its offsets partition for milliseconds only."""
+SETTLE_S: Final = 3.0
+"""How long a stop or a pause waits for the end of the source's transaction before the work is aborted and replayed."""
+LEASE_CHECK_RECORDS: Final = 1_000
+RECORD_OVERHEAD_BYTES: Final = 100
+"""What a record batch of one record adds to key, value and headers, rounded up."""
+_POSITIVE: Final = 0x7FFFFFFF
+
+
+class Pen(Protocol):
+    """What a session needs of a transactional producer."""
+
+    @property
+    def opened_at(self) -> float | None: ...
+    def begin(self) -> None: ...
+    def produce(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Any = None
+    ) -> None: ...
+    def serve(self) -> None: ...
+    def flush(self, timeout_s: float) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ChangeEncoder(Protocol):
+    def encode(self, changes: Sequence[Change]) -> list[OutRecord]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What matters of a data topic. `record_bytes_max` None: only the broker can tell."""
+
+    partitions: int
+    record_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A transaction is committed at the first boundary after any of these."""
+
+    records_max: int = 5_000
+    bytes_max: int = 4_000_000
+    ms_max: int = 200
+    transaction_timeout_ms: int = 900_000
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session writes besides its data topics, and as whom."""
+
+    connector: str
+    task: int
+    incarnation: str
+    task_epoch: int
+    offsets_topic: str
+    offsets_partition: int
+    offsets_key: str
+    watermark_topic: str
+
+
+@dataclass(slots=True)
+class Counters:
+    """Running totals over all sessions of a process."""
+
+    records: int = 0
+    bytes: int = 0
+    commits: int = 0
+    commit_s_total: float = 0.0
+    commit_s_max: float = 0.0
+    polls: int = 0
+
+
+@dataclass(slots=True)
+class Open:
+    """What the open Kafka transaction holds."""
+
+    records: int = 0
+    bytes: int = 0
+    since: float = 0.0
+    largest_bytes: int = 0
+    largest_topic: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Tools:
+    """The parts that a session works with; all are its own and die with it, the topics excepted."""
+
+    pen: Pen
+    task: SourceTask
+    encoder: ChangeEncoder
+    topics: Callable[[str], TopicFacts]
+    control: Control
+    counters: Counters
+    on_tick: Callable[[Session], None]
+    clock: Callable[[], float] = field(default=time.monotonic)
+
+
+class Session:
+    """Runs until the task is to stop or pause, or an error ends it. After an error it is thrown away whole."""
+
+    def __init__(self, tools: Tools, place: Place, limits: Limits, committed: JsonObject | None) -> None:
+        self.on_commit: Callable[[], None] = lambda: None
+        self._tools = tools
+        self._place = place
+        self._limits = limits
+        self.committed = committed
+        self._pending: JsonObject | None = None
+        self._pending_since = 0.0
+        # Before the first change the task stands at the committed position: that is a boundary.
+        self._at_boundary = True
+        self._open = Open()
+        self.watermark: JsonObject | None = None
+        self._watermark_written = float("-inf")
+
+    def run(self) -> None:
+        """Returns with everything committed, or aborted where the source's transaction did not end in time."""
+        control, poll = self._tools.control, self._tools.task.poll
+        settle_until: float | None = None
+        while True:
+            self._require_lease()
+            if control.interrupted():
+                settle_until = settle_until or self._tools.clock() + SETTLE_S
+                if self._settled(settle_until):
+                    return
+            batch = poll()
+            self._require_lease()
+            self.take(batch)
+            self._tools.on_tick(self)
+
+    def take(self, batch: Batch) -> None:
+        """One batch: produced, and committed with what is open when it is time."""
+        self._tools.counters.polls += 1
+        if batch.changes:
+            records = self._tools.encoder.encode(batch.changes)
+            facts = {topic: self._tools.topics(topic) for topic in {record.topic for record in records}}
+            if batch.position is None and self._at_boundary and self._tools.pen.opened_at is not None:
+                # A long transaction begins: what is complete must not wait for its end.
+                self._commit()
+            self._begin()
+            hit("source.before_produce")
+            self._produce(records, facts, batch.changes)
+            self._at_boundary = False
+        if batch.position is not None:
+            self._note(batch.position)
+        if batch.watermark is not None:
+            self.watermark = batch.watermark
+        if self._due(batch):
+            self._commit()
+        self._require_time()
+
+    def _note(self, position: JsonObject) -> None:
+        self._at_boundary = True
+        if self._pending is None:
+            self._pending_since = self._tools.clock()
+        self._pending = position
+
+    def _due(self, batch: Batch) -> bool:
+        """INV-3: only at a boundary. When the stream ran dry at once, else when a limit is reached."""
+        if not self._at_boundary:
+            return False
+        now = self._tools.clock()
+        if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self.committed):
+            overdue = now - self._watermark_written >= WATERMARK_INTERVAL_S
+            return batch.idle and self.watermark is not None and overdue
+        if batch.idle:
+            return True
+        since = self._open.since if self._tools.pen.opened_at is not None else self._pending_since
+        return (
+            self._open.records >= self._limits.records_max
+            or self._open.bytes >= self._limits.bytes_max
+            or (now - since) * 1000 >= self._limits.ms_max
+        )
+
+    def _begin(self) -> None:
+        if self._tools.pen.opened_at is None:
+            self._open = Open(since=self._tools.clock())
+            self._tools.pen.begin()
+
+    def _produce(self, records: Sequence[OutRecord], facts: dict[str, TopicFacts], changes: Sequence[Change]) -> None:
+        produce, total = self._tools.pen.produce, 0
+        for number, (topic, key, value, headers, key_hash) in enumerate(records, 1):
+            size = (len(key) if key else 0) + (len(value) if value else 0)
+            total += size
+            if size > self._open.largest_bytes:
+                self._open.largest_bytes, self._open.largest_topic = size, topic
+                limit = facts[topic].record_bytes_max
+                if limit is not None and size + RECORD_OVERHEAD_BYTES > limit:
+                    raise self._too_large(records[number - 1], changes, size, limit)
+            # Records without a key share one partition: a truncate keeps its place among them.
+            partition = (key_hash & _POSITIVE) % facts[topic].partitions if key_hash is not None else 0
+            produce(topic, key, value, partition, headers)
+            if number % LEASE_CHECK_RECORDS == 0:
+                self._require_lease()
+        self._tools.pen.serve()
+        self._open.records += len(records)
+        self._open.bytes += total
+
+    def _commit(self) -> None:
+        """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
+        pen, started = self._tools.pen, self._tools.clock()
+        self._begin()
+        if self.watermark is not None:
+            self._produce_watermark(self.watermark)
+        if started - self._open.since > FLUSH_FIRST_AFTER_S:
+            pen.flush(self._limits.transaction_timeout_ms / 1000)
+        position = self._pending if self._open.records or self._pending != self.committed else None
+        if position is not None:
+            self._produce_position(position)
+        self._require_lease()
+        hit("source.before_commit")
+        try:
+            pen.commit()
+        except CdcError as error:
+            raise self._named(error) from error
+        hit("source.after_commit")
+        self._count(started)
+        if position is not None:
+            self.committed = position
+            hit("source.before_ack")
+            self._tools.task.ack(position)  # INV-1: the commit has returned
+        self._pending = None
+
+    def _count(self, started: float) -> None:
+        counters, took = self._tools.counters, self._tools.clock() - started
+        counters.records += self._open.records
+        counters.bytes += self._open.bytes
+        counters.commits += 1
+        counters.commit_s_total += took
+        counters.commit_s_max = max(counters.commit_s_max, took)
+        self._watermark_written = self._tools.clock()
+        self._open = Open()
+        self.on_commit()
+
+    def _produce_watermark(self, watermark: JsonObject) -> None:
+        place = self._place
+        key = _json({"connector": place.connector, "task": place.task})
+        self._tools.topics(place.watermark_topic)
+        self._tools.pen.produce(place.watermark_topic, key, _json({"v": 1, **watermark}), 0)
+
+    def _produce_position(self, position: JsonObject) -> None:
+        place = self._place
+        stored = StoredPosition(place.incarnation, place.task_epoch, position)
+        value = _json(offset_value(stored))
+        self._tools.pen.produce(place.offsets_topic, place.offsets_key.encode(), value, place.offsets_partition)
+
+    def _settled(self, until: float) -> bool:
+        if self._at_boundary:
+            if self._tools.pen.opened_at is not None or self._pending is not None:
+                self._commit()
+            return True
+        if self._tools.clock() < until:
+            return False
+        self._tools.pen.abort()
+        log.info("open transaction aborted for a stop records=%d", self._open.records)
+        return True
+
+    def _require_lease(self) -> None:
+        if not self._tools.control.leased():
+            raise CdcError(LEASE_LAPSED, "the worker's lease has lapsed")
+
+    def _require_time(self) -> None:
+        if self._tools.pen.opened_at is None:
+            return
+        open_ms = (self._tools.clock() - self._open.since) * 1000
+        if open_ms > 0.9 * self._limits.transaction_timeout_ms:
+            where = {"records": self._open.records, "open_ms": int(open_ms)}
+            raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
+
+    def _named(self, error: CdcError) -> CdcError:
+        """The broker does not say which record was too large: the largest is."""
+        if error.code != kafka_errors.RECORD_TOO_LARGE:
+            return error
+        where: dict[str, str | int] = {"topic": self._open.largest_topic, "bytes": self._open.largest_bytes}
+        return CdcError(RECORD_TOO_LARGE, "the broker refused a record for its size", where=where)
+
+    def _too_large(self, record: OutRecord, changes: Sequence[Change], size: int, limit: int) -> CdcError:
+        where: dict[str, str | int] = {"topic": record.topic, "bytes": size, "bytes_max": limit}
+        for change in changes:
+            if any(made[:3] == record[:3] for made in self._tools.encoder.encode((change,))):
+                where |= {"table": ".".join(change.table.path), "lsn": change.position.commit_lsn}
+                where |= {"tx_index": change.position.tx_index}
+                break
+        return CdcError(RECORD_TOO_LARGE, "a change is larger than its topic allows", where=where)
+
+
+def _json(value: JsonObject) -> bytes:
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()

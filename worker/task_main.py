@@ -1,0 +1,123 @@
+"""The entry of a task's process: JSON lines from the worker on stdin, to the worker on a private descriptor."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+from typing import BinaryIO, Final
+
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker import logs
+from cdcworker.worker.control import Control, Reporter, end_process_group
+from cdcworker.worker.policy import unexpected
+from cdcworker.worker.taskspec import TaskSpec
+
+log = logging.getLogger(__name__)
+
+NO_SPEC: Final = declare(
+    "task.no_spec",
+    "internal",
+    "A task's process was started without a task",
+    "Tasks are started by their worker; to run a connector use the REST API.",
+)
+
+LEASE_SHARE: Final = 0.6
+"""Of the session: a task stops producing well before its worker counts as lost."""
+PR_SET_PDEATHSIG: Final = 1
+EXIT_FAILED: Final = 1
+EXIT_FENCED: Final = 3
+
+
+def main() -> int:
+    out = _private_stdout()
+    _die_with_parent()
+    logs.set_up(os.environ.get("CDC_LOG_LEVEL", "INFO"), "text")
+    # A broken pipe means that the worker is gone; so does the end of stdin.
+    reporter = Reporter(out, end_process_group)
+    stdin = sys.stdin.buffer
+    try:
+        spec = _read_spec(stdin.readline())
+    except CdcError as error:
+        reporter.status("FAILED", error)
+        return EXIT_FAILED
+    control = Control(LEASE_SHARE * spec.session_timeout_s, paused=spec.paused)
+    threading.Thread(target=_read_commands, args=(stdin, control), name="commands", daemon=True).start()
+    try:
+        return _run(spec, control, reporter)
+    except CdcError as error:
+        if error.kind == "fenced":
+            log.warning("task fenced error=%s", error)
+            return EXIT_FENCED
+        log.error("task failed error=%s", error)
+        reporter.status("FAILED", error)
+    except Exception as exc:
+        log.exception("task failed")
+        reporter.status("FAILED", unexpected(exc))
+    return EXIT_FAILED
+
+
+def _run(spec: TaskSpec, control: Control, reporter: Reporter) -> int:
+    from cdcworker.worker.references import resolve
+
+    config = resolve(spec.config, spec.providers)
+    if spec.kind == "sink":
+        from cdcworker.worker.sink_runner import run_sink
+
+        return run_sink(spec, config, control, reporter)
+    from cdcworker.worker.source_start import run_source
+
+    return run_source(spec, config, control, reporter)
+
+
+def _read_spec(line: bytes) -> TaskSpec:
+    try:
+        message = json.loads(line)
+        if message["type"] == "spec":
+            return TaskSpec.from_json(message)
+    except (ValueError, KeyError, TypeError) as exc:
+        raise CdcError(NO_SPEC, f"the first line is not a task: {type(exc).__name__}") from None
+    raise CdcError(NO_SPEC, "the first line is not a task")
+
+
+def _read_commands(stdin: BinaryIO, control: Control) -> None:
+    for line in iter(stdin.readline, b""):
+        try:
+            control.apply(json.loads(line))
+        except (ValueError, KeyError, TypeError, AttributeError) as exc:
+            log.error("command not understood error=%s", type(exc).__name__)
+    end_process_group()
+
+
+def _private_stdout() -> int:
+    """The pipe to the worker under a descriptor of its own; what libraries print goes to the log."""
+    out = os.dup(1)
+    os.set_inheritable(out, False)
+    os.dup2(2, 1)
+    return out
+
+
+def _die_with_parent() -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    if os.getsid(0) != os.getpid():
+        with contextlib.suppress(OSError):
+            os.setsid()
+    if sys.platform != "linux":
+        return
+    parent = os.getppid()
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() != parent:
+        # It died before the signal was asked for.
+        os._exit(EXIT_FAILED)
+
+
+if __name__ == "__main__":
+    code = main()
+    # Threads of client libraries have nothing left to say; waiting for them would delay the next owner.
+    logging.shutdown()
+    os._exit(code)
