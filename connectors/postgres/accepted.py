@@ -1,0 +1,162 @@
+"""Keys of Debezium and Kafka Connect that existing configurations carry: accepted with a note, or refused by name."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from cdcworker.connectors.config import ConfigKey, Validator
+
+_OURS = "Handled by the worker."
+_UNNEEDED = "Not needed here: accepted without effect."
+_BATCH = "Not needed here: batches and memory are bounded by bytes."
+_RETRY = "Not needed here: the worker retries transient errors with its own back-off."
+
+_CONNECT = {
+    "name": "",
+    "connector.class": "",
+    "tasks.max": "One slot is read by one task.",
+    "key.converter": _OURS,
+    "value.converter": _OURS,
+    "header.converter": _OURS,
+    "key.converter.": _OURS,
+    "value.converter.": _OURS,
+    "header.converter.": _OURS,
+    "errors.": _OURS,
+    "batch.commit.": _OURS,
+    "transaction.timeout.ms": _OURS,
+    "topic.creation.": _OURS,
+    "config.action.reload": _UNNEEDED,
+    "exactly.once.support": "Always on: positions and records are one Kafka transaction.",
+    "transaction.boundary": "Always at the source's commits.",
+    "transaction.boundary.interval.ms": _UNNEEDED,
+    "offsets.storage.topic": _OURS,
+    "producer.override.": _OURS,
+    "consumer.override.": _OURS,
+    "admin.override.": _OURS,
+    "wire.format": _OURS,
+    "envelope": _OURS,
+    "delivery": _OURS,
+}
+
+_DEBEZIUM = {
+    "max.batch.size": _BATCH,
+    "max.queue.size": _BATCH,
+    "max.queue.size.in.bytes": _BATCH,
+    "queue.provider.type": _BATCH,
+    "poll.interval.ms": _BATCH,
+    "poll.dispatch.interval.ms": _BATCH,
+    "errors.max.retries": _RETRY,
+    "retriable.restart.connector.wait.ms": _RETRY,
+    "slot.max.retries": _RETRY,
+    "slot.retry.delay.ms": _RETRY,
+    "connection.validation.timeout.ms": _RETRY,
+    "connection.restart.wait.ms": _RETRY,
+    "lsn.flush.mode": "Confirmed after the Kafka transaction only.",
+    "lsn.flush.timeout.ms": _UNNEEDED,
+    "lsn.flush.timeout.action": _UNNEEDED,
+    "flush.lsn.source": "Confirmed after the Kafka transaction only.",
+    "offset.mismatch.strategy": "A slot and a position that do not fit halt the task.",
+    "xmin.fetch.interval.ms": _UNNEEDED,
+    "topic.heartbeat.prefix": "Heartbeats are watermarks here.",
+    "topic.heartbeat.name": "Heartbeats are watermarks here.",
+    "heartbeat.action.query": "Not needed here: an idle slot advances without writes to the source.",
+    "heartbeat.topics.prefix": "Heartbeats are watermarks here.",
+    "snapshot.max.threads": "Chunks are read beside the stream.",
+    "snapshot.max.threads.multiplier": _UNNEEDED,
+    "legacy.snapshot.max.threads": _UNNEEDED,
+    "snapshot.fetch.size": "See snapshot.chunk.max.bytes.",
+    "snapshot.delay.ms": _UNNEEDED,
+    "streaming.delay.ms": _UNNEEDED,
+    "snapshot.locking.mode": "The snapshot takes no lock that writers notice.",
+    "snapshot.isolation.mode": "Each chunk is read in its own repeatable-read transaction.",
+    "snapshot.tables.order.by.row.count": _UNNEEDED,
+    "incremental.snapshot.": "Every snapshot is incremental here.",
+    "read.only": "Nothing needs to be written to the source's tables.",
+    "signal.": "Signals are REST calls here.",
+    "notification.": "Notifications are not sent; progress is in the task's status.",
+    "schema.refresh.mode": "Relations are compared on every change of the stream.",
+    "schema.name.adjustment.mode": _OURS,
+    "field.name.adjustment.mode": _OURS,
+    "topic.naming.strategy": _OURS,
+    "topic.cache.size": _UNNEEDED,
+    "extended.headers.enabled": "Context headers are not written.",
+    "include.unknown.datatypes": "Unknown types are always included, as text.",
+    "include.schema.changes": _UNNEEDED,
+    "event.processing.failure.handling.mode": "A change that cannot be handed on halts the task.",
+    "binary.columns": _UNNEEDED,
+    "sanitize.field.names": _OURS,
+    "source.struct.version": _UNNEEDED,
+    "executor.shutdown.timeout.ms": _UNNEEDED,
+    "guardrail.": _UNNEEDED,
+    "openlineage.": "Lineage events are not sent.",
+    "internal.": _UNNEEDED,
+    "driver.": _UNNEEDED,
+    "database.server.name": "Use topic.prefix.",
+    "database.history.": _UNNEEDED,
+    "schema.history.": _UNNEEDED,
+    "custom.metric.tags": _UNNEEDED,
+    "retriable.": _RETRY,
+    "status.update.interval": _UNNEEDED,
+    "topic.delimiter": "Always a dot.",
+}
+
+ACCEPTED: dict[str, str] = {**_CONNECT, **_DEBEZIUM}
+
+
+def _never(reason: str) -> Validator:
+    def check(value: Any) -> str | None:
+        return f"is not available: {reason}" if value else None
+
+    return check
+
+
+def _off(reason: str) -> Validator:
+    def check(value: Any) -> str | None:
+        return f"is not available: {reason}" if value is True else None
+
+    return check
+
+
+def _refuse(name: str, reason: str) -> ConfigKey:
+    return ConfigKey(
+        name, validator=_never(reason), importance="LOW", group="Not available", doc=f"Not available: {reason}."
+    )
+
+
+REFUSED: tuple[ConfigKey, ...] = (
+    _refuse("transforms", "transformations are not applied"),
+    _refuse("predicates", "transformations are not applied"),
+    _refuse("converters", "custom converters are not applied"),
+    _refuse("post.processors", "post-processors are not applied"),
+    _refuse("message.key.columns", "the key is the table's primary key"),
+    _refuse("snapshot.select.statement.overrides", "a snapshot reads whole tables"),
+    _refuse("column.propagate.source.type", "the source type is always in cdc.type"),
+    _refuse("datatype.propagate.source.type", "the source type is always in cdc.type"),
+    _refuse("replica.identity.autoset.values", "tables are not altered"),
+    _refuse("slot.stream.params", "stream parameters are fixed"),
+    _refuse("database.initial.statements", "session settings fix the text forms"),
+    ConfigKey(
+        "provide.transaction.metadata",
+        "BOOLEAN",
+        False,
+        validator=_off("transaction boundaries are in commit_lsn and tx_index of every record"),
+        importance="LOW",
+        group="Not available",
+    ),
+    ConfigKey(
+        "skip.messages.without.change",
+        "BOOLEAN",
+        False,
+        validator=_off("every change is handed on"),
+        importance="LOW",
+        group="Not available",
+    ),
+    ConfigKey(
+        "slot.two.phase",
+        "BOOLEAN",
+        False,
+        validator=_off("prepared transactions are handed on when they commit"),
+        importance="LOW",
+        group="Not available",
+    ),
+)

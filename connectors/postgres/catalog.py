@@ -1,0 +1,167 @@
+"""What the stream does not say about a table: nullability, defaults, keys and types, asked of the catalog."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.types import PgType
+from cdcworker.connectors.postgres.wire import Relation, RelationColumn
+
+
+@dataclass(frozen=True, slots=True)
+class ColumnInfo:
+    attnum: int
+    name: str
+    type_oid: int
+    typmod: int
+    not_null: bool
+    default: str | None
+    """The default's expression; None also for generated columns."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableInfo:
+    """A table as the catalog has it now; the stream may be older or newer."""
+
+    oid: int
+    schema: str
+    table: str
+    identity: str
+    columns: dict[str, ColumnInfo]
+    key: tuple[str, ...]
+    """Columns of the primary key, of the identity index, or of a unique index when the identity is full."""
+    identity_key: tuple[str, ...] = ()
+    """Columns that the server logs as the key under identity `d` or `i`."""
+
+    def relation(self) -> Relation:
+        """The RELATION message that the stream would send for this shape."""
+        marked = set(self.columns) if self.identity == "f" else set(self.identity_key)
+        columns = (RelationColumn(c.name, c.type_oid, c.typmod, c.name in marked) for c in self.columns.values())
+        return Relation(self.oid, self.schema, self.table, self.identity, tuple(columns))
+
+
+@dataclass
+class TypeNames:
+    """Types by OID and their SQL names by (OID, typmod)."""
+
+    types: dict[int, PgType] = field(default_factory=dict)
+    names: dict[tuple[int, int], str] = field(default_factory=dict)
+
+
+_TABLE = """
+select c.oid, n.nspname, c.relname, c.relreplident::text
+from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
+"""
+
+_COLUMNS = """
+select a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
+       case when a.attgenerated = '' and a.attidentity = '' then pg_get_expr(d.adbin, d.adrelid) end
+from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
+where a.attrelid = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+order by a.attnum
+"""
+
+# The primary key first, then the identity index, then unique indexes whose columns are all NOT NULL, narrowest first.
+_KEYS = """
+select i.indisprimary, i.indisreplident,
+       array(select a.attname from unnest(i.indkey[0:i.indnkeyatts - 1]) with ordinality k(num, pos)
+             join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.num order by k.pos)::text[] as names
+from pg_index i
+where i.indrelid = %s and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null
+  and i.indexprs is null
+  and not exists (select from unnest(i.indkey[0:i.indnkeyatts - 1]) k(num)
+                  join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.num where not a.attnotnull)
+order by i.indisprimary desc, i.indisreplident desc, i.indnkeyatts, i.indexrelid
+"""
+
+_TYPES = """
+with recursive wanted as (
+    select t.* from pg_type t where t.oid = any(%s)
+    union
+    select t.* from pg_type t join wanted w on t.oid = w.typbasetype or (t.oid = w.typelem and w.typcategory = 'A')
+)
+select t.oid, t.typname, t.typtype::text,
+       case when t.typcategory = 'A' and t.typtype = 'b' then t.typelem else 0 end,
+       t.typbasetype, t.typtypmod, t.typdelim::text,
+       array(select e.enumlabel from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)::text[]
+from wanted t
+"""
+
+
+class Catalog:
+    """The catalog over one ordinary connection; types other than enums are remembered."""
+
+    def __init__(self, connection: AdminConnection) -> None:
+        self._connection = connection
+        self._known = TypeNames()
+
+    def table(self, oid: int) -> TableInfo | None:
+        """None when the table does not exist any more."""
+        head = self._rows(_TABLE, oid)
+        if not head:
+            return None
+        _, schema, table, identity = head[0]
+        columns = {row[1]: ColumnInfo(*row) for row in self._rows(_COLUMNS, oid)}
+        key, identity_key = _choose_key(identity, self._rows(_KEYS, oid))
+        return TableInfo(oid, schema, table, identity, columns, key, identity_key)
+
+    def types(self, wanted: Iterable[tuple[int, int]]) -> TypeNames:
+        """Types and names for (type OID, typmod) pairs; enum labels are read anew, they may have grown."""
+        pairs = set(wanted)
+        known = self._known
+        missing = {oid for oid, _ in pairs if oid not in known.types or self._has_enum(oid)}
+        if missing:
+            for row in self._rows(_TYPES, list(missing)):
+                oid, name, kind, element, base, base_typmod, delimiter, labels = row
+                known.types[oid] = PgType(oid, name, kind, element, base, base_typmod, tuple(labels), delimiter)
+        unnamed = [pair for pair in pairs if pair not in known.names]
+        if unnamed:
+            oids, typmods = [oid for oid, _ in unnamed], [typmod for _, typmod in unnamed]
+            statement = "select o, m, format_type(o, m) from unnest(%s::oid[], %s::int[]) p(o, m)"
+            known.names.update({(oid, typmod): name for oid, typmod, name in self._rows(statement, oids, typmods)})
+        return known
+
+    def _has_enum(self, oid: int) -> bool:
+        pg = self._known.types[oid]
+        inner = pg.element or pg.base
+        return pg.kind == "e" or (inner in self._known.types and self._has_enum(inner))
+
+    def _rows(self, statement: str, *args: Any) -> list[tuple[Any, ...]]:
+        try:
+            return self._connection.execute(statement, args).fetchall()
+        except psycopg.Error as exc:
+            raise translate(exc) from exc
+
+
+def _choose_key(identity: str, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    primary = next((tuple(names) for is_primary, _, names in rows if is_primary), ())
+    replident = next((tuple(names) for _, is_identity, names in rows if is_identity), ())
+    unique = next((tuple(names) for _, _, names in rows), ())
+    logged = {"d": primary, "i": replident}.get(identity, ())
+    if identity == "i" and replident:
+        # The server logs only this index's columns as the old key; another key could not be told from its deletes.
+        return replident, replident
+    return primary or (unique if identity == "f" else ()), logged
+
+
+_STRING_DEFAULT = re.compile(r"'((?:[^']|'')*)'::[A-Za-z_\"][\w\"\s.,()\[\]]*")
+_NUMBER_DEFAULT = re.compile(r"\(?(-?\d+(?:\.\d+)?)\)?(?:::[A-Za-z_][\w\s(),]*)?")
+
+
+def constant_default(expression: str | None) -> bytes | None:
+    """The text form of a default that is a constant; None for none, NULL and for every function."""
+    if expression is None:
+        return None
+    if expression in ("true", "false"):
+        return expression[:1].encode()
+    number = _NUMBER_DEFAULT.fullmatch(expression)
+    if number:
+        return number.group(1).encode()
+    string = _STRING_DEFAULT.fullmatch(expression)
+    return string.group(1).replace("''", "'").encode() if string else None

@@ -1,0 +1,344 @@
+"""From pgoutput messages to changes with positions: transactions, keys, unsent values. Opens nothing itself.
+
+`tx_index` counts the data messages of a transaction (insert, update, delete, truncate, logical message) as the server
+sends them, before any filter. RELATION and TYPE are not counted: they come once per session, not once per replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Protocol
+
+from cdcworker.connectors.postgres import wire
+from cdcworker.connectors.postgres.errors import DECODE, SCHEMA_LOOKUP, VALUE
+from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, Plan
+from cdcworker.connectors.postgres.wire import (
+    HAD_NULL,
+    HAD_UNCHANGED,
+    UNCHANGED,
+    Begin,
+    Commit,
+    Message,
+    Relation,
+    format_lsn,
+)
+from cdcworker.schemas.change import Change, Op, Position, Row
+from cdcworker.schemas.errors import CdcError
+
+HEADER = 25
+"""Bytes of XLogData before the payload: `w`, two LSNs and a clock."""
+
+OWN_PREFIX = "cdcworker"
+"""Prefix of the logical messages that this source writes itself; they are not handed on."""
+
+Resolve = Callable[[Relation], Plan | None]
+"""The plan of a relation, None when the table is not captured."""
+
+
+class Observer(Protocol):
+    """Sees every event of a captured table while a snapshot is under way; may say that one is to be left out."""
+
+    def began(self, xid: int) -> None: ...
+
+    def event(self, plan: Plan, event: Event) -> bool: ...
+
+    def reshaped(self, plan: Plan) -> None: ...
+
+
+class Event:
+    """One data message for the observer; `at` is the offset of the new tuple in `data`, 0 when there is none."""
+
+    __slots__ = ("after", "at", "before", "data", "emitted", "key_changed", "op", "unchanged")
+
+    def __init__(self, op: Op, data: bytes, at: int = 0) -> None:
+        self.op = op
+        self.data = data
+        self.at = at
+        self.before: Row | None = None
+        self.after: Row | None = None
+        self.unchanged: tuple[int, ...] = ()
+        self.key_changed = False
+        self.emitted = True
+
+
+class Changes:
+    """The decoder of one stream. `out` collects changes; the caller takes them and looks at `in_transaction`."""
+
+    def __init__(self, resolve: Resolve, template: dict[str, Any], skipped: frozenset[str] = frozenset()) -> None:
+        self._resolve = resolve
+        self._template = template
+        self._skipped = skipped
+        self._plans: dict[int, Plan | None] = {}
+        self._sources: dict[int, dict[str, Any]] = {}
+        self._tx_template = template
+        self._begin: Begin | None = None
+        self._dropping = False
+        self._index = 0
+        self._last_commit: int | None = None
+        self.observer: Observer | None = None
+        self.want_message: Callable[[str], bool] = lambda prefix: True
+        self.resume_lsn = 0
+        """Transactions that committed at or before it have been handed on by an earlier run."""
+        self.out: list[Change] = []
+        self.commit: Commit | None = None
+        """The last commit that was read."""
+        self.message_lsn = 0
+        """LSN of the last non-transactional message."""
+        self.last_xid = 0
+        self._handlers: dict[int, Callable[[bytes], None]] = {
+            ord("B"): self._on_begin,
+            ord("C"): self._on_commit,
+            ord("I"): self._on_insert,
+            ord("U"): self._on_update,
+            ord("D"): self._on_delete,
+            ord("T"): self._on_truncate,
+            ord("R"): self._on_relation,
+            ord("O"): self._on_origin,
+            ord("M"): self._on_message,
+            ord("Y"): lambda data: None,
+        }
+
+    @property
+    def in_transaction(self) -> bool:
+        return self._begin is not None
+
+    def plan(self, oid: int) -> Plan | None:
+        return self._plans.get(oid)
+
+    def feed(self, data: bytes) -> int:
+        """One XLogData message; returns its kind (the byte). CdcError with the LSN when it cannot be decoded."""
+        kind = data[HEADER]
+        try:
+            self._handlers[kind](data)
+        except (wire.WireError, IndexError, KeyError) as exc:
+            raise CdcError(DECODE, f"message {chr(kind)!r}: {exc}", where=self._where(data)) from exc
+        except (ValueError, OverflowError) as exc:
+            # The parser's text may repeat the value.
+            raise CdcError(VALUE, "a column's text form could not be read", where=self._where(data)) from exc
+        return kind
+
+    def _where(self, data: bytes) -> dict[str, str | int]:
+        where: dict[str, str | int] = {"lsn": format_lsn(int.from_bytes(data[1:9], "big"))}
+        plan = self._plans.get(int.from_bytes(data[HEADER + 1 : HEADER + 5], "big"))
+        if plan:
+            where["table"] = ".".join(plan.table.path)
+        return where
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def _on_begin(self, data: bytes) -> None:
+        begin = wire.read_begin(data[HEADER:])
+        self._begin = begin
+        self.last_xid = begin.xid
+        self._index = 0
+        self._sources.clear()
+        self._dropping = begin.final_lsn <= self.resume_lsn
+        self._tx_template = {
+            **self._template,
+            "ts_ms": begin.commit_us // 1000,
+            "ts_us": begin.commit_us,
+            "ts_ns": begin.commit_us * 1000,
+            "txId": begin.xid,
+            "commit_lsn": begin.final_lsn,
+        }
+        if self.observer:
+            self.observer.began(begin.xid)
+
+    def _on_commit(self, data: bytes) -> None:
+        commit = wire.read_commit(data[HEADER:])
+        if self._begin is None or self._begin.final_lsn != commit.commit_lsn:
+            raise wire.WireError("commit without its begin")
+        self.commit = commit
+        self._last_commit = commit.commit_lsn
+        self._begin = None
+
+    def _on_origin(self, data: bytes) -> None:
+        origin = wire.read_origin(data[HEADER:])
+        self._tx_template = {**self._tx_template, "origin": origin.name, "origin_lsn": origin.lsn}
+        self._sources.clear()
+
+    def _on_relation(self, data: bytes) -> None:
+        relation = wire.read_relation(data[HEADER:])
+        plan = self._resolve(relation)
+        old = self._plans.get(relation.oid)
+        if plan and old and plan.table == old.table and plan.relation == old.relation:
+            return
+        self._plans[relation.oid] = plan
+        self._sources.pop(relation.oid, None)
+        if plan and self.observer:
+            self.observer.reshaped(plan)
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def _open(self, data: bytes) -> Plan | None:
+        """Count the message and find its plan; None when it is not to be handed on."""
+        if self._begin is None:
+            raise wire.WireError("a change outside a transaction")
+        self._index += 1
+        oid = int.from_bytes(data[26:30], "big")
+        try:
+            plan = self._plans[oid]
+        except KeyError:
+            raise CdcError(SCHEMA_LOOKUP, f"relation {oid} is not described", where=self._where(data)) from None
+        return None if self._dropping else plan
+
+    def _read(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, int]:
+        if plan.whole:
+            return wire.read_values(data, p, plan.parsers)  # type: ignore[arg-type]
+        return wire.read_some_values(data, p, plan.parsers)
+
+    def _new_row(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, Plan]:
+        """The new tuple at the end of a message; a null where the catalog allows none makes the column optional."""
+        values, end, flags = self._read(plan, data, p)
+        if end != len(data):
+            raise wire.WireError("tuple: bytes left over or missing")
+        if flags & HAD_NULL and plan.required:
+            nulls = [i for i in plan.required if values[i] is None]
+            if nulls:
+                plan = plan.relaxed(nulls)
+                self._plans[plan.relation.oid] = plan
+        return values, flags, plan
+
+    def _on_insert(self, data: bytes) -> None:
+        plan = self._open(data)
+        if plan is None:
+            return
+        values, _, plan = self._new_row(plan, data, 31)
+        after = tuple(values)
+        if self.observer or self._skipped:
+            event = Event("c", data, 31)
+            event.after = after
+            if not self._keep(plan, event):
+                return
+        self._emit(plan, "c", data, None, after)
+
+    def _on_update(self, data: bytes) -> None:
+        plan = self._open(data)
+        if plan is None:
+            return
+        old: list[Any] | None = None
+        kind, p = data[30], 31
+        if kind in (75, 79):
+            old, p, _ = self._read(plan, data, p)
+            p += 1
+        values, flags, plan = self._new_row(plan, data, p)
+        key = plan.table.key
+        unchanged: tuple[int, ...] = ()
+        if flags & HAD_UNCHANGED:
+            unchanged = _fill_unsent(values, old, key if kind == 75 else range(len(values)))
+        after = tuple(values)
+        before = tuple(old) if old is not None and kind == 79 else None
+        key_changed = old is not None and any(old[i] != after[i] for i in key)
+        if self.observer or self._skipped:
+            event = Event("u", data, p)
+            event.before = tuple(old) if old is not None else None
+            event.after, event.unchanged, event.key_changed = after, unchanged, key_changed
+            if not self._keep(plan, event):
+                return
+        if key_changed and old is not None:
+            self._emit_key_change(plan, data, tuple(old), after, unchanged)
+        else:
+            self._emit(plan, "u", data, before, after, unchanged)
+
+    def _on_delete(self, data: bytes) -> None:
+        plan = self._open(data)
+        if plan is None:
+            return
+        values, end, _ = self._read(plan, data, 31)
+        if end != len(data):
+            raise wire.WireError("tuple: bytes left over or missing")
+        before = tuple(values)
+        if self.observer or self._skipped:
+            event = Event("d", data)
+            event.before = before
+            if not self._keep(plan, event):
+                return
+        self._emit(plan, "d", data, before, None)
+
+    def _on_truncate(self, data: bytes) -> None:
+        truncate = wire.read_truncate(data[HEADER:])
+        if self._begin is None:
+            raise wire.WireError("a truncate outside a transaction")
+        self._index += 1
+        if self._dropping:
+            return
+        for sub, oid in enumerate(truncate.oids):
+            plan = self._plans.get(oid)
+            if plan and self._keep(plan, Event("t", data)):
+                self._emit(plan, "t", data, None, None, sub=sub)
+
+    def _keep(self, plan: Plan, event: Event) -> bool:
+        event.emitted = event.op not in self._skipped
+        wanted = self.observer.event(plan, event) if self.observer else True
+        return wanted and event.emitted
+
+    def _emit(
+        self,
+        plan: Plan,
+        op: Op,
+        data: bytes,
+        before: Row | None,
+        after: Row | None,
+        unchanged: tuple[int, ...] = (),
+        sub: int = 0,
+    ) -> Change:
+        assert self._begin
+        oid = plan.relation.oid
+        base = self._sources.get(oid)
+        if base is None:
+            base = self._sources[oid] = {**self._tx_template, "schema": plan.table.path[0], "table": plan.table.path[1]}
+        lsn = int.from_bytes(data[1:9], "big")
+        index = self._index - 1
+        source = base.copy()
+        source["sequence"] = f'["{self._last_commit}","{lsn}"]' if self._last_commit else f'[null,"{lsn}"]'
+        source["lsn"] = lsn
+        source["tx_index"] = index
+        source["tx_sub"] = sub
+        position = Position(self._begin.final_lsn, index, sub)
+        change = Change(op, plan.table, position, source, before, after, unchanged)
+        self.out.append(change)
+        return change
+
+    def _emit_key_change(self, plan: Plan, data: bytes, old: Row, after: Row, unchanged: tuple[int, ...]) -> None:
+        key = plan.table.key
+        self._emit(plan, "d", data, old, None).other_key = tuple(after[i] for i in key)
+        self._emit(plan, "c", data, None, after, unchanged, sub=1).other_key = tuple(old[i] for i in key)
+
+    # -- logical messages -------------------------------------------------------------------------------------------
+
+    def _on_message(self, data: bytes) -> None:
+        message = wire.read_message(data[HEADER:])
+        if message.transactional:
+            self._index += 1
+            dropped = self._dropping
+            position = Position(self._begin.final_lsn if self._begin else message.lsn, self._index - 1, 0)
+        else:
+            dropped = message.lsn <= self.resume_lsn
+            self.message_lsn = message.lsn
+            position = Position(message.lsn, 0, 0)
+        if dropped or message.prefix == OWN_PREFIX or not self.want_message(message.prefix):
+            return
+        self._emit_message(message, position)
+
+    def _emit_message(self, message: Message, position: Position) -> None:
+        base = self._tx_template if message.transactional else self._template
+        source = {**base, "schema": "", "table": "", "lsn": message.lsn, "commit_lsn": position.commit_lsn}
+        source["tx_index"] = position.tx_index
+        if source["ts_ms"] is None:
+            source["ts_ms"] = 0
+        row = (message.prefix, message.content)
+        self.out.append(Change("m", MESSAGE_TABLE, position, source, None, row))
+
+
+def _fill_unsent(values: list[Any], old: list[Any] | None, usable: Any) -> tuple[int, ...]:
+    """Put what the old tuple holds in place of unsent values; the indexes that stay unsent, None in their place."""
+    unsent = []
+    for i, value in enumerate(values):
+        if value is not UNCHANGED:
+            continue
+        if old is not None and i in usable and old[i] is not UNCHANGED:
+            values[i] = old[i]
+        else:
+            values[i] = None
+            unsent.append(i)
+    return tuple(unsent)

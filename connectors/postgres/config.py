@@ -1,0 +1,291 @@
+"""The PostgreSQL source's configuration: Debezium's key names and values, parsed into one typed object."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcworker.connectors.config import (
+    ConfigDef,
+    ConfigKey,
+    Importance,
+    Secret,
+    between,
+    matches,
+    non_empty,
+    one_of,
+    regex_list,
+)
+from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED
+from cdcworker.connectors.postgres.types import Modes
+
+SNAPSHOT_MODES = ("initial", "no_data", "initial_only")
+SNAPSHOT_MODES_UNAVAILABLE = ("always", "when_needed", "configuration_based", "custom", "never", "schema_only")
+HEARTBEAT_MS_DEFAULT = 10_000
+"""How long an idle table may hold the log back: far below what fills a disk, far above what costs anything."""
+SLOT_NAME = r"[a-z0-9_]{1,63}"
+# Debezium skips truncates by default; our sinks apply them, so nothing is skipped unless asked for.
+SKIPPED_DEFAULT: tuple[str, ...] = ()
+
+
+def _snapshot_mode(value: str) -> str | None:
+    if value in SNAPSHOT_MODES:
+        return None
+    if value in SNAPSHOT_MODES_UNAVAILABLE:
+        return f"is not available; expects one of {', '.join(SNAPSHOT_MODES)}"
+    return f"expects one of {', '.join(SNAPSHOT_MODES)}"
+
+
+def _plugin(value: str) -> str | None:
+    return None if value in ("pgoutput", "decoderbufs") else "expects pgoutput"
+
+
+def _skipped(value: Iterable[str]) -> str | None:
+    wrong = [item for item in value if item not in ("c", "u", "d", "t", "none")]
+    return "expects a list of c, u, d, t, or none" if wrong else None
+
+
+def _source_keys() -> Iterable[ConfigKey]:
+    group: str = "Connection"
+    high: Importance = "HIGH"
+    low: Importance = "LOW"
+    key = ConfigKey
+    yield key("database.hostname", required=True, importance=high, group=group, doc="Host, or a comma list of hosts.")
+    yield key("database.port", "STRING", "5432", importance=high, group=group, doc="Port, or one per host.")
+    yield key("database.user", required=True, importance=high, group=group, doc="A role with REPLICATION and SELECT.")
+    yield key("database.password", "PASSWORD", importance=high, group=group, doc="Its password.")
+    yield key("database.dbname", required=True, importance=high, group=group, doc="The database to read.")
+    yield key(
+        "database.sslmode", default="prefer", validator=_SSL, recommended=_SSL_MODES, group=group, doc="As libpq's."
+    )
+    yield key("database.sslcert", group=group, importance=low, doc="Client certificate file.")
+    yield key("database.sslkey", group=group, importance=low, doc="Client key file.")
+    yield key("database.sslpassword", "PASSWORD", group=group, importance=low, doc="Password of the client key.")
+    yield key("database.sslrootcert", group=group, importance=low, doc="File of trusted root certificates.")
+    yield key("database.tcpKeepAlive", "BOOLEAN", True, importance=low, group=group, doc="TCP keep-alive probes.")
+    yield key(
+        "database.connect.timeout.ms", "INT", 10_000, validator=between(1000, 600_000), importance=low, group=group
+    )
+    yield key(
+        "topic.prefix",
+        required=True,
+        importance=high,
+        group="Topics",
+        validator=_PREFIX,
+        doc="First part of every topic.",
+    )
+
+
+_SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
+_SSL = one_of(*_SSL_MODES)
+_PREFIX = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")
+_SLOT = matches(SLOT_NAME, "lower-case letters, digits and underscores, at most 63")
+
+
+def _replication_keys() -> Iterable[ConfigKey]:
+    group = "Replication"
+    key = ConfigKey
+    yield key(
+        "plugin.name", default="pgoutput", validator=_plugin, group=group, note=_PLUGIN_NOTE, recommended=("pgoutput",)
+    )
+    yield key("slot.name", default="debezium", validator=_SLOT, importance="HIGH", group=group, doc="Replication slot.")
+    yield key(
+        "slot.drop.on.stop", "BOOLEAN", False, group=group, importance="LOW", doc="Drop the slot when the task stops."
+    )
+    yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
+    yield key("slot.creation.timeout.ms", "INT", 300_000, validator=between(1000), group=group, importance="LOW")
+    yield key(
+        "publication.name", default="dbz_publication", validator=non_empty, group=group, doc="Publication to read."
+    )
+    yield key(
+        "publication.autocreate.mode",
+        default="filtered",
+        validator=one_of("filtered", "all_tables", "disabled", "no_tables"),
+        recommended=("filtered", "all_tables", "disabled", "no_tables"),
+        group=group,
+        doc="filtered: a publication of the captured tables, kept up to date (Debezium's default all_tables needs a superuser).",
+    )
+    yield key(
+        "publish.via.partition.root", "BOOLEAN", False, group=group, doc="Publish a partition's rows as its root's."
+    )
+    yield key("heartbeat.interval.ms", "INT", HEARTBEAT_MS_DEFAULT, validator=between(0), group=group, doc=_HEARTBEAT)
+    yield key(
+        "status.update.interval.ms", "INT", 10_000, validator=between(100, 600_000), group=group, importance="LOW"
+    )
+
+
+_PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
+_HEARTBEAT = (
+    "How often an idle task stores and confirms a position, so that it never holds the log back. 0: the default."
+)
+
+
+def _table_keys() -> Iterable[ConfigKey]:
+    group = "Tables"
+    for name in ("schema", "table", "column"):
+        for kind in ("include", "exclude"):
+            yield ConfigKey(
+                f"{name}.{kind}.list",
+                "LIST",
+                validator=regex_list,
+                importance="HIGH" if name == "table" else "MEDIUM",
+                group=group,
+                doc=f"Anchored regular expressions of full {name} names; only one of include and exclude.",
+            )
+    yield ConfigKey("tombstones.on.delete", "BOOLEAN", True, group=group, doc="A tombstone after each delete.")
+    yield ConfigKey(
+        "skipped.operations", "LIST", list(SKIPPED_DEFAULT), validator=_skipped, group=group,
+        doc="Operations that are not handed on. Default none: sinks apply truncates (Debezium's default is t).",
+    )  # fmt: skip
+    for kind in ("include", "exclude"):
+        yield ConfigKey(f"message.prefix.{kind}.list", "LIST", validator=regex_list, group=group, importance="LOW")
+    yield ConfigKey(
+        "unavailable.value.placeholder", default="__debezium_unavailable_value", group=group, importance="LOW"
+    )
+
+
+def _value_keys() -> Iterable[ConfigKey]:
+    def choice(name: str, default: str, *others: str) -> ConfigKey:
+        values = (default, *others)
+        return ConfigKey(name, default=default, validator=one_of(*values), recommended=values, group="Values")
+
+    yield choice("decimal.handling.mode", "precise", "string", "double")
+    yield choice(
+        "time.precision.mode",
+        "adaptive",
+        "adaptive_time_microseconds",
+        "connect",
+        "isostring",
+        "microseconds",
+        "nanoseconds",
+    )
+    yield choice("binary.handling.mode", "bytes", "base64", "base64-url-safe", "hex")
+    yield choice("hstore.handling.mode", "json", "map")
+    yield choice("interval.handling.mode", "numeric", "string")
+    yield ConfigKey("money.fraction.digits", "INT", 2, validator=between(0, 10), group="Values", importance="LOW")
+
+
+def _snapshot_keys() -> Iterable[ConfigKey]:
+    group = "Snapshot"
+    yield ConfigKey(
+        "snapshot.mode", default="initial", validator=_snapshot_mode, recommended=SNAPSHOT_MODES, group=group,
+        importance="HIGH", doc="initial: rows first, then changes; no_data: changes only; initial_only: rows only.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "snapshot.chunk.max.bytes", "INT", 4 * 1024 * 1024, validator=between(4096, 256 * 1024 * 1024), group=group,
+        importance="LOW", doc="Size of one chunk of rows, read in one short transaction.",
+    )  # fmt: skip
+    yield ConfigKey("snapshot.lock.timeout.ms", "LONG", 2_000, validator=between(10), group=group, importance="LOW")
+    yield ConfigKey("snapshot.include.collection.list", "LIST", validator=regex_list, group=group, importance="LOW")
+
+
+def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    for name in ("schema", "table", "column", "message.prefix"):
+        if config[f"{name}.include.list"] and config[f"{name}.exclude.list"]:
+            yield f"{name}.exclude.list", f"cannot be combined with {name}.include.list"
+    hosts, ports = config["database.hostname"].split(","), config["database.port"].split(",")
+    if not all(port.strip().isdigit() for port in ports) or len(ports) not in (1, len(hosts)):
+        yield "database.port", "expects one port, or one for each host"
+
+
+CONFIG_DEF = ConfigDef(
+    [*_source_keys(), *_replication_keys(), *_table_keys(), *_snapshot_keys(), *_value_keys(), *REFUSED],
+    accepted=ACCEPTED,
+    check=_cross_checks,
+)
+
+
+@dataclass(frozen=True)
+class Filters:
+    """Which tables and columns are captured: anchored, case-insensitive patterns as Debezium's."""
+
+    schema_include: tuple[str, ...] = ()
+    schema_exclude: tuple[str, ...] = ()
+    table_include: tuple[str, ...] = ()
+    table_exclude: tuple[str, ...] = ()
+    column_include: tuple[str, ...] = ()
+    column_exclude: tuple[str, ...] = ()
+
+    def table(self, schema: str, table: str) -> bool:
+        if schema in ("pg_catalog", "information_schema") or schema.startswith(("pg_toast", "pg_temp")):
+            return False
+        full = f"{schema}.{table}"
+        return _chosen(schema, self.schema_include, self.schema_exclude) and _chosen(
+            full, self.table_include, self.table_exclude
+        )
+
+    def column(self, schema: str, table: str, column: str) -> bool:
+        return _chosen(f"{schema}.{table}.{column}", self.column_include, self.column_exclude)
+
+    @property
+    def all_columns(self) -> bool:
+        return not self.column_include and not self.column_exclude
+
+
+def _chosen(name: str, include: tuple[str, ...], exclude: tuple[str, ...]) -> bool:
+    if include:
+        return any(re.fullmatch(pattern, name, re.I) for pattern in include)
+    return not any(re.fullmatch(pattern, name, re.I) for pattern in exclude)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """A parsed configuration. The password is in `secrets` only, which does not print."""
+
+    prefix: str
+    hosts: str
+    ports: str
+    user: str
+    dbname: str
+    slot: str
+    publication: str
+    autocreate: str
+    via_root: bool
+    snapshot_mode: str
+    modes: Modes
+    filters: Filters
+    skipped: frozenset[str]
+    heartbeat_s: float
+    raw: Mapping[str, Any] = field(repr=False)
+
+    @property
+    def password(self) -> Secret | None:
+        return self.raw["database.password"] or None
+
+
+def parse(config: Mapping[str, str]) -> Settings:
+    """CdcError `config.invalid` with all problems at once."""
+    raw = CONFIG_DEF.parse(config)
+    return Settings(
+        prefix=raw["topic.prefix"],
+        hosts=raw["database.hostname"],
+        ports=raw["database.port"],
+        user=raw["database.user"],
+        dbname=raw["database.dbname"],
+        slot=raw["slot.name"],
+        publication=raw["publication.name"],
+        autocreate=raw["publication.autocreate.mode"],
+        via_root=raw["publish.via.partition.root"],
+        snapshot_mode=raw["snapshot.mode"],
+        modes=_modes(raw),
+        filters=Filters(*(tuple(raw[f"{n}.{k}.list"] or ()) for n in ("schema", "table", "column") for k in _KINDS)),
+        skipped=frozenset(raw["skipped.operations"]) - {"none"},
+        heartbeat_s=(raw["heartbeat.interval.ms"] or HEARTBEAT_MS_DEFAULT) / 1000,
+        raw=raw,
+    )
+
+
+_KINDS = ("include", "exclude")
+
+
+def _modes(raw: Mapping[str, Any]) -> Modes:
+    return Modes(
+        decimal=raw["decimal.handling.mode"],
+        time=raw["time.precision.mode"],
+        binary=raw["binary.handling.mode"],
+        hstore=raw["hstore.handling.mode"],
+        interval=raw["interval.handling.mode"],
+        money_digits=raw["money.fraction.digits"],
+    )

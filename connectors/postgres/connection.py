@@ -1,0 +1,80 @@
+"""Connections to the server: conninfo with the session settings that fix text forms, and the ordinary connection."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import psycopg
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.errors import SERVER_VERSION, STANDBY, translate
+from cdcworker.connectors.postgres.values import SESSION_OPTIONS
+from cdcworker.schemas.errors import CdcError
+from psycopg.conninfo import make_conninfo
+
+APPLICATION = "cdcworker"
+SERVER_VERSION_MIN = 140000
+"""pgoutput's `messages` option, and with it the numbering of messages, exists since PostgreSQL 14."""
+
+AdminConnection = psycopg.Connection[tuple[Any, ...]]
+
+
+def application_name(connector: str, task: int) -> str:
+    return f"{APPLICATION}:{connector}:{task}"[:63]
+
+
+def conninfo(settings: Settings, application: str, *, replication: bool = False) -> str:
+    """libpq's connection string; holds the password, so it is passed on and never logged."""
+    raw = settings.raw
+    options = " ".join(f"-c {name}={value}" for name, value in SESSION_OPTIONS.items())
+    params: dict[str, Any] = {
+        "host": settings.hosts,
+        "port": settings.ports,
+        "user": settings.user,
+        "dbname": settings.dbname,
+        "sslmode": raw["database.sslmode"],
+        "application_name": application,
+        "client_encoding": "UTF8",
+        "options": options,
+        "connect_timeout": max(2, raw["database.connect.timeout.ms"] // 1000),
+        "keepalives": 1 if raw["database.tcpKeepAlive"] else 0,
+        # A cut network must not look like an idle server for longer than a walsender would wait.
+        "keepalives_idle": 10,
+        "keepalives_interval": 5,
+        "keepalives_count": 3,
+        "tcp_user_timeout": 30_000,
+        "password": settings.password.reveal() if settings.password else None,
+        "sslcert": raw["database.sslcert"],
+        "sslkey": raw["database.sslkey"],
+        "sslpassword": raw["database.sslpassword"].reveal() if raw["database.sslpassword"] else None,
+        "sslrootcert": raw["database.sslrootcert"],
+        "target_session_attrs": "read-write" if "," in settings.hosts else None,
+    }
+    if replication:
+        params["replication"] = "database"
+    return make_conninfo("", **{name: value for name, value in params.items() if value is not None})
+
+
+def connect(settings: Settings, application: str) -> AdminConnection:
+    """An ordinary connection in autocommit; refuses servers that this source cannot read."""
+    try:
+        connection = psycopg.connect(conninfo(settings, application), autocommit=True)
+    except psycopg.Error as exc:
+        raise translate(exc, {"host": settings.hosts, "database": settings.dbname}) from exc
+    try:
+        _require(connection)
+    except psycopg.Error as exc:
+        connection.close()
+        raise translate(exc, {"host": settings.hosts}) from exc
+    except CdcError:
+        connection.close()
+        raise
+    return connection
+
+
+def _require(connection: AdminConnection) -> None:
+    version = connection.info.server_version
+    if version < SERVER_VERSION_MIN:
+        raise CdcError(SERVER_VERSION, f"the server is PostgreSQL {version // 10000}; 14 or newer is needed")
+    row = connection.execute("select pg_is_in_recovery()").fetchone()
+    if row and row[0]:
+        raise CdcError(STANDBY, "the server is in recovery; a slot of a primary is needed")

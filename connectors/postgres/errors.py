@@ -1,0 +1,262 @@
+"""The PostgreSQL source's error codes and the one table that translates psycopg's errors into them."""
+
+from __future__ import annotations
+
+import re
+
+import psycopg
+from cdcworker.schemas.errors import CdcError, Where, declare
+
+UNREACHABLE = declare(
+    "postgres.unreachable",
+    "transient",
+    "The database server cannot be reached",
+    "Check database.hostname and database.port, the network and that the server accepts connections.",
+)
+CONNECTION_LOST = declare(
+    "postgres.connection_lost",
+    "transient",
+    "The connection to the database was lost",
+    "Nothing to do if it comes back: reading resumes at the last committed position.",
+)
+AUTHENTICATION = declare(
+    "postgres.authentication_failed",
+    "config",
+    "The database refused the user or the password",
+    "Correct database.user and database.password; look for a matching line in pg_hba.conf.",
+)
+DATABASE_MISSING = declare(
+    "postgres.database_missing",
+    "config",
+    "The database does not exist",
+    "Correct database.dbname, or create the database.",
+)
+PERMISSION = declare(
+    "postgres.permission_denied",
+    "config",
+    "The database user lacks a right",
+    "Grant the named right to database.user: REPLICATION for the slot, SELECT and USAGE for the tables.",
+)
+NO_REPLICATION_RIGHT = declare(
+    "postgres.no_replication_right",
+    "config",
+    "The database user may not use replication",
+    "ALTER ROLE … REPLICATION (or the provider's replication role) for database.user.",
+)
+WAL_LEVEL = declare(
+    "postgres.wal_level",
+    "config",
+    "wal_level is not logical",
+    "Set wal_level = logical and restart the server.",
+)
+SERVER_VERSION = declare(
+    "postgres.server_version",
+    "config",
+    "The server is too old",
+    "PostgreSQL 14 or newer is needed.",
+)
+STANDBY = declare(
+    "postgres.standby",
+    "config",
+    "The server is a standby",
+    "Point database.hostname at the primary, or list several hosts.",
+)
+SERVER_ENCODING = declare(
+    "postgres.server_encoding",
+    "config",
+    "The database has no text encoding",
+    "Text of an SQL_ASCII database may be of any encoding; values that are not UTF-8 halt the task.",
+)
+NO_FREE_SLOT = declare(
+    "postgres.no_free_slot",
+    "config",
+    "All replication slots or walsenders are in use",
+    "Raise max_replication_slots or max_wal_senders, or drop a slot that nobody reads.",
+)
+SLOT_IN_USE = declare(
+    "postgres.slot_in_use",
+    "config",
+    "Another program reads the replication slot",
+    "Stop the other reader, or choose another slot.name.",
+)
+SLOT_BUSY = declare(
+    "postgres.slot_busy",
+    "transient",
+    "The replication slot is still held by an earlier connection of this connector",
+    "Nothing to do: it is freed when the server notices the end of that connection.",
+)
+SLOT_MISSING = declare(
+    "postgres.slot_missing",
+    "environment",
+    "The replication slot of the stored position does not exist",
+    "Changes since the stored position may be lost. Reset the connector's offsets to take a new snapshot.",
+)
+SLOT_LOST = declare(
+    "postgres.slot_lost",
+    "environment",
+    "The server has removed WAL that the replication slot still needed",
+    "Raise max_slot_wal_keep_size, drop the slot and reset the connector's offsets to take a new snapshot.",
+)
+SLOT_RECREATED = declare(
+    "postgres.slot_recreated",
+    "environment",
+    "The replication slot is not the one the stored position belongs to",
+    "Changes between the stored position and the slot's start are lost to it. Reset the offsets for a new snapshot.",
+)
+SLOT_ADVANCED = declare(
+    "postgres.slot_advanced",
+    "environment",
+    "The replication slot was advanced past the stored position",
+    "Somebody else reads or advances this slot. Choose another slot.name, then reset the offsets for a new snapshot.",
+)
+SLOT_UNFIT = declare(
+    "postgres.slot_unfit",
+    "config",
+    "The replication slot is of another kind",
+    "The slot must be logical, of this database and with the plugin pgoutput. Choose another slot.name.",
+)
+SLOT_CREATION_BLOCKED = declare(
+    "postgres.slot_creation_blocked",
+    "transient",
+    "Creating the replication slot waits for older transactions",
+    "A slot starts when every transaction that was open has ended: end or cancel the named backends.",
+)
+OTHER_SERVER = declare(
+    "postgres.other_server",
+    "environment",
+    "The stored position belongs to another database server",
+    "The system identifier differs. Point the connector at the old server, or reset its offsets.",
+)
+DIVERGED = declare(
+    "postgres.diverged",
+    "environment",
+    "The server's history does not contain the stored position",
+    "After a failover the new primary lacks changes that were handed on. Reset the offsets for a new snapshot.",
+)
+POSITION_INVALID = declare(
+    "postgres.position_invalid",
+    "environment",
+    "The stored position cannot be read",
+    "Correct the connector's offsets, or reset them.",
+)
+PUBLICATION = declare(
+    "postgres.publication",
+    "config",
+    "The publication does not fit",
+    "Create or alter the publication as told, or set publication.autocreate.mode=filtered.",
+)
+TABLE_MISSING = declare(
+    "postgres.table_missing",
+    "config",
+    "No table matches the include list",
+    "Correct table.include.list: patterns match the whole of schema.table.",
+)
+TABLE_KEYLESS = declare(
+    "postgres.table_without_key",
+    "config",
+    "A table has no key",
+    "Add a primary key, or ALTER TABLE … REPLICA IDENTITY; without one updates and deletes are refused or unkeyed.",
+)
+DECODE = declare(
+    "postgres.stream_malformed",
+    "internal",
+    "A message of the replication stream could not be decoded",
+    "Report it with the position; nothing after it has been handed on.",
+)
+VALUE = declare(
+    "postgres.value_unsupported",
+    "data",
+    "A value has no form in its column's type",
+    "Exclude the column with column.exclude.list, or change the value in the source.",
+)
+SCHEMA_LOOKUP = declare(
+    "postgres.schema_unknown",
+    "internal",
+    "A change names a table that the stream has not described",
+    "Report it with the position; nothing after it has been handed on.",
+)
+TABLE_LOCKED = declare(
+    "postgres.table_locked",
+    "transient",
+    "The snapshot waits for a lock on a table",
+    "End or cancel the named backend; the snapshot goes on by itself.",
+)
+QUERY = declare(
+    "postgres.query_failed",
+    "internal",
+    "The database refused a statement",
+    "Look at the server's log for the statement.",
+)
+
+_BY_STATE: dict[str, str] = {
+    "28P01": AUTHENTICATION,
+    "28000": AUTHENTICATION,
+    "3D000": DATABASE_MISSING,
+    "42501": PERMISSION,
+    "53400": NO_FREE_SLOT,
+    "53300": NO_FREE_SLOT,
+    "55006": SLOT_BUSY,
+    "55P03": TABLE_LOCKED,
+    "57P01": CONNECTION_LOST,
+    "57P02": CONNECTION_LOST,
+    "57P03": UNREACHABLE,
+    "25006": STANDBY,
+}
+
+# A failed connect carries no SQLSTATE, only libpq's or the server's English text (lc_messages of the server permitting).
+_BY_TEXT: tuple[tuple[str, str], ...] = (
+    (r"password authentication failed|no password supplied|authentication failed|pg_hba\.conf", AUTHENTICATION),
+    (r"role .* does not exist|is not permitted to log in", AUTHENTICATION),
+    (r"database .* does not exist", DATABASE_MISSING),
+    (r"permission denied to start WAL sender|must be superuser or replication role", NO_REPLICATION_RIGHT),
+    (r"number of requested standby connections|too many clients|remaining connection slots", NO_FREE_SLOT),
+    (r"all replication slots are in use", NO_FREE_SLOT),
+    (r"can no longer (get changes|be accessed)|requested WAL segment .* has already been removed", SLOT_LOST),
+    (r"is active for PID", SLOT_BUSY),
+    (r"replication slot .* does not exist", SLOT_MISSING),
+    (r"publication .* does not exist", PUBLICATION),
+)
+
+
+def translate(exc: BaseException, where: Where | None = None) -> CdcError:
+    """One foreign error as ours; the server's primary message is kept, its detail (which may hold values) is not."""
+    if isinstance(exc, CdcError):
+        return exc
+    state = getattr(exc, "sqlstate", None)
+    text = _primary(exc)
+    place = dict(where or {})
+    if state:
+        place["sqlstate"] = state
+    return CdcError(_code(exc, state, text), text, where=place)
+
+
+def translate_text(text: str, where: Where | None = None) -> CdcError:
+    """libpq's error text of a replication connection."""
+    return CdcError(_match(text) or CONNECTION_LOST, _one_line(text), where=where)
+
+
+def _code(exc: BaseException, state: str | None, text: str) -> str:
+    by_text = _match(text)
+    if by_text:
+        return by_text
+    if state:
+        if state in _BY_STATE:
+            return _BY_STATE[state]
+        return CONNECTION_LOST if state.startswith(("08", "57P")) else QUERY
+    if isinstance(exc, psycopg.OperationalError):
+        return UNREACHABLE if "connection failed" in text or "connection timeout" in text else CONNECTION_LOST
+    return QUERY
+
+
+def _match(text: str) -> str | None:
+    return next((code for pattern, code in _BY_TEXT if re.search(pattern, text)), None)
+
+
+def _primary(exc: BaseException) -> str:
+    diag = getattr(exc, "diag", None)
+    primary = getattr(diag, "message_primary", None)
+    return _one_line(primary or str(exc) or type(exc).__name__)
+
+
+def _one_line(text: str) -> str:
+    return " ".join(text.replace("ERROR:", "").replace("FATAL:", "").split())[:500]

@@ -1,0 +1,67 @@
+"""The stored position of a task: where the stream resumes and how far the snapshot has come."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcworker.connectors.postgres.errors import POSITION_INVALID
+from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.errors import CdcError
+
+VERSION = 1
+
+
+@dataclass(slots=True)
+class StoredPosition:
+    """`safe_lsn`: every transaction whose commit record lies before it is in Kafka or of no concern.
+
+    `commit_lsn` is the last transaction (or non-transactional message) handed on: never handed on again.
+    """
+
+    system_id: str
+    timeline: int
+    slot: str
+    marker_lsn: int
+    commit_lsn: int
+    safe_lsn: int
+    ts_ms: int = 0
+    snapshot: JsonObject | None = field(default=None)
+
+    def to_json(self) -> JsonObject:
+        return {
+            "v": VERSION,
+            "system_id": self.system_id,
+            "timeline": self.timeline,
+            "slot": self.slot,
+            "marker_lsn": self.marker_lsn,
+            "commit_lsn": self.commit_lsn,
+            "safe_lsn": self.safe_lsn,
+            "ts_ms": self.ts_ms,
+            "snapshot": self.snapshot,
+        }
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> StoredPosition:
+        """Unknown fields are left alone; a missing or wrong one is CdcError `postgres.position_invalid`."""
+        if value.get("v") != VERSION:
+            raise CdcError(POSITION_INVALID, "the stored position is of another version")
+        try:
+            snapshot = value.get("snapshot")
+            numbers = {name: _number(value, name) for name in ("timeline", "marker_lsn", "commit_lsn", "safe_lsn")}
+            return cls(
+                system_id=str(value["system_id"]),
+                slot=str(value["slot"]),
+                ts_ms=int(value.get("ts_ms") or 0),
+                snapshot=dict(snapshot) if snapshot is not None else None,
+                **numbers,
+            )
+        except (KeyError, TypeError, ValueError) as exc:
+            raise CdcError(POSITION_INVALID, "the stored position lacks a field or holds a wrong one") from exc
+
+
+def _number(value: JsonObject, name: str) -> int:
+    number: Any = value[name]
+    if not isinstance(number, int) or number < 0:
+        raise ValueError(name)
+    return number

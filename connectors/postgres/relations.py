@@ -1,0 +1,200 @@
+"""From RELATION messages to `Table` and a plan of parsers: how the rows of one table are read."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+from cdcworker.connectors.postgres.catalog import Catalog, TableInfo, TypeNames, constant_default
+from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.types import Modes, PgType, is_known, map_type
+from cdcworker.connectors.postgres.wire import Parser, Relation
+from cdcworker.schemas.change import NO_DEFAULT, Avro, Column, Table
+
+CONNECTOR = "postgresql"
+
+
+def _optional(avro: Avro) -> dict[str, Any]:
+    return {"type": ["null", avro], "default": None}
+
+
+_SNAPSHOT: dict[str, Any] = {
+    "type": "string",
+    "connect.version": 1,
+    "connect.parameters": {
+        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+    },
+    "connect.default": "false",
+    "connect.name": "io.debezium.data.Enum",
+}
+
+SOURCE_SCHEMA: dict[str, Any] = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.postgresql",
+    "fields": [
+        {"name": "version", "type": "string"},
+        {"name": "connector", "type": "string"},
+        {"name": "name", "type": "string"},
+        {"name": "ts_ms", "type": "long"},
+        {"name": "snapshot", "type": [_SNAPSHOT, "null"], "default": "false"},
+        {"name": "db", "type": "string"},
+        {"name": "sequence", **_optional("string")},
+        {"name": "ts_us", **_optional("long")},
+        {"name": "ts_ns", **_optional("long")},
+        {"name": "schema", "type": "string"},
+        {"name": "table", "type": "string"},
+        {"name": "txId", **_optional("long")},
+        {"name": "lsn", **_optional("long")},
+        {"name": "xmin", **_optional("long")},
+        {"name": "origin", **_optional("string")},
+        {"name": "origin_lsn", **_optional("long")},
+        {"name": "commit_lsn", "type": "long"},
+        {"name": "tx_index", "type": "int"},
+        {"name": "tx_sub", "type": "int"},
+    ],
+    "connect.name": "io.debezium.connector.postgresql.Source",
+}
+"""Debezium's fields in their order, then the position of the record."""
+
+MESSAGE_TABLE = Table(
+    path=("message",),
+    table_id=0,
+    columns=(Column("prefix", "string", optional=False), Column("content", "bytes", optional=False)),
+    key=(0,),
+    source_schema=SOURCE_SCHEMA,
+)
+
+
+@cache
+def version() -> str:
+    from importlib.metadata import version as installed
+
+    return installed("cdcworker")
+
+
+def source_template(prefix: str, dbname: str) -> dict[str, Any]:
+    """All fields of `source`, in order; a transaction and an event fill in theirs."""
+    names = (field["name"] for field in SOURCE_SCHEMA["fields"])
+    known = {"version": version(), "connector": CONNECTOR, "name": prefix, "snapshot": "false", "db": dbname}
+    return {name: known.get(name) for name in names} | {"tx_sub": 0}
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """How one table's rows are read while one RELATION message is in force."""
+
+    relation: Relation
+    table: Table
+    parsers: tuple[Parser | None, ...]
+    """By column of the relation; None for a column that is left out."""
+    whole: bool
+    """Every column is taken, so that the fast reader may be used."""
+    required: tuple[int, ...]
+    """Indexes of columns that must not be null."""
+    guessed: tuple[str, ...] = ()
+    """Columns whose type has no mapping and is delivered as text."""
+
+    def relaxed(self, nulls: Sequence[int]) -> Plan:
+        """The plan with these columns optional: the catalog was newer than the rows."""
+        columns = tuple(
+            replace(column, optional=True) if i in nulls else column for i, column in enumerate(self.table.columns)
+        )
+        required = tuple(i for i in self.required if i not in nulls)
+        return replace(self, table=replace(self.table, columns=columns), required=required)
+
+
+@dataclass(frozen=True, slots=True)
+class Planner:
+    """Builds plans; RELATION decides columns and types, the catalog adds what RELATION lacks."""
+
+    catalog: Catalog
+    modes: Modes
+    filters: Filters
+
+    def plan(self, relation: Relation, info: TableInfo | None = None) -> Plan:
+        info = info or self.catalog.table(relation.oid)
+        known = self.catalog.types((column.type_oid, column.typmod) for column in relation.columns)
+        key_names = key_of(relation, info)
+        return build_plan(relation, info, known, key_names, self)
+
+
+def build_plan(
+    relation: Relation, info: TableInfo | None, known: TypeNames, key_names: Sequence[str], planner: Planner
+) -> Plan:
+    columns: list[Column] = []
+    parsers: list[Parser | None] = []
+    guessed: list[str] = []
+    for column in relation.columns:
+        in_key = column.name in key_names
+        if not in_key and not _taken(relation, column.name, planner.filters):
+            parsers.append(None)
+            continue
+        pg = known.types.get(column.type_oid) or PgType(column.type_oid, "")
+        mapped = map_type(pg, column.typmod, planner.modes, known.types)
+        if not is_known(pg, known.types):
+            guessed.append(column.name)
+        source_type = known.names.get((column.type_oid, column.typmod), "")
+        columns.append(_column(column.name, mapped.avro, mapped.parse, source_type, _Facts.of(column, info, in_key)))
+        parsers.append(mapped.parse)
+    names = [column.name for column in columns]
+    key = tuple(names.index(name) for name in key_names)
+    table = Table((relation.schema, relation.table), relation.oid, tuple(columns), key, SOURCE_SCHEMA)
+    required = tuple(i for i, column in enumerate(columns) if not column.optional)
+    return Plan(relation, table, tuple(parsers), None not in parsers, required, tuple(guessed))
+
+
+@dataclass(frozen=True, slots=True)
+class _Facts:
+    """What the catalog adds to one column, as far as it still speaks of the same column."""
+
+    attnum: int = 0
+    not_null: bool = False
+    default: str | None = None
+
+    @classmethod
+    def of(cls, column: Any, info: TableInfo | None, in_key: bool) -> _Facts:
+        found = info.columns.get(column.name) if info else None
+        if found is None:
+            return cls(not_null=in_key)
+        same = found.type_oid == column.type_oid
+        return cls(found.attnum, found.not_null or in_key, found.default if same else None)
+
+
+def _column(name: str, avro: Avro, parse: Parser, source_type: str, facts: _Facts) -> Column:
+    default: Any = NO_DEFAULT
+    constant = constant_default(facts.default)
+    if constant is not None:
+        try:
+            default = parse(constant)
+        except (ValueError, IndexError):
+            default = NO_DEFAULT
+    return Column(name, avro, not facts.not_null, default, facts.attnum, source_type)
+
+
+def _taken(relation: Relation, column: str, filters: Filters) -> bool:
+    return filters.all_columns or filters.column(relation.schema, relation.table, column)
+
+
+def key_of(relation: Relation, info: TableInfo | None) -> tuple[str, ...]:
+    """The key's columns. RELATION's flags hold unless the catalog agrees on the set and knows the order."""
+    names = {column.name for column in relation.columns}
+    flagged = tuple(column.name for column in relation.columns if column.in_key)
+    if relation.identity in ("d", "i"):
+        if info and set(info.key) == set(flagged):
+            return info.key
+        return flagged
+    return info.key if info and set(info.key) <= names else ()
+
+
+def changed(old: Table, new: Table) -> Mapping[str, list[str]]:
+    """What a schema change did, by column names; for logs."""
+    before = {column.name: column for column in old.columns}
+    after = {column.name: column for column in new.columns}
+    return {
+        "added": [name for name in after if name not in before],
+        "dropped": [name for name in before if name not in after],
+        "altered": [name for name in after if name in before and after[name] != before[name]],
+    }

@@ -1,0 +1,216 @@
+"""Opening a task: publication, slot and position are made or checked, then the stream starts."""
+
+from __future__ import annotations
+
+import logging
+import re
+from dataclasses import dataclass, field
+from typing import Any
+
+import psycopg
+from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.catalog import Catalog
+from cdcworker.connectors.postgres.changes import Changes
+from cdcworker.connectors.postgres.chunks import Reader
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.connection import AdminConnection, connect, conninfo
+from cdcworker.connectors.postgres.errors import SLOT_LOST, translate
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
+from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
+from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
+from cdcworker.connectors.postgres.wire import Relation, format_lsn
+from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
+
+
+@dataclass
+class Session:
+    """All that an open task holds. `complete`: rows only were wanted, and all have been handed on."""
+
+    settings: Settings
+    position: StoredPosition
+    catalog: AdminConnection
+    stream: ReplicationStream | None = None
+    changes: Changes | None = None
+    snapshot: Snapshot | None = None
+    reader: Reader | None = None
+    complete: bool = False
+    position_changed: bool = False
+    existing: frozenset[int] = field(default_factory=frozenset)
+    """Tables that were there when the task was opened."""
+    told: set[tuple[int, str]] = field(default_factory=set)
+
+    def position_json(self, ts_us: int) -> JsonObject:
+        if ts_us:
+            self.position.ts_ms = ts_us // 1000
+        if self.snapshot:
+            self.position.snapshot = self.snapshot.to_json()
+        return self.position.to_json()
+
+    def close(self) -> None:
+        """Lets go of every connection; never raises."""
+        if self.stream:
+            self.stream.close()
+        for connection in (self.reader.connection if self.reader else None, self.catalog):
+            if connection is not None:
+                try:
+                    connection.close()
+                except psycopg.Error as exc:
+                    log.debug("close error=%s", translate(exc))
+
+
+def open_session(settings: Settings, context: TaskContext, application: str, stored: StoredPosition | None) -> Session:
+    catalog = connect(settings, application)
+    session: Session | None = None
+    try:
+        session = Session(settings, stored or _nowhere(settings), catalog)
+        _open(session, context, application, stored is None)
+    except psycopg.Error as exc:
+        (session or catalog).close()
+        raise translate(exc, {"slot": settings.slot}) from exc
+    except CdcError:
+        (session or catalog).close()
+        raise
+    return session
+
+
+def _nowhere(settings: Settings) -> StoredPosition:
+    return StoredPosition("", 0, settings.slot, 0, 0, 0)
+
+
+def _open(session: Session, context: TaskContext, application: str, first: bool) -> None:
+    settings, catalog = session.settings, session.catalog
+    if not first and settings.snapshot_mode == "initial_only" and _is_loaded(session.position.snapshot):
+        session.complete = True
+        return
+    slots.take_over(catalog, settings.slot, context.stopping)
+    feedback_s = min(FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3)
+    stream = session.stream = ReplicationStream(conninfo(settings, application, replication=True), feedback_s)
+    identity = stream.identify()
+    # Before the publication is touched: a connector that may not run must not change anything.
+    if not first:
+        slots.verify(session.position, identity, slots.find_slot(catalog, settings.slot), settings)
+        slots.verify_timeline(session.position, identity, stream.timeline_history)
+    slots.ensure_publication(catalog, settings)
+    if first:
+        session.position = _first_position(session, identity)
+    session.position.timeline = identity.timeline
+    planner = Planner(Catalog(catalog), settings.modes, settings.filters)
+    template = source_template(settings.prefix, settings.dbname)
+    changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
+    changes.want_message = lambda prefix: _wanted_message(settings, prefix)
+    session.changes = changes
+    if settings.snapshot_mode != "no_data":
+        progress = _progress(session, context, first)
+        session.reader = Reader(connect(settings, application), planner, settings)
+        session.snapshot = Snapshot(progress, session.reader, template)
+        if not session.snapshot.finished:
+            changes.observer = session.snapshot
+    stream.start(settings.slot, session.position.safe_lsn, settings.publication)
+    log.info("streaming slot=%s lsn=%s", settings.slot, format_lsn(session.position.safe_lsn))
+
+
+def _is_loaded(snapshot: JsonObject | None) -> bool:
+    return snapshot is not None and not snapshot.get("todo") and not snapshot.get("skips")
+
+
+def _sender_timeout_s(connection: AdminConnection) -> float:
+    row = connection.execute("select setting::int from pg_settings where name = 'wal_sender_timeout'").fetchone()
+    return row[0] / 1000 if row and row[0] else FEEDBACK_S_MAX * 3
+
+
+def _first_position(session: Session, identity: SystemIdentity) -> StoredPosition:
+    """A task that never ran: its slot is made, or one that is there is taken over as it stands."""
+    settings, catalog = session.settings, session.catalog
+    slot = slots.find_slot(catalog, settings.slot)
+    if slot is None:
+        lsn = slots.create(catalog, settings)
+    else:
+        slots.check_kind(slot, settings.dbname)
+        if slot.wal_status == "lost" or slot.confirmed_lsn is None:
+            raise CdcError(SLOT_LOST, "the slot has lost WAL that it needed", where={"slot": settings.slot})
+        lsn = slot.confirmed_lsn
+        log.info("slot found and taken over slot=%s lsn=%s", settings.slot, format_lsn(lsn))
+    return StoredPosition(identity.system_id, identity.timeline, settings.slot, 0, 0, lsn)
+
+
+def _progress(session: Session, context: TaskContext, first: bool) -> Progress:
+    """What is left to read: tables that are published and were not loaded by an earlier run."""
+    settings, catalog = session.settings, session.catalog
+    tables = slots.published(catalog, settings)
+    session.existing = frozenset(
+        row[0] for row in catalog.execute("select oid from pg_class where relkind in ('r', 'p')")
+    )
+    stored = session.position.snapshot
+    if stored is None and not first:
+        # The connector streamed without a snapshot before; what it has handed on stays the truth.
+        return Progress(loaded=[oid for oid, _, _ in tables])
+    progress = Progress.from_json(stored) if stored else Progress()
+    known = {*progress.loaded, *(table[0] for table in progress.todo)}
+    added: list[list[Any]] = [list(table) for table in tables if table[0] not in known]
+    if added or first:
+        session.position_changed = True
+        marker, xid = slots.mark(catalog, settings, context.connector)
+        progress.floor = xid
+        if first:
+            session.position.marker_lsn = marker
+    for table in added:
+        (progress.todo.append(table) if _wants_rows(settings, table) else progress.loaded.append(table[0]))
+    if added:
+        log.info("snapshot tables=%d of=%d", len(progress.todo), len(tables))
+    return progress
+
+
+def _wants_rows(settings: Settings, table: list[Any]) -> bool:
+    patterns = settings.raw["snapshot.include.collection.list"]
+    name = f"{table[1]}.{table[2]}"
+    return not patterns or any(re.fullmatch(pattern, name, re.I) for pattern in patterns)
+
+
+def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | None:
+    """The plan of a relation that the stream describes; tells of schema changes and of types without a mapping."""
+    settings, changes = session.settings, session.changes
+    if not settings.filters.table(relation.schema, relation.table):
+        return None
+    plan = planner.plan(relation)
+    assert changes
+    old = changes.plan(relation.oid)
+    name = f"{relation.schema}.{relation.table}"
+    if old and old.table != plan.table:
+        log.info(
+            "table changed table=%s %s", name, " ".join(f"{k}={v}" for k, v in changed(old.table, plan.table).items())
+        )
+    for column in plan.guessed:
+        if (relation.oid, column) not in session.told:
+            session.told.add((relation.oid, column))
+            log.info("type has no mapping and is delivered as text table=%s column=%s", name, column)
+    if session.snapshot:
+        _discover(session, session.snapshot, relation)
+    return plan
+
+
+def _discover(session: Session, snapshot: Snapshot, relation: Relation) -> None:
+    """A table that the stream names for the first time: made since the task was opened, so all of it is streamed;
+    or it was there and has only now come under the filters, so its rows have to be read."""
+    progress = snapshot.progress
+    if relation.oid in progress.loaded or any(table[0] == relation.oid for table in progress.todo):
+        return
+    if relation.oid not in session.existing:
+        progress.loaded.append(relation.oid)
+        return
+    _, progress.floor = slots.mark(session.catalog, session.settings, "")
+    progress.todo.append([relation.oid, relation.schema, relation.table])
+    assert session.changes
+    session.changes.observer = snapshot
+
+
+def _wanted_message(settings: Settings, prefix: str) -> bool:
+    include = settings.raw["message.prefix.include.list"]
+    exclude = settings.raw["message.prefix.exclude.list"]
+    if include:
+        return any(re.fullmatch(pattern, prefix, re.I) for pattern in include)
+    return not (exclude and any(re.fullmatch(pattern, prefix, re.I) for pattern in exclude))

@@ -1,0 +1,264 @@
+"""Publication and replication slot: made once, checked at every start, never replaced in silence."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import psycopg
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres.changes import OWN_PREFIX
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.connection import APPLICATION, AdminConnection
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.stream import SystemIdentity
+from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
+from cdcworker.schemas.errors import CdcError
+from psycopg import sql
+
+log = logging.getLogger(__name__)
+
+TAKEOVER_S_MAX = 20.0
+"""How long a predecessor's walsender may take to let go of the slot after it was told to end."""
+
+TableName = tuple[int, str, str]
+"""OID, schema, name."""
+
+
+@dataclass(frozen=True, slots=True)
+class Slot:
+    """One row of pg_replication_slots."""
+
+    name: str
+    plugin: str | None
+    kind: str
+    database: str | None
+    active_pid: int | None
+    restart_lsn: int | None
+    confirmed_lsn: int | None
+    wal_status: str | None
+    safe_wal_size: int | None
+
+
+_SLOT = """
+select slot_name, plugin, slot_type, database, active_pid, restart_lsn::text, confirmed_flush_lsn::text,
+       wal_status, safe_wal_size
+from pg_replication_slots where slot_name = %s
+"""
+
+
+def find_slot(connection: AdminConnection, name: str) -> Slot | None:
+    row = connection.execute(_SLOT, (name,)).fetchone()
+    if row is None:
+        return None
+    restart, confirmed = (parse_lsn(text) if text else None for text in row[5:7])
+    return Slot(row[0], row[1], row[2], row[3], row[4], restart, confirmed, row[7], row[8])
+
+
+def check_kind(slot: Slot, dbname: str) -> None:
+    if slot.kind != "logical" or slot.plugin != "pgoutput":
+        raise CdcError(e.SLOT_UNFIT, f"the slot is {slot.kind} with plugin {slot.plugin}", where={"slot": slot.name})
+    if slot.database != dbname:
+        raise CdcError(e.SLOT_UNFIT, f"the slot belongs to database {slot.database}", where={"slot": slot.name})
+
+
+def verify(position: StoredPosition, identity: SystemIdentity, slot: Slot | None, settings: Settings) -> None:
+    """The stored position, the server and the slot belong together; every violation has a code of its own."""
+    where: dict[str, str | int] = {"slot": settings.slot, "safe_lsn": format_lsn(position.safe_lsn)}
+    if position.system_id != identity.system_id:
+        raise CdcError(e.OTHER_SERVER, "the stored position belongs to another server", where=where)
+    if position.slot != settings.slot:
+        where["stored_slot"] = position.slot
+        raise CdcError(e.SLOT_MISSING, "the stored position belongs to another slot name", where=where)
+    if slot is None:
+        raise CdcError(e.SLOT_MISSING, "the replication slot does not exist", where=where)
+    check_kind(slot, settings.dbname)
+    if slot.wal_status == "lost" or slot.confirmed_lsn is None or slot.restart_lsn is None:
+        raise CdcError(e.SLOT_LOST, "the server has removed WAL that the slot still needed", where=where)
+    if slot.confirmed_lsn > position.safe_lsn:
+        where["confirmed_lsn"] = format_lsn(slot.confirmed_lsn)
+        if slot.restart_lsn > position.safe_lsn:
+            raise CdcError(e.SLOT_RECREATED, "the slot starts after the stored position", where=where)
+        raise CdcError(e.SLOT_ADVANCED, "the slot was advanced past the stored position", where=where)
+
+
+def verify_timeline(position: StoredPosition, identity: SystemIdentity, history: Callable[[int], str]) -> None:
+    """After a failover: the new timeline must have branched off at or after the stored position."""
+    if identity.timeline == position.timeline:
+        return
+    where: dict[str, str | int] = {"timeline": identity.timeline, "stored_timeline": position.timeline}
+    if identity.timeline < position.timeline:
+        raise CdcError(e.DIVERGED, "the server is on an older timeline than the stored position", where=where)
+    for line in history(identity.timeline).splitlines():
+        parts = line.split("#")[0].split()
+        if len(parts) >= 2 and parts[0] == str(position.timeline):
+            if parse_lsn(parts[1]) < position.safe_lsn:
+                where["switch_lsn"] = parts[1]
+                raise CdcError(e.DIVERGED, "the timeline branched off before the stored position", where=where)
+            return
+    raise CdcError(e.DIVERGED, "the timeline's history does not hold the stored position's timeline", where=where)
+
+
+def take_over(connection: AdminConnection, name: str, stopping: Callable[[], bool]) -> None:
+    """End a predecessor's walsender on our slot; another program's is left alone."""
+    deadline = time.monotonic() + TAKEOVER_S_MAX
+    ended: set[int] = set()
+    while not stopping():
+        row = connection.execute(
+            "select s.active_pid, coalesce(a.application_name, '') from pg_replication_slots s"
+            " left join pg_stat_activity a on a.pid = s.active_pid where s.slot_name = %s",
+            (name,),
+        ).fetchone()
+        if row is None or row[0] is None:
+            return
+        pid, application = row
+        where: dict[str, str | int] = {"slot": name, "pid": pid}
+        if not application.startswith(APPLICATION):
+            raise CdcError(e.SLOT_IN_USE, "another program reads the slot", where=where)
+        if pid not in ended:
+            log.info("ending the walsender of an earlier run slot=%s pid=%d", name, pid)
+            connection.execute("select pg_terminate_backend(%s)", (pid,))
+            ended.add(pid)
+        if time.monotonic() > deadline:
+            raise CdcError(e.SLOT_BUSY, "the earlier walsender does not end", where=where)
+        time.sleep(0.05)
+
+
+def create(connection: AdminConnection, settings: Settings) -> int:
+    """A slot of our own; its consistent point. Waits for older transactions, within slot.creation.timeout.ms."""
+    timeout_ms = settings.raw["slot.creation.timeout.ms"]
+    failover = settings.raw["slot.failover"] and connection.info.server_version >= 170000
+    args: list[Any] = [settings.slot, "pgoutput", False, False] + ([True] if failover else [])
+    marks = ", ".join(["%s"] * len(args))
+    statement = f"select lsn::text from pg_create_logical_replication_slot({marks})"
+    connection.execute("select set_config('statement_timeout', %s, false)", (str(timeout_ms),))
+    try:
+        row = connection.execute(statement, args).fetchone()
+    except psycopg.errors.QueryCanceled as exc:
+        blockers = ", ".join(str(pid) for pid in old_writers(connection)) or "unknown"
+        raise CdcError(e.SLOT_CREATION_BLOCKED, f"older transactions are open in backends {blockers}") from exc
+    finally:
+        connection.execute("select set_config('statement_timeout', '0', false)")
+    assert row
+    log.info("slot created slot=%s consistent_point=%s", settings.slot, row[0])
+    return parse_lsn(row[0])
+
+
+def old_writers(connection: AdminConnection) -> list[int]:
+    """Backends with the oldest writing transactions: what a new slot or a snapshot waits for."""
+    rows = connection.execute(
+        "select pid from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid()"
+        " order by xact_start limit 5"
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def mark(connection: AdminConnection, settings: Settings, connector: str) -> tuple[int, int]:
+    """A marker in the log that names the slot's owner: its LSN and its transaction's id.
+
+    Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots.
+    """
+    content = json.dumps({"slot": settings.slot, "connector": connector, "prefix": settings.prefix})
+    row = connection.execute(
+        "select pg_logical_emit_message(true, %s, %s)::text, pg_current_xact_id()::text::bigint", (OWN_PREFIX, content)
+    ).fetchone()
+    assert row
+    return parse_lsn(row[0]), row[1]
+
+
+def drop(connection: AdminConnection, name: str) -> None:
+    connection.execute("select pg_drop_replication_slot(%s)", (name,))
+
+
+# -- publication ------------------------------------------------------------------------------------------------------
+
+_CANDIDATES = """
+select c.oid, n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.relpersistence = 'p' and (c.relkind = 'r' or (c.relkind = 'p' and %(root)s))
+  and not (c.relispartition and %(root)s)
+  and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\\_toast%%'
+order by 2, 3
+"""
+
+
+def candidates(connection: AdminConnection, settings: Settings) -> list[TableName]:
+    """Tables that the filters choose, published or not."""
+    rows = connection.execute(_CANDIDATES, {"root": settings.via_root}).fetchall()
+    return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
+
+
+def published(connection: AdminConnection, settings: Settings) -> list[TableName]:
+    """Tables of the publication that the filters choose."""
+    rows = connection.execute(
+        "select c.oid, p.schemaname, p.tablename from pg_publication_tables p"
+        " join pg_namespace n on n.nspname = p.schemaname join pg_class c on c.relnamespace = n.oid"
+        " and c.relname = p.tablename where p.pubname = %s order by 2, 3",
+        (settings.publication,),
+    ).fetchall()
+    return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
+
+
+def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
+    """Create or alter the publication as publication.autocreate.mode says; True when it changed.
+
+    It must exist before the slot: decoding looks the publication up as of the change that it decodes.
+    """
+    found = connection.execute(
+        "select puballtables, pubviaroot from pg_publication where pubname = %s", (settings.publication,)
+    ).fetchone()
+    if found is None:
+        if settings.autocreate == "disabled":
+            raise CdcError(e.PUBLICATION, "the publication does not exist", where={"publication": settings.publication})
+        _create_publication(connection, settings)
+        return True
+    if settings.autocreate != "filtered" or found[0]:
+        return False
+    wanted = candidates(connection, settings)
+    if not wanted:
+        return False
+    current = {(row[0], row[1]) for row in _members(connection, settings.publication)}
+    if current == {(schema, table) for _, schema, table in wanted} and found[1] == settings.via_root:
+        return False
+    name = sql.Identifier(settings.publication)
+    connection.execute(sql.SQL("alter publication {} set table {}").format(name, _table_list(wanted)))
+    if found[1] != settings.via_root:
+        connection.execute(sql.SQL("alter publication {} set {}").format(name, _options(settings)))
+    log.info("publication altered publication=%s tables=%d", settings.publication, len(wanted))
+    return True
+
+
+def _members(connection: AdminConnection, publication: str) -> Iterable[Sequence[Any]]:
+    return connection.execute(
+        "select n.nspname, c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid"
+        " join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace where p.pubname = %s",
+        (publication,),
+    ).fetchall()
+
+
+def _create_publication(connection: AdminConnection, settings: Settings) -> None:
+    name = sql.Identifier(settings.publication)
+    scope: sql.Composable = sql.SQL("")
+    if settings.autocreate == "all_tables":
+        scope = sql.SQL("for all tables ")
+    elif settings.autocreate == "filtered":
+        tables = candidates(connection, settings)
+        if not tables:
+            raise CdcError(e.TABLE_MISSING, "no table matches the include lists", where={"key": "table.include.list"})
+        scope = sql.SQL("for table {} ").format(_table_list(tables))
+    connection.execute(sql.SQL("create publication {} {}with {}").format(name, scope, _options(settings)))
+    log.info("publication created publication=%s mode=%s", settings.publication, settings.autocreate)
+
+
+def _options(settings: Settings) -> sql.SQL:
+    return sql.SQL(
+        "(publish_via_partition_root = true)" if settings.via_root else "(publish_via_partition_root = false)"
+    )
+
+
+def _table_list(tables: Iterable[TableName]) -> sql.Composed:
+    # ONLY: a table's children are listed by themselves or published through their root.
+    return sql.SQL(", ").join(sql.SQL("only {}").format(sql.Identifier(schema, table)) for _, schema, table in tables)

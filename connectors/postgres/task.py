@@ -1,0 +1,347 @@
+"""The source task: one slot, one stream, a snapshot beside it; batches that end at the source's commits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.connection import application_name, connect
+from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.session import Session, open_session
+from cdcworker.connectors.postgres.stream import ReplicationStream
+from cdcworker.connectors.postgres.wire import parse_lsn
+from cdcworker.schemas.change import Batch, Change, JsonObject
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
+
+BATCH_CHANGES_MAX = 5_000
+BATCH_BYTES_MAX = 4 * 1024 * 1024
+POLL_S_MAX = 0.1
+WATERMARK_S = 1.0
+NUDGE_S = 0.02
+"""How often a waiting chunk asks the server how far it has come."""
+PUSH_S = 0.3
+"""After this a waiting chunk moves an idle log on with a logical message."""
+MONITOR_S = 30.0
+KEYLESS_ROWS = 2_000
+COMMIT = ord("C")
+MESSAGE = ord("M")
+
+
+class PostgresTask:
+    """Called from one thread; `open` may be called again only on a new object."""
+
+    def __init__(self, settings: Settings, context: TaskContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._session: Session | None = None
+        self._application = application_name(context.connector, context.task)
+        self._first = True
+        self._boundary = 0
+        self._bytes = 0
+        self._boundary_bytes = 0
+        self._ts_us = 0
+        self._stored_safe = -1
+        self._stored_at = 0.0
+        self._watermark_at = 0.0
+        self._window_since = 0.0
+        self._pushed = False
+        self._monitor = Monitor(context)
+        self._keyless: Iterator[Batch] | None = None
+
+    # -- SourceTask -------------------------------------------------------------------------------------------------
+
+    def open(self, position: JsonObject | None) -> None:
+        stored = StoredPosition.from_json(position) if position is not None else None
+        self._session = open_session(self._settings, self._context, self._application, stored)
+        self._first = position is None or self._session.position_changed
+        if self._session.changes:
+            self._session.changes.resume_lsn = self._session.position.commit_lsn
+        self._stored_safe = self._session.position.safe_lsn
+        self._stored_at = time.monotonic()
+
+    def poll(self) -> Batch:
+        session = self._opened()
+        try:
+            if self._first:
+                self._first = False
+                return self._with_position([], idle=True)
+            if session.complete or session.stream is None or session.changes is None:
+                time.sleep(POLL_S_MAX)
+                return Batch(idle=True)
+            if self._keyless is None:
+                self._open_window(session)
+            if self._keyless is not None:
+                return self._keyless_batch()
+            dry = self._receive(session.stream, session.changes)
+            return self._batch(session.changes, dry)
+        except psycopg.Error as exc:
+            raise translate(exc) from exc
+
+    def ack(self, position: JsonObject) -> None:
+        session = self._opened()
+        if session.stream is None:
+            return
+        try:
+            session.stream.confirm(int(position["safe_lsn"]))  # INV-1
+            if session.complete:
+                self._let_go(session)
+        except CdcError as exc:
+            # The next poll meets the same connection and says so; the position is stored already.
+            log.info("confirmation failed error=%s", exc)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        session.close()
+        if self._settings.raw["slot.drop.on.stop"]:
+            self._drop_slot()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise RuntimeError("the task is not open")
+        return self._session
+
+    def _receive(self, stream: ReplicationStream, changes: Changes) -> bool:
+        dry = stream.receive(self._take)
+        if dry and not (changes.out and not changes.in_transaction):
+            self._caught_up(stream, changes)
+            if not changes.out and stream.wait(self._wait_s(stream)):
+                dry = stream.receive(self._take)
+        if dry:
+            self._caught_up(stream, changes)
+        return dry
+
+    def _take(self, data: bytes) -> bool:
+        session = self._opened()
+        changes = session.changes
+        assert changes
+        kind = changes.feed(data)
+        self._bytes += len(data)
+        if kind == COMMIT:
+            return self._at_commit(session, changes)
+        if kind == MESSAGE and changes.message_lsn > session.position.commit_lsn and not changes.in_transaction:
+            # Every transaction that committed before the message has been delivered.
+            session.position.commit_lsn = changes.message_lsn
+            self._passed(session, changes, changes.message_lsn)
+        return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
+
+    def _at_commit(self, session: Session, changes: Changes) -> bool:
+        commit = changes.commit
+        assert commit
+        assert session.stream
+        position = session.position
+        position.commit_lsn = max(position.commit_lsn, commit.commit_lsn)
+        session.stream.received = max(session.stream.received, commit.end_lsn)
+        self._ts_us = commit.commit_us
+        if session.snapshot:
+            session.snapshot.committed(changes.last_xid)
+        self._passed(session, changes, commit.end_lsn)
+        if session.snapshot and session.snapshot.wants_chunk():
+            return False
+        return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
+
+    def _caught_up(self, stream: ReplicationStream, changes: Changes) -> None:
+        """The stream is dry between two transactions: what the keep-alive says is true of us as well."""
+        session = self._opened()
+        if not changes.in_transaction and stream.keepalive_lsn > session.position.safe_lsn:
+            self._ts_us = time.time_ns() // 1000
+            self._passed(session, changes, stream.keepalive_lsn)
+
+    def _passed(self, session: Session, changes: Changes, safe_lsn: int) -> None:
+        """A boundary: everything that committed before `safe_lsn` has been delivered."""
+        position = session.position
+        position.safe_lsn = max(position.safe_lsn, safe_lsn)
+        snapshot = session.snapshot
+        if snapshot:
+            snapshot.passed(position.safe_lsn)
+            if snapshot.ripe(position.safe_lsn):
+                changes.out.extend(snapshot.close_window(position.safe_lsn))
+            if snapshot.finished and not snapshot.window:
+                changes.observer = None
+        self._boundary = len(changes.out)
+        self._boundary_bytes = self._bytes
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+
+    def _batch(self, changes: Changes, dry: bool) -> Batch:
+        out = changes.out
+        if changes.in_transaction:
+            if not self._boundary:
+                if len(out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX:
+                    return Batch()
+                changes.out, self._bytes = [], 0
+                return Batch(out)
+            changes.out = out[self._boundary :]
+            out = out[: self._boundary]
+            self._bytes -= self._boundary_bytes
+        else:
+            changes.out, self._bytes = [], 0
+        self._boundary = self._boundary_bytes = 0
+        self._session_complete()
+        if out:
+            return self._with_position(out, idle=dry)
+        return self._without_changes(dry)
+
+    def _without_changes(self, dry: bool) -> Batch:
+        session = self._opened()
+        now = time.monotonic()
+        moved = session.position.safe_lsn > self._stored_safe
+        if session.complete or (moved and now - self._stored_at >= self._settings.heartbeat_s):
+            return self._with_position([], idle=dry)
+        if now - self._watermark_at >= WATERMARK_S:
+            self._monitor.tick(session, now)
+            self._watermark_at = now
+            return Batch(watermark=self._watermark(), idle=dry)
+        return Batch(idle=dry)
+
+    def _with_position(self, out: list[Change], *, idle: bool) -> Batch:
+        session = self._opened()
+        now = time.monotonic()
+        self._monitor.count(len(out))
+        if now - self._watermark_at >= WATERMARK_S:
+            self._monitor.tick(session, now)
+        self._stored_at = self._watermark_at = now
+        self._stored_safe = session.position.safe_lsn
+        return Batch(out, session.position_json(self._ts_us), self._watermark(), idle)
+
+    def _watermark(self) -> JsonObject:
+        """Every transaction whose commit record lies before `commit_lsn` has been handed on."""
+        position = self._opened().position
+        return {"commit_lsn": position.safe_lsn, "ts_ms": (self._ts_us or time.time_ns() // 1000) // 1000}
+
+    # -- snapshot ---------------------------------------------------------------------------------------------------
+
+    def _open_window(self, session: Session) -> None:
+        snapshot, changes = session.snapshot, session.changes
+        if not snapshot or not changes or changes.in_transaction or changes.out or not snapshot.wants_chunk():
+            return
+        changes.observer = snapshot
+        if snapshot.open_window():
+            self._window_since, self._pushed = time.monotonic(), False
+            self._passed(session, changes, session.position.safe_lsn)
+        elif snapshot.keyless_table:
+            self._keyless = self._read_keyless(session)
+
+    def _wait_s(self, stream: ReplicationStream) -> float:
+        """How long to wait for the stream; while a chunk waits for its boundary the server is asked for it."""
+        session = self._opened()
+        if session.snapshot is None or not session.snapshot.active:
+            return POLL_S_MAX
+        if session.snapshot.window is None:
+            return NUDGE_S
+        if not self._pushed and time.monotonic() - self._window_since > PUSH_S:
+            self._pushed = True
+            session.catalog.execute("select pg_logical_emit_message(true, %s, 'chunk')", (OWN_PREFIX,))
+        stream.status(reply=True)
+        return NUDGE_S
+
+    def _keyless_batch(self) -> Batch:
+        assert self._keyless
+        try:
+            return next(self._keyless)
+        except StopIteration:
+            self._keyless = None
+            return Batch()
+
+    def _read_keyless(self, session: Session) -> Iterator[Batch]:
+        """A table without a key: the stream stands still while its rows are read and handed on.
+
+        A second attempt begins with a truncate, so that consumers start the table again.
+        """
+        snapshot, reader = session.snapshot, session.reader
+        assert snapshot
+        assert reader
+        opened = snapshot.begin_read(snapshot.progress.todo[0][0])
+        if opened is None:
+            return
+        view, plan = opened
+        snapshot.progress.attempt += 1
+        stamp = snapshot.stamper(plan, view, session.position.safe_lsn)
+        # The attempt is stored before its first row, so that the next one knows of it.
+        yield self._with_position([stamp(None)] if snapshot.progress.attempt > 1 else [], idle=True)
+        rows: list[Change] = []
+        for row in reader.rows(plan):
+            rows.append(stamp(row))
+            if len(rows) >= KEYLESS_ROWS:
+                yield self._with_position(rows, idle=False)
+                rows = []
+        reader.end()
+        snapshot.read_keyless(view, plan)
+        yield self._with_position(rows, idle=False)
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _session_complete(self) -> None:
+        session = self._opened()
+        if self._settings.snapshot_mode == "initial_only" and session.snapshot and session.snapshot.finished:
+            session.complete = True
+
+    def _let_go(self, session: Session) -> None:
+        """Nothing is to be streamed after the rows: a slot that nobody reads would hold the log for ever."""
+        session.close()
+        session.stream = None
+        self._drop_slot()
+
+    def _drop_slot(self) -> None:
+        try:
+            with connect(self._settings, self._application) as connection:
+                slots.take_over(connection, self._settings.slot, lambda: False)
+                slots.drop(connection, self._settings.slot)
+        except (CdcError, psycopg.Error) as exc:
+            log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))
+
+
+class Monitor:
+    """Numbers for the worker, and a warning before the server invalidates the slot."""
+
+    def __init__(self, context: TaskContext) -> None:
+        self._context = context
+        self._events = 0
+        self._slot_at = 0.0
+        self._slot: dict[str, Any] = {}
+
+    def count(self, events: int) -> None:
+        self._events += events
+
+    def tick(self, session: Session, now: float) -> None:
+        if now - self._slot_at >= MONITOR_S:
+            self._slot_at = now
+            self._look_at_slot(session)
+        report: JsonObject = {"events": self._events, "safe_lsn": session.position.safe_lsn, **self._slot}
+        if session.stream:
+            report["confirmed_lsn"] = session.stream.confirmed
+        if session.snapshot:
+            progress = session.snapshot.progress
+            report["snapshot_rows"] = progress.rows
+            report["snapshot_tables_left"] = len(progress.todo)
+            report["snapshot_tables_loaded"] = len(progress.loaded)
+            report["snapshot_waits_for"] = session.snapshot.waits_for
+        self._context.report(report)
+
+    def _look_at_slot(self, session: Session) -> None:
+        found = slots.find_slot(session.catalog, session.position.slot)
+        if found is None:
+            return
+        row = session.catalog.execute("select pg_current_wal_lsn()::text").fetchone()
+        retained = parse_lsn(row[0]) - (found.restart_lsn or 0) if row and row[0] else 0
+        self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}
+        if found.safe_wal_size is not None:
+            self._slot["slot_safe_wal_bytes"] = found.safe_wal_size
+        if found.wal_status not in (None, "reserved"):
+            log.warning(
+                "slot is in danger slot=%s wal_status=%s retained_bytes=%d safe_bytes=%s",
+                *(found.name, found.wal_status, retained, found.safe_wal_size),
+            )

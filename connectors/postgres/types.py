@@ -1,0 +1,308 @@
+"""PostgreSQL types in Debezium's form: per type an Avro type with Connect's attributes, a parser and stand-ins.
+
+Types without an entry are text with the server's own text form; nothing is dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cdcworker.connectors.postgres import values as v
+from cdcworker.connectors.postgres.wire import Parser
+from cdcworker.schemas.change import Avro
+
+
+@dataclass(frozen=True, slots=True)
+class PgType:
+    """One row of pg_type, its domain resolved by `base` and `base_typmod`."""
+
+    oid: int
+    name: str
+    kind: str = "b"
+    """typtype: `b` base, `c` composite, `d` domain, `e` enum, `p` pseudo, `r` range, `m` multirange."""
+    element: int = 0
+    """The element's OID when this is a true array type."""
+    base: int = 0
+    base_typmod: int = -1
+    labels: tuple[str, ...] = ()
+    delimiter: str = ","
+
+
+@dataclass(frozen=True, slots=True)
+class Modes:
+    """How values are represented: the `*.handling.mode` keys and their kin."""
+
+    decimal: str = "precise"
+    time: str = "adaptive"
+    binary: str = "bytes"
+    hstore: str = "json"
+    interval: str = "numeric"
+    money_digits: int = 2
+
+
+@dataclass(frozen=True, slots=True)
+class Mapped:
+    """A column's Avro type, and its parser."""
+
+    avro: Avro
+    parse: Parser
+
+
+Entry = Callable[[int, Modes], Mapped]
+"""typmod and modes to the mapping."""
+
+
+def connect(kind: str, name: str, parameters: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
+    """An Avro type with the attributes that Confluent's converter writes for a Connect semantic type."""
+    out: dict[str, Any] = {"type": kind, "connect.version": 1}
+    if parameters:
+        out["connect.parameters"] = parameters
+    out["connect.name"] = name
+    out.update(more)
+    return out
+
+
+def _text(name: str | None = None, parse: Parser = v.text, **more: Any) -> Mapped:
+    avro: Avro = connect("string", name, **more) if name else "string"
+    return Mapped(avro, parse)
+
+
+def _named(name: str, **more: Any) -> Entry:
+    return lambda _, modes: _text(name, **more)
+
+
+def _plain(avro: Avro, parse: Parser) -> Entry:
+    mapped = Mapped(avro, parse)
+    return lambda _typmod, _modes: mapped
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+VARIABLE_SCALE_DECIMAL: dict[str, Any] = {
+    "type": "record",
+    "name": "VariableScaleDecimal",
+    "namespace": "io.debezium.data",
+    "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+    "connect.doc": "Variable scaled decimal",
+    "connect.version": 1,
+    "connect.name": "io.debezium.data.VariableScaleDecimal",
+}
+DECIMAL_PRECISION_DEFAULT = 64
+"""What Confluent's converter writes where Connect's Decimal names no precision."""
+
+
+def decimal_type(precision: int | None, scale: int) -> dict[str, Any]:
+    parameters = {"scale": str(scale)}
+    if precision:
+        parameters["connect.decimal.precision"] = str(precision)
+    return {
+        "type": "bytes",
+        "scale": scale,
+        "precision": precision or DECIMAL_PRECISION_DEFAULT,
+        "connect.version": 1,
+        "connect.parameters": parameters,
+        "connect.name": "org.apache.kafka.connect.data.Decimal",
+        "logicalType": "decimal",
+    }
+
+
+def _numeric(typmod: int, modes: Modes) -> Mapped:
+    if modes.decimal == "double":
+        return Mapped("double", float)
+    if modes.decimal == "string":
+        return Mapped("string", v.decimal_text)
+    if typmod >= 4:
+        precision = ((typmod - 4) >> 16) & 0xFFFF
+        scale = (((typmod - 4) & 0x7FF) ^ 0x400) - 0x400
+        # Avro's decimal allows neither a negative scale nor one above the precision.
+        if 0 <= scale <= precision:
+            return Mapped(decimal_type(precision, scale), v.decimal_bytes(scale))
+    return Mapped(VARIABLE_SCALE_DECIMAL, v.variable_decimal)
+
+
+def _money(_: int, modes: Modes) -> Mapped:
+    if modes.decimal == "double":
+        return Mapped("double", lambda value: float(v.money_number(value)))
+    if modes.decimal == "string":
+        return Mapped("string", lambda value: v.money_number(value).decode())
+    exact = v.decimal_bytes(modes.money_digits)
+    return Mapped(decimal_type(None, modes.money_digits), lambda value: exact(v.money_number(value)))
+
+
+def _bit(typmod: int, _: Modes) -> Mapped:
+    if typmod == 1:
+        return Mapped("boolean", v.bit_boolean)
+    return Mapped(connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)}), v.bits(typmod))
+
+
+def _varbit(typmod: int, modes: Modes) -> Mapped:
+    if typmod == 1:
+        return _bit(typmod, modes)
+    length = typmod if typmod > 0 else 2**31 - 1
+    return Mapped(connect("bytes", "io.debezium.data.Bits", {"length": str(length)}), v.bits(0))
+
+
+def _bytea(_: int, modes: Modes) -> Mapped:
+    if modes.binary == "bytes":
+        return Mapped("bytes", v.hex_bytes)
+    return Mapped("string", v.hex_as(modes.binary))
+
+
+# -- dates and times --------------------------------------------------------------------------------------------------
+
+_MICRO_TIME = connect("long", "io.debezium.time.MicroTime", logicalType="time-micros")
+_MICRO_TIMESTAMP = connect("long", "io.debezium.time.MicroTimestamp", logicalType="local-timestamp-micros")
+_CONNECT = "org.apache.kafka.connect.data."
+
+
+def _date(_: int, modes: Modes) -> Mapped:
+    if modes.time == "isostring":
+        return _text("io.debezium.time.IsoDate", v.date_text)
+    if modes.time == "connect":
+        return Mapped(connect("int", _CONNECT + "Date", logicalType="date"), v.days)
+    return Mapped(connect("int", "io.debezium.time.Date"), v.days)
+
+
+def _time(typmod: int, modes: Modes) -> Mapped:
+    if modes.time == "isostring":
+        return _text("io.debezium.time.IsoTime", v.time_text)
+    if modes.time == "connect":
+        return Mapped(connect("int", _CONNECT + "Time", logicalType="time-millis"), v.time_ms)
+    if modes.time == "nanoseconds":
+        return Mapped(connect("long", "io.debezium.time.NanoTime"), v.time_ns)
+    if modes.time == "adaptive" and 0 <= typmod <= 3:
+        return Mapped(connect("int", "io.debezium.time.Time"), v.time_ms)
+    return Mapped(_MICRO_TIME, v.time_us)
+
+
+def _timestamp(typmod: int, modes: Modes) -> Mapped:
+    if modes.time == "isostring":
+        return _text("io.debezium.time.IsoTimestamp", v.timestamp_text)
+    if modes.time == "connect":
+        return Mapped(connect("long", _CONNECT + "Timestamp", logicalType="timestamp-millis"), v.timestamp_ms)
+    if modes.time == "nanoseconds":
+        return Mapped(connect("long", "io.debezium.time.NanoTimestamp"), v.timestamp_ns)
+    if modes.time != "microseconds" and 0 <= typmod <= 3:
+        return Mapped(connect("long", "io.debezium.time.Timestamp"), v.timestamp_ms)
+    return Mapped(_MICRO_TIMESTAMP, v.timestamp_us)
+
+
+def _timestamptz(_: int, modes: Modes) -> Mapped:
+    return Mapped(connect("string", "io.debezium.time.ZonedTimestamp"), v.timestamptz_text)
+
+
+def _timetz(_: int, modes: Modes) -> Mapped:
+    return Mapped(connect("string", "io.debezium.time.ZonedTime"), v.timetz_text)
+
+
+def _interval(_: int, modes: Modes) -> Mapped:
+    if modes.interval == "string":
+        return Mapped(connect("string", "io.debezium.time.Interval"), v.interval_text)
+    return Mapped(connect("long", "io.debezium.time.MicroDuration"), v.interval_us)
+
+
+# -- others -----------------------------------------------------------------------------------------------------------
+
+POINT: dict[str, Any] = {
+    "type": "record",
+    "name": "Point",
+    "namespace": "io.debezium.data.geometry",
+    "fields": [
+        {"name": "x", "type": "double"},
+        {"name": "y", "type": "double"},
+        {"name": "wkb", "type": ["null", "bytes"], "default": None},
+        {"name": "srid", "type": ["null", "int"], "default": None},
+    ],
+    "connect.doc": "Geometry (POINT)",
+    "connect.version": 1,
+    "connect.name": "io.debezium.data.geometry.Point",
+}
+
+
+def _hstore(_: int, modes: Modes) -> Mapped:
+    if modes.hstore == "map":
+        parse: Parser = v.hstore_map
+        return Mapped({"type": "map", "values": ["null", "string"]}, parse)
+    return _text("io.debezium.data.Json", v.hstore_json)
+
+
+def _vector(item: str, name: str) -> Entry:
+    avro = {"type": "array", "items": item, "connect.version": 1, "connect.name": name}
+    return _plain(avro, v.number_list)
+
+
+def _string(_: int, modes: Modes) -> Mapped:
+    return _text()
+
+
+ENTRIES: dict[str, Entry] = {
+    "bool": _plain("boolean", v.boolean),
+    "int2": _plain({"type": "int", "connect.type": "int16"}, int),
+    "int4": _plain("int", int),
+    "int8": _plain("long", int),
+    "oid": _plain("long", int),
+    "float4": _plain("float", float),
+    "float8": _plain("double", float),
+    "numeric": _numeric,
+    "money": _money,
+    "bit": _bit,
+    "varbit": _varbit,
+    "bytea": _bytea,
+    "json": _named("io.debezium.data.Json"),
+    "jsonb": _named("io.debezium.data.Json"),
+    "xml": _named("io.debezium.data.Xml"),
+    "uuid": _named("io.debezium.data.Uuid", logicalType="uuid"),
+    "ltree": _named("io.debezium.data.Ltree"),
+    "tsvector": _named("io.debezium.data.Tsvector"),
+    "date": _date,
+    "time": _time,
+    "timetz": _timetz,
+    "timestamp": _timestamp,
+    "timestamptz": _timestamptz,
+    "interval": _interval,
+    "point": _plain(POINT, v.point),
+    "hstore": _hstore,
+    "vector": _vector("double", "io.debezium.data.DoubleVector"),
+    "halfvec": _vector("float", "io.debezium.data.FloatVector"),
+    **dict.fromkeys(
+        (
+            *("text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr", "macaddr8"),
+            *("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"),
+        ),
+        _string,
+    ),
+}
+"""By pg_type.typname. A new type is one line here and a parser in `values`."""
+
+
+def map_type(pg: PgType, typmod: int, modes: Modes, types: dict[int, PgType]) -> Mapped:
+    """The mapping of a column's type; `types` holds what `pg` refers to."""
+    if pg.kind == "d":
+        base = types.get(pg.base)
+        return map_type(base, pg.base_typmod if typmod < 0 else typmod, modes, types) if base else _string(-1, modes)
+    if pg.kind == "e":
+        return _text("io.debezium.data.Enum", parameters={"allowed": ",".join(pg.labels)})
+    if pg.element:
+        return _array(pg, typmod, modes, types)
+    return ENTRIES.get(pg.name, _string)(typmod, modes)
+
+
+def is_known(pg: PgType, types: dict[int, PgType]) -> bool:
+    """False for a type that is text only for want of an entry."""
+    if pg.kind == "d" or pg.element:
+        inner = types.get(pg.base or pg.element)
+        return inner is not None and is_known(inner, types)
+    return pg.kind == "e" or pg.name in ENTRIES
+
+
+def _array(pg: PgType, typmod: int, modes: Modes, types: dict[int, PgType]) -> Mapped:
+    element = types.get(pg.element)
+    if element is None or element.element:
+        return _string(-1, modes)
+    inner = map_type(element, typmod, modes, types)
+    if inner.avro == "boolean" and element.name in ("bit", "varbit"):
+        inner = Mapped("boolean", v.bit_boolean)
+    avro = {"type": "array", "items": ["null", inner.avro]}
+    return Mapped(avro, v.array(inner.parse, element.delimiter.encode()))
