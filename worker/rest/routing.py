@@ -53,6 +53,8 @@ def encode_segment(name: str) -> str:
 def split_path(scope: Scope) -> list[str] | None:
     """Decoded segments of the raw path without one trailing slash; None when it is not percent-encoded UTF-8."""
     raw = scope.get("raw_path") or scope["path"].encode()
+    if b"://" in raw and not raw.startswith(b"/"):
+        raw = b"/" + raw.partition(b"://")[2].partition(b"/")[2]  # the absolute form of a request to a proxy
     parts = raw.partition(b"?")[0].split(b"/")[1:]
     if len(parts) > 1 and parts[-1] == b"":
         parts.pop()
