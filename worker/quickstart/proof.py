@@ -1,0 +1,182 @@
+"""Proves that source and warehouse are equal: row count and checksum per table, computed by SQL on both sides.
+
+Nothing here is shared with the sink. A row's text is its columns in source order, each as its length, a colon and its
+text, or `~` for NULL; the row's hash is the first 64 bits of the text's MD5; a table's checksum is the sum of the
+hashes modulo 2^64, so that the order of rows does not matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    import psycopg
+
+SETTINGS = ("TimeZone = 'UTC'", "DateStyle = 'ISO, YMD'", "IntervalStyle = 'iso_8601'", "extra_float_digits = 1")
+
+TEXT_OF_TYPE: Mapping[str, str] = {
+    "bool": "({0})::boolean::text",
+    "int2": "({0})::bigint::text",
+    "int4": "({0})::bigint::text",
+    "int8": "({0})::bigint::text",
+    # Shortest text that reads back as the same number.
+    "float4": "({0})::real::text",
+    "float8": "({0})::double precision::text",
+    # 1.50 and 1.5 are one number.
+    "numeric": "trim_scale(({0})::numeric)::text",
+    # To the microsecond, in UTC.
+    "timestamptz": "(({0})::timestamptz AT TIME ZONE 'UTC')::text",
+    "timestamp": "({0})::timestamp::text",
+    "date": "({0})::date::text",
+    "bytea": "encode({0}, 'hex')",
+    # Keys sorted, white space removed.
+    "json": "({0})::jsonb::text",
+    "jsonb": "({0})::jsonb::text",
+}
+MODULUS = 1 << 64
+DEFAULT_TEXT = "({0})::text"
+
+
+class Column(NamedTuple):
+    name: str
+    type: str
+
+
+class Checksum(NamedTuple):
+    rows: int
+    sum: int
+
+
+@dataclass(frozen=True, slots=True)
+class SourceState:
+    """What one snapshot of the source showed."""
+
+    lsn: int
+    columns: Mapping[str, tuple[Column, ...]]
+    checksums: Mapping[str, Checksum]
+
+
+@dataclass(frozen=True, slots=True)
+class TableResult:
+    table: str
+    source: Checksum
+    warehouse: Checksum | None
+    problem: str = ""
+
+    @property
+    def equal(self) -> bool:
+        return not self.problem and self.source == self.warehouse
+
+
+def read_source(dsn: str, schema: str, tables: Sequence[str]) -> SourceState:
+    """Log position, columns and checksums of all tables in one snapshot. The load has stopped."""
+    with snapshot(dsn) as connection:
+        ((lsn,),) = _rows(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
+        columns = {table: columns_of(connection, schema, table) for table in tables}
+        checksums = {table: checksum(connection, schema, table, columns[table]) for table in tables}
+    return SourceState(lsn, columns, checksums)
+
+
+def compare(dsn: str, schema: str, source: SourceState) -> list[TableResult]:
+    """The warehouse's tables, once, in one snapshot, against what the source showed."""
+    results = []
+    with snapshot(dsn) as connection:
+        for table, expected in source.checksums.items():
+            there = {column.name for column in columns_of(connection, schema, table)}
+            wanted = source.columns[table]
+            absent = [column.name for column in wanted if column.name not in there]
+            if not there:
+                results.append(TableResult(table, expected, None, "the table is not in the warehouse"))
+            elif absent:
+                results.append(TableResult(table, expected, None, "no column " + ", ".join(absent)))
+            else:
+                results.append(_compared(connection, schema, table, wanted, expected))
+    return results
+
+
+def _compared(
+    connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[Column], expected: Checksum
+) -> TableResult:
+    import psycopg
+
+    try:
+        with connection.transaction():
+            found = checksum(connection, schema, table, columns)
+    except psycopg.Error as error:
+        # The name of the SQL state only: a message may hold a row's value.
+        return TableResult(table, expected, None, f"not readable as the source's types ({type(error).__name__})")
+    return TableResult(table, expected, found)
+
+
+def count_rows(dsn: str, schema: str, tables: Sequence[str]) -> dict[str, int | None]:
+    """Rows per table now; None where the table is not there yet."""
+    counts: dict[str, int | None] = {}
+    with snapshot(dsn) as connection:
+        for table in tables:
+            if columns_of(connection, schema, table):
+                ((count,),) = _rows(connection, f"SELECT count(*) FROM {_name(schema, table)}")
+                counts[table] = int(count)
+            else:
+                counts[table] = None
+    return counts
+
+
+def columns_of(connection: psycopg.Connection[Any], schema: str, table: str) -> tuple[Column, ...]:
+    """In the table's order; empty when there is no such table."""
+    query = """
+        SELECT a.attname, t.typname FROM pg_attribute a
+        JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
+        JOIN pg_type t ON t.oid = a.atttypid
+        WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
+    return tuple(Column(str(name), str(kind)) for name, kind in _rows(connection, query, (schema, table)))
+
+
+def checksum(connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[Column]) -> Checksum:
+    ((rows, total),) = _rows(connection, checksum_sql(schema, table, columns))
+    return Checksum(int(rows), int(total))
+
+
+def checksum_sql(schema: str, table: str, columns: Sequence[Column]) -> str:
+    parts = " || ".join(f"coalesce(length({text}) || ':' || {text}, '~')" for text in map(text_of, columns)) or "''"
+    return (
+        # A bigint is signed, so the remainder is brought above zero.
+        f"SELECT count(*), mod(mod(coalesce(sum(h::bigint::numeric), 0), {MODULUS}) + {MODULUS}, {MODULUS})"
+        f" FROM (SELECT ('x' || left(md5({parts}), 16))::bit(64) AS h FROM {_name(schema, table)}) hashed"
+    )
+
+
+def text_of(column: Column) -> str:
+    """SQL for the column's one documented text."""
+    return TEXT_OF_TYPE.get(column.type, DEFAULT_TEXT).format(_quoted(column.name))
+
+
+@contextmanager
+def snapshot(dsn: str) -> Iterator[psycopg.Connection[Any]]:
+    import psycopg
+
+    with psycopg.connect(dsn) as connection:
+        connection.read_only = True
+        connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
+        for setting in SETTINGS:
+            connection.execute(_sql(f"SET LOCAL {setting}"))
+        yield connection
+
+
+def _rows(connection: psycopg.Connection[Any], query: str, parameters: Sequence[Any] | None = None) -> list[Any]:
+    return connection.execute(_sql(query), parameters).fetchall()
+
+
+def _quoted(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def _name(schema: str, table: str) -> str:
+    return f"{_quoted(schema)}.{_quoted(table)}"
+
+
+def _sql(text: str) -> Any:
+    """psycopg wants literal SQL; these texts are put together from the catalog's names, quoted."""
+    return text
