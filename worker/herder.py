@@ -33,7 +33,7 @@ IDLE_WAIT_S = 0.05
 BUSY_WAIT_S = 0.003
 BUSY_FOR_S = 0.5
 """How long after the last sign of work it looks more often: decisions come back through the log in milliseconds."""
-VIEW_EVERY_S = 0.25
+VIEW_EVERY_S = 0.1
 INBOX_MAX = 1_000
 DRAIN_S_MAX = 15.0
 STOP_TASKS_S = 4.0
