@@ -147,7 +147,11 @@ def canonical_tree(schema: Avro) -> Avro:
 
 def canonical(schema: Avro) -> str:
     """Avro's parsing canonical form that also keeps what changes meaning: logical types, defaults, our attributes."""
-    return _text(canonical_tree(schema))
+    tree = canonical_tree(schema)
+    try:
+        return _text(tree)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise CdcError(INVALID, "an attribute of the schema is not JSON") from exc
 
 
 def _text(tree: Any) -> str:

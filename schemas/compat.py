@@ -99,7 +99,8 @@ class _Match:
                 problems += self.match(field["type"], source["type"], place)
             elif "default" not in field:
                 problems.append(f"{place}: a field without a default is not in the other schema")
-        self.seen.discard(pair) if problems else None
+        if problems:
+            self.seen.discard(pair)  # only a match may be taken for granted the next time
         return problems
 
     @staticmethod

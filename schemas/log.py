@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from bisect import bisect_right
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, Literal, NamedTuple
+from typing import Literal, NamedTuple
 
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Avro, JsonObject, Position
@@ -324,7 +324,7 @@ def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
 
 
 def plan_all(view: SchemaLog, registrations: Sequence[Registration]) -> tuple[list[int], list[LogRecord]]:
-    """Plan several registrations as if each were applied before the next."""
+    """Plan the registrations of one table shape; a record that two of them need is planned once."""
     ids: list[int] = []
     records: list[LogRecord] = []
     known: set[str] = set()
@@ -336,7 +336,7 @@ def plan_all(view: SchemaLog, registrations: Sequence[Registration]) -> tuple[li
     return ids, records
 
 
-def register_in_memory(view: SchemaLog) -> Any:
+def register_in_memory(view: SchemaLog) -> Callable[[Sequence[Registration]], Sequence[int]]:
     """A `register` callback for an Encoder that needs no log beyond this process (tests, dry runs)."""
 
     def register(registrations: Sequence[Registration]) -> Sequence[int]:
