@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +14,7 @@ from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.body import read_object, scalar, string_map
-from cdcworker.worker.rest.context import Api, carry_out, forward
+from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
 from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
 from cdcworker.worker.validate import Report, finding_json
 from starlette.requests import Request
@@ -23,7 +25,6 @@ TARGET_STATES: Mapping[str, TargetState] = {"running": "RUNNING", "paused": "PAU
 TRIMMED = "".join(map(chr, range(0x21)))
 """What Java's trim() removes."""
 ETAG = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
-PATCH_TRIES = 5
 
 
 async def list_connectors(api: Api, request: Request) -> Response:
@@ -82,15 +83,20 @@ async def patch_config(api: Api, request: Request) -> Response:
     if not view.is_leader and view.state.leader is not None and request.query_params.get("forward") != "false":
         return await forward(api, request, view.state.leader.url)
     _, version = if_match(api, request, name)
-    for attempt in range(PATCH_TRIES):
+    deadline, live = time.monotonic() + api.settings.patch_s, True
+    while True:
         connector = api.connector(name)
         draft = Draft(name, patched(connector, patch), must_exist=True, if_version=version or connector.version)
         try:
-            return await submit(api, request, draft)
+            return await submit(api, request, draft, live=live)
         except e.RestError as error:
-            if error.status != 412 or version is not None or attempt == PATCH_TRIES - 1:
+            if error.code != e.VERSION_MISMATCH or version is not None:
                 raise
-    raise AssertionError("unreachable")
+        if time.monotonic() >= deadline:
+            raise e.RestError(409, e.CONFLICTING_OPERATION, e.CONFLICT, headers={"Retry-After": str(e.RETRY_AFTER_S)})
+        # Others change the connector at this moment; this worker's picture follows within milliseconds.
+        live = False
+        await asyncio.sleep(POLL_S)
 
 
 async def delete(api: Api, request: Request) -> Response:
@@ -113,7 +119,7 @@ class Draft:
     target_state: TargetState | None = None
 
 
-async def submit(api: Api, request: Request, draft: Draft) -> Response:
+async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True) -> Response:
     """Validated here first; the leader validates once more, without the outside."""
     view = api.view()
     stored = view.state.connectors.get(draft.name)
@@ -122,7 +128,7 @@ async def submit(api: Api, request: Request, draft: Draft) -> Response:
         return await forward(api, request, view.state.leader.url)
     config = api.catalog.unmask(draft.config, stored.config if stored else {})
     known_conflict = draft.create_only and stored is not None
-    live = flag(request.query_params, "validate", default=True) and not known_conflict
+    live = live and flag(request.query_params, "validate", default=True) and not known_conflict
     report = await api.validate(config, live=live)
     if report.errors:
         raise invalid(report)

@@ -39,6 +39,8 @@ class Settings:
     """A request that meets no leader waits this long for one: clean hand-overs take about a second."""
     catch_up_s: float = 1.0
     """After a forwarded change this worker's own picture may lag; the answer waits so long for it."""
+    patch_s: float = 10.0
+    """How long a PATCH is computed again while others change the same connector."""
     body_bytes_max: int = 1 << 20
     topic_tracking: bool = True
     topic_tracking_reset: bool = True

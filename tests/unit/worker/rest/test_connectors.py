@@ -393,11 +393,17 @@ class TestPatch:
         assert client.patch("/connectors/c/config", json={"port": "1"}).status_code == 200
         assert [request.if_version for request in herder.submitted] == [1, 1]
 
-    def test_gives_up_after_some_races(self, client, cluster, herder):
+    def test_asks_the_outside_once_however_often_it_is_computed(self, client, cluster, herder, checks):
+        cluster.add("c")
+        herder.script = [Reply("version_mismatch", version=2)] * 3
+        assert client.patch("/connectors/c/config", json={"port": "1"}).status_code == 200
+        assert len(checks.asked) == 1
+
+    def test_gives_up_after_its_time(self, connect, cluster, herder):
         cluster.add("c")
         herder.script = [Reply("version_mismatch")] * 10
-        assert client.patch("/connectors/c/config", json={"port": "1"}).status_code == 412
-        assert len(herder.submitted) == 5
+        answer = connect(herder, patch_s=0.0).patch("/connectors/c/config", json={"port": "1"})
+        assert (answer.status_code, answer.headers["retry-after"]) == (409, "1")
 
 
 class TestDelete:
