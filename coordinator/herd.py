@@ -53,7 +53,7 @@ def _on_config(turn: Turn, event: ev.ConfigRecords) -> None:
 
 def _on_status(turn: Turn, event: ev.StatusRecords) -> None:
     membership.on_status(turn, event.records)
-    supervisor.confirm_reports(turn)
+    supervisor.confirm_reports(turn, event.records)
 
 
 def _on_started(turn: Turn, _event: ev.Started) -> None:

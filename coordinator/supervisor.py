@@ -21,7 +21,7 @@ from cdcworker.coordinator.events import (
 from cdcworker.coordinator.herd_state import LocalTask, Report, Turn
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskState, TaskStatus
 from cdcworker.coordinator.state import is_wanted, task_set_of
-from cdcworker.coordinator.status import status_order, task_status_record, topics_record
+from cdcworker.coordinator.status import status_order, task_key, task_status_record, topics_record
 from cdcworker.schemas.errors import CdcError, Where
 
 logger = logging.getLogger(__name__)
@@ -306,15 +306,22 @@ def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
     turn.append(task_status_record(status))
 
 
-def confirm_reports(turn: Turn) -> None:
-    """Forget reports that the log shows, or shows a later one."""
+def confirm_reports(turn: Turn, records: Sequence[Record]) -> None:
+    """Forget reports that the log shows, or shows a later one of; the record counts, a tombstone may follow at once."""
+    if not turn.work.reports:
+        return
+    seen = {(record.key, _order_of(record)) for record in records if record.value is not None}
     kept = {}
     for task_id, report in turn.work.reports.items():
-        seen = turn.status.tasks.get(task_id)
-        if seen is None or status_order(seen) < status_order(report.status):
+        status, order = turn.status.tasks.get(task_id), status_order(report.status)
+        if (task_key(task_id), order) not in seen and (status is None or status_order(status) < order):
             kept[task_id] = report
-    if len(kept) != len(turn.work.reports):
-        turn.work = replace(turn.work, reports=kept)
+    turn.work = replace(turn.work, reports=kept)
+
+
+def _order_of(record: Record) -> tuple[object, object]:
+    value = record.value or {}
+    return (value.get("task_epoch"), value.get("seq"))
 
 
 def resend_reports(turn: Turn) -> None:

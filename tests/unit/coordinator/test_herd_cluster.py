@@ -155,7 +155,9 @@ class World:
         return took
 
     def picture(self) -> str:
-        return f"seed={self.seed} {self.cluster()} running={self.running()}"
+        where = {str(t): e.task_epoch & 0xFFFFF for t, e in sorted(self.running().items())}
+        plan = {w: [f"{e.id}@{e.task_epoch & 0xFFFFF}" for e in a.tasks] for w, a in self.cluster().assignments.items()}
+        return f"seed={self.seed} running={where} assigned={plan} wanted={len(self.wanted())}"
 
     def loads(self) -> list[int]:
         return sorted(len(n.live_processes()) for n in self.nodes.values() if n.is_up)
@@ -350,7 +352,7 @@ def cluster(seed: int, workers: int = 3, connectors: int = 4, width: int = 3) ->
     for n in range(workers):
         world.boot(f"w{n}")
         world.run(STEP_S)
-    world.until(lambda: world.leader_or_none() is not None, 5.0)
+    world.until(lambda: (led := world.leader_or_none()) and len(view_of(led).workers) == workers, 10.0)
     for n in range(connectors):
         world.widths[f"c{n}"] = width
         world.ask_until_ok(PutConnector(f"c{n}", {"n": "0"}, "source"))
