@@ -222,6 +222,12 @@ def check_live(report: Report, config: Mapping[str, str], checks: Checks, timeou
     return replace(report, findings=(*report.findings, *found[:FINDINGS_MAX]))
 
 
+def unchecked(report: Report) -> Report:
+    """The report when no checker became free in time."""
+    text = "The live checks did not run: too many run at this moment"
+    return replace(report, findings=(*report.findings, Finding("", "note", CHECK_INCOMPLETE, text)))
+
+
 def redacted(finding: Finding, secrets: Sequence[str]) -> Finding:
     """The finding without the secrets; those of one or two characters would cut up every word."""
     message, hint = finding.message, finding.hint

@@ -15,7 +15,16 @@ from cdcworker.coordinator.model import Connector, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.forward import Forwarder
-from cdcworker.worker.validate import CHECK_TIMEOUT_S, Catalog, Checks, Report, check_keys, check_live, run_checks
+from cdcworker.worker.validate import (
+    CHECK_TIMEOUT_S,
+    Catalog,
+    Checks,
+    Report,
+    check_keys,
+    check_live,
+    run_checks,
+    unchecked,
+)
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -78,9 +87,15 @@ class Api:
             return report
         given = {name: value for name, value in config.items() if value is not None}
         deadline = time.monotonic() + self.settings.check_timeout_s
-        async with self._checking:
+        try:
+            await asyncio.wait_for(self._checking.acquire(), self.settings.check_timeout_s)
+        except TimeoutError:
+            return unchecked(report)
+        try:
             left = max(0.1, deadline - time.monotonic())
             return await asyncio.to_thread(check_live, report, given, self.checks, left)
+        finally:
+            self._checking.release()
 
     async def ask(self, command: Command) -> Reply:
         """The herd's reply; without a leader the request waits a little for the next one."""

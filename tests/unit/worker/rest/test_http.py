@@ -381,3 +381,30 @@ def test_the_loop_is_not_held_by_slow_checks(connect, herder, config, checks, ru
 
     quick, slow = runner.run(both())
     assert (quick.status_code, slow.status_code) == (200, 201)
+
+
+def test_only_so_many_check_at_once_and_the_rest_is_told(connect, herder, config, runner):
+    """Who finds no free checker within the time limit is not refused."""
+    import threading
+
+    release, running = threading.Event(), []
+
+    def check(config, timeout_s):
+        running.append(config["name"])
+        release.wait(30)
+        return []
+
+    client = connect(herder, checks_max=1, check_timeout_s=0.05)
+    client.app.state.api.checks = check
+
+    async def both():
+        posts = [client._http.post("/connectors", json={"name": name, "config": config}) for name in ("a", "b")]
+        first, second = (asyncio.ensure_future(post) for post in posts)
+        unlucky = await second
+        release.set()
+        return await first, unlucky
+
+    first, second = runner.run(both())
+    assert (first.status_code, second.status_code) == (201, 201)
+    assert running == ["a"]
+    assert [note["code"] for note in second.json()["notes"]] == ["check.incomplete"]
