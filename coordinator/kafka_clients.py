@@ -42,9 +42,19 @@ _JAVA_ONLY = frozenset(
         "socket.connection.setup.timeout.max.ms",
         "metadata.max.idle.ms",
         "metadata.recovery.strategy",
+        "buffer.memory",
+        "max.block.ms",
+        "max.poll.records",
+        "key.serializer",
+        "value.serializer",
+        "key.deserializer",
+        "value.deserializer",
+        "interceptor.classes",
+        "metric.reporters",
     }
 )
-_RENAMED = {"socket.connection.setup.timeout.ms": "socket.connection.setup.timeout.ms"}
+"""Java client properties without a counterpart, which operators have in their files; they have no effect here."""
+_RENAMED = {"max.request.size": "message.max.bytes"}
 
 _DEFAULTS: Config = {
     "socket.timeout.ms": 10_000,
@@ -77,7 +87,7 @@ def _is_shared(name: str) -> bool:
 
 def _without_java(properties: Mapping[str, str]) -> Config:
     """Java's names of things that librdkafka can do too, in librdkafka's words."""
-    out: Config = {name: value for name, value in properties.items() if name not in _JAVA_ONLY}
+    out: Config = {_RENAMED.get(name, name): value for name, value in properties.items() if name not in _JAVA_ONLY}
     out.update(_login_of(properties.get("sasl.jaas.config", "")))
     trust = properties.get("ssl.truststore.location")
     if trust:
@@ -141,6 +151,8 @@ def transactional_config(
         **producer_config(properties, client_id=client_id),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
+        # Its errors are raised by the calls; said by the library too, they would reach standard error.
+        "log_level": 2,
         # The library demands that a message does not outlive its transaction.
         "delivery.timeout.ms": transaction_timeout_ms,
     }

@@ -133,6 +133,8 @@ _TABLE: dict[str, tuple[int, ...]] = {
     ),
     TRANSIENT: (
         KafkaError._RETRY,
+        # "No leaders found": how list_offsets puts a partition whose leader is being elected.
+        KafkaError._NOENT,
         KafkaError._QUEUE_FULL,
         KafkaError.LEADER_NOT_AVAILABLE,
         KafkaError.NOT_LEADER_FOR_PARTITION,

@@ -1,0 +1,176 @@
+import struct
+
+import pytest
+from cdcworker.coordinator import kafka_group
+from cdcworker.coordinator.kafka_group import KafkaLeadership, parse_metadata, proof_of
+from cdcworker.schemas.errors import CdcError
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
+
+
+def metadata(generation: int, member: str = "w1-1") -> bytes:
+    return b"CGMDv2:" + struct.pack("<i", generation) + b"g\0" + member.encode() + b"\0"
+
+
+class FakeConsumer:
+    """Replays scripted polls; callbacks run inside poll, as the library does it."""
+
+    def __init__(self) -> None:
+        self.script: list = []
+        self.metadata: object = metadata(1)
+        self.closed = False
+
+    def subscribe(self, topics, on_assign, on_revoke, on_lost):
+        self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
+
+    def poll(self, timeout):
+        if not self.script:
+            return None
+        what = self.script.pop(0)
+        return what() if callable(what) else what
+
+    def consumer_group_metadata(self):
+        if isinstance(self.metadata, Exception):
+            raise self.metadata
+        return self.metadata
+
+    def close(self):
+        self.closed = True
+
+    def assign(self, *partitions):
+        self.script.append(lambda: self.on_assign(self, [TopicPartition("c", p) for p in partitions]))
+
+    def revoke(self, *partitions):
+        self.script.append(lambda: self.on_revoke(self, [TopicPartition("c", p) for p in partitions]))
+
+
+class FakeMessage:
+    def __init__(self, error=None):
+        self._error = error
+
+    def error(self):
+        return self._error
+
+    def offset(self):
+        return 0
+
+
+@pytest.fixture
+def consumer(monkeypatch):
+    fake = FakeConsumer()
+    monkeypatch.setattr(kafka_group, "make_consumer", lambda config: fake)
+    return fake
+
+
+@pytest.fixture
+def leadership(consumer):
+    return KafkaLeadership({"bootstrap.servers": "x:1"}, topic="c", group_id="g", client_id="w1")
+
+
+def test_metadata_is_read_as_the_library_writes_it():
+    assert parse_metadata(metadata(7, "w1-abc")) == (7, "w1-abc")
+
+
+@pytest.mark.parametrize("raw", [b"", b"CGMDv1:xxxxg\0m\0", b"CGMDv2:\1\0", b"CGMDv2:\1\0\0\0nothing"])
+def test_metadata_of_another_form_is_no_proof(raw):
+    with pytest.raises(ValueError):
+        proof_of(raw)
+
+
+@pytest.mark.parametrize("raw", [metadata(-1), metadata(3, ""), metadata(-1, "")])
+def test_metadata_of_nobody_is_no_proof(raw):
+    with pytest.raises(ValueError, match="has not joined"):
+        proof_of(raw)
+
+
+def test_the_owner_of_partition_zero_has_a_term(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    assert leadership.term() == proof_of(metadata(1))
+
+
+def test_the_proof_is_the_one_captured_when_assigned_and_not_a_later_one(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.metadata = metadata(2)
+    leadership.tick(0)
+    assert leadership.term().proof == metadata(1)
+
+
+def test_an_empty_assignment_refreshes_the_proof_of_the_owner(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.metadata = metadata(2)
+    consumer.assign()
+    leadership.tick(0)
+    assert (leadership.term().proof, leadership.term().hint) == (metadata(2), 2)
+
+
+def test_an_empty_assignment_makes_nobody_leader(leadership, consumer):
+    consumer.assign()
+    leadership.tick(0)
+    assert leadership.term() is None
+
+
+def test_a_revoked_partition_ends_the_term(leadership, consumer):
+    consumer.assign(0)
+    consumer.revoke(0)
+    leadership.tick(0)
+    leadership.tick(0)
+    assert leadership.term() is None
+    consumer.assign()
+    leadership.tick(0)
+    assert leadership.term() is None
+
+
+def test_a_lost_assignment_ends_the_term(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(lambda: consumer.on_lost(consumer, [TopicPartition("c", 0)]))
+    leadership.tick(0)
+    assert leadership.term() is None
+
+
+@pytest.mark.parametrize("wrong", [metadata(-1), b"nonsense", RuntimeError("closed"), KafkaException(KafkaError(-1))])
+def test_a_callback_without_a_proof_gives_no_term_and_does_not_raise(leadership, consumer, wrong):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.metadata = wrong
+    consumer.assign()
+    leadership.tick(0)
+    assert leadership.term() is None
+
+
+def test_a_poll_that_came_too_late_ends_the_term(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(FakeMessage(KafkaError(KafkaError._MAX_POLL_EXCEEDED)))
+    leadership.tick(0)
+    assert leadership.term() is None
+
+
+def test_a_passing_error_keeps_the_term(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(FakeMessage(KafkaError(KafkaError._ALL_BROKERS_DOWN)))
+    leadership.tick(0)
+    assert leadership.term() is not None
+
+
+def test_a_fatal_error_ends_the_membership(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(FakeMessage(KafkaError(KafkaError._FATAL, "x", fatal=True)))
+    with pytest.raises(CdcError):
+        leadership.tick(0)
+    assert leadership.term() is None
+
+
+def test_a_closed_leadership_has_no_term_and_polls_no_more(leadership, consumer):
+    consumer.assign(0)
+    leadership.tick(0)
+    leadership.close()
+    consumer.assign(0)
+    leadership.tick(0)
+    leadership.close()
+    assert consumer.closed
+    assert leadership.term() is None

@@ -1,0 +1,119 @@
+import queue
+import threading
+
+import pytest
+from cdcworker.coordinator.model import ClusterState, Connector, TaskSet
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.planning import PLAN_TIMEOUT, PLANS_AT_ONCE_MAX, PLANS_BUSY, Planner, matching_topics
+
+
+def connector(name="c", **config) -> Connector:
+    return Connector(name, "i1", 3, config, "RUNNING", "sink")
+
+
+class Bench:
+    """A planner whose answers come into a queue and whose topics can be changed."""
+
+    def __init__(self, plan, **times) -> None:
+        self.answers: queue.Queue = queue.Queue()
+        self.topics = frozenset({"shop.public.a", "other"})
+        self.planner = Planner(plan, lambda: self.topics, self.answers.put, **times)
+
+    def answer(self):
+        return self.answers.get(timeout=10)
+
+
+def test_a_plan_is_answered_with_the_shares():
+    bench = Bench(lambda found, topics: [{"n": found.config["a"]}, {"n": str(len(topics))}])
+    bench.planner.request(connector(a="1"), 3)
+    answer = bench.answer()
+    assert (answer.connector, answer.incarnation, answer.config_version) == ("c", "i1", 3)
+    assert answer.tasks == ({"n": "1"}, {"n": "0"})
+    assert answer.error is None
+
+
+def test_topics_are_listed_only_for_a_pattern_and_given_if_they_match_as_a_whole():
+    bench = Bench(lambda _connector, topics: [{"topics": ",".join(sorted(topics))}])
+    bench.planner.request(connector(**{"topics.regex": r"shop\..*"}), 3)
+    assert bench.answer().tasks == ({"topics": "shop.public.a"},)
+
+
+@pytest.mark.parametrize(("pattern", "found"), [("oth", set()), ("oth.*", {"other"}), ("(", set())])
+def test_a_pattern_matches_whole_names(pattern, found):
+    assert matching_topics(connector(**{"topics.regex": pattern}), frozenset({"other", "x"})) == found
+
+
+def test_an_error_of_ours_is_the_answer():
+    def refuse(_connector, _topics):
+        raise CdcError(PLAN_TIMEOUT, "no")
+
+    bench = Bench(refuse)
+    bench.planner.request(connector(), 3)
+    assert bench.answer().error["code"] == PLAN_TIMEOUT
+
+
+def test_any_other_error_is_internal_and_its_text_is_not_told():
+    def crash(_connector, _topics):
+        raise ValueError("row value")
+
+    bench = Bench(crash)
+    bench.planner.request(connector(), 3)
+    error = bench.answer().error
+    assert error["code"] == INTERNAL
+    assert "row value" not in str(error)
+
+
+def test_a_plan_that_hangs_is_given_up_and_its_late_answer_is_not_told():
+    release = threading.Event()
+    bench = Bench(lambda *_: [{"late": str(release.wait(20))}], timeout_s=0.0)
+    bench.planner.request(connector(), 3)
+    bench.planner.tick(ClusterState(), leading=False)
+    assert bench.answer().error["code"] == PLAN_TIMEOUT
+    release.set()
+    for thread in threading.enumerate():
+        if thread.name == "plan-c":
+            thread.join(10)
+    assert bench.answers.empty()
+
+
+def test_hanging_plans_do_not_take_every_thread_there_is():
+    release = threading.Event()
+    bench = Bench(lambda *_: [{"late": str(release.wait(20))}], timeout_s=0.0)
+    for n in range(PLANS_AT_ONCE_MAX):
+        bench.planner.request(connector(f"c{n}"), 3)
+    bench.planner.tick(ClusterState(), leading=False)
+    for _ in range(PLANS_AT_ONCE_MAX):
+        assert bench.answer().error["code"] == PLAN_TIMEOUT
+    bench.planner.request(connector("one too many"), 3)
+    assert bench.answer().error["code"] == PLANS_BUSY
+    release.set()
+
+
+def state_of(found: Connector) -> ClusterState:
+    return ClusterState(connectors={"c": found}, task_sets={"c": TaskSet("i1", 3, ({},))})
+
+
+def test_the_leader_plans_again_when_other_topics_match():
+    bench = Bench(lambda _connector, topics: [{"topics": ",".join(sorted(topics))}], watch_every_s=0.0)
+    found = connector(**{"topics.regex": r"shop\..*"})
+    bench.planner.request(found, 3)
+    bench.answer()
+    bench.planner.tick(state_of(found), leading=True)
+    join("plan-topics")
+    assert bench.answers.empty()
+    bench.topics |= {"shop.public.b"}
+    bench.planner.tick(state_of(found), leading=True)
+    assert bench.answer().tasks == ({"topics": "shop.public.a,shop.public.b"},)
+
+
+def test_a_follower_watches_nothing():
+    bench = Bench(lambda *_: [{}], watch_every_s=0.0)
+    bench.planner.tick(state_of(connector(**{"topics.regex": ".*"})), leading=False)
+    join("plan-topics")
+    assert bench.answers.empty()
+
+
+def join(name: str) -> None:
+    for thread in threading.enumerate():
+        if thread.name == name:
+            thread.join(10)
