@@ -10,8 +10,7 @@ from cdcworker.schemas.change import Batch, JsonObject
 
 if TYPE_CHECKING:
     import pyarrow as pa
-
-    from .config import ConfigDef
+    from cdcworker.connectors.config import ConfigDef
 
 Config = Mapping[str, str]
 """A connector's configuration as submitted: Kafka Connect's flat string map, secrets already resolved."""
@@ -105,11 +104,26 @@ class SinkConnector(Protocol):
     def check(self) -> Sequence[Finding]: ...
 
 
+POSITION = "_cdc_position"
+"""Column of 16 bytes, big-endian: commit LSN (8), index in the transaction (4), index in the change (4)."""
+KEY = "_cdc_key"
+"""Column of batches: the encoded key, one text of bytes per key."""
+OP = "_cdc_op"
+"""Column of append tables: the operation."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableBatch:
-    """The reduced changes of one table in one micro-batch, in one writer schema or several merged.
+    """The reduced changes of one table in one micro-batch and one writer schema.
 
-    `upserts` and `deletes` are Arrow tables keyed by `key`; both carry the position columns.
+    `upserts` and `deletes` are Arrow tables with the key columns, `KEY` and `POSITION` (null in a delete that a lone
+    tombstone asks for: delete whatever is there). A table without a key has `upserts` only, to be appended.
+    Values are as Avro encodes them; `schema` is the row's Avro record, which says what they mean.
+
+    `unchanged` says per column in which upserts it keeps the value of a row of the target: the row of the same key, or
+    where `origins` (aligned with `upserts`) holds another key, of that one, which may have gone to the tombstones.
+    `moved` are rows under the keys of `deletes` as they were before; a later batch needs them under a new key.
+    `floor` is a TRUNCATE: older rows go first.
     """
 
     table: str
@@ -117,15 +131,24 @@ class TableBatch:
     upserts: pa.Table
     deletes: pa.Table
     schema: Mapping[str, Any]
+    path: tuple[str, ...] = ()
+    unchanged: Mapping[str, Any] = field(default_factory=dict)
+    origins: pa.Table | None = None
+    moved: pa.Table | None = None
+    moved_unchanged: Mapping[str, Any] = field(default_factory=dict)
+    floor: bytes | None = None
+    changes: int = 0
 
 
 @dataclass(frozen=True, slots=True)
 class SinkBatch:
-    """One micro-batch: `offsets` maps (topic, partition) to (first, next) offset covered."""
+    """One micro-batch: `offsets` maps (topic, partition) to (first, next) offset covered, `applied` to the highest
+    position and the source's time (ms) in it. Several batches of one table apply in the order given."""
 
     tables: Sequence[TableBatch]
     offsets: Mapping[tuple[str, int], tuple[int, int]]
     batch_id: int
+    applied: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
 
 
 class TableWriter(Protocol):

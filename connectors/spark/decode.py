@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 Avro = Any
 Path = tuple[str, ...]
 
-KINDS = (
-    "null boolean int long float double bytes string fixed enum record array map union".split()
-)  # the order is _native's
+KINDS = (  # the order is _native's
+    *("null", "boolean", "int", "long", "float", "double", "bytes"),
+    *("string", "fixed", "enum", "record", "array", "map", "union"),
+)
 _NULL, _INT, _ENUM, _RECORD = 0, 2, 9, 10
 _WIDTH = {1: 1, 2: 4, 3: 8, 4: 4, 5: 8, 6: 0, 7: 0, 8: 0, 9: 4}
 CONFLUENT_FRAME_BYTES = 5
@@ -95,16 +96,13 @@ class Plan:
         """Follow a reference to a named type."""
         return self.names[node] if isinstance(node, str) and node in self.names else node
 
-    def _wanted(self, path: Path) -> tuple[bool, bool]:
-        """(all of it, some of it)"""
-        if any(path[: len(want)] == want for want in self._paths):
-            return True, True
-        return False, any(want[: len(path)] == path for want in self._paths)
+    def _wanted(self, path: Path) -> bool:
+        """Whether the path is asked for, as a whole or in part."""
+        return any(path[: len(want)] == want or want[: len(path)] == path for want in self._paths)
 
     def _compile(self, node: Avro, path: Path) -> Output | None:
         """Add the node's words in the order of reading; the output it gives, if any."""
-        whole, some = self._wanted(path)
-        if not some:
+        if not self._wanted(path):
             self._skip(node)
             return None
         node, nullable = _unwrap(node)
@@ -278,7 +276,7 @@ def _jsonable(value: Any) -> Any:
 def native() -> Any:
     """The extension module, or None where it was not built."""
     try:
-        from cdcworker.connectors.spark import _native
+        from cdcworker.connectors.spark import _native  # type: ignore[attr-defined]
     except ImportError:
         return None
     return _native
@@ -326,7 +324,7 @@ def _assemble(out: Output, plan: Plan, columns: Sequence[Any], n: int) -> Any:
     return pa.Array.from_buffers(kind, n, _buffers(mask, ends, data))
 
 
-def _buffers(mask: Any, ends: bytes | None, data: bytes) -> list[Any]:
+def _buffers(mask: Any, ends: bytes | None, data: Any) -> list[Any]:
     import pyarrow as pa
 
     return [mask, pa.py_buffer(data)] if ends is None else [mask, pa.py_buffer(ends), pa.py_buffer(data)]

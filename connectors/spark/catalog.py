@@ -1,0 +1,185 @@
+"""The target's tables as they stand: read from PostgreSQL's catalogue, created and widened as the changes need it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import OP, POSITION, TableBatch
+from cdcworker.connectors.spark import pgsql, values
+from cdcworker.connectors.spark.decode import Plan, arrow_type
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION
+from cdcworker.connectors.spark.pgtypes import TargetColumn, target_column, widened
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topics import unescape
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+log = logging.getLogger(__name__)
+
+_COLUMNS = """select a.attname, format_type(a.atttypid, a.atttypmod)
+    from pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 and not a.attisdropped order by a.attnum"""
+_TABLE = """select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')"""
+_KEY = """select array_agg(a.attname::text) from pg_index i
+    join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
+    where i.indrelid = %s::oid and i.indisprimary"""
+
+
+class Catalog:
+    """What is known of the target inside this session. Forgotten whenever a transaction fails."""
+
+    def __init__(self, schema: str = "") -> None:
+        self._schema = schema
+        self._targets: dict[str, tuple[Mapping[str, Any], tuple[str, ...], pgsql.Target]] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+        self._stages: dict[tuple[str, str], tuple[str, pgsql.Target]] = {}
+        self._filled: set[str] = set()
+
+    def forget(self) -> None:
+        self._targets.clear()
+        self._stages.clear()
+        self._filled.clear()
+
+    def prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
+        """The table ready to take the batch: created, or with columns added and widened."""
+        known = self._targets.get(batch.table)
+        if known is not None and known[0] is batch.schema and known[1] == batch.key:
+            return known[2]
+        schema, table = self._place(batch)
+        columns = tuple(_named(member) for member in batch.schema["fields"])
+        present = {column.field for column in columns}
+        columns += tuple(_from_values(name, batch) for name in batch.key if name not in present)
+        key = tuple(unescape(name) for name in batch.key)
+        target = pgsql.Target(schema, table, {}, key, columns)
+        types = self._types(connection, target)
+        if types is None:
+            types = self._create(connection, target, batch)
+        types = self._evolve(connection, target, types)
+        target = pgsql.Target(schema, table, types, key, columns)
+        self._targets[batch.table] = (batch.schema, batch.key, target)
+        return target
+
+    def stage(self, connection: Connection, target: pgsql.Target, kind: str) -> str:
+        """An empty stage table of the target's shape."""
+        known = self._stages.get((target.name, kind))
+        if known is not None and known[1] is target:
+            connection.execute(f"truncate {pgsql.quote(known[0])}")
+            return known[0]
+        name = known[0] if known else f"_cdc_{kind}_{len(self._stages)}"
+        for statement in pgsql.stage(target, name):
+            connection.execute(statement)
+        self._stages[target.name, kind] = (name, target)
+        return name
+
+    def is_empty(self, connection: Connection, target: pgsql.Target) -> bool:
+        """Whether the table holds no row; asked once, and no longer true after that."""
+        if target.name in self._filled:
+            return False
+        self._filled.add(target.name)
+        found = connection.execute(f"select exists (select from {target.name})").fetchone()
+        return not (found and found[0])
+
+    # -- pieces -------------------------------------------------------------------------------------------------------
+
+    def _place(self, batch: TableBatch) -> tuple[str, str]:
+        parts = batch.path or tuple(batch.table.split(".")[-2:])
+        place = (self._schema or (parts[-2] if len(parts) > 1 else "public"), parts[-1])
+        owner = self._owners.setdefault(place, batch.table)
+        if owner != batch.table:
+            raise CdcError(
+                TARGET_COLLISION,
+                "two topics write to one table",
+                where={"table": ".".join(place), "topic": batch.table},
+            )
+        return place
+
+    def _types(self, connection: Connection, target: pgsql.Target) -> dict[str, str] | None:
+        found = connection.execute(_TABLE, (target.schema, target.table)).fetchone()
+        if found is None:
+            return None
+        primary = connection.execute(_KEY, (found[0],)).fetchone()
+        if primary and primary[0] and set(primary[0]) != set(target.key):
+            raise CdcError(
+                SCHEMA_REFUSED,
+                "the key of the table changed",
+                where={"table": f"{target.schema}.{target.table}", "key": ",".join(target.key)},
+            )
+        return {name: type_ for name, type_ in connection.execute(_COLUMNS, (found[0],)).fetchall()}  # noqa: C416
+
+    def _create(self, connection: Connection, target: pgsql.Target, batch: TableBatch) -> dict[str, str]:
+        nullable = [
+            member["name"]
+            for member in batch.schema["fields"]
+            if member["name"] in target.key
+            and isinstance(member["type"], list)
+            and "connect.default" not in str(member)
+        ]
+        found = connection.execute("select to_regnamespace(%s)", (pgsql.quote(target.schema),)).fetchone()
+        if not found or not found[0]:
+            connection.execute(f"create schema if not exists {pgsql.quote(target.schema)}")
+        connection.execute(pgsql.create_table(target, nullable))
+        log.info("created table=%s.%s columns=%d", target.schema, target.table, len(target.columns))
+        types = self._types(connection, target)
+        assert types is not None
+        return types
+
+    def _evolve(self, connection: Connection, target: pgsql.Target, types: Mapping[str, str]) -> dict[str, str]:
+        """ADD COLUMN and widening, in the transaction of the rows that need them."""
+        out = dict(types)
+        clauses = []
+        for column in target.columns:
+            have = types.get(column.name)
+            if have is None:
+                clauses.append(f"add column {pgsql.quote(column.name)} {column.type}{_default(column)}")
+                out[column.name] = column.type
+                continue
+            needed = widened(have, column.type)
+            if needed is None:
+                raise CdcError(
+                    SCHEMA_REFUSED,
+                    f"a column of type {have} cannot hold {column.type}",
+                    where={"table": f"{target.schema}.{target.table}", "column": column.name},
+                )
+            if needed != have:
+                name = pgsql.quote(column.name)
+                clauses.append(f"alter column {name} type {needed} using {name}::{needed}")
+                out[column.name] = needed
+        for name, type_ in ((POSITION, "bytea"), (OP, "text")):
+            if name not in types and (name == POSITION or not target.key):
+                clauses.append(f"add column {pgsql.quote(name)} {type_}")
+                out[name] = type_
+        if clauses:
+            connection.execute(f"alter table {target.name} {', '.join(clauses)}")
+            log.info("altered table=%s.%s changes=%d", target.schema, target.table, len(clauses))
+        return out
+
+
+def _named(member: Mapping[str, Any]) -> TargetColumn:
+    return target_column(unescape(str(member["name"])), member)
+
+
+def _from_values(name: str, batch: TableBatch) -> TargetColumn:
+    """A key column that the row leaves out: its type is all that is known."""
+    import pyarrow as pa
+
+    rows = batch.upserts if name in batch.upserts.column_names else batch.deletes
+    kind = rows[name].type if name in rows.column_names else pa.string()
+    avro = {pa.int32(): "int", pa.int64(): "long", pa.bool_(): "boolean", pa.binary(): "bytes"}.get(kind, "string")
+    return target_column(unescape(name), {"name": name, "type": avro})
+
+
+def _default(column: TargetColumn) -> str:
+    """Rows that stand already got the source's default without an event; so do rows of the older shape."""
+    import pyarrow as pa
+
+    if column.default is None:
+        return ""
+    raw = column.default.encode("latin-1") if column.kind in ("decimal", "bytes", "bits") else column.default
+    kind = arrow_type(column.avro, Plan({"type": "record", "name": "r", "fields": []}))
+    text = values.to_text(pa.array([raw], kind), column)[0].as_py()
+    return f" default {pgsql.literal(text)}::{column.type}"

@@ -1,0 +1,95 @@
+"""Arrow tables into PostgreSQL by COPY: the text is made column by column, rows are never Python objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import KEY, OP, POSITION, TableBatch
+from cdcworker.connectors.spark import pgsql, values
+from cdcworker.schemas.topics import unescape
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+CHUNK_ROWS = 16_384
+"""Rows per piece of text: bounds what is held besides the batch itself."""
+
+
+def stage(
+    connection: Connection,
+    target: pgsql.Target,
+    name: str,
+    rows: pa.Table,
+    unchanged: Mapping[str, Any],
+    origins: pa.Table | None,
+    keep_key: bool,
+) -> dict[str, int]:
+    """Fill the stage table `name`; the bit of each column that some row did not bring."""
+    columns: dict[str, Any] = {}
+    for column in target.columns:
+        if column.field in rows.column_names:
+            columns[column.name] = values.to_copy(_one(rows[column.field]), column)
+    columns[POSITION] = values.hexes(_one(rows[POSITION]))
+    bits = {unescape(column): bit for bit, column in enumerate(unchanged)}
+    if bits:
+        columns[pgsql.KEPT] = _bitmap(unchanged)
+    if keep_key:
+        columns[pgsql.STAGE_KEY] = values.hexes(_one(rows[KEY]))
+    if origins is not None:
+        columns[pgsql.ORIGIN_KEY] = values.hexes(_one(origins[KEY]))
+        for column in target.columns:
+            if column.name in target.key:
+                columns[pgsql.ORIGIN + column.name] = values.to_copy(_one(origins[column.field]), column)
+    copy(connection, pgsql.quote(name), columns)
+    return bits
+
+
+def append(connection: Connection, target: pgsql.Target, batch: TableBatch) -> None:
+    if not batch.upserts.num_rows:
+        return
+    columns = {column.name: values.to_copy(_one(batch.upserts[column.field]), column) for column in target.columns}
+    columns[OP] = _one(batch.upserts[OP])
+    columns[POSITION] = values.hexes(_one(batch.upserts[POSITION]))
+    copy(connection, target.name, columns)
+
+
+def copy(connection: Connection, name: str, columns: Mapping[str, Any]) -> None:
+    """COPY in CSV form: strings are quoted, null is nothing, so that null and the empty string stay apart."""
+    import pyarrow as pa
+    from pyarrow import csv
+
+    options = csv.WriteOptions(include_header=False, quoting_style="needed")
+    table = pa.table(dict(columns))
+    # A column of nulls only has no type that COPY's text could show.
+    statement = f"copy {name} ({pgsql.listed(table.column_names)}) from stdin (format csv)"
+    with connection.cursor() as cursor, cursor.copy(statement) as target:
+        for start in range(0, table.num_rows, CHUNK_ROWS):
+            sink = pa.BufferOutputStream()
+            csv.write_csv(table.slice(start, CHUNK_ROWS), sink, options)
+            target.write(memoryview(sink.getvalue()))
+
+
+def _bitmap(unchanged: Mapping[str, Any]) -> Any:
+    """One bit per column, as get_bit counts them; null where nothing is kept."""
+    import numpy as np
+    import pyarrow as pa
+
+    matrix = np.stack([np.asarray(flags, np.bool_) for flags in unchanged.values()], axis=1)
+    packed = np.packbits(matrix, axis=1, bitorder="little")
+    ends = np.arange(len(packed) + 1, dtype=np.int32) * packed.shape[1]
+    some = pa.array(matrix.any(axis=1)).buffers()[1]
+    text = np.ascontiguousarray(packed)
+    return values.hexes(pa.Array.from_buffers(pa.binary(), len(packed), [some, pa.py_buffer(ends), pa.py_buffer(text)]))
+
+
+def _one(column: Any) -> Any:
+    import pyarrow as pa
+
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
+    return found

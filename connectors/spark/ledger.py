@@ -1,0 +1,176 @@
+"""The sink's bookkeeping inside a PostgreSQL target: fence, offsets, floors and tombstones, in schema `_cdcworker`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+Epoch = tuple[int, int]
+Partition = tuple[str, int]
+
+_LOCK = 0x636463776F726B  # "cdcwork": one creator at a time
+DDL = (
+    "create schema if not exists _cdcworker",
+    """create table if not exists _cdcworker.fence (
+        sink text, task int, task_epoch bigint not null, attempt bigint not null, at timestamptz not null,
+        primary key (sink, task))""",
+    """create table if not exists _cdcworker.ledger (
+        sink text, topic text, partition int, next_offset bigint not null, applied bytea, source_ts_ms bigint,
+        batch bigint, task_epoch bigint not null, attempt bigint not null, at timestamptz not null,
+        primary key (sink, topic, partition)) with (fillfactor = 50)""",
+    """create table if not exists _cdcworker.floor (
+        sink text, topic text, position bytea not null, primary key (sink, topic))""",
+    """create table if not exists _cdcworker.tombstone (
+        sink text, topic text, key bytea, position bytea not null, row jsonb, at timestamptz not null default now(),
+        primary key (sink, topic, key))""",
+)
+TOMBSTONE_DAYS_MAX = 7
+"""Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
+
+
+class Ledger:
+    """Statements over the bookkeeping tables of one sink task; the caller owns the transactions."""
+
+    def __init__(self, sink: str, task: int) -> None:
+        self.sink = sink
+        self.task = task
+        self.epoch: Epoch = (0, 0)
+
+    def create(self, connection: Connection) -> None:
+        found = connection.execute("select to_regclass('_cdcworker.tombstone')").fetchone()
+        if found and found[0]:
+            return
+        connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        for statement in DDL:
+            connection.execute(statement)
+
+    def fence(self, connection: Connection, epoch: Epoch) -> None:
+        """Raise the fence row to `epoch`; an equal one is ours from before."""
+        found = connection.execute(
+            """insert into _cdcworker.fence as f (sink, task, task_epoch, attempt, at)
+               values (%s, %s, %s, %s, now())
+               on conflict (sink, task) do update
+               set task_epoch = excluded.task_epoch, attempt = excluded.attempt, at = excluded.at
+               where (f.task_epoch, f.attempt) <= (excluded.task_epoch, excluded.attempt)
+               returning 1""",
+            (self.sink, self.task, *epoch),
+        ).fetchone()
+        if found is None:
+            raise CdcError(FENCED, "the target's fence row holds a newer epoch", where={"sink": self.sink})
+        self.epoch = epoch
+
+    def claim(self, connection: Connection, topics: list[str]) -> None:
+        """Take over the ledger rows of the topics, so that a task that had them before another split stops."""
+        found = connection.execute(
+            """select topic from _cdcworker.ledger
+               where sink = %s and topic = any(%s) and (task_epoch, attempt) > (%s, %s) limit 1 for update""",
+            (self.sink, topics, *self.epoch),
+        ).fetchone()
+        if found is not None:
+            raise CdcError(FENCED, "a newer task applies this topic", where={"sink": self.sink, "topic": found[0]})
+        connection.execute(
+            """update _cdcworker.ledger set task_epoch = %s, attempt = %s
+               where sink = %s and topic = any(%s) and (task_epoch, attempt) < (%s, %s)""",
+            (*self.epoch, self.sink, topics, *self.epoch),
+        )
+
+    def read(self, connection: Connection) -> dict[Partition, int]:
+        rows = connection.execute(
+            "select topic, partition, next_offset from _cdcworker.ledger where sink = %s", (self.sink,)
+        ).fetchall()
+        return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def floors(self, connection: Connection) -> dict[str, bytes]:
+        rows = connection.execute("select topic, position from _cdcworker.floor where sink = %s", (self.sink,))
+        return {topic: bytes(position) for topic, position in rows}
+
+    def tombstones(self, connection: Connection) -> set[str]:
+        """Topics that have any."""
+        rows = connection.execute("select distinct topic from _cdcworker.tombstone where sink = %s", (self.sink,))
+        return {topic for (topic,) in rows}
+
+    def lock(self, connection: Connection, batch: SinkBatch) -> bool:
+        """Lock and compare fence and offsets. False: every offset of the batch has been applied before."""
+        found = connection.execute(
+            "select task_epoch, attempt from _cdcworker.fence where sink = %s and task = %s for share",
+            (self.sink, self.task),
+        ).fetchone()
+        if found is None or tuple(found) != self.epoch:
+            raise CdcError(FENCED, "the target's fence row changed", where={"sink": self.sink, "task": self.task})
+        topics = [topic for topic, _ in batch.offsets]
+        partitions = [partition for _, partition in batch.offsets]
+        firsts = [first for first, _ in batch.offsets.values()]
+        connection.execute(
+            """insert into _cdcworker.ledger (sink, topic, partition, next_offset, task_epoch, attempt, at)
+               select %s, *, %s, %s, now() from unnest(%s::text[], %s::int[], %s::bigint[]) on conflict do nothing""",
+            (self.sink, *self.epoch, topics, partitions, firsts),
+        )
+        rows = connection.execute(
+            """select l.topic, l.partition, l.next_offset, l.task_epoch, l.attempt from _cdcworker.ledger l
+               join unnest(%s::text[], %s::int[]) b (topic, partition) using (topic, partition)
+               where l.sink = %s order by l.topic, l.partition for update of l""",
+            (topics, partitions, self.sink),
+        ).fetchall()
+        return self._fresh(batch.offsets, rows)
+
+    def _fresh(self, offsets: Mapping[Partition, tuple[int, int]], rows: list[tuple[Any, ...]]) -> bool:
+        replayed = 0
+        for topic, partition, next_offset, task_epoch, attempt in rows:
+            first, end = offsets[topic, partition]
+            where = {"topic": topic, "partition": partition, "offset": next_offset}
+            if (task_epoch, attempt) > self.epoch:
+                raise CdcError(FENCED, "a newer task applies this partition", where=where)
+            if next_offset >= end:
+                replayed += 1
+            elif next_offset > first:
+                raise CdcError(LEDGER_MOVED, "the ledger stands inside the batch", where=where)
+        if replayed and replayed < len(offsets):
+            raise CdcError(LEDGER_MOVED, "a part of the batch has been applied before")
+        return not replayed
+
+    def advance(self, connection: Connection, batch: SinkBatch) -> None:
+        """Move every partition of the batch to its end (INV-8: in the transaction that applies the rows)."""
+        rows = [(topic, partition, end) for (topic, partition), (_, end) in batch.offsets.items()]
+        seen = [batch.applied.get((topic, partition), (None, None)) for topic, partition, _ in rows]
+        connection.execute(
+            """update _cdcworker.ledger l set next_offset = b.next_offset,
+                 applied = greatest(l.applied, b.applied), source_ts_ms = coalesce(b.ts, l.source_ts_ms),
+                 batch = coalesce(l.batch, 0) + 1, task_epoch = %s, attempt = %s, at = clock_timestamp()
+               from unnest(%s::text[], %s::int[], %s::bigint[], %s::bytea[], %s::bigint[])
+                    b (topic, partition, next_offset, applied, ts)
+               where l.sink = %s and l.topic = b.topic and l.partition = b.partition""",
+            (
+                *self.epoch,
+                *([row[i] for row in rows] for i in range(3)),
+                [position for position, _ in seen],
+                [ts for _, ts in seen],
+                self.sink,
+            ),
+        )
+
+    def set_floor(self, connection: Connection, topic: str, position: bytes) -> None:
+        connection.execute(
+            """insert into _cdcworker.floor as f (sink, topic, position) values (%s, %s, %s)
+               on conflict (sink, topic) do update set position = greatest(f.position, excluded.position)""",
+            (self.sink, topic, position),
+        )
+
+    def prune(self, connection: Connection) -> int:
+        """Drop tombstones that no row still to come can be older than."""
+        done = connection.execute(
+            """delete from _cdcworker.tombstone t where t.sink = %(sink)s and (
+                 t.at < now() - make_interval(days => %(days)s) or t.position < (
+                   select case when bool_and(applied is not null) then min(applied) end
+                   from _cdcworker.ledger l where l.sink = t.sink and l.topic = t.topic))""",
+            {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
+        )
+        return done.rowcount

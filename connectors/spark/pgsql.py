@@ -1,0 +1,169 @@
+"""The statements that bring one table batch into PostgreSQL, as text composed from quoted identifiers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from cdcworker.connectors.api import POSITION
+from cdcworker.connectors.spark.pgtypes import TargetColumn
+
+KEPT = "_cdc_kept"
+"""Stage column: bitmap of the columns that keep the target's value, null for whole rows."""
+STAGE_KEY = "_cdc_stage_key"
+ORIGIN = "_cdc_origin_"
+ORIGIN_KEY = "_cdc_origin"
+
+
+def quote(name: str) -> str:
+    return '"' + name.replace('"', '""') + '"'
+
+
+def literal(text: str) -> str:
+    return (
+        "'" + text.replace("'", "''") + "'"
+        if "\\" not in text
+        else "E'" + text.replace("\\", "\\\\").replace("'", "''") + "'"
+    )
+
+
+def listed(names: Sequence[str], prefix: str = "") -> str:
+    return ", ".join(prefix + quote(name) for name in names)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """A table as it stands in the target: types by column, `key` and which key columns may be null."""
+
+    schema: str
+    table: str
+    types: Mapping[str, str]
+    key: tuple[str, ...]
+    columns: tuple[TargetColumn, ...]
+
+    @property
+    def name(self) -> str:
+        return f"{quote(self.schema)}.{quote(self.table)}"
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.columns)
+
+    def on(self, left: str, right: str, prefix: str = "") -> str:
+        """Equality of keys; key columns are never null in a target that has them as primary key."""
+        return " and ".join(f"{left}.{quote(name)} = {right}.{quote(prefix + name)}" for name in self.key)
+
+
+def create_table(target: Target, key_null: Sequence[str]) -> str:
+    """`key_null` are key columns that may be null: then a unique index takes the place of the primary key."""
+    parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
+    if not target.key:
+        parts.append('"_cdc_op" text')
+    parts.append(f"{quote(POSITION)} bytea")
+    if target.key and not key_null:
+        parts.append(f"primary key ({listed(target.key)})")
+    elif target.key:
+        parts.append(f"unique nulls not distinct ({listed(target.key)})")
+    return f"create table if not exists {target.name} ({', '.join(parts)})"
+
+
+def stage(target: Target, name: str) -> list[str]:
+    """A temporary table of the target's own types, kept for the session."""
+    origins = "".join(f", null::{target.types[key]} as {quote(ORIGIN + key)}" for key in target.key)
+    return [
+        f"drop table if exists pg_temp.{quote(name)}",
+        f"""create temp table {quote(name)} as select {listed(target.names)}, {quote(POSITION)},
+            null::bytea as {quote(KEPT)}, null::bytea as {quote(STAGE_KEY)}, null::bytea as {quote(ORIGIN_KEY)}{origins}
+            from {target.name} with no data""",
+    ]
+
+
+def _kept(bits: Mapping[str, int], name: str) -> str:
+    return f"get_bit(s.{quote(KEPT)}, {bits[name]}) = 1"
+
+
+def value(bits: Mapping[str, int], name: str, other: str = "t") -> str:
+    """The staged value of a column, or the one of row `other` where the change did not bring it."""
+    if name not in bits:
+        return f"s.{quote(name)}"
+    return f"case when {_kept(bits, name)} then {other}.{quote(name)} else s.{quote(name)} end"
+
+
+def merge(target: Target, stage_name: str, bits: Mapping[str, int], topic: str | None, floor: bool) -> str:
+    """Upsert, newer positions only. `topic` (a parameter follows: sink, topic): rows behind a tombstone stay out;
+    `floor`: rows at or below the table's floor too (a parameter follows)."""
+    source = f"select s.* from {quote(stage_name)} s"
+    conditions = []
+    if topic is not None:
+        source += f""" left join _cdcworker.tombstone b
+            on b.sink = %(sink)s and b.topic = %(topic)s and b.key = s.{quote(STAGE_KEY)}"""
+        conditions.append(f"(b.position is null or b.position < s.{quote(POSITION)})")
+    if floor:
+        conditions.append(f"s.{quote(POSITION)} > %(floor)s")
+    if conditions:
+        source += " where " + " and ".join(conditions)
+    plain = [name for name in target.names if name not in target.key]
+    sets = ", ".join(f"{quote(name)} = {value(bits, name)}" for name in plain)
+    position = quote(POSITION)
+    whole = f" and s.{quote(KEPT)} is null" if bits else ""
+    return f"""merge into {target.name} t using ({source}) s on {target.on("t", "s")}
+        when matched and (t.{position} is null or t.{position} < s.{position}) then
+          update set {sets + ", " if sets else ""}{position} = s.{position}
+        when not matched{whole} then
+          insert ({listed([*target.names, POSITION])}) values ({listed([*target.names, POSITION], "s.")})"""
+
+
+def insert(target: Target, stage_name: str) -> str:
+    names = listed([*target.names, POSITION])
+    return f"insert into {target.name} ({names}) select {names} from {quote(stage_name)}"
+
+
+def orphans(target: Target, stage_name: str) -> str:
+    """How many staged rows keep columns of a row that is not there."""
+    return f"""select count(*) from {quote(stage_name)} s where s.{quote(KEPT)} is not null
+        and not exists (select from {target.name} t where {target.on("t", "s")})"""
+
+
+def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
+    """Rows under a new key take what they did not bring from the deleted row under the old key."""
+    sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
+    return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
+        from _cdcworker.tombstone b, lateral jsonb_populate_record(null::{target.name}, b.row) o
+        where b.sink = %(sink)s and b.topic = %(topic)s and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
+          and b.position < s.{quote(POSITION)} and s.{quote(KEPT)} is not null"""
+
+
+def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
+    """The same from the old row where it still stands."""
+    sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
+    keys = " and ".join(f"o.{quote(key)} = s.{quote(ORIGIN + key)}" for key in target.key)
+    return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
+        from {target.name} o where {keys} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
+          and (o.{quote(POSITION)} is null or o.{quote(POSITION)} < s.{quote(POSITION)})"""
+
+
+def delete(target: Target, stage_name: str) -> str:
+    position = quote(POSITION)
+    return f"""delete from {target.name} t using {quote(stage_name)} s where {target.on("t", "s")}
+        and (s.{position} is null or t.{position} is null or t.{position} < s.{position})"""
+
+
+def bury(stage_name: str) -> str:
+    """Remember deletes, so that an older row of another partition does not bring the key back."""
+    return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position)
+        select %(sink)s, %(topic)s, {quote(STAGE_KEY)}, {quote(POSITION)} from {quote(stage_name)}
+        where {quote(POSITION)} is not null
+        on conflict (sink, topic, key) do update set position = excluded.position, row = null, at = now()
+        where b.position < excluded.position"""
+
+
+def bury_moved(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
+    """Remember rows that leave for another key as they were: what is staged, else what the target holds."""
+    columns = ", ".join(f"{value(bits, name)} as {quote(name)}" for name in target.names)
+    return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position, row)
+        select %(sink)s, %(topic)s, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
+          (select to_jsonb(o) from (select {columns}) o)
+        from {quote(stage_name)} s left join {target.name} t on {target.on("t", "s")}
+        where s.{quote(KEPT)} is null or t.ctid is not null
+        on conflict (sink, topic, key) do update set position = excluded.position, row = excluded.row, at = now()
+        where b.position <= excluded.position"""

@@ -1,0 +1,206 @@
+"""The PostgreSQL warehouse: rows, deletes, DDL and ledger of one batch in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import KEY, OP, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.spark import copying, pgsql
+from cdcworker.connectors.spark.catalog import Catalog
+from cdcworker.connectors.spark.errors import TARGET_VERSION, from_psycopg
+from cdcworker.connectors.spark.ledger import Epoch, Ledger
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+log = logging.getLogger(__name__)
+
+VERSION_MIN = 150_000
+"""MERGE came with 15."""
+CONNECT_TIMEOUT_S = 10
+PRUNE_EVERY_S = 60.0
+SESSION = (
+    # Rows and ledger are lost together and read again: safe by design.
+    "set synchronous_commit = off",
+    "set temp_buffers = '64MB'",
+    "set work_mem = '64MB'",
+    "set timezone = 'UTC'",
+    "set datestyle = 'ISO, YMD'",
+    "set search_path = pg_catalog, pg_temp",
+    # Nobody watches a sink's batch for a hand on the keyboard.
+    "set idle_in_transaction_session_timeout = '10min'",
+)
+
+
+class PostgresWriter:
+    """A TableWriter. One connection, one thread."""
+
+    def __init__(self, conninfo: str, sink: str, task: int = 0, *, schema: str = "") -> None:
+        self._conninfo = conninfo
+        self._ledger = Ledger(sink, task)
+        self._catalog = Catalog(schema)
+        self._connection: Connection | None = None
+        self._floors: dict[str, bytes] = {}
+        self._tombstones: set[str] = set()
+        self._pruned = time.monotonic()
+
+    # -- the seam -----------------------------------------------------------------------------------------------------
+
+    def fence(self, epoch: Epoch) -> None:
+        with self._transaction() as connection:
+            self._ledger.create(connection)
+            self._ledger.fence(connection, epoch)
+
+    def claim(self, topics: Sequence[str]) -> None:
+        """Fence off whoever applied these topics before under another task number."""
+        with self._transaction() as connection:
+            self._ledger.claim(connection, list(topics))
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        with self._transaction() as connection:
+            self._floors = self._ledger.floors(connection)
+            self._tombstones = self._ledger.tombstones(connection)
+            return self._ledger.read(connection)
+
+    def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
+        """Rows and ledger commit together (INV-8)."""
+        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+        with self._transaction() as connection:
+            if not self._ledger.lock(connection, batch):
+                counts["replayed"] = True
+                return counts
+            for table in batch.tables:
+                self._table(connection, table, counts)
+            hit("sink.staged")
+            self._ledger.advance(connection, batch)
+            if time.monotonic() - self._pruned > PRUNE_EVERY_S:
+                self._ledger.prune(connection)
+                self._pruned = time.monotonic()
+            hit("sink.before_commit")
+        hit("sink.after_commit")
+        return counts
+
+    def cancel(self) -> None:
+        """Break off the statement that runs in another thread."""
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.cancel_safe(timeout=1.0)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    # -- connection ---------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Connection:
+        import psycopg
+
+        connection = psycopg.connect(
+            self._conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-sink"
+        )
+        if connection.info.server_version < VERSION_MIN:
+            connection.close()
+            raise CdcError(TARGET_VERSION, "the warehouse's server is older than PostgreSQL 15")
+        for statement in SESSION:
+            connection.execute(statement)
+        return connection
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """One transaction; whatever it raises is translated, and caches that it filled are dropped."""
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._catalog.forget()
+                self._connection = self._connect()
+            with self._connection.transaction():
+                yield self._connection
+        except psycopg.Error as exc:
+            self._catalog.forget()
+            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, type(exc).__name__)
+            raise from_psycopg(exc) from exc
+        except BaseException:
+            self._catalog.forget()
+            raise
+
+    # -- one table ----------------------------------------------------------------------------------------------------
+
+    def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any]) -> None:
+        target = self._catalog.prepare(connection, batch)
+        if batch.floor is not None:
+            connection.execute(
+                f"delete from {target.name} where {pgsql.quote(POSITION)} < %s",
+                (batch.floor,),
+            )
+            self._ledger.set_floor(connection, batch.table, batch.floor)
+            self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
+        if not batch.key:
+            copying.append(connection, target, batch)
+        else:
+            self._upsert(connection, target, batch, counts)
+        rows = batch.upserts.num_rows + batch.deletes.num_rows
+        counts["rows"] += rows
+        counts["changes"] += batch.changes
+        name = f"{target.schema}.{target.table}"
+        counts["tables"][name] = counts["tables"].get(name, 0) + batch.changes
+
+    def _upsert(self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any]) -> None:
+        """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
+        names = {"sink": self._ledger.sink, "topic": batch.table}
+        bits: dict[str, int] = {}
+        if batch.upserts.num_rows:
+            keep_key = batch.table in self._tombstones or batch.deletes.num_rows > 0
+            stage = self._catalog.stage(connection, target, "s")
+            bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, keep_key)
+            if batch.origins is not None and bits:
+                for statement in (pgsql.copy_origin_tombstone, pgsql.copy_origin_row):
+                    connection.execute(statement(target, stage, bits), names)
+        if batch.moved is not None and batch.moved.num_rows:
+            moved = self._catalog.stage(connection, target, "m")
+            moved_bits = copying.stage(connection, target, moved, batch.moved, batch.moved_unchanged, None, True)
+            connection.execute(pgsql.bury_moved(target, moved, moved_bits), names)
+        if batch.deletes.num_rows:
+            gone = self._catalog.stage(connection, target, "d")
+            copying.stage(connection, target, gone, batch.deletes, {}, None, True)
+            connection.execute(pgsql.delete(target, gone))
+            connection.execute(pgsql.bury(gone), names)
+            self._tombstones.add(batch.table)
+        if batch.upserts.num_rows:
+            self._merge(connection, target, batch, stage, bits, counts)
+
+    def _merge(
+        self,
+        connection: Connection,
+        target: pgsql.Target,
+        batch: TableBatch,
+        stage: str,
+        bits: Mapping[str, int],
+        counts: dict[str, Any],
+    ) -> None:
+        floor = self._floors.get(batch.table)
+        buried = batch.table if batch.table in self._tombstones else None
+        if not bits and floor is None and buried is None and self._catalog.is_empty(connection, target):
+            connection.execute(pgsql.insert(target, stage))
+            return
+        if bits:
+            found = connection.execute(pgsql.orphans(target, stage)).fetchone()
+            counts["orphans"] += found[0] if found else 0
+        connection.execute(
+            pgsql.merge(target, stage, bits, buried, floor is not None),
+            {"sink": self._ledger.sink, "topic": batch.table, "floor": floor},
+        )
+
+
+__all__ = ["KEY", "OP", "PostgresWriter"]

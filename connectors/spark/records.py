@@ -1,0 +1,506 @@
+"""Kafka records of one micro-batch to table batches: grouped by topic and schema, decoded, reduced."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import KEY, OP, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.spark import headers, reduce
+from cdcworker.connectors.spark.decode import CONFLUENT_FRAME_BYTES, Plan, Undecodable, decode
+from cdcworker.connectors.spark.errors import UNDECODABLE
+from cdcworker.connectors.spark.schemas import KeyShape, Shape, Shapes
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topics import subject
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+Partition = tuple[str, int]
+NONE = reduce.NONE
+
+
+@dataclass(slots=True)
+class _Topic:
+    """The records of one topic, in the order of partition and offset, as columns."""
+
+    name: str
+    partition: np.ndarray[Any, Any]
+    offset: np.ndarray[Any, Any]
+    key: pa.Array
+    value: pa.Array
+    headers: pa.Array
+    schema: np.ndarray[Any, Any]
+    """Schema id per row, 0 for a tombstone."""
+
+    def where(self, row: int) -> dict[str, str | int]:
+        return {"topic": self.name, "partition": int(self.partition[row]), "offset": int(self.offset[row])}
+
+
+@dataclass(slots=True)
+class _Decoded:
+    """Positions, operations and rows of a topic; `local` is a row's index in the decoded array of its schema."""
+
+    major: np.ndarray[Any, Any]
+    minor: np.ndarray[Any, Any]
+    op: np.ndarray[Any, Any]
+    ts_ms: np.ndarray[Any, Any]
+    local: np.ndarray[Any, Any]
+    arrays: dict[int, Any]
+
+
+class Assembler:
+    """Turns raw records into what a TableWriter takes. Pure but for the schemas it asks for."""
+
+    def __init__(self, shapes: Shapes) -> None:
+        self._shapes = shapes
+
+    def build(self, raw: pa.Table, ledger: Mapping[Partition, int], batch_id: int) -> SinkBatch:
+        """`raw` has topic, partition, offset, key, value, headers; rows below the ledger are replays and dropped."""
+        tables: list[TableBatch] = []
+        offsets: dict[Partition, tuple[int, int]] = {}
+        applied: dict[Partition, tuple[bytes, int]] = {}
+        for topic in self._topics(raw, ledger, offsets):
+            decoded = self._decode(topic)
+            applied.update(_applied(topic, decoded))
+            tables += self._tables(topic, decoded)
+        return SinkBatch(tables, offsets, batch_id, applied)
+
+    def _topics(
+        self, raw: pa.Table, ledger: Mapping[Partition, int], offsets: dict[Partition, tuple[int, int]]
+    ) -> Iterator[_Topic]:
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        raw = raw.unify_dictionaries().combine_chunks() if raw.num_rows else raw
+        names = pc.dictionary_encode(_one(raw["topic"]))
+        codes = names.indices.to_numpy()
+        partition, offset = _one(raw["partition"]).to_numpy(), _one(raw["offset"]).to_numpy()
+        for code, name in enumerate(names.dictionary.to_pylist()):
+            rows = np.flatnonzero(codes == code)
+            rows = rows[_new_rows(name, partition[rows], offset[rows], ledger, offsets)]
+            if not len(rows):
+                continue
+            order = np.lexsort((offset[rows], partition[rows]))
+            rows = rows[order]
+            whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
+            part = raw if whole else raw.take(pa.array(rows))
+            value = _one(part["value"])
+            topic = _Topic(
+                name, partition[rows], offset[rows], _one(part["key"]), value, _one(part["headers"]), _frame_ids(value)
+            )
+            for row in np.flatnonzero(topic.schema < 0)[:1]:
+                raise CdcError(UNDECODABLE, "the value has no Confluent frame", where=topic.where(int(row)))
+            yield topic
+
+    # -- decoding -----------------------------------------------------------------------------------------------------
+
+    def _decode(self, topic: _Topic) -> _Decoded:
+        import numpy as np
+        import pyarrow.compute as pc
+
+        n = len(topic.schema)
+        keyless = topic.key.null_count == n
+        unset, zero = np.full(n, -1, np.int64), np.zeros(n, np.int64)
+        out = _Decoded(unset, unset.copy(), np.full(n, "", "U1"), zero, zero.copy(), {})
+        for id in np.unique(topic.schema[topic.schema > 0]).tolist():
+            rows = np.flatnonzero(topic.schema == id)
+            shape = self._shapes.value(id, topic.where(int(rows[0])))
+            _ = shape.row
+            plan = shape.keyless_plan if keyless else shape.plan
+            found = _decode(plan, topic.value, rows, topic)
+            source, op = found.field("source"), found.field("op")
+            if source.type.num_fields < 3:
+                raise CdcError(UNDECODABLE, "the source block has no position", where=topic.where(int(rows[0])))
+            out.major[rows] = _ints(source.field("commit_lsn"))
+            out.minor[rows] = _ints(source.field("tx_index")) << 32 | _ints(source.field("tx_sub"))
+            if source.type.get_field_index("ts_ms") >= 0:
+                out.ts_ms[rows] = _ints(source.field("ts_ms"))
+            ops = pc.dictionary_encode(op)
+            out.op[rows] = np.array(ops.dictionary.to_pylist(), "U1")[ops.indices.to_numpy()]
+            out.local[rows] = np.arange(len(rows))
+            out.arrays[id] = found
+        return out
+
+    # -- per table ----------------------------------------------------------------------------------------------------
+
+    def _tables(self, topic: _Topic, decoded: _Decoded) -> list[TableBatch]:
+        """One batch per run of one writer schema, in the order of positions."""
+        import numpy as np
+
+        _place_tombstones(topic, decoded)
+        used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
+        truncates = used[decoded.op[used] == "t"]
+        floor: tuple[int, int] | None = None
+        if len(truncates):
+            floor = max(zip(decoded.major[truncates].tolist(), decoded.minor[truncates].tolist(), strict=True))
+            major, minor = decoded.major[used], decoded.minor[used]
+            later = (major > floor[0]) | ((major == floor[0]) & (minor > floor[1]))
+            used = used[(later | (major < 0)) & (decoded.op[used] != "t")]
+        order = used[np.lexsort((decoded.minor[used], decoded.major[used]))]
+        runs = _runs(topic.schema[order])
+        out = [self._table(topic, decoded, order[start:end], id) for id, start, end in runs]
+        if floor is not None:
+            id = int(topic.schema[truncates[0]])
+            shape = self._shapes.value(id, topic.where(int(truncates[0])))
+            key = self._key_fields(topic, len(out) > 0 and not out[0].key)
+            out.insert(0, _truncate(topic.name, shape, key, _position(*map(_lone, floor))[0].as_py()))
+        return out
+
+    def _key_fields(self, topic: _Topic, keyless: bool) -> tuple[str, ...]:
+        id = None if keyless else self._shapes.latest(subject(topic.name, "key"))
+        return () if id is None else self._shapes.key(id, topic.where(0)).fields
+
+    def _table(self, topic: _Topic, decoded: _Decoded, rows: np.ndarray[Any, Any], id: int) -> TableBatch:
+        import pyarrow as pa
+
+        if not id:
+            latest = self._shapes.latest(subject(topic.name, "value"))
+            if latest is None:
+                raise CdcError(UNDECODABLE, "a tombstone of a table without a schema", where=topic.where(int(rows[0])))
+            id = latest
+        shape = self._shapes.value(id, topic.where(int(rows[0])))
+        keys = topic.key.take(pa.array(rows))
+        if keys.null_count == len(keys):
+            return _append(topic, decoded, rows, shape)
+        if keys.null_count:
+            raise CdcError(UNDECODABLE, "a record of a table with a key has none", where=topic.where(int(rows[0])))
+        return self._keyed(topic, decoded, rows, shape, keys)
+
+    def _keyed(
+        self, topic: _Topic, decoded: _Decoded, rows: np.ndarray[Any, Any], shape: Shape, keys: pa.Array
+    ) -> TableBatch:
+        import numpy as np
+
+        marks = headers.read(topic.headers, rows)
+        key_shape = self._shapes.key(_last_id(keys, topic, rows), topic.where(int(rows[0])))
+        codes, bodies = _key_codes(keys, [marks.old, marks.new])
+        unchanged = _unchanged(marks, shape, len(rows), topic, rows)
+        is_delete = np.where(decoded.op[rows] == "d", reduce.DELETE, reduce.PUT).astype(np.int64)
+        changes = reduce.Changes(
+            is_delete, codes[0], decoded.major[rows], decoded.minor[rows], unchanged,
+            codes[1] if marks.old is not None else None, codes[2] if marks.new is not None else None,
+        )  # fmt: skip
+        reduced = reduce.reduce(changes)
+        view = _View(topic, decoded, rows, shape, key_shape, codes[0], bodies)
+        upserts, flags = view.upserts(reduced.upserts)
+        moved, moved_flags = view.upserts(reduced.moved, reduced.moved_by) if len(reduced.moved_by) else (None, {})
+        return TableBatch(
+            topic.name, key_shape.fields, upserts, view.deletes(reduced.deletes), shape.row, shape.path, flags,
+            view.origins(reduced.upserts, codes[0]), moved, moved_flags, None, len(rows),
+        )  # fmt: skip
+
+
+@dataclass(slots=True)
+class _View:
+    """Builds Arrow tables from the reduced indexes of one run."""
+
+    topic: _Topic
+    decoded: _Decoded
+    rows: np.ndarray[Any, Any]
+    shape: Shape
+    key_shape: KeyShape
+    codes: np.ndarray[Any, Any]
+    bodies: pa.Array
+
+    def upserts(
+        self, part: reduce.Rows, speakers: np.ndarray[Any, Any] | None = None
+    ) -> tuple[pa.Table, dict[str, Any]]:
+        """The rows and, per column, where it keeps the target's value. `speakers` (moved rows) give key and position."""
+        import numpy as np
+        import pyarrow as pa
+
+        said = part.last if speakers is None else speakers
+        after = self.decoded.arrays[self.shape.id].field("after") if self.shape.id in self.decoded.arrays else None
+        columns: dict[str, Any] = {}
+        flags: dict[str, Any] = {}
+        same = bool((part.last == NONE).any())
+        plain = self._local(part.last)
+        for name in self.shape.fields:
+            index = self._local(part.take[name]) if name in part.take else plain
+            columns[name] = _take(after, name, index)
+            source = part.take.get(name, part.last)
+            if (name in part.take or same) and bool((source == NONE).any()):
+                flags[name] = source == NONE
+        keys = self._key_columns(self.codes[said])
+        if speakers is not None or any(name not in columns for name in self.key_shape.fields):
+            columns.update(keys())
+        flags = {name: flag for name, flag in flags.items() if name not in self.key_shape.fields}
+        columns[KEY] = self.bodies.take(pa.array(self.codes[said]))
+        columns[POSITION] = _position(self.decoded.major[self.rows[said]], self.decoded.minor[self.rows[said]])
+        return pa.table(columns), {name: np.asarray(flag) for name, flag in flags.items()}
+
+    def deletes(self, index: np.ndarray[Any, Any]) -> pa.Table:
+        import pyarrow as pa
+
+        codes = self.codes[index]
+        columns = self._key_columns(codes)()
+        columns[KEY] = self.bodies.take(pa.array(codes))
+        rows = self.rows[index]
+        columns[POSITION] = _position(self.decoded.major[rows], self.decoded.minor[rows])
+        return pa.table(columns)
+
+    def origins(self, part: reduce.Rows, codes: np.ndarray[Any, Any]) -> pa.Table | None:
+        """Old keys of upserts that need columns of the old row; null where there is none."""
+        import numpy as np
+        import pyarrow as pa
+
+        other = (part.origin != NONE) & (part.origin != codes[part.last])
+        if not other.any():
+            return None
+        found = self._key_columns(part.origin[other])()
+        found[KEY] = self.bodies.take(pa.array(part.origin[other]))
+        spread = np.full(len(other), -1, np.int64)
+        spread[other] = np.arange(int(other.sum()))
+        index = pa.array(spread, mask=~other)
+        return pa.table({name: column.take(index) for name, column in found.items()})
+
+    def _local(self, index: np.ndarray[Any, Any]) -> Any:
+        import pyarrow as pa
+
+        none = index == NONE
+        local = self.decoded.local[self.rows[index]]
+        return pa.array(local, mask=none) if none.any() else pa.array(local)
+
+    def _key_columns(self, codes: np.ndarray[Any, Any]) -> Any:
+        """Decodes the keys only if it is called."""
+
+        def columns() -> dict[str, Any]:
+            import numpy as np
+            import pyarrow as pa
+
+            bodies = self.bodies.take(pa.array(codes))
+            first = self.topic.where(int(self.rows[0]))
+            try:
+                found = decode(self.key_shape.plan, *_slices(bodies), 0)
+            except Undecodable as exc:
+                raise CdcError(UNDECODABLE, "a key does not fit its schema", where=first) from exc
+            assert len(found) == len(np.asarray(codes))
+            return {name: found.field(name) for name in self.key_shape.fields}
+
+        return columns
+
+
+# -- pieces -------------------------------------------------------------------------------------------------------------
+
+
+def _one(column: Any) -> Any:
+    """A chunked column as one array."""
+    import pyarrow as pa
+
+    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
+    return found
+
+
+def _lone(value: int) -> Any:
+    import numpy as np
+
+    return np.array([value], np.int64)
+
+
+def _ints(values: Any) -> Any:
+    """A column of numbers; null (no field of the kind in this record) as 0."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    return pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(np.int64)
+
+
+def _new_rows(
+    topic: str,
+    partition: Any,
+    offset: Any,
+    ledger: Mapping[Partition, int],
+    offsets: dict[Partition, tuple[int, int]],
+) -> Any:
+    """Mask of the rows at or past the ledger, whose range it notes. Offsets have gaps: next is last + 1."""
+    import numpy as np
+
+    keep = np.zeros(len(partition), np.bool_)
+    for number in np.unique(partition).tolist():
+        mine = (partition == number) & (offset >= ledger.get((topic, number), 0))
+        if mine.any():
+            offsets[topic, number] = (int(offset[mine].min()), int(offset[mine].max()) + 1)
+            keep |= mine
+    return keep
+
+
+def _slices(values: Any) -> tuple[Any, Any]:
+    """(data, int64 offsets) of a binary array."""
+    import numpy as np
+    import pyarrow as pa
+
+    wide = pa.types.is_large_binary(values.type)
+    _, ends, data = values.buffers()
+    width = np.int64 if wide else np.int32
+    offsets = np.frombuffer(ends, width, len(values) + 1, values.offset * np.dtype(width).itemsize)
+    return (data if data is not None else b""), offsets.astype(np.int64)
+
+
+def _frame_ids(values: Any) -> Any:
+    """Schema id of each framed value; 0: null, -1: not framed."""
+    import numpy as np
+
+    data, offsets = _slices(values)
+    view = np.frombuffer(data, np.uint8)
+    starts, sizes = offsets[:-1], np.diff(offsets)
+    ids = np.full(len(starts), -1, np.int64)
+    framed = sizes >= CONFLUENT_FRAME_BYTES
+    at = starts[framed]
+    found = np.zeros(len(at), np.int64)
+    for step in range(1, CONFLUENT_FRAME_BYTES):
+        found = found << 8 | view[at + step]
+    found[(view[at] != 0) | (found <= 0) if len(at) else []] = -1
+    ids[framed] = found
+    ids[np.asarray(values.is_null().to_numpy(zero_copy_only=False))] = 0
+    return ids
+
+
+def _decode(plan: Plan, values: Any, rows: Any, topic: _Topic) -> Any:
+    import pyarrow as pa
+
+    chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
+    data, offsets = _slices(chosen)
+    try:
+        return decode(plan, data, offsets)
+    except Undecodable as exc:
+        where = topic.where(int(rows[exc.row]))
+        raise CdcError(UNDECODABLE, "the value does not fit its schema", where=where) from exc
+
+
+def _position(major: Any, minor: Any) -> Any:
+    """16 bytes each; null for what has no position."""
+    import numpy as np
+    import pyarrow as pa
+
+    out = np.empty((len(major), 16), np.uint8)
+    out[:, :8] = major.astype(">u8").view(np.uint8).reshape(-1, 8)
+    out[:, 8:] = minor.astype(">u8").view(np.uint8).reshape(-1, 8)
+    ends = np.arange(len(major) + 1, dtype=np.int32) * 16
+    mask = pa.array(major >= 0).buffers()[1] if (major < 0).any() else None
+    return pa.Array.from_buffers(pa.binary(), len(major), [mask, pa.py_buffer(ends), pa.py_buffer(out)])
+
+
+def _applied(topic: _Topic, decoded: _Decoded) -> dict[Partition, tuple[bytes, int]]:
+    """Highest position and source time per partition."""
+    import numpy as np
+
+    out: dict[Partition, tuple[bytes, int]] = {}
+    for number in np.unique(topic.partition).tolist():
+        rows = np.flatnonzero((topic.partition == number) & (decoded.major >= 0))
+        if len(rows):
+            best = rows[np.lexsort((decoded.minor[rows], decoded.major[rows]))[-1:]]
+            position = _position(decoded.major[best], decoded.minor[best])[0].as_py()
+            out[topic.name, number] = (position, int(decoded.ts_ms[rows].max()))
+    return out
+
+
+def _place_tombstones(topic: _Topic, decoded: _Decoded) -> None:
+    """A tombstone behind its delete says nothing new. A lone one is a delete right after the key's last change here;
+    it has no position if there is none: delete whatever the target holds."""
+    import numpy as np
+
+    for row in np.flatnonzero(topic.schema == 0).tolist():
+        key = topic.key[row]
+        if not key.is_valid:
+            continue
+        same = row > 0 and topic.partition[row - 1] == topic.partition[row]
+        if same and decoded.op[row - 1] == "d" and topic.key[row - 1].equals(key):
+            continue
+        decoded.op[row] = "d"
+        before = next((at for at in range(row - 1, -1, -1) if topic.key[at].equals(key)), None)
+        if before is not None:
+            decoded.major[row], decoded.minor[row] = decoded.major[before], decoded.minor[before]
+            topic.schema[row] = topic.schema[before]
+
+
+def _runs(ids: Any) -> list[tuple[int, int, int]]:
+    """(id, start, end) of equal neighbours; tombstones join the run they stand in."""
+    import numpy as np
+
+    if not len(ids):
+        return []
+    filled = ids.copy()
+    known = np.flatnonzero(ids > 0)
+    if len(known):
+        at = np.maximum.accumulate(np.where(ids > 0, np.arange(len(ids)), known[0]))
+        filled = ids[at]
+    edges = [0, *(np.flatnonzero(filled[1:] != filled[:-1]) + 1).tolist(), len(ids)]
+    return [(int(filled[start]), start, end) for start, end in pairwise(edges)]
+
+
+def _take(after: Any, name: str, index: Any) -> Any:
+    import pyarrow as pa
+
+    return pa.nulls(len(index)) if after is None else after.field(name).take(index)
+
+
+def _last_id(keys: Any, topic: _Topic, rows: Any) -> int:
+    ids = _frame_ids(keys)
+    if (ids <= 0).any():
+        raise CdcError(UNDECODABLE, "the key has no Confluent frame", where=topic.where(int(rows[(ids <= 0).argmax()])))
+    return int(ids[-1])
+
+
+def _key_codes(keys: Any, others: Sequence[tuple[Any, Any] | None]) -> tuple[list[Any], Any]:
+    """Dense numbers of the key bodies of rows and of keys named in headers; NONE where a row names none."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    parts = [pc.binary_slice(keys, CONFLUENT_FRAME_BYTES)]
+    parts += [pc.binary_slice(pa.array(other[1], pa.binary()), CONFLUENT_FRAME_BYTES) for other in others if other]
+    encoded = pc.dictionary_encode(pa.concat_arrays(parts))
+    numbers = encoded.indices.to_numpy().astype(np.int64)
+    out, start = [numbers[: len(keys)]], len(keys)
+    for other in others:
+        spread = np.full(len(keys), NONE, np.int64)
+        if other is not None:
+            spread[other[0]] = numbers[start : start + len(other[0])]
+            start += len(other[0])
+        out.append(spread)
+    return out, encoded.dictionary
+
+
+def _unchanged(marks: headers.Marks, shape: Shape, n: int, topic: _Topic, rows: Any) -> dict[str, Any]:
+    import numpy as np
+
+    out: dict[str, Any] = {}
+    for text, found in marks.unchanged.items():
+        for part in text.split(","):
+            if not part.isdigit() or int(part) >= len(shape.fields):
+                where = topic.where(int(rows[found[0]]))
+                raise CdcError(UNDECODABLE, "the header of unchanged columns names no column", where=where)
+            out.setdefault(shape.fields[int(part)], np.zeros(n, np.bool_))[found] = True
+    return out
+
+
+def _append(topic: _Topic, decoded: _Decoded, rows: Any, shape: Shape) -> TableBatch:
+    """Every change of a table without a key as a row of its own: the new image, or the old one of a delete."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = decoded.arrays[shape.id].take(pa.array(decoded.local[rows]))
+    gone = pa.array(decoded.op[rows] == "d")
+    columns = {
+        name: pc.if_else(gone, found.field("before").field(name), found.field("after").field(name))
+        if pc.any(gone).as_py()
+        else found.field("after").field(name)
+        for name in shape.fields
+    }
+    columns[OP] = pa.array(decoded.op[rows].tolist(), pa.string())
+    columns[POSITION] = _position(decoded.major[rows], decoded.minor[rows])
+    return TableBatch(topic.name, (), pa.table(columns), pa.table({}), shape.row, shape.path, changes=len(rows))
+
+
+def _truncate(topic: str, shape: Shape, key: tuple[str, ...], floor: bytes) -> TableBatch:
+    import pyarrow as pa
+
+    return TableBatch(topic, key, pa.table({}), pa.table({}), shape.row, shape.path, floor=floor, changes=1)

@@ -1,0 +1,244 @@
+"""Many changes of a key to one, column by column: what MERGE gets is one source row per key."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    import numpy as np
+    import numpy.typing as npt
+
+    Ints = npt.NDArray[np.int64]
+    Flags = npt.NDArray[np.bool_]
+
+PUT, DELETE = 0, 1
+NONE = -1
+"""No row, no key: columns marked so keep what the target holds."""
+
+
+@dataclass(slots=True)
+class Changes:
+    """The changes of one table in one batch, in any order. `key` numbers the keys; `old` is the key that a key change
+    came from, `new` the one it goes to (on the delete); `unchanged` says per column which rows did not bring it."""
+
+    op: Ints
+    key: Ints
+    major: Ints
+    minor: Ints
+    unchanged: Mapping[str, Flags] = field(default_factory=dict)
+    old: Ints | None = None
+    new: Ints | None = None
+
+
+@dataclass(slots=True)
+class Rows:
+    """Rows to build: the row that speaks last for each (position and all plain columns), and where columns that were
+    unchanged somewhere come from instead (NONE: kept from the row of key `origin`)."""
+
+    last: Ints
+    take: dict[str, Ints]
+    origin: Ints
+
+
+@dataclass(slots=True)
+class Reduced:
+    """`upserts` by key, `deletes` as indexes of delete rows, `moved` as rows that are needed under their new key by a
+    later batch (`last` NONE: the target's row as it is), with `moved_by` their delete rows; `orphans` counts updates
+    with unchanged columns of rows that were deleted before."""
+
+    upserts: Rows
+    deletes: Ints
+    moved: Rows
+    moved_by: Ints
+    orphans: int = 0
+
+
+@dataclass(slots=True)
+class _State:
+    """A row as far as this batch knows it: `source` per special column, NONE where row `origin` has it."""
+
+    last: int
+    source: dict[str, int]
+    origin: int
+
+
+def reduce(changes: Changes) -> Reduced:
+    import numpy as np
+
+    order = _order(changes)
+    key = changes.key[order]
+    count = int(max(changes.key.max(initial=-1), -1 if changes.old is None else changes.old.max(initial=-1))) + 1
+    last = np.full(count, NONE, np.int64)
+    last[key] = order  # of equal indexes the last one stays
+    deleted = np.zeros(count, np.bool_)
+    touched = last != NONE
+    deleted[touched] = changes.op[last[touched]] == DELETE
+    take: dict[str, Ints] = {}
+    origin = np.full(count, NONE, np.int64)
+    orphans = 0
+    moves: list[tuple[int, _State]] = []
+    if changes.unchanged:
+        orphans = _columns(changes, order, last, deleted, take, origin)
+    walked = _walked_keys(changes)
+    if walked:
+        moves = _walk(changes, order, walked, last, deleted, take, origin)
+    kept = np.flatnonzero(touched & ~deleted)
+    return Reduced(
+        Rows(last[kept], {name: source[kept] for name, source in take.items()}, origin[kept]),
+        last[np.flatnonzero(touched & deleted)],
+        _moved(changes, [state for _, state in moves]),
+        np.array([row for row, _ in moves], np.int64),
+        orphans,
+    )
+
+
+def _order(changes: Changes) -> Ints:
+    """Row indexes by position; rows mostly come in order, and looking is cheaper than sorting."""
+    import numpy as np
+
+    major, minor = changes.major, changes.minor
+    step = major[1:] - major[:-1]
+    if bool(((step > 0) | ((step == 0) & (minor[1:] >= minor[:-1]))).all()):
+        return np.arange(len(major), dtype=np.int64)
+    return np.lexsort((minor, major)).astype(np.int64)
+
+
+def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: dict[str, Ints], origin: Ints) -> int:
+    """Per column the last row that brought it since the key's last delete. Rows after a delete that bring less than
+    everything have nothing to build on and are dropped."""
+    import numpy as np
+
+    n, count = len(order), len(last)
+    rank = np.empty(n, np.int64)
+    rank[order] = np.arange(n)
+    key, op = changes.key[order], changes.op[order]
+    partial = np.logical_or.reduce(list(changes.unchanged.values()))[order]
+    gone = np.full(count, NONE, np.int64)
+    gone[key[op == DELETE]] = np.flatnonzero(op == DELETE)
+    whole = np.full(count, NONE, np.int64)
+    full_rows = (op == PUT) & ~partial
+    whole[key[full_rows]] = np.flatnonzero(full_rows)
+    at = np.where(last == NONE, NONE, rank[last])
+    orphan_rows = (op == PUT) & partial & (gone[key] != NONE) & (gone[key] < np.arange(n)) & (whole[key] < gone[key])
+    orphaned = np.unique(key[orphan_rows])
+    last[orphaned] = order[gone[orphaned]]
+    deleted[orphaned] = True
+    for name, flags in changes.unchanged.items():
+        brought = (op == PUT) & ~flags[order]
+        found = np.full(count, NONE, np.int64)
+        found[key[brought]] = np.flatnonzero(brought)
+        found[found < gone] = NONE
+        take[name] = np.where(found == NONE, NONE, order[found])
+        kept_back = (at != NONE) & (found == NONE)
+        origin[kept_back] = np.flatnonzero(kept_back)
+    return int(orphan_rows.sum())
+
+
+def _walked_keys(changes: Changes) -> set[int]:
+    """Keys that take part in a key change whose old row matters: too rare and too tangled for columns at once."""
+    import numpy as np
+
+    keys: set[int] = set()
+    if changes.old is not None and changes.unchanged:
+        partial = np.logical_or.reduce(list(changes.unchanged.values()))
+        copies = (changes.old != NONE) & partial & (changes.op == PUT)
+        keys.update(changes.key[copies].tolist(), changes.old[copies].tolist())
+    if changes.new is not None:
+        leaving = np.flatnonzero((changes.new != NONE) & (changes.op == DELETE))
+        arrived: set[tuple[int, int]] = set()
+        if changes.old is not None:
+            rows = changes.old != NONE
+            arrived = set(zip(changes.old[rows].tolist(), changes.key[rows].tolist(), strict=True))
+        pairs = zip(changes.key[leaving].tolist(), changes.new[leaving].tolist(), strict=True)
+        keys.update(old for old, new in pairs if (old, new) not in arrived)
+    return keys
+
+
+def _walk(
+    changes: Changes,
+    order: Ints,
+    walked: set[int],
+    last: Ints,
+    deleted: Flags,
+    take: dict[str, Ints],
+    origin: Ints,
+) -> list[tuple[int, _State]]:
+    """One change after the other for the keys in `walked`; writes their result into the per-key arrays."""
+    import numpy as np
+
+    names = list(changes.unchanged)
+    states: dict[int, _State | None] = {}
+    gone: dict[int, _State] = {}
+    moves: list[tuple[int, _State]] = []
+    final: dict[int, int] = {}
+    for row in order[np.isin(changes.key[order], np.fromiter(walked, np.int64))].tolist():
+        key = int(changes.key[row])
+        state = states.get(key, _untouched(names, key))
+        if changes.op[row] == DELETE:
+            if state is not None:
+                gone[key] = state
+                if changes.new is not None and changes.new[row] != NONE:
+                    moves.append((row, state))
+            states[key], final[key] = None, row
+            continue
+        missing = [name for name in names if changes.unchanged[name][row]]
+        base = state
+        if missing and changes.old is not None and changes.old[row] != NONE:
+            old = int(changes.old[row])
+            base = gone.get(old) or states.get(old) or _untouched(names, old)
+        if missing and base is None:
+            continue
+        source = dict.fromkeys(names, row)
+        if base is not None:
+            source.update({name: base.source[name] for name in missing})
+        kept_back = base is not None and NONE in source.values()
+        states[key] = _State(row, source, base.origin if base is not None and kept_back else NONE)
+        final[key] = row
+    _write_back(states, final, last, deleted, take, origin)
+    arrived = _arrivals(changes)
+    return [(row, state) for row, state in moves if (int(changes.key[row]), _new(changes, row)) not in arrived]
+
+
+def _write_back(
+    states: Mapping[int, _State | None],
+    final: Mapping[int, int],
+    last: Ints,
+    deleted: Flags,
+    take: dict[str, Ints],
+    origin: Ints,
+) -> None:
+    for key, row in final.items():
+        state = states[key]
+        last[key] = row if state is None else state.last
+        deleted[key] = state is None
+        if state is not None:
+            origin[key] = state.origin
+            for name, source in take.items():
+                source[key] = state.source[name]
+
+
+def _untouched(names: list[str], key: int) -> _State:
+    return _State(NONE, dict.fromkeys(names, NONE), key)
+
+
+def _new(changes: Changes, row: int) -> int:
+    return NONE if changes.new is None else int(changes.new[row])
+
+
+def _arrivals(changes: Changes) -> set[tuple[int, int]]:
+    if changes.old is None:
+        return set()
+    rows = changes.old != NONE
+    return set(zip(changes.old[rows].tolist(), changes.key[rows].tolist(), strict=True))
+
+
+def _moved(changes: Changes, states: list[_State]) -> Rows:
+    import numpy as np
+
+    take: dict[str, Any] = {
+        name: np.array([state.source[name] for state in states], np.int64) for name in changes.unchanged
+    }
+    last = np.array([state.last for state in states], np.int64)
+    return Rows(last, take, np.array([state.origin for state in states], np.int64))
