@@ -1,0 +1,353 @@
+"""One herd as leader: claim, write, read back, step down."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import herd
+from cdcworker.coordinator.api import Term
+from cdcworker.coordinator.memory import MemoryTopic
+from cdcworker.coordinator.model import (
+    AssignedTask,
+    Assignment,
+    Connector,
+    Leader,
+    Presence,
+    PutConnector,
+    Reply,
+    TaskId,
+    TaskSet,
+    TaskStatus,
+)
+from cdcworker.coordinator.state import (
+    assignment_record,
+    connector_record,
+    leader_record,
+    task_set_record,
+    tombstone,
+)
+from cdcworker.coordinator.status import lease_record, presence_record, task_status_record
+
+ME = Presence("me", "b1", "http://me", "1", "p")
+OTHER = Presence("other", "b2", "http://other", "1", "p")
+TERM = Term(b"proof", 1)
+
+
+class Driver:
+    """Feeds one herd by hand; the log is a topic that the test commits to."""
+
+    def __init__(self, *log):
+        self.state = herd.initial(ME)
+        self.now = 100.0
+        self.topic = MemoryTopic()
+        self.topic.append(log)
+        self.read = 0
+        self.told(ev.ConfigRecords(tuple(self.unread()), replay=True))
+        self.told(ev.StatusRecords((presence_record(ME), lease_record("me", "b1", 1))))
+        self.told(ev.Started())
+
+    def unread(self):
+        records = self.topic.since(self.read)
+        self.read = self.topic.end
+        return records
+
+    def told(self, event):
+        self.state, commands = herd.step(self.state, event, ev.Now(self.now, round(self.now * 1000)))
+        return list(commands)
+
+    def commit(self, write):
+        """The write happens, and the herd reads the log."""
+        self.topic.append(write.records)
+        return self.told(ev.ConfigRecords(tuple(self.unread())))
+
+    def lead(self):
+        assert of(self.told(ev.TermChanged(TERM)), ev.Claim)
+        (write,) = of(self.told(ev.Claimed()), ev.WriteLog)
+        return self.commit(write)
+
+    def settle(self, commands):
+        """Commit whatever the leader writes until it writes nothing more."""
+        out = list(commands)
+        while writes := of(commands, ev.WriteLog):
+            commands = self.commit(writes[0])
+            out += commands
+        return out
+
+    def status(self, *records):
+        return self.told(ev.StatusRecords(records))
+
+
+def of(commands, kind):
+    return [command for command in commands if isinstance(command, kind)]
+
+
+def keys(write):
+    return [record.key for record in write.records]
+
+
+def e(record, epoch):
+    return replace(record, headers={"e": str(epoch)})
+
+
+def test_the_leader_record_is_the_first_of_a_claim_and_one_above_every_epoch_seen():
+    driver = Driver(e(leader_record(Leader(6, "x", "bx", "u")), 6), e(tombstone("logger/x"), 7))
+    assert of(driver.told(ev.TermChanged(TERM)), ev.Claim)
+    (write,) = of(driver.told(ev.Claimed()), ev.WriteLog)
+    assert keys(write) == ["leader"]
+    assert write.records[0].value["epoch"] == 8
+    assert write.records[0].headers["e"] == "8"
+    assert write.records[0].headers["w"] == "me"
+
+
+def test_a_config_log_made_anew_starts_above_the_epochs_of_the_status_log():
+    driver = Driver()
+    driver.status(task_status_record(TaskStatus("c", 0, "RUNNING", "x", 5 << 20 | 3)))
+    driver.told(ev.TermChanged(TERM))
+    (write,) = of(driver.told(ev.Claimed()), ev.WriteLog)
+    assert write.records[0].value["epoch"] == 6
+
+
+def test_nothing_is_decided_before_the_claim_is_read_back():
+    driver = Driver()
+    driver.told(ev.TermChanged(TERM))
+    (claim,) = of(driver.told(ev.Claimed()), ev.WriteLog)
+    assert driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source"))) == [
+        ev.Answer("r", Reply("no_leader", detail="no leader has claimed"))
+    ]
+    driver.told(ev.WriteDone(claim.write_id))
+    assert not of(driver.told(ev.Tick()), ev.WriteLog)
+    driver.commit(claim)
+    assert of(driver.told(ev.RequestArrived("r2", PutConnector("c", {}, "source"))), ev.WriteLog)
+
+
+def test_ok_is_answered_when_the_record_has_been_read_back_not_when_it_was_written():
+    driver = Driver()
+    driver.lead()
+    commands = driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source")))
+    (write,) = of(commands, ev.WriteLog)
+    assert write.records[0].headers["d"] == "r"
+    commands += driver.told(ev.WriteDone(write.write_id)) + driver.told(ev.Tick())
+    assert not of(commands, ev.Answer)
+    assert of(driver.commit(write), ev.Answer) == [ev.Answer("r", Reply("ok", created=True, version=1))]
+
+
+def test_requests_that_come_during_a_write_are_decided_together_after_it():
+    driver = Driver()
+    driver.lead()
+    (first,) = of(driver.told(ev.RequestArrived("r1", PutConnector("c", {}, "source"))), ev.WriteLog)
+    for n in (2, 3):
+        create = PutConnector("d", {"n": str(n)}, "source", create_only=True)
+        assert not driver.told(ev.RequestArrived(f"r{n}", create))
+    (second,) = of(driver.commit(first), ev.WriteLog)
+    assert keys(second) == ["connector/d"]
+    answers = {a.request_id: a.reply.outcome for a in of(driver.commit(second), ev.Answer)}
+    assert answers == {"r2": "ok", "r3": "exists"}
+
+
+def test_a_refusal_that_rests_on_an_unwritten_decision_is_taken_back_with_it():
+    driver = Driver()
+    driver.lead()
+    (first,) = of(driver.told(ev.RequestArrived("r1", PutConnector("c", {}, "source"))), ev.WriteLog)
+    for n in (2, 3):
+        driver.told(ev.RequestArrived(f"r{n}", PutConnector("d", {}, "source", create_only=True)))
+    (second,) = of(driver.commit(first), ev.WriteLog)
+    answers = of(driver.told(ev.WriteFailed(second.write_id, "stale")), ev.Answer)
+    assert {a.reply.outcome for a in answers} == {"no_leader"}
+
+
+@pytest.mark.parametrize("reason", ["stale", "fenced"])
+def test_a_refused_write_steps_down_answers_and_claims_again(reason):
+    driver = Driver()
+    driver.lead()
+    (write,) = of(driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source"))), ev.WriteLog)
+    commands = driver.told(ev.WriteFailed(write.write_id, reason))
+    assert [a.reply.outcome for a in of(commands, ev.Answer)] == ["no_leader"]
+    driver.now += 1
+    assert of(driver.told(ev.Tick()), ev.Claim)
+    (claim,) = of(driver.told(ev.Claimed()), ev.WriteLog)
+    assert claim.records[0].value["epoch"] == 2
+
+
+@pytest.mark.parametrize("happened", [True, False])
+def test_an_unknown_write_is_judged_by_the_log_after_the_next_claim(happened):
+    driver = Driver()
+    driver.lead()
+    (write,) = of(driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source"))), ev.WriteLog)
+    assert not of(driver.told(ev.WriteFailed(write.write_id, "unknown")), ev.Answer)
+    if happened:
+        driver.topic.append(write.records)
+    driver.now += 1
+    assert of(driver.told(ev.Tick()), ev.Claim)
+    commands = driver.told(ev.ConfigRecords(tuple(driver.unread()))) + driver.told(ev.Claimed())
+    assert [a.reply.outcome for a in of(commands, ev.Answer)] == ["ok" if happened else "no_leader"]
+
+
+def test_an_unknown_write_is_lost_when_another_claim_is_in_the_log_without_it():
+    driver = Driver()
+    driver.lead()
+    (write,) = of(driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source"))), ev.WriteLog)
+    driver.told(ev.WriteFailed(write.write_id, "unknown"))
+    driver.topic.append([e(leader_record(Leader(2, "other", "b2", "u")), 2)])
+    commands = driver.told(ev.ConfigRecords(tuple(driver.unread())))
+    assert [a.reply.outcome for a in of(commands, ev.Answer)] == ["no_leader"]
+
+
+def test_a_request_that_waits_too_long_gets_a_timeout_and_does_not_happen_later():
+    driver = Driver()
+    driver.lead()
+    (first,) = of(driver.told(ev.RequestArrived("r1", PutConnector("c", {}, "source"))), ev.WriteLog)
+    driver.told(ev.RequestArrived("r2", PutConnector("d", {}, "source")))
+    driver.now += 31
+    answers = of(driver.told(ev.Tick()), ev.Answer)
+    assert {a.request_id: a.reply.outcome for a in answers} == {"r1": "timeout", "r2": "timeout"}
+    commands = driver.settle(driver.commit(first))
+    assert not of(commands, ev.Answer)
+    assert "d" not in driver.state.cluster.connectors
+
+
+def test_losing_the_term_ends_the_claim_at_once():
+    driver = Driver()
+    driver.lead()
+    (write,) = of(driver.told(ev.RequestArrived("r1", PutConnector("c", {}, "source"))), ev.WriteLog)
+    driver.told(ev.RequestArrived("r2", PutConnector("d", {}, "source")))
+    answers = of(driver.told(ev.TermChanged(None)), ev.Answer)
+    assert [(a.request_id, a.reply.outcome) for a in answers] == [("r2", "no_leader")]
+    assert not herd.view(driver.state, ev.Now(driver.now, 0)).is_leader
+    answers = of(driver.commit(write), ev.Answer)
+    assert [(a.request_id, a.reply.outcome) for a in answers] == [("r1", "ok")], "it was in the log before any claim"
+
+
+def test_a_refreshed_proof_changes_nothing():
+    driver = Driver()
+    driver.lead()
+    assert not of(driver.told(ev.TermChanged(Term(b"new", 2))), ev.Claim)
+    assert herd.view(driver.state, ev.Now(driver.now, 0)).is_leader
+
+
+def test_a_failed_claim_is_tried_again_with_back_off():
+    driver = Driver()
+    driver.told(ev.TermChanged(TERM))
+    gaps = []
+    for _ in range(4):
+        assert not of(driver.told(ev.ClaimFailed("x")), ev.Claim)
+        since = driver.now
+        while not of(driver.told(ev.Tick()), ev.Claim):
+            driver.now += 0.1
+        gaps.append(round(driver.now - since, 1))
+    assert gaps == sorted(gaps)
+    assert gaps[0] <= 0.6
+    assert gaps[-1] >= 3.9
+
+
+def test_another_claim_of_a_higher_epoch_ends_the_own():
+    driver = Driver()
+    driver.lead()
+    driver.topic.append([e(leader_record(Leader(2, "other", "b2", "u")), 2)])
+    driver.told(ev.ConfigRecords(tuple(driver.unread())))
+    assert not herd.view(driver.state, ev.Now(driver.now, 0)).is_leader
+
+
+def test_keys_at_which_a_stale_record_was_seen_are_written_again():
+    driver = Driver()
+    driver.settle(driver.lead())
+    driver.settle(driver.told(ev.RequestArrived("r", PutConnector("c", {}, "source", target_state="STOPPED"))))
+    driver.topic.append([e(tombstone("connector/c"), 0)])
+    commands = driver.settle(driver.told(ev.ConfigRecords(tuple(driver.unread()))))
+    (write,) = of(commands, ev.WriteLog)
+    assert keys(write) == ["connector/c"]
+    assert write.records[0].value["target_state"] == "STOPPED"
+    assert not driver.state.cluster.stale_keys
+
+
+def test_a_full_queue_refuses():
+    driver = Driver()
+    driver.lead()
+    for n in range(1002):
+        commands = driver.told(ev.RequestArrived(f"r{n}", PutConnector("c", {"n": str(n)}, "source")))
+    assert [a.reply.detail for a in of(commands, ev.Answer)] == ["too many requests wait"]
+
+
+# --- placement ------------------------------------------------------------------------------------------------------
+
+CONNECTOR = Connector("c", "i", 1, {"a": "b"}, "RUNNING", "source")
+TASKS = TaskSet("i", 1, ({}, {}), task_epoch=1)
+ENTRY0, ENTRY1 = AssignedTask("c", "i", 0, 2), AssignedTask("c", "i", 1, 3)
+
+
+def log(*assignments):
+    records = [leader_record(Leader(0, "x", "bx", "u")), connector_record(CONNECTOR), task_set_record("c", TASKS)]
+    return [e(r, 0) for r in (*records, *assignments)]
+
+
+def test_a_task_changes_hands_only_after_its_worker_reported_it_stopped():
+    driver = Driver(*log(assignment_record("me", Assignment("b1", (ENTRY0, ENTRY1)))))
+    driver.settle(driver.lead())
+    driver.settle(driver.status(presence_record(OTHER)))
+    plan = driver.state.cluster.assignments
+    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY0,), (ENTRY1,))
+    assert "other" not in plan
+    driver.now += 5
+    assert not of(driver.told(ev.Tick()), ev.WriteLog)
+    late = task_status_record(TaskStatus("c", 1, "STOPPED", "me", ENTRY1.task_epoch - 1, 9))
+    assert not of(driver.status(late), ev.WriteLog), "the report of an earlier epoch releases nothing"
+    driver.settle(driver.status(task_status_record(TaskStatus("c", 1, "STOPPED", "me", ENTRY1.task_epoch, 1))))
+    plan = driver.state.cluster.assignments
+    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY0,), ())
+    (moved,) = plan["other"].tasks
+    assert moved.id == ENTRY1.id
+    assert moved.task_epoch >= 1 << 20
+
+
+def test_lost_tasks_are_fenced_before_they_move():
+    driver = Driver(*log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    commands = driver.lead()
+    assert of(commands, ev.FenceIds) == [ev.FenceIds((TaskId("c", 0), TaskId("c", 1)))]
+    driver.settle(commands)
+    assert "me" not in driver.state.cluster.assignments
+    assert not of(driver.told(ev.Tick()), ev.FenceIds)
+    driver.settle(driver.told(ev.FencesDone((TaskId("c", 0), TaskId("c", 1)))))
+    assert {e.id for e in driver.state.cluster.assignments["me"].tasks} == {ENTRY0.id, ENTRY1.id}
+    assert "gone" not in driver.state.cluster.assignments
+
+
+def test_a_fence_that_takes_too_long_holds_nothing_up():
+    driver = Driver(*log(assignment_record("gone", Assignment("bg", (ENTRY0,)))))
+    driver.settle(driver.lead())
+    driver.now += 2.1
+    driver.settle(driver.told(ev.Tick()))
+    assert ENTRY0.id in {e.id for e in driver.state.cluster.assignments["me"].tasks}
+
+
+def test_tasks_of_sinks_are_not_fenced():
+    sink = replace(CONNECTOR, kind="sink")
+    driver = Driver(*log(e(connector_record(sink), 0), assignment_record("gone", Assignment("bg", (ENTRY0,)))))
+    assert not of(driver.settle(driver.lead()), ev.FenceIds)
+    assert ENTRY0.id in {e.id for e in driver.state.cluster.assignments["me"].tasks}
+
+
+def test_entries_that_fit_are_left_as_they_are():
+    driver = Driver(*log(assignment_record("me", Assignment("b1", (ENTRY0, ENTRY1)))))
+    assert not of(driver.lead(), ev.WriteLog)
+
+
+def test_a_late_answer_to_an_old_split_is_ignored():
+    driver = Driver()
+    driver.settle(driver.lead())
+    (first,) = of(driver.settle(driver.told(ev.RequestArrived("r1", PutConnector("c", {}, "source")))), ev.PlanTasks)
+    change = ev.RequestArrived("r2", PutConnector("c", {"a": "2"}))
+    (second,) = of(driver.settle(driver.told(change)), ev.PlanTasks)
+    assert (first.config_version, second.config_version) == (1, 2)
+    incarnation = driver.state.cluster.connectors["c"].incarnation
+    driver.settle(driver.told(ev.TasksPlanned("c", incarnation, 1, ({"old": "1"},))))
+    assert "c" not in driver.state.cluster.task_sets
+    driver.settle(driver.told(ev.TasksPlanned("c", incarnation, 2, ({"new": "1"},))))
+    assert driver.state.cluster.task_sets["c"].tasks == ({"new": "1"},)
+
+
+def test_task_epochs_used_up_lead_to_a_new_claim():
+    driver = Driver()
+    driver.settle(driver.lead())
+    driver.state = replace(driver.state, lead=replace(driver.state.lead, counter=(1 << 19) + 1))
+    assert of(driver.told(ev.Tick()), ev.Claim)
