@@ -59,6 +59,8 @@ class HerderConfig:
     capacity: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
     replication_factor: int = -1
+    providers: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """The worker's `config.providers.*` properties."""
 
 
 class Herder(threading.Thread):
@@ -300,6 +302,7 @@ class Herder(threading.Thread):
             offsets_partitions=self._kafka.partitions[names.offsets],
             session_timeout_s=config.session_timeout_s,
             state_dir=config.state_dir,
+            providers=dict(config.providers),
         )
 
     def _presence(self) -> Presence:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 
 from cdcworker.worker.rest import connectors, lifecycle, loggers, plugins, root
 from cdcworker.worker.rest import errors as e
@@ -37,9 +37,12 @@ def create_app(
     catalog: Catalog | None = None,
     checks: Checks = run_checks,
     forwarder: Forwarder | None = None,
+    drain: Callable[[], None] | None = None,
 ) -> Starlette:
-    """The application over one herder. `registry_routes` are further routes, such as the schema registry's."""
-    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder or Forwarder())
+    """The application over one herder. `registry_routes` are further routes, such as the schema registry's; `drain`
+    asks this worker to hand over its tasks and end.
+    """
+    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder or Forwarder(), drain=drain)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:

@@ -67,6 +67,7 @@ class Api:
     checks: Checks = run_checks
     forwarder: Forwarder = field(default_factory=Forwarder)
     clock: Callable[[], float] = time.time
+    drain: Callable[[], None] | None = None
 
     def __post_init__(self) -> None:
         self._checking = asyncio.Semaphore(self.settings.checks_max)

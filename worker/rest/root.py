@@ -64,10 +64,19 @@ async def cluster(api: Api, request: Request) -> Response:
     return JSONResponse(shapes.cluster(api.view()))
 
 
+async def drain(api: Api, request: Request) -> Response:
+    """Answers at once; the worker hands its tasks over and then ends."""
+    if api.drain is None:
+        return JSONResponse({"error_code": 501, "message": "This worker cannot be drained over REST."}, 501)
+    api.drain()
+    return JSONResponse({"status": "draining"}, 202)
+
+
 ENDPOINTS = (
     Endpoint("GET", "/", root, "Version of the worker", "worker"),
     Endpoint("GET", "/health", health, "Health as Kafka Connect tells it", "worker", (200, 500, 503)),
     Endpoint("GET", "/healthz", alive, "Liveness", "worker", (200, 503)),
     Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503)),
     Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster"),
+    Endpoint("POST", "/v1/drain", drain, "Hand over this worker's tasks, then end it", "worker", (202, 501)),
 )

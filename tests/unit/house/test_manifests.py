@@ -53,7 +53,7 @@ def test_the_stateful_set_drains_through_a_headless_service() -> None:
     assert services[spec["serviceName"]]["spec"]["clusterIP"] == "None"
     assert services[spec["serviceName"]]["spec"]["publishNotReadyAddresses"] is True
     (container,) = spec["template"]["spec"]["containers"]
-    assert container["lifecycle"]["preStop"]["httpGet"]["path"] == "/v1/drain"
+    assert "/v1/drain" in container["lifecycle"]["preStop"]["exec"]["command"][-1]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 45

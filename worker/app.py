@@ -1,0 +1,163 @@
+"""One worker: herder, schema tail and REST wired together, started, drained and ended."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import importlib.metadata
+import json
+import logging
+import signal
+import tempfile
+import threading
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+from cdcworker.connectors.registry import lookup, plugins
+from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.coordinator.model import Connector
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker import registry_api
+from cdcworker.worker.config import WorkerConfig
+from cdcworker.worker.herder import Herder, HerderConfig
+from cdcworker.worker.rest.app import create_app
+from cdcworker.worker.rest.context import Settings
+from cdcworker.worker.rest.server import RestServer
+from cdcworker.worker.schema_tail import SchemaTail
+from cdcworker.worker.validate import run_checks
+
+log = logging.getLogger(__name__)
+
+HERDER_ENDED = declare(
+    "worker.herder_ended",
+    "internal",
+    "The coordination thread ended although nobody asked it to",
+    "Start the worker again; report it with the log.",
+)
+
+START_TIMEOUT_S = 60.0
+CHECK_S = 0.25
+
+
+def version() -> str:
+    return importlib.metadata.version("cdcworker")
+
+
+def plugins_hash() -> str:
+    """Same hash, same connectors: shown in the presence record, so that a mixed cluster can be seen."""
+    names = [(plugin.name, plugin.kind, plugin.target) for plugin in plugins()]
+    return hashlib.sha256(json.dumps([version(), names]).encode()).hexdigest()[:16]
+
+
+def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, str]]:
+    """Task configs of a connector, by its own `split`."""
+    plugin = lookup(connector.config["connector.class"])
+    instance = plugin.load()(connector.config)
+    tasks_max = max(1, int(connector.config.get("tasks.max", "1")))
+    if plugin.kind == "sink":
+        shares: Sequence[Mapping[str, str]] = instance.split(tasks_max, sorted(topics))
+    else:
+        shares = instance.split(tasks_max)
+    return shares
+
+
+class App:
+    """`start()` raises what keeps the worker from running; `run()` blocks until a signal or a failure."""
+
+    def __init__(self, config: WorkerConfig) -> None:
+        self.config = config
+        self._scratch: tempfile.TemporaryDirectory[str] | None = None
+        self._asked = threading.Event()
+        self._at_once = threading.Event()
+        self.herder = Herder(self._herder_config(), plan)
+        names = self.herder.config.topics
+        self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
+        settings = Settings(
+            topic_tracking=config.values["topic.tracking.enable"],
+            topic_tracking_reset=config.values["topic.tracking.allow.reset"],
+        )
+        app = create_app(
+            self.herder,
+            registry_routes=registry_api.routes(self.schemas.current),
+            settings=settings,
+            checks=functools.partial(run_checks, providers=config.providers),
+            drain=self._asked.set,
+        )
+        self.rest = RestServer(app, config.host, config.port)
+
+    def _herder_config(self) -> HerderConfig:
+        config = self.config
+        return HerderConfig(
+            kafka=config.kafka,
+            group_id=config.group_id,
+            worker_id=config.worker_id,
+            url=config.url,
+            topics=TopicNames.of_group(config.group_id, config.properties),
+            offsets_partitions=config.values["offset.storage.partitions"],
+            status_partitions=config.values["status.storage.partitions"],
+            session_timeout_s=config.session_timeout_s,
+            state_dir=self._state_dir(),
+            plugins_hash=plugins_hash(),
+            version=version(),
+            capacity=config.values["worker.capacity"],
+            replication_factor=config.replication_factor,
+            providers=config.providers,
+        )
+
+    def _state_dir(self) -> str:
+        given = self.config.values["state.dir"]
+        if given:
+            Path(given).mkdir(parents=True, exist_ok=True)
+            return str(given)
+        self._scratch = tempfile.TemporaryDirectory(prefix="cdcworker-")
+        return self._scratch.name
+
+    def start(self) -> None:
+        """REST answers (503 from /health) before the cluster is joined, as Kafka Connect's does."""
+        self.rest.start()
+        self.herder.start()
+        while not self.herder.wait_started(CHECK_S):
+            if self._asked.is_set():
+                return
+        self.schemas.start()
+        log.info("worker ready worker=%s url=%s group=%s", self.config.worker_id, self.config.url, self.config.group_id)
+
+    def run(self) -> None:
+        """Until asked to end; then hand over all tasks, or stop at once when asked twice."""
+        while not self._asked.wait(CHECK_S):
+            if not self.herder.is_alive():
+                raise self.herder.failure or CdcError(HERDER_ENDED, "the coordination thread has ended")
+        log.info("worker drains worker=%s", self.config.worker_id)
+        drainer = threading.Thread(target=self.herder.drain, name="drain", daemon=True)
+        drainer.start()
+        while drainer.is_alive() and not self._at_once.is_set():
+            drainer.join(CHECK_S)
+
+    def close(self) -> None:
+        self.herder.stop()
+        self.schemas.stop()
+        self.rest.stop()
+        if self._scratch is not None:
+            self._scratch.cleanup()
+
+    def on_signal(self, number: int, frame: FrameType | None) -> None:
+        """The first signal drains, the second ends at once."""
+        del number, frame
+        if self._asked.is_set():
+            self._at_once.set()
+        self._asked.set()
+
+
+def run_worker(config: WorkerConfig) -> None:
+    """Start, serve, drain, end."""
+    app = App(config)
+    handlers: dict[int, Any] = {n: signal.signal(n, app.on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        app.start()
+        app.run()
+    finally:
+        app.close()
+        for number, handler in handlers.items():
+            signal.signal(number, handler)

@@ -1,0 +1,32 @@
+"""`cdcworker start`: run one worker until it is told to end."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("start")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="worker.properties or worker.yaml, with Kafka Connect's names. CDC_… environment variables override it.",
+)
+def start(path: Path | None) -> None:
+    """Run one worker. SIGTERM or Ctrl-C hands its tasks over and ends; a second one ends at once."""
+    import logging
+
+    from cdcworker.worker.config import load
+    from cdcworker.worker.logs import set_up
+
+    config, warnings = load(path)
+    set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
+    for warning in warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+
+    from cdcworker.worker.app import run_worker
+
+    run_worker(config)

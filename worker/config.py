@@ -1,0 +1,292 @@
+"""The worker's properties: Kafka Connect's names, from a .properties or .yaml file, overridden by the environment."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit
+
+from cdcworker.connectors.config import ConfigDef, ConfigKey, between, invalid, nearest, non_empty, one_of
+from cdcworker.schemas.errors import CdcError, declare
+
+UNREADABLE = declare(
+    "worker.config_unreadable",
+    "config",
+    "The worker's config file cannot be read",
+    "Name a readable .properties or .yaml file: cdcworker start --config FILE.",
+)
+INSECURE_BIND = declare(
+    "worker.insecure_bind",
+    "config",
+    "The REST API would be open to the network without authentication",
+    "Bind to 127.0.0.1, or set rest.insecure.bind=true where the network keeps strangers out.",
+)
+
+ENV_PREFIXES = ("CONNECT_", "CDC_")
+"""Later ones win; the first is what Kafka Connect's images use."""
+RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
+LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
+CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
+REPLICATION_KEYS = tuple(f"{kind}.storage.replication.factor" for kind in ("config", "offset", "status", "schema"))
+
+KEYS = (
+    ConfigKey(
+        "bootstrap.servers",
+        required=True,
+        importance="HIGH",
+        doc="Kafka's addresses, host:port separated by commas.",
+        validator=non_empty,
+    ),
+    ConfigKey(
+        "group.id", required=True, importance="HIGH", doc="The cluster's name: workers that share it work together."
+    ),
+    ConfigKey(
+        "worker.id",
+        importance="HIGH",
+        doc="This worker's stable name (default: the advertised host:port). In Kubernetes the pod's name.",
+    ),
+    ConfigKey("listeners", default="http://127.0.0.1:8083", importance="HIGH", doc="Where the REST API listens."),
+    ConfigKey("rest.advertised.host.name", doc="The host name by which other workers reach this one."),
+    ConfigKey("rest.advertised.port", "INT", doc="The port by which other workers reach this one."),
+    ConfigKey(
+        "rest.insecure.bind",
+        "BOOLEAN",
+        default=False,
+        doc="Allow a listener that is not on the loopback interface although the REST API has no authentication.",
+    ),
+    ConfigKey("config.storage.topic", doc="Topic of the config log (default: <group.id>.configs)."),
+    ConfigKey("offset.storage.topic", doc="Topic of the positions (default: <group.id>.offsets)."),
+    ConfigKey("status.storage.topic", doc="Topic of states and presence (default: <group.id>.status)."),
+    ConfigKey("schema.storage.topic", doc="Topic of the schema log (default: <group.id>.schemas)."),
+    ConfigKey(
+        "coordination.topic", doc="The empty topic whose one partition elects (default: <group.id>.coordination)."
+    ),
+    *(
+        ConfigKey(name, "INT", default=-1, doc="Replicas of that topic when we create it; -1: the broker's default.")
+        for name in REPLICATION_KEYS
+    ),
+    ConfigKey(
+        "offset.storage.partitions",
+        "INT",
+        default=25,
+        doc="Partitions of the positions' topic when we create it.",
+        validator=between(1, 1000),
+    ),
+    ConfigKey(
+        "status.storage.partitions",
+        "INT",
+        default=5,
+        doc="Partitions of the status topic when we create it.",
+        validator=between(1, 1000),
+    ),
+    ConfigKey(
+        "session.timeout.ms",
+        "INT",
+        default=10_000,
+        importance="HIGH",
+        doc="After this long without a sign of life a worker counts as dead (ms). The broker's minimum is usually 6000.",
+        validator=between(1_000, 1_800_000),
+    ),
+    ConfigKey(
+        "state.dir",
+        doc="Scratch space: checkpoints and spools, nothing that must survive (default: a temporary folder).",
+    ),
+    ConfigKey(
+        "log.level",
+        default="INFO",
+        doc="Level of the root logger.",
+        validator=one_of("DEBUG", "INFO", "WARNING", "ERROR"),
+    ),
+    ConfigKey(
+        "log.format",
+        default="auto",
+        doc="text, json, or auto: text on a terminal, JSON lines elsewhere.",
+        validator=one_of("auto", "text", "json"),
+    ),
+    ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
+    ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),
+    ConfigKey(
+        "worker.capacity",
+        "INT",
+        default=1,
+        doc="This worker's share of the work relative to others.",
+        validator=between(1, 1000),
+    ),
+)
+_UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
+ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "scheduled.rebalance.max.delay.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
+WORKER_DEF = ConfigDef(KEYS, {**ACCEPTED, **dict.fromkeys(CLIENT_PREFIXES, "passed on to the Kafka clients")})
+
+
+@dataclass(frozen=True)
+class WorkerConfig:
+    """One worker's settings. `properties` holds every given key; `kafka` the clients' part of them, secrets included."""
+
+    bootstrap_servers: str
+    group_id: str
+    worker_id: str
+    host: str
+    port: int
+    url: str
+    session_timeout_s: float
+    values: Mapping[str, Any] = field(repr=False)
+    kafka: Mapping[str, str] = field(repr=False)
+    properties: Mapping[str, str] = field(repr=False)
+
+    @property
+    def providers(self) -> dict[str, str]:
+        return {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
+
+    @property
+    def replication_factor(self) -> int:
+        """One number for all topics of the cluster: the highest that was asked for."""
+        return max(int(self.values[name]) for name in REPLICATION_KEYS)
+
+
+def load(path: Path | None, env: Mapping[str, str] | None = None) -> tuple[WorkerConfig, list[str]]:
+    """The settings and what is worth a warning. CdcError `config.invalid` lists every problem with its key."""
+    variables = os.environ if env is None else env
+    properties = {**(read_file(path) if path else {}), **from_environment(variables)}
+    return parse(properties)
+
+
+def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
+    known, warnings = _without_unknown(properties)
+    values = WORKER_DEF.parse(known)
+    host, port = _listener(str(values["listeners"]))
+    if host not in LOOPBACK and not values["rest.insecure.bind"]:
+        raise CdcError(INSECURE_BIND, f"listeners binds to {host or 'every address'}", where={"key": "listeners"})
+    advertised = values["rest.advertised.host.name"] or (
+        host if host not in ("", "0.0.0.0", "::") else socket.getfqdn()
+    )
+    advertised_port = values["rest.advertised.port"] or port
+    config = WorkerConfig(
+        bootstrap_servers=values["bootstrap.servers"],
+        group_id=values["group.id"],
+        worker_id=values["worker.id"] or f"{advertised}:{advertised_port}",
+        host=host,
+        port=port,
+        url=f"http://{advertised}:{advertised_port}",
+        session_timeout_s=values["session.timeout.ms"] / 1000,
+        values=values,
+        kafka={
+            name: value
+            for name, value in known.items()
+            if name == "bootstrap.servers" or name.startswith(CLIENT_PREFIXES)
+        },
+        properties=dict(known),
+    )
+    return config, warnings
+
+
+def _without_unknown(properties: Mapping[str, str]) -> tuple[dict[str, str], list[str]]:
+    """An unknown key is a warning here, as in Kafka Connect: properties files are shared between versions."""
+    known, warnings = {}, []
+    for value in WORKER_DEF.validate(properties):
+        if value.name in WORKER_DEF.keys or not value.errors:
+            if value.name in properties:
+                known[value.name] = properties[value.name]
+            continue
+        near = nearest(value.name, WORKER_DEF.keys)
+        warnings.append(f"unknown property {value.name} is ignored" + (f"; did you mean {near}?" if near else ""))
+    return known, warnings
+
+
+def _listener(listeners: str) -> tuple[str, int]:
+    first = listeners.split(",")[0].strip()
+    try:
+        parts = urlsplit(first)
+        if parts.scheme.lower() != "http":
+            raise ValueError("only http listeners are available")
+        return parts.hostname or "", 8083 if parts.port is None else parts.port
+    except ValueError as exc:
+        raise invalid([("listeners", f"is not a listener such as http://127.0.0.1:8083: {exc}")]) from None
+
+
+def from_environment(env: Mapping[str, str]) -> dict[str, str]:
+    """CDC_BOOTSTRAP_SERVERS is bootstrap.servers; a double underscore stands for an underscore."""
+    found = {}
+    for prefix in ENV_PREFIXES:
+        for name, value in env.items():
+            if name.startswith(prefix) and name not in RESERVED_ENV and not name.startswith("CDC_SECRET_"):
+                key = name.removeprefix(prefix).lower().replace("__", "\0").replace("_", ".").replace("\0", "_")
+                found[key] = value
+    return {key: value for key, value in found.items() if _is_ours(key)}
+
+
+def _is_ours(key: str) -> bool:
+    """The environment is full of names: only keys that mean something here are taken from it."""
+    return all(
+        not value.errors
+        for value in WORKER_DEF.validate({key: "1"})
+        if value.name == key and key not in WORKER_DEF.keys
+    )
+
+
+def read_file(path: Path) -> dict[str, str]:
+    try:
+        text = path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
+        raise CdcError(UNREADABLE, f"cannot read the file: {reason}", where={"file": str(path)}) from None
+    if path.suffix in (".yaml", ".yml"):
+        return read_yaml(text, path)
+    return read_properties(text)
+
+
+def read_yaml(text: str, path: Path) -> dict[str, str]:
+    import yaml
+
+    try:
+        content = yaml.safe_load(text) or {}
+    except yaml.MarkedYAMLError as exc:
+        line = exc.problem_mark.line + 1 if exc.problem_mark else 0
+        raise CdcError(UNREADABLE, f"not YAML: {exc.problem}", where={"file": str(path), "line": line}) from None
+    if not isinstance(content, dict):
+        raise CdcError(UNREADABLE, "expects a mapping of keys to values", where={"file": str(path)})
+    return dict(_flat("", content))
+
+
+def _flat(prefix: str, content: Mapping[Any, Any]) -> list[tuple[str, str]]:
+    """Nested mappings are dotted names: `session: {timeout.ms: 6000}`."""
+    found: list[tuple[str, str]] = []
+    for name, value in content.items():
+        key = f"{prefix}{name}"
+        if isinstance(value, dict):
+            found += _flat(key + ".", value)
+        elif isinstance(value, list):
+            found.append((key, ",".join(map(str, value))))
+        elif isinstance(value, bool):
+            found.append((key, str(value).lower()))
+        elif value is not None:
+            found.append((key, str(value)))
+    return found
+
+
+def read_properties(text: str) -> dict[str, str]:
+    """Java's format: `=`, `:` or blank after the key, `#` and `!` comments, a trailing backslash goes on."""
+    found = {}
+    joined = re.sub(r"(?<!\\)((?:\\\\)*)\\\r?\n[ \t]*", r"\1", text)
+    for line in joined.splitlines():
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#!":
+            match = re.match(r"((?:\\.|[^\\=:\s])+)\s*[=:]?\s*(.*)", stripped)
+            if match:
+                found[_unescape(match[1])] = _unescape(match[2])
+    return found
+
+
+_ESCAPES = {"t": "\t", "n": "\n", "r": "\r", "f": "\f"}
+
+
+def _unescape(text: str) -> str:
+    def one(match: re.Match[str]) -> str:
+        code = match[1]
+        return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
+
+    return re.sub(r"\\(u[0-9a-fA-F]{4}|.)", one, text)
