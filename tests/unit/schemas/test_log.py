@@ -103,6 +103,13 @@ def test_a_replay_adds_no_versions(bench, shapes):
     assert bench.uses() == before
 
 
+def test_a_replay_that_meets_a_known_shape_earlier_than_before_adds_no_version(bench, shapes):
+    for lsn, shape in zip((100, 200, 300), shapes, strict=True):
+        bench.register(shape, lsn)
+    assert bench.register(shapes[2], 250).records == ()
+    assert bench.register(shapes[1], 150).records == ()
+
+
 def test_a_recreated_table_gets_a_version_of_its_own(bench, shapes):
     bench.register(shapes[0], 100)
     bench.register(shapes[0], 200, table_id=999)
