@@ -27,6 +27,7 @@ log = logging.getLogger(__name__)
 
 SOURCE_DATABASE = "shop"
 WAREHOUSE_DATABASE = "warehouse"
+SOURCE_PASSWORD, WAREHOUSE_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD"
 GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
 """The broker's minimum: a takeover in the demo takes as little as it can."""
@@ -90,7 +91,7 @@ class Stack:
         settings = self._worker_properties(name, port, folder)
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         argv = [sys.executable, "-m", "cdcworker.worker.cli.main", "start", "--config", str(properties)]
-        child = Child(name, argv, folder / f"{name}.log", env=worker_environment())
+        child = Child(name, argv, folder / f"{name}.log", env=worker_environment(self.secrets))
         worker = WorkerProcess(name, f"http://{HOST}:{port}", child)
         self.workers.append(worker)
         return worker
@@ -111,6 +112,12 @@ class Stack:
             **self.worker_settings,
         }
 
+    def kill_worker(self, name: str) -> None:
+        """SIGKILL, as a crash: its tasks die with it."""
+        for worker in self.workers:
+            if worker.id == name:
+                worker.child.kill()
+
     def await_workers(self, timeout_s: float = WORKER_READY_TIMEOUT_S) -> None:
         """Until every worker answers `GET /health` with 200."""
         began = time.monotonic()
@@ -124,6 +131,11 @@ class Stack:
         for name, server in (("Kafka", self.kafka), ("PostgreSQL", self.postgres)):
             if not server.alive():
                 raise CdcError(START_FAILED, f"{name} has ended", where={"log": str(server.log)})
+
+    @property
+    def secrets(self) -> dict[str, str]:
+        """Variables of every worker, for `${env:…}` in connector configs."""
+        return {SOURCE_PASSWORD: self.postgres.password, WAREHOUSE_PASSWORD: self.postgres.password}
 
     def endpoints(self) -> dict[str, Any]:
         return {
@@ -157,11 +169,15 @@ class Stack:
         self.stop()
 
 
-def worker_environment() -> dict[str, str]:
-    """Ours, without settings for workers that are meant for others."""
-    kept = {"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN"}
-    prefixes = ("CDC_", "CONNECT_")
-    return {name: value for name, value in os.environ.items() if name in kept or not name.startswith(prefixes)}
+def worker_environment(secrets: Mapping[str, str]) -> dict[str, str]:
+    """Ours with the secrets, without settings for workers that are meant for others: they would override the file."""
+    kept = ("CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS", "CDC_SECRET_", "CDC_TEST_")
+    inherited = {
+        name: value
+        for name, value in os.environ.items()
+        if name.startswith(kept) or not name.startswith(("CDC_", "CONNECT_"))
+    }
+    return {**inherited, **secrets}
 
 
 def write_endpoints(path: Path, endpoints: Mapping[str, Any]) -> None:

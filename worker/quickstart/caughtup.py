@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +25,11 @@ class Deadline:
     def __init__(self, timeout_s: float) -> None:
         self.timeout_s = timeout_s
         self._end = time.monotonic() + timeout_s
+        self.on_wait: Callable[[], None] = lambda: None
+        """Called now and then during the wait."""
 
     def check(self, lagging: str) -> None:
+        self.on_wait()
         if time.monotonic() > self._end:
             raise CdcError(LAGS, f"not caught up within {self.timeout_s:.0f} s: {lagging}")
 

@@ -6,7 +6,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.worker.quickstart.workload import SCHEMA, Workload
+from cdcworker.worker.quickstart.proof import columns_of
+from cdcworker.worker.quickstart.workload import KEY_STEP, SCHEMA, Workload
 
 if TYPE_CHECKING:
     import psycopg
@@ -23,25 +24,47 @@ class Loader(threading.Thread):
         self._rate = rate
         self._wanted = transactions
         self._finish = threading.Event()
+        self._held_at: int | None = None
+        self._released = threading.Event()
+
+    def hold_at(self, transactions: int) -> None:
+        """Wait there for `release`, so that what shall happen under load does, however fast the load is."""
+        self._held_at = transactions
+
+    def release(self) -> None:
+        self._released.set()
 
     @property
     def done(self) -> bool:
         return not self.is_alive()
 
     def prepare(self) -> None:
-        """Tables and first rows, on the caller's thread."""
+        """Tables and first rows, on the caller's thread; where they are already, the load goes on behind them."""
         import psycopg
 
         with psycopg.connect(self._dsn) as connection:
+            if columns_of(connection, "public", "customers"):
+                self._resume(connection)
+                return
             for statement in SCHEMA:
                 connection.execute(_sql(statement))
             with connection.pipeline():
                 for row in self.workload.first_rows():
                     connection.execute(_sql(row.sql), row.parameters)
 
+    def _resume(self, connection: psycopg.Connection[Any]) -> None:
+        query = "SELECT coalesce(max(id %% %s), 0) FROM customers UNION ALL SELECT coalesce(max(id), 0) FROM orders"
+        (customers,), (orders,) = connection.execute(query, (KEY_STEP,)).fetchall()
+        has_loyalty = any(column.name == "loyalty" for column in columns_of(connection, "public", "customers"))
+        self.workload.go_on(customers + 1, orders + 1, has_loyalty=has_loyalty)
+        with connection.pipeline():
+            for row in self.workload.first_rows():
+                connection.execute(_sql(row.sql), row.parameters)
+
     def finish(self, timeout_s: float = 30.0) -> None:
         """Stop after the running transaction has committed."""
         self._finish.set()
+        self._released.set()
         if self.ident is not None:
             self.join(timeout_s)
 
@@ -57,6 +80,8 @@ class Loader(threading.Thread):
     def _load(self, connection: psycopg.Connection[Any]) -> None:
         due = time.monotonic()
         while not self._finish.is_set() and (self._wanted is None or self.workload.transactions < self._wanted):
+            if self.workload.transactions == self._held_at:
+                self._released.wait()
             with connection.transaction(), connection.pipeline():
                 for statement in self.workload.transaction():
                     connection.execute(_sql(statement.sql), statement.parameters)

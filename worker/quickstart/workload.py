@@ -96,6 +96,12 @@ class Workload:
     def changes(self) -> int:
         return sum(self.operations[name] for name in ("insert", "update", "delete"))
 
+    def go_on(self, customer: int, order: int, *, has_loyalty: bool) -> None:
+        """Leave existing rows alone: new ones start at these ids."""
+        self._next_customer, self._next_order = customer, order
+        if has_loyalty:
+            self._has_loyalty, self.column_after = True, -1
+
     def first_rows(self) -> Iterator[Statement]:
         """Rows that are there before the connector is: the snapshot reads them."""
         for _ in range(FIRST_CUSTOMERS):

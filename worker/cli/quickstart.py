@@ -1,0 +1,145 @@
+"""`cdcworker quickstart`: the embedded stack with a live load, a killed leader and a proof."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.cli.sandbox import interruptible
+
+if TYPE_CHECKING:
+    from cdcworker.worker.devstack.stack import Stack
+    from cdcworker.worker.quickstart.flow import Demo
+    from cdcworker.worker.quickstart.screen import Screen
+
+ONCE_TRANSACTIONS = 2000
+ONCE_RATE = 120.0
+LIVE_RATE = 40.0
+KILL_AT = 0.5
+"""The share of the fixed load after which the leader is killed."""
+EXIT_DIFFERENT = 1
+
+
+@click.command("quickstart")
+@click.option("--once", is_flag=True, help="A fixed load; ends by itself, exit code 0 only if every table is equal.")
+@click.option("--sabotage", is_flag=True, help="Plant one wrong row in the warehouse: the proof must find it.")
+@click.option("--seconds", default=30, show_default=True, type=click.IntRange(5), help="How long the live load runs.")
+@click.option("--workers", default=2, show_default=True, type=click.IntRange(2, 8), help="How many workers.")
+@click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
+@click.pass_context
+def quickstart(
+    context: click.Context, once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None
+) -> None:
+    """See it work: a PostgreSQL, a Kafka, workers, a live shop, a killed leader, and the proof that nothing is lost.
+
+    Ctrl-C drains and removes everything that was started.
+    """
+    from cdcworker.worker.devstack.scratch import scratch_folder
+    from cdcworker.worker.quickstart.screen import Screen
+
+    code = 0
+    try:
+        with interruptible(), scratch_folder(folder) as directory, Screen(time.monotonic()) as screen:
+            code = _run(screen, directory, workers, sabotage, None if once else seconds)
+    except CdcError as error:
+        raise click.ClickException(f"{error}\n  {error.hint}") from None
+    except KeyboardInterrupt:
+        click.echo("stopped, and removed everything it started")
+    context.exit(code)
+
+
+def _run(screen: Screen, directory: Path, workers: int, sabotage: bool, seconds: int | None) -> int:
+    """`seconds` None is the fixed load."""
+    from cdcworker.worker.devstack.stack import Stack
+    from cdcworker.worker.quickstart.loader import Loader
+    from cdcworker.worker.quickstart.workload import Workload
+
+    screen.note("starting PostgreSQL, Kafka and the workers")
+    with Stack(directory, progress=screen.note) as stack:
+        for _ in range(workers):
+            stack.start_worker()
+        once = seconds is None
+        loader = Loader(
+            stack.endpoints()["postgres"],
+            Workload() if once else Workload(column_after=int(LIVE_RATE * 5)),
+            rate=ONCE_RATE if once else LIVE_RATE,
+            transactions=ONCE_TRANSACTIONS if once else None,
+        )
+        try:
+            loader.prepare()
+            stack.await_workers()
+            return _demo(stack, loader, screen, sabotage, seconds)
+        finally:
+            loader.finish()
+
+
+def _demo(stack: Stack, loader: object, screen: Screen, sabotage: bool, seconds: int | None) -> int:
+    from cdcworker.worker.devstack.stack import SOURCE_PASSWORD, WAREHOUSE_PASSWORD
+    from cdcworker.worker.quickstart import flow
+    from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, sink_config, source_config
+    from cdcworker.worker.quickstart.loader import Loader
+    from cdcworker.worker.quickstart.monitor import Monitor
+
+    assert isinstance(loader, Loader)
+    found = stack.endpoints()
+    endpoints = Endpoints(tuple(found["workers"]), found["kafka"], found["postgres"], found["warehouse"])
+    screen.note(how_to_look(endpoints))
+    monitor = Monitor(endpoints)
+    monitor.start()
+    try:
+        demo = flow.Demo(endpoints, loader, monitor, screen, stack.check)
+        demo.submit(
+            {
+                SOURCE: source_config(endpoints.postgres, f"${{env:{SOURCE_PASSWORD}}}"),
+                SINK: sink_config(endpoints.warehouse, f"${{env:{WAREHOUSE_PASSWORD}}}"),
+            }
+        )
+        return _course(demo, stack, sabotage, seconds)
+    finally:
+        monitor.close()
+
+
+def _course(demo: Demo, stack: Stack, sabotage: bool, seconds: int | None) -> int:
+    from cdcworker.worker.quickstart import flow
+
+    loader, workload = demo.loader, demo.loader.workload
+    if seconds is None:
+        kill_at = int(ONCE_TRANSACTIONS * KILL_AT)
+        loader.hold_at(kill_at)
+        demo.run_load()
+        demo.wait_for_load(transactions=kill_at)
+        demo.kill_leader(stack.kill_worker)
+        demo.wait_for_load(transactions=ONCE_TRANSACTIONS)
+    else:
+        demo.run_load()
+        demo.wait_for_load(seconds=seconds / 2)
+        demo.kill_leader(stack.kill_worker)
+        demo.wait_for_load(seconds=seconds / 2)
+    loader.finish()
+    results = demo.prove((lambda: flow.plant_difference(demo.endpoints.warehouse)) if sabotage else None)
+    took = ", ".join(f"{name} {value:.1f} s" for name, value in {**stack.timings_s, **demo.timings_s}.items())
+    demo.screen.note(f"times: {took}")
+    text = flow.summary(results, workload.operations, workload.specials)
+    demo.screen.note(f"{workload.transactions:,} transactions, {workload.changes:,} changes\n{text}")
+    equal = all(result.equal for result in results)
+    if seconds is not None:
+        demo.screen.note("everything keeps running for you to look at; Ctrl-C drains and removes it")
+        demo.idle()
+    return 0 if equal else EXIT_DIFFERENT
+
+
+def how_to_look(endpoints: object) -> str:
+    """Commands to try in another terminal."""
+    from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SOURCE, Endpoints
+
+    assert isinstance(endpoints, Endpoints)
+    lines = [f"worker      curl -s {url}/v1/cluster" for url in endpoints.workers]
+    lines.append(f"connectors  curl -s {endpoints.workers[0]}/connectors/{SOURCE}/status")
+    lines.append(f"schemas     curl -s {endpoints.workers[0]}/subjects")
+    lines.append(f"Kafka       {endpoints.kafka}, topics {', '.join(DATA_TOPICS)}")
+    lines.append(f"source      {endpoints.postgres}")
+    lines.append(f"warehouse   {endpoints.warehouse}")
+    return "\n".join(lines)

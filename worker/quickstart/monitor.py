@@ -1,0 +1,125 @@
+"""What the screen shows, gathered by a thread: the cluster by REST, the tables by SQL, the load's own counts."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcworker.worker.quickstart.connectors import SCHEMA_NAME, SOURCE, Endpoints, Workers
+from cdcworker.worker.quickstart.proof import count_rows
+from cdcworker.worker.quickstart.workload import TABLES
+
+POLL_S = 0.5
+
+
+@dataclass(frozen=True, slots=True)
+class Task:
+    connector: str
+    number: int
+    state: str
+    worker: str
+    metrics: Mapping[str, Any] = field(default_factory=dict)
+    error: str = ""
+
+    def number_of(self, name: str) -> float | None:
+        value = self.metrics.get(name)
+        return float(value) if isinstance(value, int | float) else None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    """One look at everything; whatever could not be had is empty."""
+
+    leader: str = ""
+    workers: tuple[Mapping[str, Any], ...] = ()
+    tasks: tuple[Task, ...] = ()
+    source_rows: Mapping[str, int | None] = field(default_factory=dict)
+    warehouse_rows: Mapping[str, int | None] = field(default_factory=dict)
+
+    @property
+    def events_per_s(self) -> float:
+        return sum(task.number_of("events_per_s") or 0.0 for task in self.tasks if task.connector == SOURCE)
+
+    @property
+    def events(self) -> int:
+        """Records that source tasks have handed on to Kafka since they started."""
+        return int(sum(task.number_of("records") or 0 for task in self.tasks if task.connector == SOURCE))
+
+    @property
+    def warehouse_total(self) -> int:
+        return sum(count or 0 for count in self.warehouse_rows.values())
+
+    def lag_s(self, connector: str) -> float | None:
+        lags = [
+            lag for task in self.tasks if task.connector == connector and (lag := task.number_of("lag_s")) is not None
+        ]
+        return max(lags, default=None)
+
+    def all_run(self, connectors: Sequence[str], without: str = "") -> bool:
+        """Whether each connector has tasks, all of them running on workers other than `without`."""
+        by_name = {name: [task for task in self.tasks if task.connector == name] for name in connectors}
+        running = all(
+            task.state == "RUNNING" and task.worker != without for tasks in by_name.values() for task in tasks
+        )
+        return running and all(by_name.values())
+
+    def failed(self) -> Task | None:
+        return next((task for task in self.tasks if task.state == "FAILED"), None)
+
+
+class Monitor(threading.Thread):
+    """Keeps `picture` fresh until `close()`."""
+
+    def __init__(self, endpoints: Endpoints) -> None:
+        super().__init__(name="monitor", daemon=True)
+        self.picture = Picture()
+        self._endpoints = endpoints
+        self._workers = Workers(endpoints.workers)
+        self._stop_asked = threading.Event()
+
+    def close(self) -> None:
+        self._stop_asked.set()
+        if self.ident is not None:
+            self.join(15)
+        self._workers.close()
+
+    def run(self) -> None:
+        while not self._stop_asked.is_set():
+            began = time.monotonic()
+            self.picture = self._look()
+            self._stop_asked.wait(max(0.05, POLL_S - (time.monotonic() - began)))
+
+    def _look(self) -> Picture:
+        body = self._workers.cluster() or {}
+        return Picture(
+            leader=(body.get("leader") or {}).get("id", ""),
+            workers=tuple(body.get("workers", ())),
+            tasks=tuple(task_of(entry) for entry in body.get("tasks", ())),
+            source_rows=self._counts(self._endpoints.postgres),
+            warehouse_rows=self._counts(self._endpoints.warehouse),
+        )
+
+    @staticmethod
+    def _counts(dsn: str) -> dict[str, int | None]:
+        import psycopg
+
+        try:
+            return count_rows(dsn, SCHEMA_NAME, TABLES)
+        except psycopg.Error:
+            return {}
+
+
+def task_of(entry: Mapping[str, Any]) -> Task:
+    error = entry.get("error") or {}
+    text = error.get("message", "") if isinstance(error, Mapping) else str(error)
+    return Task(
+        connector=str(entry.get("connector", "")),
+        number=int(entry.get("task", 0)),
+        state=str(entry.get("state", "")),
+        worker=str(entry.get("worker") or ""),
+        metrics=entry.get("metrics") or {},
+        error=text,
+    )
