@@ -230,9 +230,10 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
     return CdcError(_code(exc, state, text), text, where=place)
 
 
-def translate_text(text: str, where: Where | None = None) -> CdcError:
-    """libpq's error text of a replication connection."""
-    return CdcError(_match(text) or CONNECTION_LOST, _one_line(text), where=where)
+def translate_text(text: str, where: Where | None = None, state: str | None = None) -> CdcError:
+    """libpq's error text of a replication connection, with the server's SQLSTATE where there is one."""
+    code = _match(text) or (_of_state(state) if state else CONNECTION_LOST)
+    return CdcError(code, _one_line(text), where={**(where or {}), **({"sqlstate": state} if state else {})})
 
 
 def _code(exc: BaseException, state: str | None, text: str) -> str:
@@ -240,12 +241,16 @@ def _code(exc: BaseException, state: str | None, text: str) -> str:
     if by_text:
         return by_text
     if state:
-        if state in _BY_STATE:
-            return _BY_STATE[state]
-        return CONNECTION_LOST if state.startswith(("08", "57P")) else QUERY
+        return _of_state(state)
     if isinstance(exc, psycopg.OperationalError):
         return UNREACHABLE if "connection failed" in text or "connection timeout" in text else CONNECTION_LOST
     return QUERY
+
+
+def _of_state(state: str) -> str:
+    if state in _BY_STATE:
+        return _BY_STATE[state]
+    return CONNECTION_LOST if state.startswith(("08", "57P")) else QUERY
 
 
 def _match(text: str) -> str | None:

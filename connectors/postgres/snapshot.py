@@ -132,6 +132,8 @@ class Snapshot:
         self._waiting_since: float | None = None
         self._complained = 0.0
         self.waits_for = ""
+        self.moves = 0
+        """Grows with every step of progress: a step is worth a position even when it has brought no rows."""
         self.keyless_table = False
         """The table at the head has no key: it is to be read whole."""
 
@@ -328,6 +330,7 @@ class Snapshot:
             if chunk.rows:
                 progress.last = list(chunk.rows[-1][1])
             progress.ended = chunk.ended
+        self.moves += 1
         if progress.ended and not progress.again:
             self._finish_table()
         return changes
@@ -335,6 +338,7 @@ class Snapshot:
     def _finish_table(self) -> None:
         oid, schema, table = self.progress.todo[0]
         self.progress.next_table()
+        self.moves += 1
         self._reader.table_changed()
         self.keyless_table = False
         log.info("table loaded table=%s.%s oid=%d left=%d", schema, table, oid, len(self.progress.todo))

@@ -106,11 +106,7 @@ class ReplicationStream:
     def _failed(self, result: pq.abc.PGresult, where: dict[str, str | int] | None = None) -> CdcError:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-        text = message.decode(errors="replace")
-        error = translate_text(text, where)
-        if error.code == CONNECTION_LOST and state and self._conn.status == pq.ConnStatus.OK:
-            return CdcError(QUERY, text, where={**(where or {}), "sqlstate": state.decode()})
-        return error
+        return translate_text(message.decode(errors="replace"), where, state.decode() if state else None)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 

@@ -51,6 +51,7 @@ class PostgresTask:
         self._boundary_bytes = 0
         self._ts_us = 0
         self._stored_safe = -1
+        self._stored_moves = 0
         self._stored_at = 0.0
         self._watermark_at = 0.0
         self._window_since = 0.0
@@ -199,7 +200,8 @@ class PostgresTask:
         session = self._opened()
         now = time.monotonic()
         moved = session.position.safe_lsn > self._stored_safe
-        if session.complete or (moved and now - self._stored_at >= self._settings.heartbeat_s):
+        progressed = session.snapshot is not None and session.snapshot.moves != self._stored_moves
+        if session.complete or progressed or (moved and now - self._stored_at >= self._settings.heartbeat_s):
             return self._with_position([], idle=dry)
         if now - self._watermark_at >= WATERMARK_S:
             self._monitor.tick(session, now)
@@ -215,6 +217,7 @@ class PostgresTask:
             self._monitor.tick(session, now)
         self._stored_at = self._watermark_at = now
         self._stored_safe = session.position.safe_lsn
+        self._stored_moves = session.snapshot.moves if session.snapshot else 0
         return Batch(out, session.position_json(self._ts_us), self._watermark(), idle)
 
     def _watermark(self) -> JsonObject:

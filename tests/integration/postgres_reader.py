@@ -1,0 +1,131 @@
+"""Drives a PostgresTask as the runner does: a batch counts once its position is committed, all else is thrown away."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable
+
+import psycopg
+from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres.source import PostgresSource
+from cdcworker.schemas.change import Change
+
+
+class Reader:
+    """One connector over any number of task lives. `log` is what a read_committed consumer sees."""
+
+    def __init__(self, server, dbname: str, **config: str) -> None:
+        info = psycopg.conninfo.conninfo_to_dict(server.dsn(dbname))
+        self.config = {
+            "name": f"c_{dbname}",
+            "connector.class": "postgres",
+            "database.hostname": str(info["host"]),
+            "database.port": str(info["port"]),
+            "database.user": str(info["user"]),
+            "database.password": str(info["password"]),
+            "database.dbname": dbname,
+            "topic.prefix": "shop",
+            "slot.name": f"s_{dbname}",
+            **{name.replace("_", "."): value for name, value in config.items()},
+        }
+        self.log: list[Change] = []
+        self.lost: dict[tuple, Change] = {}
+        self.position: dict | None = None
+        self.open_changes: list[Change] = []
+        self.watermark = 0
+        self.reports: list[dict] = []
+        self.task = None
+
+    def start(self) -> Reader:
+        source = PostgresSource(self.config)
+        context = TaskContext(self.config["name"], 0, 1, "i", "", report=self.reports.append)
+        self.task = source.task(source.split(1)[0], context)
+        try:
+            self.task.open(json.loads(json.dumps(self.position)) if self.position else None)
+        except BaseException:
+            self.task.close()
+            raise
+        return self
+
+    def kill(self) -> None:
+        """What was not committed is gone."""
+        self.task.close()
+        self.lost.update({change.position: change for change in self.open_changes})
+        self.open_changes = []
+
+    def poll(self, *, ack: bool = True, commit: bool = True):
+        batch = self.task.poll()
+        self.open_changes.extend(batch.changes)
+        if batch.watermark:
+            self.watermark = batch.watermark["commit_lsn"]
+        if batch.position is not None and commit:
+            self.log.extend(self.open_changes)
+            self.open_changes = []
+            self.position = json.loads(json.dumps(batch.position))
+            if ack:
+                self.task.ack(self.position)
+        return batch
+
+    def poll_often(self) -> None:
+        for _ in range(100):
+            self.poll()
+
+    def until(self, condition: Callable[[], bool], timeout_s: float = 30.0) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not reached; {len(self.log)} changes, position {self.position}"
+            self.poll()
+
+    def loaded(self) -> bool:
+        snapshot = (self.position or {}).get("snapshot") or {}
+        return self.position is not None and not snapshot.get("todo") and not snapshot.get("skips")
+
+    def catch_up(self, connection, timeout_s: float = 60.0) -> None:
+        """Until everything that has committed so far is in the log, and the snapshot is done."""
+        connection.execute("select pg_logical_emit_message(true, 'cdcworker', 'catch up')")
+        target = lsn(connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0])
+        self.until(lambda: self.watermark >= target - 8 * 1024 and self._reached(target) and self.loaded(), timeout_s)
+
+    def _reached(self, target: int) -> bool:
+        # A boundary may lie just before a page header that the insert position already counts.
+        return max(self.watermark, self.position["safe_lsn"] if self.position else 0) + 64 >= target
+
+    def events(self, *ops: str) -> list[Change]:
+        return [change for change in self.log if not ops or change.op in ops]
+
+
+def lsn(text: str) -> int:
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def materialise(changes: list[Change]) -> dict[tuple, dict[tuple, dict]]:
+    """What a sink that applies the log has: {path: {key: row}}. Checks that positions only ever go up."""
+    tables: dict[tuple, dict[tuple, dict]] = {}
+    last = None
+    for change in changes:
+        assert last is None or change.position > last, (last, change.position)
+        last = change.position
+        if change.op != "m":
+            apply(tables.setdefault(change.table.path, {}), change)
+    return tables
+
+
+def apply(rows: dict[tuple, dict], change: Change) -> None:
+    names = [column.name for column in change.table.columns]
+    key = change.table.key
+    if change.op == "t":
+        rows.clear()
+        return
+    if change.op == "d":
+        gone = rows.pop(tuple(change.before[i] for i in key), None)
+        if change.other_key is not None and gone is not None:
+            rows[("moved", *change.other_key)] = gone
+        return
+    new = dict(zip(names, change.after, strict=True))
+    at = tuple(change.after[i] for i in key)
+    old = rows.pop(("moved", *at), None) if change.other_key is not None else rows.get(at)
+    for i in change.unchanged:
+        new[names[i]] = old[names[i]] if old else "<never sent>"
+    rows[at] = new

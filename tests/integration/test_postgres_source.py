@@ -1,0 +1,834 @@
+"""The PostgreSQL source against a real server: nothing lost, nothing twice, whatever is killed and whenever."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+import threading
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.schemas.errors import CdcError
+
+# Test folders are no packages: a helper beside the tests is loaded by its path.
+_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+assert _spec
+assert _spec.loader
+postgres_reader = importlib.util.module_from_spec(_spec)
+sys.modules["postgres_reader"] = postgres_reader
+_spec.loader.exec_module(postgres_reader)
+Reader, lsn, materialise = postgres_reader.Reader, postgres_reader.lsn, postgres_reader.materialise
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.create_database()
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def db(postgres, database):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def reader(postgres, database):
+    made: list[Reader] = []
+
+    def make(**config: str) -> Reader:
+        made.append(Reader(postgres, database, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.task:
+            one.task.close()
+
+
+def slot_row(db, name: str):
+    return db.execute(
+        "select confirmed_flush_lsn::text, active_pid from pg_replication_slots where slot_name = %s", (name,)
+    ).fetchone()
+
+
+def table(db, name: str, columns: str = "*") -> dict[tuple, tuple]:
+    return {row[:1]: row for row in db.execute(f"select {columns} from {name}").fetchall()}
+
+
+# -- what a change looks like -----------------------------------------------------------------------------------------
+
+
+def test_rows_come_first_and_changes_after_them(db, reader):
+    db.execute("create table orders(id int primary key, note text, price numeric(10,2) not null)")
+    db.execute("insert into orders select g, 'n' || g, g * 1.5 from generate_series(1, 500) g")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into orders values (1000, 'new', 2)")
+    db.execute("update orders set note = 'changed' where id = 1000")
+    db.execute("delete from orders where id = 1000")
+    one.catch_up(db)
+    assert [change.op for change in one.log] == ["r"] * 500 + ["c", "u", "d"]
+    created, updated, deleted = one.log[-3:]
+    assert created.after == (1000, "new", b"\x00\xc8")
+    assert (updated.before, updated.after) == (None, (1000, "changed", b"\x00\xc8"))
+    assert (deleted.before, deleted.after) == ((1000, None, None), None)
+    assert [column.optional for column in created.table.columns] == [False, True, False]
+    assert created.source["table"] == "orders"
+    assert created.source["snapshot"] == "false"
+    assert one.log[0].source["snapshot"] == "true"
+    assert (created.source["commit_lsn"], created.source["tx_index"]) == created.position[:2]
+
+
+def test_messages_are_numbered_before_any_filter(db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    one = reader(skipped_operations="u").start()
+    one.until(one.loaded)
+    with db.transaction():
+        db.execute("insert into a values (1)")
+        db.execute("update a set id = id")
+        db.execute("insert into b values (2)")
+    one.catch_up(db)
+    assert [(change.table.path[1], change.position.tx_index) for change in one.log] == [("a", 0), ("b", 2)]
+
+
+def test_a_key_change_is_a_delete_and_a_create_that_name_each_other(db, reader):
+    db.execute("create table t(id int primary key, v text)")
+    db.execute("insert into t values (1, 'x')")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("update t set id = 2")
+    one.catch_up(db)
+    gone, come = one.log[-2:]
+    assert (gone.op, gone.before, gone.other_key) == ("d", (1, None), (2,))
+    assert (come.op, come.after, come.other_key) == ("c", (2, "x"), (1,))
+    assert gone.position[:2] == come.position[:2]
+    assert (gone.position.tx_sub, come.position.tx_sub) == (0, 1)
+
+
+def test_unsent_toast_values_are_marked_and_taken_from_a_full_identity(db, reader):
+    db.execute("create table plain(id int primary key, big text, n int)")
+    db.execute("create table whole(id int primary key, big text, n int)")
+    db.execute("alter table whole replica identity full")
+    for name in ("plain", "whole"):
+        db.execute(f"alter table {name} alter column big set storage external")
+        db.execute(f"insert into {name} values (1, repeat('x', 10000), 1)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("update plain set n = 2")
+    db.execute("update plain set id = 5")
+    db.execute("update whole set n = 2")
+    one.catch_up(db)
+    plain, gone, moved, whole = one.log[-4:]
+    assert (plain.op, plain.after, plain.unchanged) == ("u", (1, None, 2), (1,))
+    assert (gone.op, moved.op, moved.after, moved.unchanged) == ("d", "c", (5, None, 2), (1,))
+    assert (whole.after, whole.unchanged) == ((1, "x" * 10000, 2), ())
+    assert whole.before == (1, "x" * 10000, 1)
+    assert materialise(one.log)["public", "plain"] == {(5,): {"id": 5, "big": "x" * 10000, "n": 2}}
+
+
+def test_truncate_is_one_change_per_table(db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    db.execute("insert into a values (1); insert into b values (1)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("truncate a, b")
+    one.catch_up(db)
+    assert [(change.op, change.table.path[1]) for change in one.log[-2:]] == [("t", "a"), ("t", "b")]
+    assert one.log[-1].position > one.log[-2].position
+
+
+def test_a_column_added_while_streaming_is_in_the_next_row(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1)")
+    db.execute("alter table t add column kind varchar(10) not null default 'it''s'")
+    db.execute("insert into t values (2)")
+    db.execute("alter table t rename column kind to sort; alter table t alter column id type bigint")
+    db.execute("insert into t values (3)")
+    db.execute("alter table t drop column sort")
+    db.execute("insert into t values (4)")
+    one.catch_up(db)
+    assert [change.after for change in one.log] == [(1,), (2, "it's"), (3, "it's"), (4,)]
+    first, second, third, _ = (change.table for change in one.log)
+    assert [column.name for column in second.columns] == ["id", "kind"]
+    assert third.columns[1].name == "sort"
+    assert third.columns[0].type == "long"
+    assert first.table_id == third.table_id
+
+
+def test_a_null_from_before_a_not_null_makes_the_column_optional(db, reader):
+    db.execute("create table t(id int primary key, v int)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1, null)")
+    db.execute("update t set v = 1; alter table t alter column v set not null")
+    one.catch_up(db)
+    assert one.log[0].after == (1, None)
+    assert one.log[0].table.columns[1].optional
+
+
+def test_logical_messages_are_handed_on(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader(**{"message.prefix.exclude.list": "noise"}).start()
+    one.until(one.loaded)
+    db.execute("select pg_logical_emit_message(true, 'news', 'a'), pg_logical_emit_message(true, 'noise', 'b')")
+    db.execute("select pg_logical_emit_message(false, 'news', 'c')")
+    one.catch_up(db)
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    assert [(change.op, change.after) for change in one.log] == [("m", ("news", b"a")), ("m", ("news", b"c"))]
+
+
+# -- exactly once -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_confirmed_before_it_is_acknowledged(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t select generate_series(1, 100)")
+    while len(one.open_changes) < 100:
+        one.poll(commit=False)
+    before = one.position["safe_lsn"]
+    # A committed position that was not acknowledged is not confirmed either, also not by a status message.
+    one.log.extend(one.open_changes)
+    one.open_changes = []
+    for _ in range(3):
+        one.task._session.stream.status(reply=True)
+        one.poll(commit=False)
+    assert lsn(slot_row(db, one.config["slot.name"])[0]) <= before
+    db.execute("insert into t values (0)")
+    one.until(lambda: one.position["safe_lsn"] > before)
+    deadline = time.monotonic() + 10
+    while lsn(slot_row(db, one.config["slot.name"])[0]) <= before:
+        assert time.monotonic() < deadline
+        one.poll()
+
+
+def test_a_large_transaction_is_handed_out_in_parts_without_a_position(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t values (0)")
+    db.execute("insert into t select generate_series(1, 23000)")
+    sizes = []
+    while len(one.log) < 23001:
+        batch = one.poll()
+        sizes.append((len(batch.changes), batch.position is not None))
+    assert max(size for size, _ in sizes) <= 5000
+    parts = [with_position for size, with_position in sizes if size]
+    assert parts.count(False) >= 3
+    assert parts[-1] is True
+    materialise(one.log)
+
+
+def test_restarts_at_any_batch_lose_nothing_and_repeat_nothing(db, reader):
+    db.execute("create table t(id int primary key, v text)")
+    one = reader().start()
+    one.until(one.loaded)
+    rng = random.Random(5)
+    for round_number in range(12):
+        for _ in range(rng.randrange(1, 40)):
+            with db.transaction():
+                for _ in range(rng.randrange(1, 30)):
+                    change_at_random(db, rng, "t", 200)
+        for _ in range(rng.randrange(0, 6)):
+            one.poll(commit=rng.random() < 0.7, ack=rng.random() < 0.7)
+        if round_number % 2:
+            one.kill()
+            one.start()
+    # Batches that were read and not committed are gone with the task that read them.
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    positions = [change.position for change in one.log]
+    assert len(set(positions)) == len(positions)
+    assert {row["id"]: row["v"] for row in materialise(one.log)["public", "t"].values()} == dict(
+        db.execute("select id, v from t").fetchall()
+    )
+    again = {change.position: change for change in one.log}
+    replayed = [(lost, again[at]) for at, lost in one.lost.items() if at in again]
+    assert replayed
+    assert all(same(lost, found) for lost, found in replayed)
+
+
+def same(one, other) -> bool:
+    fields = ("op", "before", "after", "unchanged", "other_key", "table")
+    stable = {name: value for name, value in one.source.items() if name != "sequence"}
+    return all(getattr(one, name) == getattr(other, name) for name in fields) and stable == {
+        name: value for name, value in other.source.items() if name != "sequence"
+    }
+
+
+def change_at_random(connection, rng: random.Random, name: str, ids: int) -> None:
+    """One statement: insert, update, delete, or a change of the key."""
+    number, other = rng.randrange(ids), rng.randrange(ids)
+    kind = rng.random()
+    if kind < 0.4:
+        connection.execute(
+            f"insert into {name}(id, v) values (%s, %s) on conflict (id) do update set v = excluded.v",
+            (number, f"i{rng.random()}"),
+        )
+    elif kind < 0.7:
+        connection.execute(f"update {name} set v = %s where id = %s", (f"u{rng.random()}", number))
+    elif kind < 0.85:
+        connection.execute(f"delete from {name} where id = %s", (number,))
+    else:
+        connection.execute(
+            f"update {name} set id = %s where id = %s and not exists (select from {name} where id = %s)",
+            (other, number, other),
+        )
+
+
+# -- snapshot ---------------------------------------------------------------------------------------------------------
+
+
+class Writers:
+    """Sessions that change a table at random until they are stopped."""
+
+    def __init__(self, dsn: str, name: str, ids: int, seed: int, count: int = 3, toast: bool = False) -> None:
+        self._stop = threading.Event()
+        self.error: BaseException | None = None
+        self._args = (dsn, name, ids, toast)
+        self._threads = [threading.Thread(target=self._run, args=(seed + i,)) for i in range(count)]
+
+    def _run(self, seed: int) -> None:
+        dsn, name, ids, toast = self._args
+        rng = random.Random(seed)
+        try:
+            with psycopg.connect(dsn, autocommit=True) as connection:
+                while not self._stop.is_set():
+                    try:
+                        with connection.transaction(force_rollback=rng.random() < 0.05):
+                            for _ in range(rng.randrange(1, 12)):
+                                change_at_random(connection, rng, name, ids)
+                                if toast and rng.random() < 0.3:
+                                    connection.execute(
+                                        f"update {name} set big = %s where id = %s",
+                                        (str(rng.randrange(10)) * 9000, rng.randrange(ids)),
+                                    )
+                            if rng.random() < 0.2:
+                                time.sleep(rng.random() * 0.05)
+                    except (psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
+                        continue
+        except BaseException as exc:  # noqa: BLE001 - told to the test
+            self.error = exc
+
+    def __enter__(self) -> Writers:
+        for thread in self._threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        for thread in self._threads:
+            thread.join()
+        assert self.error is None, self.error
+
+
+@pytest.mark.parametrize("seed", [1, 2, 3])
+def test_a_snapshot_under_writes_and_kills_equals_the_table(postgres, database, db, reader, seed):
+    db.execute("create table t(id int primary key, v text, big text)")
+    db.execute("alter table t alter column big set storage external")
+    db.execute("insert into t select g, 'v' || g, repeat(chr(65 + g % 26), 9000) from generate_series(1, 1500) g")
+    one = reader(**{"snapshot.chunk.max.bytes": "400000"})
+    rng = random.Random(seed)
+    kills = 0
+    with Writers(postgres.dsn(database), "t", 2000, seed * 100, toast=True):
+        one.start()
+        deadline = time.monotonic() + 60
+        while not one.loaded() or kills < 6:
+            assert time.monotonic() < deadline
+            one.poll(commit=rng.random() < 0.8, ack=rng.random() < 0.8)
+            if rng.random() < 0.08 and kills < 8:
+                one.kill()
+                one.start()
+                kills += 1
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    found = materialise(one.log)["public", "t"]
+    expected = {
+        (row[0],): dict(zip(("id", "v", "big"), row, strict=True)) for row in db.execute("select id, v, big from t")
+    }
+    assert found == expected
+    assert len(one.events("r")) >= 1000
+    positions = [change.position for change in one.log]
+    assert len(set(positions)) == len(positions)
+
+
+def test_a_table_without_a_key_is_read_whole_and_started_again_after_a_kill(postgres, database, db, reader):
+    db.execute("create table log(n int)")
+    db.execute("insert into log select generate_series(1, 9000)")
+    one = reader()
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+            number = 100_000
+            while not stop.is_set():
+                connection.execute("insert into log values (%s)", (number,))
+                number += 1
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        one.start()
+        for _ in range(4):
+            one.poll()
+        one.kill()
+        assert 0 < len(one.events("r")) < 9000
+        one.start()
+        one.until(one.loaded)
+    finally:
+        stop.set()
+        writer.join()
+    one.catch_up(db)
+    rows: list[int] = []
+    for change in one.log:
+        if change.op == "t":
+            rows.clear()
+        else:
+            rows.append(change.after[0])
+    assert len(one.events("t")) == 1
+    assert sorted(rows) == sorted(row[0] for row in db.execute("select n from log").fetchall())
+
+
+def test_odd_keys_are_walked_in_order(db, reader):
+    db.execute("create type mood as enum ('sad', 'ok', 'glad')")
+    db.execute("create table odd(a text, m mood, n numeric, d timestamptz, primary key (a, m, n, d))")
+    db.execute(
+        "insert into odd select a, m, n, d from unnest(array['', 'a', 'A', E'tab\\t', 'it''s', E'back\\\\slash', 'ü', '%s'])"
+        " a, unnest(enum_range(null::mood)) m, unnest(array[1, 1.50, 'NaN', -3]::numeric[]) n,"
+        " unnest(array['infinity', '-infinity', '2020-01-01 00:00+00']::timestamptz[]) d"
+    )
+    one = reader(**{"snapshot.chunk.max.bytes": "4096"}).start()
+    one.until(one.loaded)
+    total = db.execute("select count(*) from odd").fetchone()[0]
+    assert len(one.log) == total == 288
+    assert len({str(change.after) for change in one.log}) == total
+
+
+def test_a_table_added_to_the_include_list_is_read_too(db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    db.execute("insert into a values (1); insert into b values (1), (2)")
+    one = reader(table_include_list="public.a").start()
+    one.until(one.loaded)
+    one.kill()
+    db.execute("insert into b values (3)")
+    one.config["table.include.list"] = "public.a,public.b"
+    one.start()
+    db.execute("insert into b values (4)")
+    one.poll()
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "b"]) == [(1,), (2,), (3,), (4,)]
+    assert sorted(materialise(one.log)["public", "a"]) == [(1,)]
+
+
+def test_no_data_streams_only_and_initial_only_stops_and_frees_the_slot(db, reader):
+    db.execute("create table t(id int primary key)")
+    db.execute("insert into t values (1)")
+    changes_only = reader(snapshot_mode="no_data", slot_name="only_changes").start()
+    rows_only = reader(snapshot_mode="initial_only", slot_name="only_rows").start()
+    rows_only.until(lambda: slot_row(db, "only_rows") is None)
+    db.execute("insert into t values (2)")
+    changes_only.catch_up(db)
+    for _ in range(3):
+        assert not rows_only.poll().changes
+    rows_only.kill()
+    rows_only.start()
+    assert not rows_only.poll().changes
+    assert [(change.op, change.after) for change in changes_only.log] == [("c", (2,))]
+    assert [(change.op, change.after) for change in rows_only.log] == [("r", (1,))]
+
+
+def test_a_long_lock_on_a_table_does_not_stop_the_stream(postgres, database, db, reader):
+    db.execute("create table locked(id int primary key); create table free(id int primary key)")
+    db.execute("insert into locked values (1)")
+    one = reader(**{"snapshot.lock.timeout.ms": "50"})
+    with psycopg.connect(postgres.dsn(database)) as holder:
+        one.start()
+        holder.execute("lock table locked in access exclusive mode")
+        db.execute("insert into free values (1)")
+        one.until(lambda: any(change.table.path[1] == "free" for change in one.log), 10)
+    one.until(one.loaded)
+    assert sorted(materialise(one.log)["public", "locked"]) == [(1,)]
+
+
+# -- the slot ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_idle_table_does_not_hold_the_log_back(db, reader):
+    db.execute("create table t(id int primary key); create table foreign_traffic(id int, v text)")
+    one = reader(table_include_list="public.t", heartbeat_interval_ms="100").start()
+    one.until(one.loaded)
+    before = lsn(slot_row(db, one.config["slot.name"])[0])
+    db.execute("insert into foreign_traffic select g, repeat('x', 100) from generate_series(1, 5000) g")
+    target = lsn(db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
+    assert target - before > 100_000
+    one.until(lambda: lsn(slot_row(db, one.config["slot.name"])[0]) >= target - 64, 20)
+    assert one.log == []
+
+
+def test_a_second_start_takes_the_slot_over_and_the_first_one_notices(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    two = reader()
+    two.position = one.position
+    two.start()
+    db.execute("insert into t values (1)")
+    two.catch_up(db)
+    assert [change.after for change in two.log] == [(1,)]
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+
+
+def started(one: Reader, db) -> dict:
+    db.execute("create table t(id int primary key); insert into t values (1)")
+    one.start()
+    one.until(one.loaded)
+    one.kill()
+    deadline = time.monotonic() + 10
+    while slot_row(db, one.config["slot.name"])[1] is not None:
+        assert time.monotonic() < deadline
+    return one.position
+
+
+def refused(one: Reader) -> CdcError:
+    with pytest.raises(CdcError) as caught:
+        one.start()
+    return caught.value
+
+
+def test_a_missing_slot_halts(db, reader):
+    one = reader()
+    started(one, db)
+    db.execute("select pg_drop_replication_slot(%s)", (one.config["slot.name"],))
+    error = refused(one)
+    assert (error.code, error.retriable) == ("postgres.slot_missing", False)
+    assert "safe_lsn" in error.where
+
+
+def test_a_recreated_slot_halts(db, reader):
+    one = reader()
+    started(one, db)
+    db.execute("insert into t values (2)")
+    db.execute("select pg_drop_replication_slot(%s)", (one.config["slot.name"],))
+    db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (one.config["slot.name"],))
+    assert refused(one).code == "postgres.slot_recreated"
+
+
+def test_an_advanced_slot_halts(db, reader):
+    one = reader()
+    started(one, db)
+    db.execute("insert into t values (2)")
+    db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (one.config["slot.name"],))
+    assert refused(one).code in ("postgres.slot_advanced", "postgres.slot_recreated")
+
+
+def test_another_servers_position_halts(db, reader):
+    one = reader()
+    started(one, db)["system_id"] = "1"
+    assert refused(one).code == "postgres.other_server"
+
+
+def test_a_slot_of_another_kind_is_refused(db, reader):
+    db.execute("create table t(id int primary key)")
+    db.execute("select pg_create_logical_replication_slot('strange', 'test_decoding')")
+    assert refused(reader(slot_name="strange")).code == "postgres.slot_unfit"
+
+
+def test_a_killed_backend_is_a_passing_error_and_the_next_start_goes_on(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("select pg_terminate_backend(%s)", (slot_row(db, one.config["slot.name"])[1],))
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+    one.kill()
+    db.execute("insert into t values (1)")
+    one.start()
+    one.catch_up(db)
+    assert [change.after for change in one.log] == [(1,)]
+
+
+def test_a_server_restart_is_survived(postgres, database, reader):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
+        db.execute("create table t(id int primary key)")
+        one = reader().start()
+        one.until(one.loaded)
+    postgres.restart()
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+    one.kill()
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
+        db.execute("insert into t values (1)")
+        one.start()
+        one.catch_up(db)
+    assert [change.after for change in one.log] == [(1,)]
+
+
+# -- values -----------------------------------------------------------------------------------------------------------
+
+VALUES: dict[str, list[str]] = {
+    "boolean": ["true", "false"],
+    "smallint": ["-32768", "32767", "0"],
+    "integer": ["-2147483648", "2147483647"],
+    "bigint": ["-9223372036854775808", "9223372036854775807"],
+    "oid": ["4294967295"],
+    "real": ["0.1", "'NaN'", "'Infinity'", "'-Infinity'", "-1e-37"],
+    "double precision": ["0.1", "'NaN'", "'Infinity'", "1e308", "-5e-324"],
+    "numeric(10,2)": ["-99999999.99", "0.01", "-0.005", "'NaN'", "1.28", "-1.28"],
+    "numeric": ["1e-20", "-123456789012345678901234567890.5", "'NaN'", "'Infinity'", "'-Infinity'", "1.500"],
+    "numeric(5,-2)": ["12345"],
+    "money": ["-1234567.89", "0.05"],
+    "char(5)": ["'ab'"],
+    "varchar(10)": ["'zwölf'", "''"],
+    "text": [r"E'tab\\tnew\\nback\\\\slash'", r"'\\N'", "'{\"a,b\"}'"],
+    '"char"': ["'x'"],
+    "name": ["'who'"],
+    "bytea": [r"'\\x00ff5c'", "''"],
+    "json": ["'{\"a\" : 1}'"],
+    "jsonb": ["'{\"a\": [1, null]}'"],
+    "xml": ["'<a>1</a>'"],
+    "uuid": ["'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11'"],
+    "date": ["'2024-02-29'", "'infinity'", "'-infinity'", "'0044-03-15 BC'", "'5874897-12-31'", "'4713-01-01 BC'"],
+    "time": ["'04:05:06.789'", "'24:00:00'"],
+    "time(3)": ["'04:05:06.789'"],
+    "timetz": ["'04:05:06.789-08'", "'04:05:06+05:30'", "'00:00:00+00'"],
+    "timestamp": ["'2024-02-29 12:34:56.123456'", "'infinity'", "'-infinity'", "'0044-03-15 01:02:03 BC'"],
+    "timestamp(3)": ["'1969-12-31 23:59:59.999'", "'infinity'"],
+    "timestamptz": [
+        "'2024-02-29 12:34:56.12+02'",
+        "'infinity'",
+        "'12345-01-01 00:00+00'",
+        "'0044-03-15 01:02:03+00 BC'",
+    ],
+    "interval": ["'1 year 2 mons 3 days 04:05:06.78'", "'-1 day +00:00:01'", "'0'"],
+    "inet": ["'192.168.0.1/24'", "'::1'"],
+    "cidr": ["'10.0.0.0/8'"],
+    "macaddr": ["'08:00:2b:01:02:03'"],
+    "bit(1)": ["B'1'"],
+    "bit(10)": ["B'1000000001'"],
+    "varbit(10)": ["B'00'", "B'1000000001'"],
+    "point": ["'(1.5,-2)'"],
+    "box": ["'(1,1),(0,0)'"],
+    "int4range": ["'[1,5)'", "'empty'"],
+    "int4multirange": ["'{[1,5),[7,9)}'"],
+    "tsvector": ["'a b:2'"],
+    "tsquery": ["'a & b'"],
+    "pg_lsn": ["'16/B374D848'"],
+    "mood": ["'ok'"],
+    "pair": ["row(1, 'x y')"],
+    "positive": ["5"],
+    "price": ["1.25"],
+    "int[]": ["'{1,NULL,-3}'", "'{}'", "'[2:3]={7,8}'"],
+    "text[]": ["array['a,b', 'c\"d', NULL, 'NULL', '', 'e\\f']"],
+    "numeric(6,2)[]": ["'{1.5,NULL}'"],
+    "timestamptz[]": ["array['2024-01-01 00:00+00'::timestamptz]"],
+    "mood[]": ["'{sad,ok}'"],
+    "bytea[]": [r"array['\\x00ff'::bytea]"],
+    "hstore": ["'a=>1, \"b c\"=>NULL'"],
+    "citext": ["'MiXed'"],
+}
+
+
+def make_values(db) -> int:
+    """One table with a column per type, and as many rows as the longest list of values."""
+    db.execute("create extension hstore; create extension citext")
+    db.execute("create type mood as enum ('sad', 'ok'); create type pair as (a int, b text)")
+    db.execute("create domain positive as int check (value > 0); create domain price0 as numeric(8,3)")
+    db.execute("create domain price as price0")
+    columns = ", ".join(f"c{i} {name}" for i, name in enumerate(VALUES))
+    db.execute(f"create table v(id int primary key, {columns})")
+    rows = max(map(len, VALUES.values()))
+    for row in range(rows):
+        items = ", ".join(f"{values[row]}::{name}" if row < len(values) else "null" for name, values in VALUES.items())
+        db.execute(f"insert into v select {row}, {items}".replace("\\\\", "\\"))
+    return rows
+
+
+@pytest.mark.parametrize(
+    "modes",
+    [
+        {},
+        {"decimal_handling_mode": "string", "time_precision_mode": "connect", "binary_handling_mode": "base64"},
+        {"decimal_handling_mode": "double", "time_precision_mode": "isostring", "hstore_handling_mode": "map"},
+        {"interval_handling_mode": "string", "time_precision_mode": "adaptive_time_microseconds"},
+    ],
+)
+def test_every_type_reads_the_same_from_the_snapshot_and_from_the_stream(db, reader, modes):
+    from cdcworker.schemas.encode import Encoder
+
+    rows = make_values(db)
+    one = reader(**modes).start()
+    one.until(one.loaded)
+    db.execute("create table copy as select * from v")
+    db.execute("delete from v; insert into v select * from copy")
+    one.catch_up(db)
+    snapshot = sorted((change.after for change in one.events("r")), key=lambda row: row[0])
+    stream = sorted((change.after for change in one.events("c")), key=lambda row: row[0])
+    assert len(snapshot) == rows
+    assert repr(snapshot) == repr(stream)
+    assert one.events("r")[0].table == one.events("c")[0].table
+    ids: dict[str, int] = {}
+    encoder = Encoder("shop", lambda many: [ids.setdefault(str(one), len(ids) + 1) for one in many])
+    assert len(encoder.encode(one.log)) == 4 * rows
+
+
+def test_values_have_debeziums_form(db, reader):
+    make_values(db)
+    one = reader().start()
+    one.until(one.loaded)
+    columns = {column.name: (i, column) for i, column in enumerate(one.log[0].table.columns)}
+    by_type = {name: columns[f"c{i}"] for i, name in enumerate(VALUES)}
+    rows = sorted((change.after for change in one.log), key=lambda row: row[0])
+
+    def values(name: str) -> list:
+        at = by_type[name][0]
+        return [row[at] for row in rows[: len(VALUES[name])]]
+
+    def semantic(name: str) -> str:
+        kind = by_type[name][1].type
+        return kind.get("connect.name", "") if isinstance(kind, dict) else kind
+
+    assert values("numeric(10,2)") == [
+        (-9999999999).to_bytes(5, "big", signed=True), b"\x01", b"\xff", b"", b"\x00\x80", b"\x80",
+    ]  # fmt: skip
+    assert semantic("numeric(10,2)") == "org.apache.kafka.connect.data.Decimal"
+    assert values("numeric")[2:] == [
+        {"scale": 0, "value": b""}, {"scale": 1, "value": b""}, {"scale": -1, "value": b""},
+        {"scale": 3, "value": b"\x05\xdc"},
+    ]  # fmt: skip
+    assert values("date") == [19782, 2**31 - 1, -(2**31), -735160, 2145031948, -2440550]
+    assert values("time") == [14706789000, 86400000000]
+    assert semantic("time(3)") == "io.debezium.time.Time"
+    assert values("timestamp")[:3] == [1709210096123456, 9223372036825200000, -9223372036832400000]
+    assert values("timestamp(3)") == [-1, 9223372036825200]
+    assert values("timestamptz") == [
+        "2024-02-29T10:34:56.12Z", "infinity", "+12345-01-01T00:00:00Z", "-0043-03-15T01:02:03Z",
+    ]  # fmt: skip
+    assert values("timetz") == ["04:05:06.789-08:00", "04:05:06+05:30", "00:00:00Z"]
+    assert values("bit(10)") == [b"\x01\x02"]
+    assert values("varbit(10)") == [b"", b"\x01\x02"]
+    assert values("mood") == ["ok"]
+    assert by_type["mood"][1].type["connect.parameters"] == {"allowed": "sad,ok"}
+    assert values("price") == [(1250).to_bytes(2, "big")]
+    assert by_type["price"][1].type["scale"] == 3
+    assert values("int[]") == [[1, None, -3], [], [7, 8]]
+    assert values("text[]") == [["a,b", 'c"d', None, "NULL", "", "e\\f"]]
+    assert values("hstore") == ['{"a":"1","b c":null}']
+    assert values("bytea") == [b"\x00\xff\\", b""]
+    assert values("pair") == ['(1,"x y")']
+    assert by_type["citext"][1].source_type == "public.citext"
+    assert by_type["numeric(10,2)"][1].source_type == "numeric(10,2)"
+
+
+def test_an_array_with_more_dimensions_halts_with_its_place_and_without_its_values(db, reader):
+    db.execute("create table t(id int primary key, v int[])")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1, '{{4711,2},{3,4}}')")
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.code == "postgres.value_unsupported"
+    assert caught.value.where["table"] == "public.t"
+    assert "4711" not in str(caught.value)
+
+
+# -- live checks ------------------------------------------------------------------------------------------------------
+
+
+def codes(one: Reader, severity: str = "error") -> set[tuple[str, str]]:
+    from cdcworker.connectors.postgres.source import PostgresSource
+
+    return {(found.key, found.code) for found in PostgresSource(one.config).check() if found.severity == severity}
+
+
+def test_a_good_configuration_has_no_findings_and_the_check_leaves_nothing(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader()
+    assert codes(one) == codes(one, "warning") == set()
+    assert slot_row(db, one.config["slot.name"]) is None
+    assert db.execute("select count(*) from pg_publication").fetchone()[0] == 0
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "finding"),
+    [
+        ("database.password", "wrong", ("database.password", "postgres.authentication_failed")),
+        ("database.dbname", "nowhere", ("database.dbname", "postgres.database_missing")),
+        ("database.port", "1", ("database.hostname", "postgres.unreachable")),
+        ("table.include.list", "public.nothing", ("table.include.list", "postgres.table_missing")),
+        ("publication.autocreate.mode", "disabled", ("publication.name", "postgres.publication")),
+    ],
+)
+def test_a_live_check_names_the_key_and_the_code(db, reader, key, value, finding):
+    db.execute("create table t(id int primary key)")
+    one = reader()
+    one.config[key] = value
+    assert finding in codes(one)
+
+
+def test_a_wrong_password_is_not_retried(db, reader):
+    one = reader()
+    one.config["database.password"] = "wrong"
+    error = refused(one)
+    assert (error.code, error.retriable) == ("postgres.authentication_failed", False)
+    assert "wrong" not in str(error)
+
+
+def test_a_role_without_rights_is_told_which(db, reader):
+    db.execute("create table t(id int primary key); create table keyless(id int)")
+    role = f"weak_{db.info.dbname}"
+    db.execute(f"create role {role} login password 'weak'")
+    try:
+        one = reader()
+        one.config |= {"database.user": role, "database.password": "weak"}
+        found = codes(one)
+        assert ("database.user", "postgres.no_replication_right") in found
+        assert ("database.user", "postgres.permission_denied") in found
+        assert ("publication.name", "postgres.publication") in found
+        assert ("table.include.list", "postgres.table_without_key") in codes(one, "warning")
+    finally:
+        db.execute(f"drop role {role}")
+
+
+def test_a_slot_that_lost_its_log_halts(tmp_path_factory):
+    from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+
+    directory = tmp_path_factory.mktemp("small")
+    directory.chmod(0o711)
+    limits = {"max_slot_wal_keep_size": "1MB", "min_wal_size": "32MB", "max_wal_size": "32MB", "wal_segment_size": ""}
+    server = EmbeddedPostgres(directory / "pg", {k: v for k, v in limits.items() if v})
+    server.start()
+    try:
+        name = server.create_database()
+        with psycopg.connect(server.dsn(name), autocommit=True) as db:
+            one = Reader(server, name)
+            started(one, db)
+            for _ in range(4):
+                db.execute(
+                    "select pg_logical_emit_message(false, 'filler', repeat('x', 1000000), true) from generate_series(1, 8)"
+                )
+                db.execute("select pg_switch_wal()")
+                db.execute("checkpoint")
+            error = refused(one)
+            assert (error.code, error.retriable) == ("postgres.slot_lost", False)
+            assert ("slot.name", "postgres.slot_lost") in codes(one)
+    finally:
+        server.remove()
