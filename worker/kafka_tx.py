@@ -11,7 +11,7 @@ from typing import Any, Final
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
 from cdcworker.schemas.errors import CdcError, declare
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError, KafkaException
 
 log = logging.getLogger(__name__)
 
@@ -22,11 +22,20 @@ SPENT: Final = declare(
     "Nothing: the task opens a new producer and reads its position again.",
 )
 
+BROKEN: Final = declare(
+    "source.producer_broken",
+    "transient",
+    "The Kafka client gave up its transactional producer",
+    "Nothing: the task opens a new producer and reads its position again.",
+)
+
 INIT_TIMEOUT_S: Final = 30.0
 COMMIT_TIMEOUT_S: Final = 30.0
 ABORT_TIMEOUT_S: Final = 5.0
+FATAL_CAUSE_TIMEOUT_S: Final = 1.0
 QUEUE_FULL_TIMEOUT_S: Final = 30.0
 QUEUE_FULL_STEP_S: Final = 0.05
+LOG_LEVEL_CRITICAL: Final = 2
 CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 """What the client lets through. The topic's own limit decides, and only the broker knows it."""
 
@@ -57,6 +66,9 @@ class TxProducer:
             transaction_timeout_ms=transaction_timeout_ms,
         )
         config.setdefault("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX)
+        if "producer.log_level" not in properties:
+            # It would write to stderr at each try to connect; the errors that count come as exceptions.
+            config["log_level"] = LOG_LEVEL_CRITICAL
         if queue_kbytes_max is not None:
             config["queue.buffering.max.kbytes"] = queue_kbytes_max
         self.opened_at: float | None = None
@@ -144,6 +156,20 @@ class TxProducer:
         except KafkaException as exc:
             raise self._failed(exc, doing) from exc
 
-    def _failed(self, exc: Exception, doing: str, topic: str | None = None) -> CdcError:
+    def _failed(self, exc: KafkaException, doing: str, topic: str | None = None) -> CdcError:
         self._spent = True
-        return e.translate(exc, doing, where={"topic": topic} if topic else None)
+        error = e.kafka_error(exc)
+        if error.code() == KafkaError._FATAL:
+            error = self._fatal_cause(error)
+        if error.fatal() and e.code_of(error) == e.UNEXPECTED:
+            # Whatever broke it, a new producer starts from what is committed.
+            return CdcError(BROKEN, f"{doing}: {error.name()} ({error.str()})")
+        return e.translate(error, doing, where={"topic": topic} if topic else None)
+
+    def _fatal_cause(self, error: KafkaError) -> KafkaError:
+        """`produce` says only that there was a fatal error; a transactional call says which."""
+        try:
+            self._producer.abort_transaction(FATAL_CAUSE_TIMEOUT_S)
+        except KafkaException as exc:
+            return e.kafka_error(exc)
+        return error

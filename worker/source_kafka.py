@@ -19,6 +19,7 @@ log = logging.getLogger(__name__)
 
 READ_TIMEOUT_S: Final = 60.0
 """Somebody else's open transaction in the same partition may have to time out first."""
+FETCH_WAIT_MS: Final = "20"
 
 
 def client_id(spec: TaskSpec, part: str) -> str:
@@ -71,10 +72,15 @@ def same_key(one: str, other: str) -> bool:
         return False
 
 
+def quick(spec: TaskSpec) -> dict[str, str]:
+    """Client properties for readers that live for moments: their end must not wait for a long poll."""
+    return {"consumer.fetch.wait.max.ms": FETCH_WAIT_MS, **spec.kafka}
+
+
 def _read(spec: TaskSpec, topic: str, part: str, partitions: Sequence[int] | None = None) -> Sequence[Record]:
     # A position that cannot be read must not be taken for one that is not there (INV-9).
     source = CompactedLog(
-        spec.kafka, topic, client_id=client_id(spec, part), partitions=partitions, strict=partitions is not None
+        quick(spec), topic, client_id=client_id(spec, part), partitions=partitions, strict=partitions is not None
     )
     with contextlib.closing(source):
         return source.read_to_end(READ_TIMEOUT_S)

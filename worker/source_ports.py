@@ -11,7 +11,14 @@ from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.encode import Encoder
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.kafka_tx import TxProducer
-from cdcworker.worker.source_kafka import client_id, position_key, position_partition, read_position, still_assigned
+from cdcworker.worker.source_kafka import (
+    client_id,
+    position_key,
+    position_partition,
+    quick,
+    read_position,
+    still_assigned,
+)
 from cdcworker.worker.source_runner import Registering
 from cdcworker.worker.source_schemas import Registrar
 from cdcworker.worker.source_session import ChangeEncoder, Pen, Place
@@ -69,7 +76,7 @@ class SourcePorts:
             queue_kbytes_max=SCHEMA_QUEUE_KBYTES_MAX,
         )
         topic = spec.topics.schemas
-        return Registrar(pen, topic, lambda: CompactedLog(spec.kafka, topic, client_id=client_id(spec, "schemas")))
+        return Registrar(pen, topic, lambda: CompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas")))
 
     def assigned(self) -> bool:
         return still_assigned(self._spec)
