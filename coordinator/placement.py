@@ -34,8 +34,10 @@ _UNPLANNED = 0
 
 
 def on_planned(turn: Turn, event: TasksPlanned) -> None:
+    """Keep the answer of a split that was asked for, or another split of the same config (topics came or went)."""
     job = turn.lead.jobs.get(event.connector)
-    if job and (job.incarnation, job.config_version) == (event.incarnation, event.config_version):
+    expected = (job.incarnation, job.config_version) == (event.incarnation, event.config_version) if job else None
+    if expected or (expected is None and event.error is None):
         turn.lead = replace(turn.lead, planned={**turn.lead.planned, event.connector: event})
 
 
@@ -48,6 +50,8 @@ def plan_task_sets(turn: Turn, batch: Batch) -> None:
                 _write_set(batch, connector, TaskSet(connector.incarnation, _UNPLANNED, ()))
         elif tasks is None or tasks.config_version != config_version(connector):
             _split(turn, batch, connector, tasks)
+        elif name in turn.lead.planned:
+            _take_other_split(turn, batch, connector, tasks)
     for name in sorted(batch.draft.task_sets.keys() - batch.draft.connectors.keys()):
         batch.add(tombstone(f"tasks/{name}"))
     _forget_jobs(turn, batch)
@@ -82,6 +86,14 @@ def _take_answer(turn: Turn, batch: Batch, connector: Connector, tasks: TaskSet 
         kept = tasks or TaskSet(connector.incarnation, _UNPLANNED, ())
         if kept.error is None or kept.error.get("code") != answer.error.get("code"):
             batch.add(task_set_record(name, replace(kept, error=answer.error)))
+
+
+def _take_other_split(turn: Turn, batch: Batch, connector: Connector, tasks: TaskSet) -> None:
+    answer = turn.lead.planned[connector.name]
+    turn.lead = replace(turn.lead, planned={n: p for n, p in turn.lead.planned.items() if n != connector.name})
+    is_current = (answer.incarnation, answer.config_version) == (tasks.incarnation, tasks.config_version)
+    if is_current and answer.error is None and (answer.tasks != tasks.tasks or tasks.error is not None):
+        _write_set(batch, connector, TaskSet(connector.incarnation, answer.config_version, answer.tasks))
 
 
 def _write_set(batch: Batch, connector: Connector, tasks: TaskSet) -> None:

@@ -443,6 +443,23 @@ def test_a_wider_task_set_starts_what_is_new_and_a_narrower_one_stops_what_is_go
     assert len([t for t in world.running() if t.connector == "c0"]) == 1
 
 
+def test_another_split_of_the_same_config_is_taken_and_an_equal_or_old_one_changes_nothing(world):
+    before = world.running()
+    connector = world.cluster().connectors["c0"]
+    ids = (connector.name, connector.incarnation, connector.config_version)
+    world.leader().tell(ev.TasksPlanned(*ids, tuple({"task": str(n)} for n in range(3))))
+    world.leader().tell(ev.TasksPlanned(connector.name, "another life", 1, ({"task": "9"},)))
+    world.run(1.0)
+    world.settle()
+    assert world.running() == before
+    world.widths["c0"] = 2
+    world.leader().tell(ev.TasksPlanned(*ids, ({"task": "7"}, {"task": "8"})))
+    world.until(lambda: len([t for t in world.running() if t.connector == "c0"]) == 2, FAILOVER_S)
+    world.settle()
+    configs = [p.config for n in world.nodes.values() for p in n.live_processes() if p.entry.connector == "c0"]
+    assert sorted(config["task"] for config in configs) == ["7", "8"]
+
+
 def test_pausing_and_resuming_restarts_nothing(world):
     before = world.running()
     world.ask_until_ok(PutConnector("c2", None, target_state="PAUSED"))
