@@ -455,8 +455,7 @@ def _key_codes(keys: Any, others: Sequence[tuple[Any, Any] | None]) -> tuple[lis
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    parts = [pc.binary_slice(keys, CONFLUENT_FRAME_BYTES)]
-    parts += [pc.binary_slice(pa.array(other[1], pa.binary()), CONFLUENT_FRAME_BYTES) for other in others if other]
+    parts = [_bodies(keys), *(_bodies(pa.array(other[1], pa.binary())) for other in others if other)]
     encoded = pc.dictionary_encode(pa.concat_arrays(parts))
     numbers = encoded.indices.to_numpy().astype(np.int64)
     out, start = [numbers[: len(keys)]], len(keys)
@@ -480,6 +479,21 @@ def _unchanged(marks: headers.Marks, shape: Shape, n: int, topic: _Topic, rows: 
                 raise CdcError(UNDECODABLE, "the header of unchanged columns names no column", where=where)
             out.setdefault(shape.fields[int(part)], np.zeros(n, np.bool_))[found] = True
     return out
+
+
+def _bodies(framed: Any) -> Any:
+    """Framed values, none of them null, without their frames."""
+    import numpy as np
+    import pyarrow as pa
+
+    data, offsets = _slices(framed)
+    kept = np.ones(offsets[-1], np.bool_)
+    kept[: offsets[0]] = False
+    for step in range(CONFLUENT_FRAME_BYTES):
+        kept[offsets[:-1] + step] = False
+    bodies = np.frombuffer(data, np.uint8, offsets[-1])[kept]
+    ends = (offsets - offsets[0] - CONFLUENT_FRAME_BYTES * np.arange(len(offsets))).astype(np.int32)
+    return pa.Array.from_buffers(pa.binary(), len(framed), [None, pa.py_buffer(ends), pa.py_buffer(bodies)])
 
 
 def _append(topic: _Topic, decoded: _Decoded, rows: Any, shape: Shape) -> TableBatch:

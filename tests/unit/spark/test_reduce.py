@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from cdcworker.schemas.errors import CdcError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+_spec = importlib.util.spec_from_file_location("spark_support", Path(__file__).parent / "support.py")
+support = importlib.util.module_from_spec(_spec)
+sys.modules["spark_support"] = support
+_spec.loader.exec_module(support)
+
+NARROW = support.NARROW
+BIG = 3
+actions = st.lists(
+    st.tuples(
+        st.sampled_from(["put", "put", "toast", "toast", "delete", "move", "move_toast", "truncate", "toast_a"]),
+        st.integers(0, 4),
+        st.integers(0, 4),
+    ),
+    max_size=40,
+)
+
+
+def play(script, stream, model, truncates=True, moves=True):
+    """Turn a script into a stream that a source could send, and keep the model beside it."""
+    for step, (what, number, other) in enumerate(script):
+        key, row = (number,), (number, step, f"a{step}", f"big{step}")
+        held = key in model.rows
+        if what == "truncate":
+            if not truncates or step % 3:
+                continue
+            stream.truncate(NARROW)
+            model.rows.clear()
+        elif what == "delete":
+            if held:
+                stream.delete(NARROW, key)
+                del model.rows[key]
+        elif what.startswith("move"):
+            new = (other,)
+            if not held or new in model.rows or not moves:
+                continue
+            unchanged = (BIG,) if what == "move_toast" else ()
+            row = (other, *row[1:])
+            stream.move(NARROW, key, row, unchanged)
+            model.move(key, new, row, unchanged)
+        elif not held:
+            stream.insert(NARROW, row, "r" if step % 4 == 0 else "c")
+            model.insert(key, row)
+        else:
+            unchanged = {"toast": (BIG,), "toast_a": (2, BIG)}.get(what, ())
+            stream.update(NARROW, row, unchanged)
+            model.update(key, row, unchanged)
+
+
+def applied(stream, cuts):
+    """Everything through the assembler, cut into batches at the given records."""
+    warehouse, assembler = support.MemoryWarehouse(), stream.assembler()
+    edges = [0, *sorted({min(cut, len(stream.records)) for cut in cuts}), len(stream.records)]
+    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+        part = stream.records[start:end]
+        if part:
+            warehouse.apply(assembler.build(support.arrow(part), warehouse.offsets, number))
+    return warehouse
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(actions, st.lists(st.integers(0, 80), max_size=5))
+def test_reduced_batches_leave_what_one_change_after_the_other_leaves(script, cuts):
+    stream, model = support.Stream(), support.Model()
+    play(script, stream, model)
+    warehouse = applied(stream, cuts)
+    assert warehouse.rows(NARROW) == model.rows
+    assert warehouse.orphans == 0
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(actions, st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=12))
+def test_partitions_may_be_read_at_different_speeds(script, reads):
+    stream, model = support.Stream(), support.Model()
+    play(script, stream, model, truncates=False, moves=False)
+    left = {number: [r for r in stream.records if r["partition"] == number] for number in range(3)}
+    warehouse, assembler = support.MemoryWarehouse(), stream.assembler()
+    rest = [(number, len(left[number])) for number in left]
+    for number, count in [*reads, *rest]:
+        part, left[number] = left[number][:count], left[number][count:]
+        if part:
+            warehouse.apply(assembler.build(support.arrow(part), warehouse.offsets, 0))
+    assert warehouse.rows(NARROW) == model.rows
+
+
+def test_records_below_the_ledger_are_dropped():
+    stream = support.Stream(1)
+    for number in range(5):
+        stream.insert(NARROW, (number, 1, "a", "b"))
+    offset = stream.records[3]["offset"]
+    batch = stream.assembler().build(support.arrow(stream.records), {("shop.public.orders", 0): offset}, 1)
+    assert batch.tables[0].upserts["id"].to_pylist() == [3, 4]
+    assert batch.offsets == {("shop.public.orders", 0): (offset, stream.records[-1]["offset"] + 1)}
+
+
+def test_a_batch_below_the_ledger_holds_no_tables():
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    batch = stream.assembler().build(support.arrow(stream.records), {("shop.public.orders", 0): 99}, 1)
+    assert (list(batch.tables), dict(batch.offsets)) == ([], {})
+
+
+def test_an_update_without_its_row_is_counted_and_not_written():
+    stream = support.Stream()
+    stream.update(NARROW, (1, 2, "a", None), (BIG,))
+    warehouse = applied(stream, [])
+    assert warehouse.rows(NARROW) == {}
+    assert warehouse.orphans == 1
+
+
+def test_a_lone_tombstone_deletes_the_row():
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.delete(NARROW, (1,))
+    del stream.records[1]
+    assert applied(stream, []).rows(NARROW) == {}
+    assert applied(stream, [1]).rows(NARROW) == {}
+
+
+def test_a_new_schema_in_the_middle_splits_the_batch():
+    wider = support.table(*NARROW.columns, support.column("extra", "string", "text"))
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    stream.insert(wider, (1, 2, "a", "b", "new"), "u")
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert [part.upserts.num_rows for part in batch.tables] == [2, 1]
+    assert batch.tables[1].upserts["extra"].to_pylist() == ["new"]
+
+
+def test_a_record_that_is_cut_short_is_named_by_its_place():
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    stream.records[1]["value"] = stream.records[1]["value"][:-3]
+    with pytest.raises(CdcError) as caught:
+        stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert caught.value.code == "spark.undecodable"
+    where = {"topic": "shop.public.orders", "partition": 0, "offset": stream.records[1]["offset"]}
+    assert caught.value.where == where
+
+
+def test_an_unknown_schema_id_is_named_with_its_place():
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.records[0]["value"] = b"\0\0\0\0\7" + stream.records[0]["value"][5:]
+    with pytest.raises(CdcError) as caught:
+        stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert caught.value.code == "spark.unknown_schema"
+    assert caught.value.where["schema"] == 7
+
+
+def test_a_table_without_a_key_keeps_every_change():
+    log = support.table(support.column("n", "int", "integer"), key=())
+    stream = support.Stream(1)
+    stream.insert(log, (1,))
+    stream.emit(stream.change("d", log, before=(1,)))
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
+    rows = batch.tables[0].upserts.to_pylist()
+    assert [(row["n"], row["_cdc_op"]) for row in rows] == [(1, "c"), (1, "d")]
