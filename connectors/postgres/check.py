@@ -177,7 +177,8 @@ def _new_publication(facts: Facts) -> Iterator[Finding]:
 def _rights(facts: Facts) -> Iterator[Finding]:
     connection, settings, tables = facts
     if not tables:
-        yield finding(e.TABLE_MISSING, "no table matches the include and exclude lists")
+        wanted = ", ".join(settings.filters.table_include) or "the include and exclude lists"
+        yield finding(e.TABLE_MISSING, f"no table matches {wanted}")
         return
     names = [f"{schema}.{table}" for _, schema, table in tables]
     for pattern in settings.filters.table_include:
