@@ -32,6 +32,12 @@ ENV_PREFIXES = ("CONNECT_", "CDC_")
 RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
+CLIENT_OVERRIDES = re.compile(
+    r"(producer|consumer|admin)\.((security|sasl|ssl)\..+|compression\.type|linger\.ms|batch\.size|message\.max\.bytes"
+    r"|queue\.buffering\.max\.\w+|fetch\..+)"
+)
+"""What may be set for one kind of client. Java's other names mean nothing to librdkafka, and it refuses what it does
+not know."""
 REPLICATION_KEYS = tuple(f"{kind}.storage.replication.factor" for kind in ("config", "offset", "status", "schema"))
 
 KEYS = (
@@ -152,7 +158,12 @@ def load(path: Path | None, env: Mapping[str, str] | None = None) -> tuple[Worke
     """The settings and what is worth a warning. CdcError `config.invalid` lists every problem with its key."""
     variables = os.environ if env is None else env
     properties = {**(read_file(path) if path else {}), **from_environment(variables)}
-    return parse(properties)
+    try:
+        return parse(properties)
+    except CdcError as error:
+        if path is None:
+            raise
+        raise CdcError(error.code, error.message, where={"file": str(path), **error.where}, hint=error.hint) from None
 
 
 def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
@@ -177,7 +188,7 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
         kafka={
             name: value
             for name, value in known.items()
-            if name == "bootstrap.servers" or name.startswith(CLIENT_PREFIXES)
+            if name == "bootstrap.servers" or name.startswith(CLIENT_PREFIXES) or CLIENT_OVERRIDES.fullmatch(name)
         },
         properties=dict(known),
     )

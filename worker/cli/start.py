@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -23,6 +24,8 @@ def start(path: Path | None) -> None:
     from cdcworker.worker.logs import set_up
 
     config, warnings = load(path)
+    # Task processes inherit it.
+    os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
     set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
     for warning in warnings:
         logging.getLogger(__name__).warning("%s", warning)
