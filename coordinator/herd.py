@@ -34,7 +34,7 @@ def step(state: HerdState, event: ev.Event, now: ev.Now) -> tuple[HerdState, tup
     _HANDLERS[type(event)](turn, event)
     if turn.started and not turn.left:
         if type(event) not in _LOCAL:
-            _lead(turn)
+            _lead(turn, _is_news(turn, event))
         if type(event) in _WORKER:
             _work(turn)
     return turn.finish()
@@ -92,10 +92,19 @@ _WORKER = (ev.ConfigRecords, ev.Started, ev.TaskExited, ev.LeaseAcked, ev.DrainR
 # --- passes ---------------------------------------------------------------------------------------------------------
 
 
-def _lead(turn: Turn) -> None:
+def _is_news(turn: Turn, event: ev.Event) -> bool:
+    """Whether a round of the leader may find something new; most events are ticks, leases and numbers."""
+    if isinstance(event, ev.Tick):
+        return turn.mono >= turn.lead.rest_until or turn.live() != turn.lead.rest_live
+    if isinstance(event, ev.StatusRecords):
+        return any(r.key.startswith("worker/") or (r.value or {}).get("state") == "STOPPED" for r in event.records)
+    return True
+
+
+def _lead(turn: Turn, is_news: bool) -> None:
     leader.expire_requests(turn)
     leader.claim_if_due(turn)
-    if turn.lead.role != "leading" or turn.lead.inflight is not None:
+    if turn.lead.role != "leading" or turn.lead.inflight is not None or not is_news:
         return
     if leader.is_worn_out(turn):
         leader.step_down(turn, "task epochs used up")
@@ -108,6 +117,8 @@ def _lead(turn: Turn) -> None:
     placement.sweep_config(turn, batch)
     leader.send(turn, batch)
     placement.sweep_status(turn)
+    until = turn.mono if batch.records else turn.mono + turn.settings.rest_s
+    turn.lead = replace(turn.lead, rest_until=until, rest_live=turn.live())
 
 
 def _work(turn: Turn) -> None:

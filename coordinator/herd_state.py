@@ -41,6 +41,8 @@ class HerdSettings:
     resend_s: float = 3.0
     """A status record that was not seen in the log after this is appended again."""
     metrics_interval_s: float = 5.0
+    rest_s: float = 0.5
+    """Longest pause between the leader's rounds; it adds to what only time brings about (back-off, expiry)."""
     queue_max: int = 1000
     """Requests that wait for the leader's pen; more are refused (INV-10)."""
 
@@ -105,6 +107,9 @@ class LeadState:
     fences: Mapping[TaskId, Fence] = field(default_factory=dict)
     sweeps: Mapping[str, float] = field(default_factory=dict)
     """Status keys whose tombstone was appended, and when."""
+    rest_until: float = 0.0
+    """A round found nothing to do: until then ticks start none while the same workers are alive."""
+    rest_live: Mapping[str, Presence] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

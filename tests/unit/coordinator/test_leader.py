@@ -350,4 +350,5 @@ def test_task_epochs_used_up_lead_to_a_new_claim():
     driver = Driver()
     driver.settle(driver.lead())
     driver.state = replace(driver.state, lead=replace(driver.state.lead, counter=(1 << 19) + 1))
+    driver.now += 1
     assert of(driver.told(ev.Tick()), ev.Claim)
