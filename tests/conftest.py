@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections import Counter
 from functools import cache
 from pathlib import Path
@@ -67,6 +68,19 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
             reasons[reason.partition("missing part ")[2]] += 1
     for reason, count in sorted(reasons.items()):
         terminalreporter.write_line(f"NOT RUN: {count} tests, missing part {reason}", yellow=True)
+
+
+@pytest.fixture(scope="session")
+def until():
+    """`until(condition, timeout_s=10)`: waits for what a test needs, so that no test sleeps for a fixed time."""
+
+    def wait(condition, timeout_s: float = 10.0, poll_s: float = 0.01) -> None:
+        deadline = time.monotonic() + timeout_s
+        while not condition():
+            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s"
+            time.sleep(poll_s)
+
+    return wait
 
 
 @pytest.fixture(scope="session")
