@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
 import click
-from cdcworker.schemas.errors import CdcError
 
 DEFAULT_SECTIONS = ("kafka", "spark")
 
@@ -27,42 +24,32 @@ def fetch(sections: tuple[str, ...], everything: bool) -> None:
     """Fetch what is missing of SECTIONS (default: kafka spark)."""
     from cdcworker.worker.devstack import jars as store
 
-    try:
-        for name in _chosen(sections, everything):
-            files = store.ensure(name, lambda line: click.echo(line, err=True))
-            click.echo(f"{name}: {len(files)} libraries in {store.folder(name)}")
-    except CdcError as error:
-        raise _failed(error) from None
+    for name in _chosen(sections, everything):
+        files = store.ensure(name, lambda line: click.echo(line, err=True))
+        click.echo(f"{name}: {len(files)} libraries in {store.folder(name)}")
 
 
 @jars.command("verify")
 @click.argument("sections", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every section of the lock.")
-def verify(sections: tuple[str, ...], everything: bool) -> None:
+@click.pass_context
+def verify(context: click.Context, sections: tuple[str, ...], everything: bool) -> None:
     """Compare SECTIONS (default: kafka spark) with the lock; exit code 1 if one is missing or differs."""
     from cdcworker.worker.devstack import jars as store
 
     wrong = 0
-    try:
-        for name in _chosen(sections, everything):
-            findings = store.verify(name)
-            for finding in findings:
-                if finding.state != "ok":
-                    wrong += 1
-                    click.echo(
-                        f"{name}: {finding.jar} is {'missing' if finding.state == 'missing' else 'not as locked'}"
-                    )
-            click.echo(f"{name}: {sum(f.state == 'ok' for f in findings)} of {len(findings)} libraries as locked")
-    except CdcError as error:
-        raise _failed(error) from None
-    sys.exit(1 if wrong else 0)
+    for name in _chosen(sections, everything):
+        findings = store.verify(name)
+        for finding in findings:
+            if finding.state != "ok":
+                wrong += 1
+                click.echo(f"{name}: {finding.jar} is {'missing' if finding.state == 'missing' else 'not as locked'}")
+        click.echo(f"{name}: {sum(f.state == 'ok' for f in findings)} of {len(findings)} libraries as locked")
+    if wrong:
+        context.exit(1)
 
 
 def _chosen(sections: tuple[str, ...], everything: bool) -> tuple[str, ...]:
     from cdcworker.worker.devstack import jars as store
 
     return tuple(store.lock()) if everything else sections or DEFAULT_SECTIONS
-
-
-def _failed(error: CdcError) -> click.ClickException:
-    return click.ClickException(f"{error}\n  {error.hint}")

@@ -21,6 +21,8 @@ LIVE_RATE = 40.0
 KILL_AT = 0.5
 """The share of the fixed load after which the leader is killed."""
 EXIT_DIFFERENT = 1
+EXIT_INTERRUPTED = 130
+"""A fixed load that was stopped has proven nothing; a live one ends in no other way."""
 
 
 @click.command("quickstart")
@@ -29,9 +31,10 @@ EXIT_DIFFERENT = 1
 @click.option("--seconds", default=30, show_default=True, type=click.IntRange(5), help="How long the live load runs.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(2, 8), help="How many workers.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
+@click.option("--keep", is_flag=True, help="Leave the folder with data and logs at the end.")
 @click.pass_context
 def quickstart(
-    context: click.Context, once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None
+    context: click.Context, once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None, keep: bool
 ) -> None:
     """See it work: a PostgreSQL, a Kafka, workers, a live shop, a killed leader, and the proof that nothing is lost.
 
@@ -40,14 +43,18 @@ def quickstart(
     from cdcworker.worker.devstack.scratch import scratch_folder
     from cdcworker.worker.quickstart.screen import Screen
 
-    code = 0
     try:
-        with interruptible(), scratch_folder(folder) as directory, Screen(time.monotonic()) as screen:
+        with (
+            interruptible(),
+            scratch_folder(folder, keep=keep) as directory,
+            Screen(time.monotonic()) as screen,
+        ):
+            if keep:
+                screen.note(f"data and logs stay in {directory}")
             code = _run(screen, directory, workers, sabotage, None if once else seconds)
-    except CdcError as error:
-        raise click.ClickException(f"{error}\n  {error.hint}") from None
     except KeyboardInterrupt:
         click.echo("stopped, and removed everything it started")
+        code = EXIT_INTERRUPTED if once else 0
     context.exit(code)
 
 
@@ -72,6 +79,9 @@ def _run(screen: Screen, directory: Path, workers: int, sabotage: bool, seconds:
             loader.prepare()
             stack.await_workers()
             return _demo(stack, loader, screen, sabotage, seconds)
+        except CdcError:
+            screen.note(stack.last_words())
+            raise
         finally:
             loader.finish()
 

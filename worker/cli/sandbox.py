@@ -12,7 +12,6 @@ from pathlib import Path
 from types import FrameType
 
 import click
-from cdcworker.schemas.errors import CdcError
 
 CHECK_S = 1.0
 
@@ -32,8 +31,6 @@ def sandbox(workers: int, endpoints: Path, folder: Path | None) -> None:
     try:
         with interruptible():
             _run(workers, endpoints, folder)
-    except CdcError as error:
-        raise click.ClickException(f"{error}\n  {error.hint}") from None
     except KeyboardInterrupt:
         click.echo("stopped, and removed everything it started", err=True)
 

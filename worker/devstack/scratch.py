@@ -17,8 +17,11 @@ OWNER_FILE = ".owner"
 
 
 @contextlib.contextmanager
-def scratch_folder(given: Path | None = None) -> Iterator[Path]:
-    """`given` (new or empty) or a new temporary folder, locked by us while we live and removed afterwards."""
+def scratch_folder(given: Path | None = None, *, keep: bool = False) -> Iterator[Path]:
+    """`given` (new or empty) or a new temporary folder, locked by us while we live and removed afterwards.
+
+    Without its lock file a kept folder is never swept.
+    """
     if given is None:
         prefix = f"cdcworker-{os.geteuid()}-"
         sweep(Path(tempfile.gettempdir()), prefix)
@@ -35,7 +38,10 @@ def scratch_folder(given: Path | None = None) -> Iterator[Path]:
         try:
             yield folder
         finally:
-            shutil.rmtree(folder, ignore_errors=True)
+            if keep:
+                (folder / OWNER_FILE).unlink(missing_ok=True)
+            else:
+                shutil.rmtree(folder, ignore_errors=True)
 
 
 def sweep(parent: Path, prefix: str) -> None:

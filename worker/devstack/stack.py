@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import os
+import re
 import signal
 import sys
 import time
@@ -21,7 +22,7 @@ from cdcworker.worker.devstack.errors import START_FAILED
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.devstack.process import Child, log_tail
 
 log = logging.getLogger(__name__)
 
@@ -32,6 +33,8 @@ GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
 """The broker's minimum: a takeover in the demo takes as little as it can."""
 WORKER_READY_TIMEOUT_S = 60.0
+LAST_WORDS = 10
+NOTABLE = re.compile(r"WARN|ERROR|CRITICAL|Traceback|Exception|error=")
 DRAIN_TIMEOUT_S = 25.0
 
 
@@ -144,6 +147,14 @@ class Stack:
             "postgres": self.postgres.dsn(SOURCE_DATABASE),
             "warehouse": self.postgres.dsn(WAREHOUSE_DATABASE),
         }
+
+    def last_words(self) -> str:
+        """The warnings and errors at the end of the workers' logs, for when something went wrong."""
+        parts = []
+        for worker in self.workers:
+            lines = [line for line in log_tail(worker.child.log, 400).splitlines() if NOTABLE.search(line)]
+            parts += [f"{worker.id}: {line}" for line in lines[-LAST_WORDS:]]
+        return "\n".join(parts)
 
     def stop(self) -> None:
         """Drain the workers side by side, then end the servers; their data goes with the folder."""
