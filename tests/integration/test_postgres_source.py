@@ -657,7 +657,9 @@ def make_values(db) -> int:
     db.execute(f"create table v(id int primary key, {columns})")
     rows = max(map(len, VALUES.values()))
     for row in range(rows):
-        items = ", ".join(f"{values[row]}::{name}" if row < len(values) else "null" for name, values in VALUES.items())
+        items = ", ".join(
+            f"cast({values[row]} as {name})" if row < len(values) else "null" for name, values in VALUES.items()
+        )
         db.execute(f"insert into v select {row}, {items}".replace("\\\\", "\\"))
     return rows
 
@@ -714,7 +716,7 @@ def test_values_have_debeziums_form(db, reader):
         {"scale": 0, "value": b""}, {"scale": 1, "value": b""}, {"scale": -1, "value": b""},
         {"scale": 3, "value": b"\x05\xdc"},
     ]  # fmt: skip
-    assert values("date") == [19782, 2**31 - 1, -(2**31), -735160, 2145031948, -2440550]
+    assert values("date") == [19782, 2**31 - 1, -(2**31), -735160, 2145042905, -2440550]
     assert values("time") == [14706789000, 86400000000]
     assert semantic("time(3)") == "io.debezium.time.Time"
     assert values("timestamp")[:3] == [1709210096123456, 9223372036825200000, -9223372036832400000]
@@ -832,3 +834,74 @@ def test_a_slot_that_lost_its_log_halts(tmp_path_factory):
             assert ("slot.name", "postgres.slot_lost") in codes(one)
     finally:
         server.remove()
+
+
+# -- what a snapshot must wait for ------------------------------------------------------------------------------------
+
+
+def test_a_write_from_before_the_publication_is_waited_for(postgres, database, db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    one = reader(table_include_list="public.a").start()
+    one.until(one.loaded)
+    one.kill()
+    one.config["table.include.list"] = "public.a,public.b"
+    with psycopg.connect(postgres.dsn(database)) as early:
+        early.execute("insert into b values (1)")
+        one.start()
+        deadline = time.monotonic() + 1
+        while time.monotonic() < deadline:
+            one.poll()
+        assert not one.loaded()
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "b"]) == [(1,)]
+
+
+def hang_in_commit(dsn: str, statement: str) -> threading.Thread:
+    """A commit that is in the log and not yet visible: it waits for a standby that does not exist."""
+
+    def run() -> None:
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("set synchronous_commit = on")
+            connection.execute(statement)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    return thread
+
+
+def test_a_commit_that_is_in_the_log_but_not_visible_yet_is_waited_for(tmp_path_factory):
+    from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+
+    directory = tmp_path_factory.mktemp("sync")
+    directory.chmod(0o711)
+    settings = {"synchronous_standby_names": "ghost", "synchronous_commit": "local"}
+    server = EmbeddedPostgres(directory / "pg", settings)
+    server.start()
+    hanging = None
+    try:
+        name = server.create_database()
+        with psycopg.connect(server.dsn(name), autocommit=True) as db, psycopg.connect(server.dsn(name)) as holder:
+            db.execute("create table a(id int primary key); create table t(id int primary key, v text)")
+            db.execute("insert into t values (1, 'old')")
+            one = Reader(server, name, **{"snapshot.lock.timeout.ms": "20"}).start()
+            holder.execute("lock table a in access exclusive mode")
+            hanging = hang_in_commit(server.dsn(name), "update t set v = 'new'")
+            one.until(lambda: bool(one.events("u")))
+            holder.rollback()
+            for restart in (False, True):
+                if restart:
+                    one.kill()
+                    one.start()
+                for _ in range(30):
+                    one.poll()
+                assert not one.events("r")
+            db.execute("select pg_cancel_backend(pid) from pg_stat_activity where wait_event = 'SyncRep'")
+            hanging.join()
+            one.until(one.loaded)
+            assert materialise(one.log)["public", "t"] == {(1,): {"id": 1, "v": "new"}}
+            one.kill()
+    finally:
+        server.remove()
+        if hanging:
+            hanging.join()
