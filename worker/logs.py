@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import json
 import logging
-import re
 import sys
 import time
 from typing import Final, Literal, TextIO
 
 Format = Literal["auto", "text", "json"]
 
-KAFKA_LOGGER: Final = "cdcworker.kafka"
 TALKATIVE: Final = ("uvicorn", "httpx", "httpcore", "asyncio", "py4j")
 CONTEXT_FIELDS: Final = ("connector", "task", "worker")
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127, *range(128, 160)) if number != 9}
 _CONTROL[ord("\n")] = "\\n"
 _CONTROL[ord("\r")] = "\\r"
+_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def one_line(text: str) -> str:
@@ -35,7 +34,7 @@ class JsonFormatter(logging.Formatter):
         item.update({name: getattr(record, name) for name in CONTEXT_FIELDS if hasattr(record, name)})
         if record.exc_info and record.exc_info[0] is not None:
             item["trace"] = trace(record)
-        return json.dumps(item, separators=(",", ":"), ensure_ascii=False, default=str)
+        return json.dumps(item, separators=(",", ":"), default=str)
 
 
 class TextFormatter(logging.Formatter):
@@ -65,35 +64,12 @@ def _time(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
 
 
-class Repeats(logging.Filter):
-    """Kafka's client reports every try to connect. One report per cause and half a minute says as much."""
-
-    def __init__(self, interval_s: float = 30.0, causes_max: int = 256) -> None:
-        super().__init__()
-        self._interval_s = interval_s
-        self._causes_max = causes_max
-        self._seen: dict[str, float] = {}
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        if record.name != KAFKA_LOGGER:
-            return True
-        cause = re.sub(r"\[.*?\]|#\w+-\d+|after \d+ms|, \d+ identical error\(s\) suppressed", "", record.getMessage())
-        before = self._seen.get(cause)
-        if before is not None and record.created - before < self._interval_s:
-            return False
-        if len(self._seen) >= self._causes_max:
-            self._seen.clear()
-        self._seen[cause] = record.created
-        return True
-
-
 def set_up(level: str = "INFO", form: Format = "auto", stream: TextIO | None = None) -> None:
     """Configure the root logger of this process; replaces what was there."""
     out = stream or sys.stderr
     text = form == "text" or (form == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
     handler.setFormatter(TextFormatter() if text else JsonFormatter())
-    handler.addFilter(Repeats())
     for name in TALKATIVE:
         logging.getLogger(name).setLevel(logging.WARNING)
     root = logging.getLogger()

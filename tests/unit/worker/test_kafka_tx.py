@@ -1,0 +1,156 @@
+"""The task's transactional producer over a client that fails."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker import kafka_tx
+from cdcworker.worker.kafka_tx import TxProducer
+from confluent_kafka import KafkaError, KafkaException
+
+
+class Client:
+    """Stands for confluent_kafka.Producer: raises what is planned for a call."""
+
+    def __init__(self, config) -> None:
+        self.config = config
+        self.calls: list[str] = []
+        self.plan: dict[str, list[Exception]] = {}
+        self.sent: list[tuple] = []
+
+    def _call(self, name: str) -> None:
+        self.calls.append(name)
+        planned = self.plan.get(name)
+        if planned:
+            raise planned.pop(0)
+
+    def produce(self, *args, headers=None) -> None:
+        self._call("produce")
+        self.sent.append((*args, headers))
+
+    def __getattr__(self, name):
+        return lambda *args: self._call(name)
+
+
+@pytest.fixture
+def client(monkeypatch):
+    made: list[Client] = []
+
+    def make(config):
+        made.append(Client(config))
+        return made[-1]
+
+    monkeypatch.setattr(kafka_tx, "make_producer", make)
+    return made
+
+
+def open_producer(**more) -> TxProducer:
+    properties = {"bootstrap.servers": "k:1", **more}
+    return TxProducer(properties, "g:c:0", client_id="c", transaction_timeout_ms=60_000)
+
+
+def kafka_error(code: int, *, fatal: bool = False) -> KafkaException:
+    return KafkaException(KafkaError(code, "text", fatal))
+
+
+def test_it_is_initialised_when_it_is_made_and_has_no_callbacks(client):
+    open_producer()
+    assert client[0].calls == ["init_transactions"]
+    assert client[0].config["transactional.id"] == "g:c:0"
+    assert client[0].config["transaction.timeout.ms"] == 60_000
+    assert not [name for name in client[0].config if name.endswith("_cb")]
+
+
+def test_records_carry_an_explicit_partition(client):
+    producer = open_producer()
+    producer.begin()
+    producer.produce("t", b"k", b"v", 2, [("h", b"x")])
+    producer.commit()
+    assert client[0].sent == [("t", b"v", b"k", 2, [("h", b"x")])]
+    assert producer.opened_at is None
+
+
+@pytest.mark.parametrize(
+    ("code", "fatal", "expected"),
+    [
+        (KafkaError._TIMED_OUT, False, e.TIMEOUT),
+        (KafkaError._FENCED, True, e.FENCED),
+        (KafkaError.INVALID_PRODUCER_EPOCH, False, e.FENCED),
+        (KafkaError.MSG_SIZE_TOO_LARGE, False, e.RECORD_TOO_LARGE),
+        (KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, True, e.AUTHORIZATION),
+        (KafkaError.INVALID_TXN_STATE, True, kafka_tx.BROKEN),
+        (KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, True, kafka_tx.BROKEN),
+    ],
+)
+@pytest.mark.parametrize("call", ["begin_transaction", "produce", "commit_transaction"])
+def test_after_any_error_it_is_spent(client, call, code, fatal, expected):
+    producer = open_producer()
+    client[0].plan[call] = [kafka_error(code, fatal=fatal)]
+
+    def transaction() -> None:
+        producer.begin()
+        producer.produce("t", None, b"v", 0)
+        producer.commit()
+
+    with pytest.raises(CdcError) as caught:
+        transaction()
+    assert caught.value.code == expected
+    with pytest.raises(CdcError) as again:
+        producer.produce("t", None, b"v", 0)
+    assert again.value.code == kafka_tx.SPENT
+    assert again.value.retriable
+
+
+def test_a_fatal_error_met_while_producing_is_told_by_its_cause(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [kafka_error(KafkaError._FATAL)]
+    client[0].plan["abort_transaction"] = [kafka_error(KafkaError._FENCED, fatal=True)]
+    with pytest.raises(CdcError) as caught:
+        producer.produce("t", None, b"v", 0)
+    assert caught.value.kind == "fenced"
+
+
+def test_a_full_queue_is_waited_out_in_order(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [BufferError(), BufferError()]
+    producer.produce("t", None, b"v", 0)
+    assert client[0].calls[-4:] == ["poll", "produce", "poll", "produce"]
+    assert len(client[0].sent) == 1
+
+
+def test_a_queue_that_stays_full_is_a_passing_error(client, monkeypatch):
+    monkeypatch.setattr(kafka_tx, "QUEUE_FULL_TIMEOUT_S", 0.01)
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [BufferError()] * 1_000_000
+    with pytest.raises(CdcError) as caught:
+        producer.produce("t", None, b"v", 0)
+    assert caught.value.code == e.TIMEOUT
+
+
+def test_an_abort_never_raises_and_happens_only_to_an_open_transaction(client):
+    producer = open_producer()
+    producer.abort()
+    assert "abort_transaction" not in client[0].calls
+    producer.begin()
+    client[0].plan["abort_transaction"] = [kafka_error(KafkaError._TIMED_OUT)]
+    producer.abort()
+    producer.close()
+    producer.close()
+    producer.abort()
+    assert client[0].calls.count("abort_transaction") == 1
+
+
+def test_a_refused_initialisation_is_translated(client, monkeypatch):
+    def make(config):
+        made = Client(config)
+        made.plan["init_transactions"] = [kafka_error(KafkaError.INVALID_TRANSACTION_TIMEOUT)]
+        return made
+
+    monkeypatch.setattr(kafka_tx, "make_producer", make)
+    with pytest.raises(CdcError) as caught:
+        open_producer()
+    assert caught.value.kind == "config"
