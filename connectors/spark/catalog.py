@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import OP, POSITION, TableBatch
@@ -55,12 +56,14 @@ class Catalog:
         present = {column.field for column in columns}
         columns += tuple(_from_values(name, batch) for name in batch.key if name not in present)
         key = tuple(unescape(name) for name in batch.key)
-        target = pgsql.Target(schema, table, {}, key, columns)
+        optional = frozenset(
+            unescape(str(member["name"])) for member in batch.schema["fields"] if isinstance(member["type"], list)
+        )
+        target = pgsql.Target(schema, table, {}, key, columns, optional & set(key))
         types = self._types(connection, target)
         if types is None:
-            types = self._create(connection, target, batch)
-        types = self._evolve(connection, target, types)
-        target = pgsql.Target(schema, table, types, key, columns)
+            types = self._create(connection, target)
+        target = replace(target, types=self._evolve(connection, target, types))
         self._targets[batch.table] = (batch.schema, batch.key, target)
         return target
 
@@ -111,18 +114,11 @@ class Catalog:
             )
         return {name: type_ for name, type_ in connection.execute(_COLUMNS, (found[0],)).fetchall()}  # noqa: C416
 
-    def _create(self, connection: Connection, target: pgsql.Target, batch: TableBatch) -> dict[str, str]:
-        nullable = [
-            member["name"]
-            for member in batch.schema["fields"]
-            if member["name"] in target.key
-            and isinstance(member["type"], list)
-            and "connect.default" not in str(member)
-        ]
+    def _create(self, connection: Connection, target: pgsql.Target) -> dict[str, str]:
         found = connection.execute("select to_regnamespace(%s)", (pgsql.quote(target.schema),)).fetchone()
         if not found or not found[0]:
             connection.execute(f"create schema if not exists {pgsql.quote(target.schema)}")
-        connection.execute(pgsql.create_table(target, nullable))
+        connection.execute(pgsql.create_table(target))
         log.info("created table=%s.%s columns=%d", target.schema, target.table, len(target.columns))
         types = self._types(connection, target)
         assert types is not None

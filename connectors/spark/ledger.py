@@ -168,9 +168,9 @@ class Ledger:
         """Drop tombstones that no row still to come can be older than."""
         done = connection.execute(
             """delete from _cdcworker.tombstone t where t.sink = %(sink)s and (
-                 t.at < now() - make_interval(days => %(days)s) or t.position < (
-                   select case when bool_and(applied is not null) then min(applied) end
-                   from _cdcworker.ledger l where l.sink = t.sink and l.topic = t.topic))""",
+                 t.at < now() - make_interval(days => %(days)s) or not exists (
+                   select from _cdcworker.ledger l
+                   where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))""",
             {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
         )
         return done.rowcount

@@ -40,6 +40,8 @@ class Target:
     types: Mapping[str, str]
     key: tuple[str, ...]
     columns: tuple[TargetColumn, ...]
+    optional_key: frozenset[str] = frozenset()
+    """Key columns that may be null: then a unique index stands in for the primary key."""
 
     @property
     def name(self) -> str:
@@ -50,17 +52,20 @@ class Target:
         return tuple(column.name for column in self.columns)
 
     def on(self, left: str, right: str, prefix: str = "") -> str:
-        """Equality of keys; key columns are never null in a target that has them as primary key."""
-        return " and ".join(f"{left}.{quote(name)} = {right}.{quote(prefix + name)}" for name in self.key)
+        """Equality of keys."""
+        return " and ".join(
+            f"{left}.{quote(name)} {'is not distinct from' if name in self.optional_key else '='} "
+            f"{right}.{quote(prefix + name)}"
+            for name in self.key
+        )
 
 
-def create_table(target: Target, key_null: Sequence[str]) -> str:
-    """`key_null` are key columns that may be null: then a unique index takes the place of the primary key."""
+def create_table(target: Target) -> str:
     parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
     if not target.key:
         parts.append('"_cdc_op" text')
     parts.append(f"{quote(POSITION)} bytea")
-    if target.key and not key_null:
+    if target.key and not target.optional_key:
         parts.append(f"primary key ({listed(target.key)})")
     elif target.key:
         parts.append(f"unique nulls not distinct ({listed(target.key)})")
@@ -136,9 +141,8 @@ def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, in
 def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
     """The same from the old row where it still stands."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
-    keys = " and ".join(f"o.{quote(key)} = s.{quote(ORIGIN + key)}" for key in target.key)
     return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
-        from {target.name} o where {keys} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
+        from {target.name} o where {target.on("o", "s", ORIGIN)} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
           and (o.{quote(POSITION)} is null or o.{quote(POSITION)} < s.{quote(POSITION)})"""
 
 

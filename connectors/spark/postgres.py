@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import KEY, OP, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.api import POSITION, SinkBatch, TableBatch
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
-from cdcworker.connectors.spark.errors import TARGET_VERSION, from_psycopg
+from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_VERSION, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -129,7 +129,9 @@ class PostgresWriter:
                 yield self._connection
         except psycopg.Error as exc:
             self._catalog.forget()
-            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, type(exc).__name__)
+            # Of errors in a statement's text the server's words hold names only; others may quote a value.
+            said = exc.diag.message_primary if (exc.sqlstate or "").startswith("42") else type(exc).__name__
+            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, said)
             raise from_psycopg(exc) from exc
         except BaseException:
             self._catalog.forget()
@@ -203,4 +205,17 @@ class PostgresWriter:
         )
 
 
-__all__ = ["KEY", "OP", "PostgresWriter"]
+def probe(conninfo: str) -> None:
+    """CdcError when the warehouse cannot be used: login, database, version, rights. Changes nothing."""
+    writer = PostgresWriter(conninfo, "")
+    try:
+        with writer._transaction() as connection:
+            found = connection.execute(
+                """select has_database_privilege(current_database(), 'CREATE')
+                     or has_schema_privilege(coalesce(to_regnamespace('_cdcworker')::oid, 'pg_catalog'::regnamespace),
+                                             'CREATE')"""
+            ).fetchone()
+        if not found or not found[0]:
+            raise CdcError(TARGET_RIGHTS, "the warehouse user may not create schemas in the database")
+    finally:
+        writer.close()

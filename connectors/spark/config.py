@@ -1,0 +1,140 @@
+"""The Spark sink's configuration."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, matches, one_of
+
+TRIGGER_MS = 500
+"""Ten batches a second would cost about one core; two cost little and a row is there within a second."""
+RECORDS_MAX = 100_000
+"""What goes through the driver at once: about 32 MB of ordinary rows."""
+
+
+def _keys() -> Iterable[ConfigKey]:
+    high: Importance = "HIGH"
+    low: Importance = "LOW"
+    key = ConfigKey
+    topics, warehouse, batches = "Topics", "Warehouse", "Batches"
+    yield key("topics", "LIST", (), importance=high, group=topics, doc="Topics to read; one may appear later.")
+    yield key("topics.regex", validator=is_regex, importance=high, group=topics, doc="Every topic that it matches.")
+    yield key(
+        "warehouse",
+        default="postgres",
+        validator=one_of("postgres"),
+        recommended=("postgres",),
+        importance=high,
+        group=warehouse,
+        doc="Kind of the target.",
+    )
+    yield key("warehouse.hostname", required=True, importance=high, group=warehouse, doc="Host of the target.")
+    yield key("warehouse.port", "INT", 5432, validator=between(1, 65535), importance=high, group=warehouse)
+    yield key("warehouse.user", required=True, importance=high, group=warehouse, doc="A role that may create tables.")
+    yield key("warehouse.password", "PASSWORD", importance=high, group=warehouse, doc="Its password.")
+    yield key("warehouse.dbname", required=True, importance=high, group=warehouse, doc="The target database.")
+    yield key("warehouse.schema", default="", group=warehouse, doc="Schema of all tables; empty: as in the source.")
+    yield key(
+        "warehouse.sslmode",
+        default="prefer",
+        validator=one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+        importance=low,
+        group=warehouse,
+        doc="As libpq's.",
+    )
+    yield key("warehouse.sslrootcert", importance=low, group=warehouse, doc="File of trusted root certificates.")
+    yield key(
+        "trigger.interval.ms", "INT", TRIGGER_MS, validator=between(0, 3_600_000), group=batches, doc="Time per batch."
+    )
+    yield key(
+        "max.batch.records",
+        "INT",
+        RECORDS_MAX,
+        validator=between(100, 5_000_000),
+        group=batches,
+        doc="Bound of a batch.",
+    )
+    yield key("delete.mode", default="hard", validator=one_of("hard"), recommended=("hard",), group=batches)
+    yield key(
+        "schema.change.policy",
+        default="evolve",
+        validator=one_of("evolve"),
+        recommended=("evolve",),
+        group=batches,
+        doc="Add and widen columns; halt on what loses data.",
+    )
+    yield key(
+        "errors.tolerance",
+        default="none",
+        validator=one_of("none"),
+        group=batches,
+        doc="Halt on an undecodable record.",
+    )
+    yield key(
+        "spark.driver.memory",
+        default="1g",
+        validator=matches(r"[1-9][0-9]*[mg]", "a size such as 1g or 768m"),
+        importance=low,
+        group="Spark",
+        doc="Heap of Spark's Java process.",
+    )
+    yield key("spark.cores", "INT", 2, validator=between(1, 256), importance=low, group="Spark", doc="Cores to use.")
+
+
+def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if bool(config["topics"]) == bool(config["topics.regex"]):
+        yield "topics", "expects either topics or topics.regex"
+
+
+ACCEPTED = {
+    "name": "",
+    "connector.class": "",
+    "tasks.max": "",
+    "key.converter": "Records are read by the schema ids they carry.",
+    "key.converter.": "Records are read by the schema ids they carry.",
+    "value.converter": "Records are read by the schema ids they carry.",
+    "value.converter.": "Records are read by the schema ids they carry.",
+    "header.converter": "Headers are read as they are.",
+    "errors.log.enable": "Errors are always logged.",
+    "errors.log.include.messages": "Values are never logged.",
+    "auto.create": "Tables are always created.",
+    "auto.evolve": "Set by schema.change.policy.",
+    "insert.mode": "Always upsert by key; append without one.",
+    "pk.mode": "The record's key is the key.",
+    "delete.enabled": "Set by delete.mode.",
+}
+
+CONFIG_DEF = ConfigDef(_keys(), ACCEPTED, _check)
+
+CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
+
+
+def data_topics(topics: Iterable[str]) -> list[str]:
+    """Without the topics that a source keeps beside its tables: `<prefix>.watermark` beside `<prefix>.<schema>.<table>`."""
+    names = sorted(topics)
+
+    def is_control(name: str) -> bool:
+        found = CONTROL_TOPICS.fullmatch(name)
+        return found is not None and any(
+            other.startswith(found["prefix"] + ".") and other.count(".") >= name.count(".") + 1 for other in names
+        )
+
+    return [name for name in names if not is_control(name) and not name.startswith("__")]
+
+
+def conninfo(config: Mapping[str, Any]) -> str:
+    """libpq's connection string; it holds the password and goes to the driver only."""
+    from psycopg.conninfo import make_conninfo
+
+    password = config["warehouse.password"]
+    return make_conninfo(
+        host=config["warehouse.hostname"],
+        port=config["warehouse.port"],
+        user=config["warehouse.user"],
+        password=password.reveal() if password else None,
+        dbname=config["warehouse.dbname"],
+        sslmode=config["warehouse.sslmode"],
+        sslrootcert=config["warehouse.sslrootcert"] or None,
+    )

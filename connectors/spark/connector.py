@@ -1,0 +1,57 @@
+"""The Spark sink as a connector: how it splits, what it checks, how a task of it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import ClassVar
+
+from cdcworker.connectors.api import Config, Finding, SinkSpec, TaskContext
+from cdcworker.connectors.config import ConfigDef
+from cdcworker.connectors.spark.config import CONFIG_DEF, conninfo, data_topics
+from cdcworker.schemas.errors import CdcError
+
+
+class SparkSink:
+    """Kafka topics into a warehouse; one Spark driver per task."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+
+    def __init__(self, config: Config) -> None:
+        self._config = dict(config)
+
+    def split(self, tasks_max: int, topics: Sequence[str]) -> Sequence[Config]:
+        """Topics dealt out by name, so that the same list gives the same shares."""
+        parsed = CONFIG_DEF.parse(self._config)
+        names = sorted(set(parsed["topics"])) if parsed["topics"] else data_topics(topics)
+        count = max(1, min(tasks_max, len(names)))
+        base = {name: value for name, value in self._config.items() if name != "topics.regex"}
+        return [{**base, "topics": ",".join(names[number::count])} for number in range(count) if names]
+
+    def run(self, spec: SinkSpec, context: TaskContext) -> None:
+        from cdcworker.connectors.spark.driver import Driver, Settings
+        from cdcworker.connectors.spark.postgres import PostgresWriter
+
+        config = CONFIG_DEF.parse(spec.config)
+        writer = PostgresWriter(conninfo(config), spec.connector, spec.task, schema=config["warehouse.schema"])
+        settings = Settings(
+            config["trigger.interval.ms"],
+            config["max.batch.records"],
+            config["spark.driver.memory"],
+            config["spark.cores"],
+        )
+        Driver(spec, context, writer, settings).run()
+
+    def check(self) -> Sequence[Finding]:
+        """Whether the warehouse lets us in and lets us create what we need."""
+        from cdcworker.connectors.spark.postgres import probe
+
+        try:
+            probe(conninfo(CONFIG_DEF.parse(self._config)))
+        except CdcError as exc:
+            key = {
+                "spark.target_auth": "warehouse.password",
+                "spark.target_database": "warehouse.dbname",
+                "spark.target_rights": "warehouse.user",
+            }.get(exc.code, "warehouse.hostname")
+            return [Finding(key, "error", exc.code, exc.message, exc.hint)]
+        return []

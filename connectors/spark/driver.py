@@ -1,0 +1,269 @@
+"""One sink task: fence, ledger, a streaming query from there, and each micro-batch into the warehouse."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import pairwise
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol
+
+from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
+from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark.errors import QUERY_FAILED, from_spark
+from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
+from cdcworker.connectors.spark.records import Assembler
+from cdcworker.connectors.spark.schemas import Shapes
+from cdcworker.connectors.spark.session import spark_session
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.schemas.failpoints import hit
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+log = logging.getLogger(__name__)
+
+TOPICS_EVERY_S = 5.0
+REPORT_EVERY_S = 1.0
+WATCH_S = 0.1
+BATCH_END_S_MAX = 5.0
+"""How long a stop waits for the batch that runs; then its statement is cancelled and its transaction is gone."""
+QUERY_STOP_S_MAX = 3.0
+
+
+class Warehouse(TableWriter, Protocol):
+    """What a driver uses of a warehouse besides the seam."""
+
+    def claim(self, topics: Sequence[str]) -> None: ...
+
+    def cancel(self) -> None: ...
+
+
+@dataclass(slots=True)
+class Settings:
+    trigger_ms: int = 500
+    records_max: int = 100_000
+    memory: str = "1g"
+    cores: int = 2
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What the task reports; `lag_s` is how old the newest applied change was when it was committed, and 0 once
+    nothing waits."""
+
+    rows: int = 0
+    changes: int = 0
+    batches: int = 0
+    orphans: int = 0
+    lag_s: float = 0.0
+    session_start_s: float = 0.0
+    batch_ms: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int]) -> None:
+        self.rows += counts["rows"]
+        self.changes += counts["changes"]
+        self.orphans += counts["orphans"]
+        self.batches += 1
+        self.batch_ms = batch_ms
+        for name, rows in counts["tables"].items():
+            self.tables[name] = self.tables.get(name, 0) + rows
+        newest = max((ts for _, ts in batch.applied.values()), default=0)
+        if newest:
+            self.lag_s = max(0.0, round(time.time() - newest / 1000, 3))
+
+
+class Driver:
+    """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's."""
+
+    def __init__(self, spec: SinkSpec, context: TaskContext, writer: Warehouse, settings: Settings) -> None:
+        self._spec = spec
+        self._context = context
+        self._writer = writer
+        self._settings = settings
+        self._state = Path(spec.state_dir, "sink", spec.connector, str(spec.task))
+        self._brokers = Brokers(spec.kafka)
+        self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
+        self._assembler = Assembler(Shapes(self._schemas, context.stopping))
+        self._offsets: dict[tuple[str, int], int] = {}
+        self._batch = 0
+        self._busy = threading.Lock()
+        self._halting = False
+        self._error: BaseException | None = None
+        self._reported = 0.0
+        self.metrics = Metrics()
+
+    def run(self) -> None:
+        shutil.rmtree(self._state, ignore_errors=True)
+        self._state.mkdir(parents=True)
+        try:
+            # The fence comes first: from here on no older owner commits, and the ledger stands still.
+            self._writer.fence(self._spec.epoch)
+            self._schemas.refresh()
+            started = time.monotonic()
+            stopping = self._context.stopping
+            with spark_session(self._spec, self._state, self._settings.memory, self._settings.cores, stopping) as (
+                session,
+                _,
+            ):
+                self.metrics.session_start_s = round(time.monotonic() - started, 2)
+                while not stopping():
+                    self._query(session)
+        except CdcError:
+            if not self._context.stopping():
+                raise
+        finally:
+            self._writer.close()
+            self._schemas.close()
+            shutil.rmtree(self._state, ignore_errors=True)
+
+    # -- the query ----------------------------------------------------------------------------------------------------
+
+    def _query(self, session: SparkSession) -> None:
+        """One query over the topics that exist now; returns when there are more, or on a stop."""
+        partitions = self._await_topics()
+        if not partitions:
+            return
+        self._writer.claim(self._spec.topics)
+        self._offsets = dict(self._writer.ledger())
+        self._brokers.check(partitions, self._offsets)
+        # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
+        checkpoint = self._state / "checkpoints" / uuid.uuid4().hex
+        self._halting = False
+        self._error = None
+        frame = read.stream(
+            session, jvm_settings(self._spec.kafka), partitions, self._offsets, self._settings.records_max
+        )
+        query = (
+            frame.writeStream.foreachBatch(self._on_batch)
+            .option("checkpointLocation", str(checkpoint))
+            .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
+            .start()
+        )
+        log.info("query started topics=%d partitions=%d", len(partitions), sum(partitions.values()))
+        try:
+            self._watch(query, partitions)
+        finally:
+            self._end(query)
+            shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _await_topics(self) -> dict[str, int]:
+        """Partition counts of the topics that exist; a topic that does not exist yet is waited for."""
+        while not self._context.stopping():
+            found = self._brokers.partitions(self._spec.topics)
+            if found:
+                return found
+            self._report()
+            self._wait(TOPICS_EVERY_S / 5)
+        return {}
+
+    def _watch(self, query: StreamingQuery, partitions: Mapping[str, int]) -> None:
+        looked = time.monotonic()
+        while not self._context.stopping():
+            if not query.isActive or self._error is not None:
+                self._raise(query)
+            if time.monotonic() - self._reported > REPORT_EVERY_S:
+                if self._idle(query):
+                    self.metrics.lag_s = 0.0
+                self._report()
+            if len(partitions) < len(self._spec.topics) and time.monotonic() - looked > TOPICS_EVERY_S:
+                looked = time.monotonic()
+                if self._brokers.partitions(self._spec.topics).keys() != partitions.keys():
+                    log.info("topics appeared: the query starts again")
+                    return
+            time.sleep(WATCH_S)
+
+    def _idle(self, query: StreamingQuery) -> bool:
+        status = query.status
+        return not self._busy.locked() and not status["isDataAvailable"] and not status["isTriggerActive"]
+
+    def _raise(self, query: StreamingQuery) -> None:
+        error = self._error or query.exception()
+        if isinstance(error, CdcError):
+            raise error
+        if self._error is not None:
+            log.error("batch failed error=%s", type(self._error).__name__, exc_info=self._error)
+            raise CdcError(INTERNAL, f"a batch failed with {type(self._error).__name__}") from self._error
+        if error is None:
+            raise CdcError(QUERY_FAILED, "the query ended by itself")
+        log.error("query ended error=%s", str(error).partition("\n")[0][:500])
+        raise from_spark(error, {"connector": self._spec.connector, "task": self._spec.task}) from error
+
+    def _end(self, query: StreamingQuery) -> None:
+        """Stop between batches; a stop from inside one makes Spark complain at length."""
+        self._halting = True
+        if not self._busy.acquire(timeout=BATCH_END_S_MAX):
+            log.warning("the batch takes long and is cancelled")
+            self._writer.cancel()
+        else:
+            self._busy.release()
+
+        def stop() -> None:
+            try:
+                query.stop()
+            except Exception as exc:  # noqa: BLE001 - the process behind it goes away next
+                log.info("query did not stop in order error=%s", type(exc).__name__)
+
+        thread = threading.Thread(target=stop, name="query-stop", daemon=True)
+        thread.start()
+        thread.join(QUERY_STOP_S_MAX)
+
+    # -- a batch ------------------------------------------------------------------------------------------------------
+
+    def _on_batch(self, frame: DataFrame, _: int) -> None:
+        with self._busy:
+            if self._halting or self._context.stopping():
+                return
+            try:
+                self._apply(frame)
+            except BaseException as exc:
+                if not self._halting:
+                    self._error = exc
+                raise
+
+    def _apply(self, frame: DataFrame) -> None:
+        hit("sink.batch_start")
+        times = [time.monotonic()]
+        raw = frame.toArrow()
+        times.append(time.monotonic())
+        batch = self._assembler.build(raw, self._offsets, self._batch)
+        times.append(time.monotonic())
+        if not batch.offsets:
+            return
+        counts = self._writer.apply(batch)
+        times.append(time.monotonic())
+        self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
+        self._batch += 1
+        spans = [round((end - start) * 1000) for start, end in pairwise(times)]
+        took = dict(zip(("read", "build", "apply"), spans, strict=True))
+        self.metrics.add(counts, batch, {**took, "records": raw.num_rows})
+        self._report()
+
+    def _report(self) -> None:
+        self._reported = time.monotonic()
+        m = self.metrics
+        self._context.report(
+            {
+                "rows": m.rows,
+                "changes": m.changes,
+                "batches": m.batches,
+                "orphans": m.orphans,
+                "lag_s": m.lag_s,
+                "session_start_s": m.session_start_s,
+                "batch_ms": dict(m.batch_ms),
+                "tables": dict(m.tables),
+                "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
+            }
+        )
+
+    def _wait(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while time.monotonic() < deadline and not self._context.stopping():
+            time.sleep(WATCH_S)

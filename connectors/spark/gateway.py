@@ -1,0 +1,185 @@
+"""Starts Spark's Java process ourselves: no shell script, no launcher, and it ends when our end of its pipe closes."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import logging
+import os
+import shutil
+import struct
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from cdcworker.connectors.spark.errors import GATEWAY
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
+
+START_S_MAX = 60.0
+STOP_S_MAX = 3.0
+OPENED = (
+    # What Spark's own launcher opens; without jdk.incubator.vector, whose warning nobody needs.
+    *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
+    *("java.util.concurrent", "java.util.concurrent.atomic", "jdk.internal.ref", "sun.nio.ch", "sun.nio.cs"),
+    *("sun.security.action", "sun.util.calendar"),
+)
+LOGGING = """\
+rootLogger.level = warn
+rootLogger.appenderRef.stderr.ref = console
+appender.console.type = Console
+appender.console.name = console
+appender.console.target = SYSTEM_ERR
+appender.console.layout.type = PatternLayout
+appender.console.layout.pattern = %d{yyyy-MM-dd'T'HH:mm:ss.SSS} %p spark %c{1} %m%n%ex{12}
+# What the task reports itself, with its place.
+logger.query.name = org.apache.spark.sql.execution.streaming.runtime.MicroBatchExecution
+logger.query.level = off
+# A trigger that takes longer than its interval is normal under load.
+logger.trigger.name = org.apache.spark.sql.execution.streaming.runtime.ProcessingTimeExecutor
+logger.trigger.level = error
+# Says once per query that an Admin client ignores consumer settings.
+logger.clients.name = org.apache.kafka.clients
+logger.clients.level = error
+logger.native.name = org.apache.hadoop.util.NativeCodeLoader
+logger.native.level = error
+"""
+
+
+def spark_home() -> Path:
+    spec = importlib.util.find_spec("pyspark")
+    if spec is None or spec.origin is None:
+        raise CdcError(GATEWAY, "the pyspark package is not installed")
+    return Path(spec.origin).parent
+
+
+def java_program(java_home: str) -> str:
+    if java_home:
+        return str(Path(java_home, "bin", "java"))
+    found = shutil.which("java")
+    if found is None:
+        raise CdcError(GATEWAY, "no Java runtime was given and none is on PATH")
+    return found
+
+
+def jvm_flags() -> list[str]:
+    return [
+        "-XX:+IgnoreUnrecognizedVMOptions",
+        *(f"--add-opens=java.base/{name}=ALL-UNNAMED" for name in OPENED),
+        "--add-opens=java.security.jgss/sun.security.krb5=ALL-UNNAMED",
+        "-Djdk.reflect.useDirectMethodHandle=false",
+        "-Dio.netty.tryReflectionSetAccessible=true",
+        "-Dio.netty.allocator.type=pooled",
+        "-Dio.netty.handler.ssl.defaultEndpointVerificationAlgorithm=NONE",
+        "--enable-native-access=ALL-UNNAMED",
+    ]
+
+
+class Gateway:
+    """The Java process. It stays in our process group, so that a signal to the group reaches it, and it reads the
+    pipe that only we hold: when we die in whatever way, it sees the end and exits."""
+
+    def __init__(
+        self,
+        java: str,
+        jars: Sequence[str],
+        settings: Mapping[str, str],
+        options: Sequence[str] = (),
+        stopping: Callable[[], bool] = lambda: False,
+    ) -> None:
+        self._work = Path(tempfile.mkdtemp(prefix="cdcworker-spark-"))
+        try:
+            self._process = self._launch(java, jars, settings, options)
+            self.port, self.secret = self._await(stopping)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def alive(self) -> bool:
+        return self._process.poll() is None
+
+    def _launch(
+        self, java: str, jars: Sequence[str], settings: Mapping[str, str], options: Sequence[str]
+    ) -> subprocess.Popen[bytes]:
+        home = spark_home()
+        logging_file = self._work / "log4j2.properties"
+        logging_file.write_text(LOGGING, encoding="utf-8")
+        class_path = os.pathsep.join([*map(str, sorted((home / "jars").glob("*.jar"))), *jars])
+        command = [java, *options, *jvm_flags(), f"-Dlog4j2.configurationFile={logging_file}", "-cp", class_path]
+        command.append("org.apache.spark.deploy.SparkSubmit")
+        for name, value in settings.items():
+            command += ["--conf", f"{name}={value}"]
+        environment = {
+            **os.environ,
+            "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
+            "SPARK_HOME": str(home),
+            "SPARK_ENV_LOADED": "1",
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        try:
+            # Standard output may be a pipe that carries our own protocol: the process writes to standard error only.
+            return subprocess.Popen([*command, "pyspark-shell"], stdin=subprocess.PIPE, stdout=2, env=environment)
+        except OSError as exc:
+            raise CdcError(GATEWAY, f"Java cannot be run: {exc.strerror}") from exc
+
+    @property
+    def _info(self) -> Path:
+        return self._work / "connection"
+
+    def _await(self, stopping: Callable[[], bool]) -> tuple[int, str]:
+        deadline = time.monotonic() + START_S_MAX
+        while True:
+            # The file is moved into place complete.
+            if self._info.exists() and len(data := self._info.read_bytes()) >= 8:
+                port, size = struct.unpack(">ii", data[:8])
+                return port, data[8 : 8 + size].decode()
+            if not self.alive:
+                raise CdcError(GATEWAY, f"Spark's Java process ended with code {self._process.returncode}")
+            if stopping() or time.monotonic() > deadline:
+                raise CdcError(GATEWAY, "Spark's Java process was not ready in time")
+            time.sleep(0.01)
+
+    @contextlib.contextmanager
+    def environment(self) -> Iterator[None]:
+        """What pyspark looks for to use this process instead of starting one; taken away again after."""
+        wanted = {
+            "PYSPARK_GATEWAY_PORT": str(self.port),
+            "PYSPARK_GATEWAY_SECRET": self.secret,
+            "SPARK_HOME": str(spark_home()),
+            "PYSPARK_PYTHON": sys.executable,
+        }
+        before = {name: os.environ.get(name) for name in wanted}
+        os.environ.update(wanted)
+        try:
+            yield
+        finally:
+            for name, value in before.items():
+                if value is None:
+                    os.environ.pop(name, None)
+                else:
+                    os.environ[name] = value
+
+    def close(self) -> None:
+        """End of input asks it to exit; one that does not is killed."""
+        process = getattr(self, "_process", None)
+        if process is not None:
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+            try:
+                process.wait(STOP_S_MAX)
+            except subprocess.TimeoutExpired:
+                log.warning("Spark's Java process did not end by itself pid=%d", process.pid)
+                process.kill()
+                process.wait()
+        shutil.rmtree(self._work, ignore_errors=True)

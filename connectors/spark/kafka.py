@@ -1,0 +1,187 @@
+"""The sink's own looks at Kafka: which topics and offsets there are, the schema log, and settings for the JVM."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.spark.errors import DATA_LOST, KAFKA_UNREACHABLE, UNDECODABLE
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.log import SchemaLog
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+log = logging.getLogger(__name__)
+
+REQUEST_S_MAX = 10.0
+READ_S_MAX = 30.0
+_CLIENT_KEYS = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "broker.address", "socket.")
+
+_JVM_KEYS = {
+    "bootstrap.servers": "bootstrap.servers",
+    "security.protocol": "security.protocol",
+    "sasl.mechanism": "sasl.mechanism",
+    "sasl.mechanisms": "sasl.mechanism",
+    "client.id": "client.id",
+    "ssl.key.password": "ssl.key.password",
+}
+
+
+def client_settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    """What of the worker's client properties concerns the connection."""
+    return {name: value for name, value in kafka.items() if name.startswith(_CLIENT_KEYS)}
+
+
+def jvm_settings(kafka: Mapping[str, str]) -> dict[str, str]:
+    """The same for Java's client."""
+    out = {_JVM_KEYS[name]: value for name, value in kafka.items() if name in _JVM_KEYS}
+    user, password = kafka.get("sasl.username"), kafka.get("sasl.password")
+    if user is not None and password is not None:
+        scram = kafka.get("sasl.mechanism", kafka.get("sasl.mechanisms", "PLAIN")).startswith("SCRAM")
+        module = "scram.ScramLoginModule" if scram else "plain.PlainLoginModule"
+        quoted = (text.replace("\\", "\\\\").replace('"', '\\"') for text in (user, password))
+        out["sasl.jaas.config"] = (
+            f'org.apache.kafka.common.security.{module} required username="%s" password="%s";' % tuple(quoted)
+        )
+    if "ssl.ca.location" in kafka:
+        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka["ssl.ca.location"]}
+    if "ssl.certificate.location" in kafka and "ssl.key.location" in kafka:
+        out |= {
+            "ssl.keystore.type": "PEM",
+            "ssl.keystore.certificate.chain": Path(kafka["ssl.certificate.location"]).read_text(encoding="utf-8"),
+            "ssl.keystore.key": Path(kafka["ssl.key.location"]).read_text(encoding="utf-8"),
+        }
+    if kafka.get("ssl.endpoint.identification.algorithm") == "none":
+        out["ssl.endpoint.identification.algorithm"] = ""
+    return out
+
+
+class Brokers:
+    """Topics and offsets."""
+
+    def __init__(self, kafka: Mapping[str, str]) -> None:
+        from confluent_kafka.admin import AdminClient
+
+        self._admin = AdminClient({**client_settings(kafka), "log_level": 3})
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, int]:
+        """Partition counts of the topics that exist."""
+        from confluent_kafka import KafkaException
+
+        try:
+            found = self._admin.list_topics(timeout=REQUEST_S_MAX).topics
+        except KafkaException as exc:
+            raise CdcError(KAFKA_UNREACHABLE, f"the topics cannot be listed ({exc.args[0].name()})") from exc
+        return {name: len(found[name].partitions) for name in topics if name in found and found[name].error is None}
+
+    def check(self, partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]) -> None:
+        """Halt where the ledger asks for records that are gone, or that were never written: a recreated topic."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = [
+            TopicPartition(topic, number)
+            for topic, count in partitions.items()
+            for number in range(count)
+            if (topic, number) in ledger
+        ]
+        if not asked:
+            return
+        first = self._offsets(asked, OffsetSpec.earliest())
+        end = self._offsets(asked, OffsetSpec.latest())
+        for place in first:
+            offset = ledger[place]
+            where: dict[str, str | int] = {"topic": place[0], "partition": place[1], "offset": offset}
+            if offset < first[place]:
+                raise CdcError(DATA_LOST, f"the topic begins at {first[place]}", where=where)
+            if offset > end[place]:
+                raise CdcError(
+                    DATA_LOST, f"the topic ends at {end[place]}: it was deleted and created again", where=where
+                )
+
+    def _offsets(self, asked: Sequence[Any], spec: Any) -> dict[tuple[str, int], int]:
+        from confluent_kafka import KafkaException
+
+        try:
+            futures = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=REQUEST_S_MAX)
+            return {(part.topic, part.partition): future.result().offset for part, future in futures.items()}
+        except KafkaException as exc:
+            raise CdcError(KAFKA_UNREACHABLE, f"the offsets cannot be listed ({exc.args[0].name()})") from exc
+
+
+class SchemaLogReader:
+    """The schema log as this sink has read it so far; `refresh` reads on to its end."""
+
+    def __init__(self, kafka: Mapping[str, str], topic: str) -> None:
+        self._kafka = client_settings(kafka)
+        self._topic = topic
+        self._log = SchemaLog()
+        self._consumer: Consumer | None = None
+
+    def by_id(self, id: int) -> Mapping[str, Any] | None:
+        found = self._log.by_id(id)
+        if found is None:
+            return None
+        schema = found.schema
+        return schema if isinstance(schema, dict) else None
+
+    def latest(self, subject: str) -> int | None:
+        versions = self._log.versions(subject)
+        found = self._log.by_fingerprint(versions[-1].fingerprint) if versions else None
+        return None if found is None else found.id
+
+    def refresh(self) -> None:
+        from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
+
+        first = self._consumer is None
+        if self._consumer is None:
+            self._consumer = Consumer(
+                {
+                    **self._kafka,
+                    "group.id": "cdcworker-sink-schemas",  # never joined: the partition is assigned by hand
+                    "enable.auto.commit": False,
+                    "isolation.level": "read_committed",
+                    "enable.partition.eof": True,
+                    "auto.offset.reset": "earliest",
+                    "fetch.wait.max.ms": 10,
+                    "log_level": 3,
+                }
+            )
+            self._consumer.assign([TopicPartition(self._topic, 0, OFFSET_BEGINNING)])
+        deadline = time.monotonic() + (READ_S_MAX if first else 0.5)
+        try:
+            while time.monotonic() < deadline:
+                for message in self._consumer.consume(500, 0.1):
+                    error = message.error()
+                    if error is None:
+                        self._take(message)
+                    elif error.code() == KafkaError._PARTITION_EOF:
+                        return
+                    elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
+                        self.close()
+                        return
+                    elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                        raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({error.name()})")
+        except KafkaException as exc:
+            raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({exc.args[0].name()})") from exc
+        if first:
+            self.close()
+            raise CdcError(KAFKA_UNREACHABLE, "the schema log was not read to its end in time")
+
+    def _take(self, message: Any) -> None:
+        value = message.value()
+        try:
+            self._log.apply(message.key().decode(), None if value is None else json.loads(value))
+        except (ValueError, AttributeError) as exc:
+            where = {"topic": self._topic, "partition": 0, "offset": message.offset()}
+            raise CdcError(UNDECODABLE, "a record of the schema log is not JSON", where=where) from exc
+
+    def close(self) -> None:
+        if self._consumer is not None:
+            self._consumer.close()
+            self._consumer = None

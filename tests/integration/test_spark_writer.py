@@ -1,0 +1,272 @@
+"""The PostgreSQL warehouse against a real server, without a JVM."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.connectors.spark.postgres import PostgresWriter
+from cdcworker.schemas.errors import CdcError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+_UNIT = Path(__file__).parents[1] / "unit" / "spark"
+
+
+def _load(name, path):
+    if name not in sys.modules:
+        spec = importlib.util.spec_from_file_location(name, path)
+        sys.modules[name] = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(sys.modules[name])
+    return sys.modules[name]
+
+
+support = _load("spark_support", _UNIT / "support.py")
+scripts = _load("spark_scripts", _UNIT / "test_reduce.py")
+NARROW, column = support.NARROW, support.column
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def dsn(postgres):
+    name = postgres.create_database()
+    yield postgres.dsn(name)
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def sink(dsn):
+    writers = []
+
+    def make(epoch=(1, 0), **more):
+        writer = PostgresWriter(dsn, "sink", **more)
+        writers.append(writer)
+        writer.fence(epoch)
+        return writer
+
+    yield make
+    for writer in writers:
+        writer.close()
+
+
+def query(dsn, text):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        return connection.execute(text).fetchall()
+
+
+def run(stream, writer, cuts=()):
+    edges = [0, *sorted({min(cut, len(stream.records)) for cut in cuts}), len(stream.records)]
+    assembler = stream.assembler()
+    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+        if stream.records[start:end]:
+            writer.apply(assembler.build(support.arrow(stream.records[start:end]), writer.ledger(), number))
+
+
+def test_rows_come_out_as_they_went_in(dsn, sink):
+    stream = support.Stream()
+    stream.insert(NARROW, (1, 2, "", None))
+    stream.insert(NARROW, (2, None, 'x,"y"\n\\.\tz', "\\N"))
+    run(stream, sink())
+    assert query(dsn, "select id, n, a, big from public.orders order by id") == [
+        (1, 2, "", None),
+        (2, None, 'x,"y"\n\\.\tz', "\\N"),
+    ]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts.actions, st.lists(st.integers(0, 80), max_size=4))
+def test_any_split_into_batches_gives_the_same_rows(dsn, script, cuts):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop schema if exists _cdcworker cascade")
+        connection.execute("drop table if exists public.orders")
+    stream, model = support.Stream(), support.Model()
+    scripts.play(script, stream, model)
+    writer = PostgresWriter(dsn, "sink")
+    writer.fence((1, 0))
+    try:
+        run(stream, writer, cuts)
+    finally:
+        writer.close()
+    if stream.records:
+        rows = query(dsn, "select id, n, a, big from public.orders")
+        assert {(row[0],): list(row) for row in rows} == model.rows
+
+
+def test_the_same_batch_twice_changes_nothing(dsn, sink):
+    stream = support.Stream()
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    stream.update(NARROW, (1, 3, "a", None), (3,))
+    writer = sink()
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
+    writer.apply(batch)
+    before = query(dsn, "select xmin, * from public.orders"), query(dsn, "select xmin, * from _cdcworker.ledger")
+    assert writer.apply(batch)["replayed"]
+    assert (query(dsn, "select xmin, * from public.orders"), query(dsn, "select xmin, * from _cdcworker.ledger")) == before
+
+
+def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(dsn, sink):
+    stream = support.Stream()
+    for step in range(3):
+        stream.insert(NARROW, (1, step, "a", "b"), "u")
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    stream.delete(NARROW, (2,))
+    run(stream, sink())
+    query_after = query(dsn, "select * from public.orders")
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("delete from _cdcworker.ledger")
+    writer = sink((2, 0))
+    run(stream, writer, range(len(stream.records)))
+    assert query(dsn, "select * from public.orders") == query_after
+
+
+def test_a_newer_epoch_stops_the_older_writer(dsn, sink):
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    old, new = sink((1, 0)), sink((1, 1))
+    with pytest.raises(CdcError) as caught:
+        old.apply(stream.assembler().build(support.arrow(stream.records), {}, 1))
+    assert (caught.value.code, caught.value.kind) == ("spark.fenced", "fenced")
+    assert query(dsn, "select to_regclass('public.orders')") == [(None,)]
+    with pytest.raises(CdcError) as caught:
+        old.fence((1, 0))
+    assert caught.value.kind == "fenced"
+    run(stream, new)
+    assert query(dsn, "select id from public.orders") == [(1,)]
+
+
+def test_a_topic_that_moved_to_another_task_stops_its_old_one(dsn, sink):
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    old = sink((5, 0), task=0)
+    run(stream, old)
+    new = sink((6, 0), task=1)
+    new.claim(["shop.public.orders"])
+    stream.insert(NARROW, (2, 2, "a", "b"))
+    batch = stream.assembler().build(support.arrow(stream.records), new.ledger(), 1)
+    with pytest.raises(CdcError) as caught:
+        old.apply(batch)
+    assert caught.value.kind == "fenced"
+    new.apply(batch)
+    assert query(dsn, "select count(*) from public.orders") == [(2,)]
+
+
+def test_a_batch_that_begins_below_the_ledger_is_refused(dsn, sink):
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    writer = sink()
+    run(stream, writer)
+    stream.insert(NARROW, (2, 2, "a", "b"))
+    with pytest.raises(CdcError) as caught:
+        writer.apply(stream.assembler().build(support.arrow(stream.records), {}, 1))
+    assert caught.value.code == "spark.ledger_moved"
+
+
+def test_a_batch_that_fails_leaves_nothing(dsn, sink):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table public.orders (id bigint primary key, n int check (n < 10), a text, big text)")
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    stream.insert(NARROW, (2, 99, "secret value", "b"))
+    writer = sink()
+    with pytest.raises(CdcError) as caught:
+        run(stream, writer)
+    assert caught.value.code == "spark.target_value"
+    assert caught.value.where["table"] == "orders"
+    assert "secret" not in str(caught.value.to_dict())
+    assert query(dsn, "select count(*) from public.orders") == [(0,)]
+    assert dict(writer.ledger()) == {}
+
+
+def test_a_wider_column_and_a_new_column_reach_the_target_with_their_rows(dsn, sink):
+    first = support.table(support.ID, column("n", "int", "integer"))
+    then = support.table(
+        support.ID,
+        column("n", "long", "bigint"),
+        column("note", "string", "character varying(20)", default="none"),
+    )
+    stream = support.Stream(1)
+    stream.insert(first, (1, 5))
+    stream.insert(first, (2, 6))
+    stream.insert(then, (1, 2**40, "new"), "u")
+    run(stream, sink())
+    assert query(dsn, "select id, n, note from public.orders order by id") == [(1, 2**40, "new"), (2, 6, "none")]
+
+
+def test_a_changed_type_that_cannot_be_widened_halts(dsn, sink):
+    stream = support.Stream(1)
+    stream.insert(support.table(support.ID, column("n", "string", "text")), (1, "x"))
+    run(stream, sink())
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("alter table public.orders alter column n type date using null")
+    stream.insert(support.table(support.ID, column("n", "long", "bigint")), (1, 5))
+    with pytest.raises(CdcError) as caught:
+        run(stream, sink((2, 0)), [len(stream.records) - 1])
+    assert caught.value.code == "spark.schema_refused"
+    assert caught.value.where["column"] == "n"
+
+
+def test_a_table_without_a_key_is_appended_to_and_truncated(dsn, sink):
+    log = support.table(column("n", "int", "integer"), key=())
+    stream = support.Stream(1)
+    stream.insert(log, (1,))
+    stream.truncate(log)
+    stream.insert(log, (2,))
+    stream.emit(stream.change("d", log, before=(2,)))
+    run(stream, sink(), [1])
+    assert query(dsn, "select n, _cdc_op from public.orders order by _cdc_position") == [(2, "c"), (2, "d")]
+
+
+def test_a_key_with_null_and_names_that_need_quotes(dsn, sink):
+    odd = support.table(
+        column('we"ird id', "long", "bigint"), column("größe", "string", "text"), name='or"ders x'
+    )
+    stream = support.Stream()
+    stream.insert(odd, (None, "a"))
+    stream.insert(odd, (7, "b"))
+    run(stream, sink())
+    assert sorted(query(dsn, 'select "größe" from public."or""ders x"')) == [("a",), ("b",)]
+
+
+def test_a_wrong_password_and_a_missing_database_are_named(postgres, dsn):
+    for conninfo, code in (
+        (dsn.replace("@", "x@", 1), "spark.target_auth"),
+        (postgres.dsn("no_such_database"), "spark.target_database"),
+        ("host=127.0.0.1 port=1 dbname=x user=x", "spark.target_unreachable"),
+    ):
+        with pytest.raises(CdcError) as caught:
+            PostgresWriter(conninfo, "sink").fence((1, 0))
+        assert caught.value.code == code
+
+
+def test_a_role_without_rights_is_named(postgres, dsn):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop role if exists reader")
+        connection.execute("create role reader login password 'reader'")
+    parts = psycopg.conninfo.conninfo_to_dict(dsn)
+    poor = psycopg.conninfo.make_conninfo(**{**parts, "user": "reader", "password": "reader"})
+    writer = PostgresWriter(poor, "sink")
+    with pytest.raises(CdcError) as caught:
+        writer.fence((1, 0))
+    writer.close()
+    assert caught.value.code == "spark.target_rights"
+
+
+def test_tombstones_are_pruned_below_what_every_partition_has_passed(dsn, sink):
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    stream.delete(NARROW, (1,))
+    writer = sink()
+    run(stream, writer)
+    assert query(dsn, "select count(*) from _cdcworker.tombstone") == [(1,)]
+    stream.insert(NARROW, (2, 2, "a", "b"))
+    writer._pruned = time.monotonic() - 3600
+    run(stream, writer, [len(stream.records) - 1])
+    stream.insert(NARROW, (3, 2, "a", "b"))
+    writer._pruned = time.monotonic() - 3600
+    run(stream, writer, [len(stream.records) - 1])
+    assert query(dsn, "select count(*) from _cdcworker.tombstone") == [(0,)]
