@@ -1,0 +1,81 @@
+"""The demo's load as a service beside workers that run already: submits both connectors, then works until stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Mapping
+
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.cli.sandbox import interruptible
+from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, password_of, sink_config, source_config
+from cdcworker.worker.quickstart.errors import NO_WORKER
+from cdcworker.worker.quickstart.flow import Demo
+from cdcworker.worker.quickstart.loader import Loader
+from cdcworker.worker.quickstart.monitor import Monitor
+from cdcworker.worker.quickstart.screen import Screen
+from cdcworker.worker.quickstart.workload import Workload
+
+SETTINGS = declare(
+    "quickstart.settings",
+    "config",
+    "The load does not know where the parts are",
+    "Set CDC_DEMO_WORKERS, CDC_DEMO_KAFKA, CDC_DEMO_POSTGRES and CDC_DEMO_WAREHOUSE.",
+)
+
+RATE, COLUMN_AFTER = 40.0, 200
+WORKERS_TIMEOUT_S, POLL_S = 120.0, 0.5
+
+
+def endpoints(env: Mapping[str, str]) -> Endpoints:
+    """CDC_DEMO_WORKERS is a comma list of URLs, CDC_DEMO_POSTGRES and CDC_DEMO_WAREHOUSE are libpq URLs."""
+    names = ("CDC_DEMO_WORKERS", "CDC_DEMO_KAFKA", "CDC_DEMO_POSTGRES", "CDC_DEMO_WAREHOUSE")
+    missing = [name for name in names if not env.get(name, "").strip()]
+    if missing:
+        raise CdcError(SETTINGS, f"not set: {', '.join(missing)}")
+    workers, kafka, postgres, warehouse = (env[name].strip() for name in names)
+    urls = tuple(url.strip().rstrip("/") for url in workers.split(",") if url.strip())
+    return Endpoints(urls, kafka, postgres, warehouse)
+
+
+def await_leader(monitor: Monitor) -> None:
+    deadline = time.monotonic() + WORKERS_TIMEOUT_S
+    while not monitor.picture.leader:
+        if time.monotonic() > deadline:
+            raise CdcError(NO_WORKER, f"no worker leads within {WORKERS_TIMEOUT_S:.0f} s")
+        time.sleep(POLL_S)
+
+
+def run(places: Endpoints, screen: Screen) -> None:
+    """Until interrupted; the tables are there before the source looks for them."""
+    loader, monitor = Loader(places.postgres, Workload(column_after=COLUMN_AFTER), rate=RATE), Monitor(places)
+    demo = Demo(places, loader, monitor, screen)
+    try:
+        monitor.start()
+        screen.note(f"waiting for {', '.join(places.workers)}")
+        await_leader(monitor)
+        loader.prepare()
+        source = source_config(places.postgres, password_of(places.postgres))
+        demo.submit({SOURCE: source, SINK: sink_config(places.warehouse, password_of(places.warehouse))})
+        loader.start()
+        demo.idle()
+    finally:
+        loader.finish()
+        monitor.close()
+
+
+def main() -> int:
+    try:
+        with interruptible(), Screen(time.monotonic()) as screen:
+            run(endpoints(os.environ), screen)
+    except KeyboardInterrupt:
+        print("the load has stopped")
+    except CdcError as error:
+        print(f"error: {error}\n  {error.hint}", file=sys.stderr)
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
