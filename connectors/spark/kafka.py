@@ -156,17 +156,20 @@ class SchemaLogReader:
         deadline = time.monotonic() + (READ_S_MAX if first else 0.5)
         try:
             while time.monotonic() < deadline:
+                ended = False
                 for message in self._consumer.consume(500, 0.1):
                     error = message.error()
+                    # An end that was queued earlier may stand before records that came since.
+                    ended = error is not None and error.code() == KafkaError._PARTITION_EOF
                     if error is None:
                         self._take(message)
-                    elif error.code() == KafkaError._PARTITION_EOF:
-                        return
                     elif error.code() in (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC):
                         self.close()
                         return
-                    elif not error.retriable() and error.code() != KafkaError._TRANSPORT:
+                    elif not ended and not error.retriable() and error.code() != KafkaError._TRANSPORT:
                         raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({error.name()})")
+                if ended:
+                    return
         except KafkaException as exc:
             raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({exc.args[0].name()})") from exc
         if first:
