@@ -38,7 +38,8 @@ DATE_MINUS_INFINITY = -(2**31)
 TIMESTAMP_INFINITY_US = 9_223_372_036_825_200_000
 TIMESTAMP_MINUS_INFINITY_US = -9_223_372_036_832_400_000
 DURATION_INFINITY = 2**63 - 1
-DAYS_PER_MONTH = 365.25 / 12
+MONTH_US = 2_629_800_000_000
+"""365.25 / 12 days."""
 DAY_US = 86_400_000_000
 
 text = bytes.decode
@@ -297,7 +298,7 @@ def interval_us(value: bytes) -> int:
     if value == b"-infinity":
         return -DURATION_INFINITY - 1
     year, month, day, us = _interval_parts(value)
-    return int((year * 12 + month) * DAYS_PER_MONTH * DAY_US) + day * DAY_US + us
+    return (year * 12 + month) * MONTH_US + day * DAY_US + us
 
 
 def interval_text(value: bytes) -> str:

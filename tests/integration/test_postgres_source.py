@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import random
+import subprocess
 import sys
 import threading
 import time
@@ -905,3 +907,78 @@ def test_a_commit_that_is_in_the_log_but_not_visible_yet_is_waited_for(tmp_path_
         server.remove()
         if hanging:
             hanging.join()
+
+
+def test_a_snapshot_under_writes_and_schema_changes_equals_the_table(postgres, database, db, reader):
+    db.execute("create table t(id int primary key, v text)")
+    db.execute("insert into t select g, 'v' || g from generate_series(1, 20000) g")
+    one = reader(**{"snapshot.chunk.max.bytes": "20000"})
+    alters = [
+        "add column extra int default 7",
+        "alter id type bigint",
+        "drop column extra",
+        "alter v type varchar(100)",
+    ]
+    with Writers(postgres.dsn(database), "t", 21000, 7):
+        one.start()
+        number = 0
+        deadline = time.monotonic() + 60
+        while not one.loaded():
+            assert time.monotonic() < deadline
+            one.poll()
+            if number < 12 and len(one.log) > 1000 * (number + 1):
+                db.execute(f"alter table t {alters[number % 4]}")
+                number += 1
+                if number % 5 == 4:
+                    one.kill()
+                    one.start()
+        assert number > 4
+    one.catch_up(db)
+    found = {key: row["v"] for key, row in materialise(one.log)["public", "t"].items()}
+    assert found == {(row[0],): row[1] for row in db.execute("select id, v from t").fetchall()}
+
+
+def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothing(
+    postgres, database, db, reader, tmp_path
+):
+    db.execute("create table t(id int primary key, v text)")
+    db.execute("insert into t select g, 'v' || g from generate_series(1, 5000) g")
+    config = reader(**{"snapshot.chunk.max.bytes": "20000"}).config
+    path, rng = tmp_path / "log", random.Random(3)
+    argv = [sys.executable, str(Path(__file__).parent / "postgres_child.py"), str(path), json.dumps(config)]
+
+    def committed() -> list[dict]:
+        return [json.loads(line) for line in path.read_bytes().split(b"\n")[:-1]] if path.exists() else []
+
+    with Writers(postgres.dsn(database), "t", 6000, 50, count=2):
+        for _ in range(7):
+            with subprocess.Popen(argv) as child:
+                size = path.stat().st_size if path.exists() else 0
+                deadline = time.monotonic() + 20
+                while (path.stat().st_size if path.exists() else 0) <= size and time.monotonic() < deadline:
+                    time.sleep(0.01)
+                time.sleep(rng.random() * 0.3)
+                child.kill()
+    target = lsn(db.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0])
+    with subprocess.Popen(argv) as child:
+        deadline = time.monotonic() + 60
+        while not (
+            (lines := committed())
+            and lines[-1]["position"]["safe_lsn"] + 64 >= target
+            and not lines[-1]["position"]["snapshot"].get("todo")
+        ):
+            assert time.monotonic() < deadline
+            time.sleep(0.1)
+            db.execute("select pg_logical_emit_message(true, 'cdcworker', 'go on')")
+        child.kill()
+    lines = committed()
+    changes = [change for line in lines for change in line["changes"]]
+    positions = [tuple(change[1]) for change in changes]
+    assert positions == sorted(set(positions))
+    rows: dict[int, str] = {}
+    for op, _, before, after, _ in changes:
+        if op == "d":
+            rows.pop(before[0], None)
+        else:
+            rows[after[0]] = after[1]
+    assert rows == dict(db.execute("select id, v from t").fetchall())

@@ -1,0 +1,179 @@
+"""The decoder on bytes: what becomes of each message, and that no bytes make it crash."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import random
+import sys
+from pathlib import Path
+
+import pytest
+from cdcworker.connectors.postgres.catalog import TypeNames
+from cdcworker.connectors.postgres.changes import Changes
+from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.relations import Planner, build_plan, key_of, source_template
+from cdcworker.connectors.postgres.types import Modes, PgType
+from cdcworker.schemas.errors import CdcError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+_spec = importlib.util.spec_from_file_location("pgoutput_messages", Path(__file__).parent / "messages.py")
+assert _spec
+assert _spec.loader
+m = importlib.util.module_from_spec(_spec)
+sys.modules["pgoutput_messages"] = m
+_spec.loader.exec_module(m)
+
+KNOWN = TypeNames({23: PgType(23, "int4"), 25: PgType(25, "text")}, {})
+COLUMNS = [("id", 23, True), ("v", 25, False), ("n", 23, False)]
+
+
+def planner(filters: Filters | None = None) -> Planner:
+    return Planner(None, Modes(), filters or Filters())  # type: ignore[arg-type]
+
+
+def decoder(skipped: frozenset[str] = frozenset(), filters: Filters | None = None) -> Changes:
+    def resolve(relation):
+        if relation.table == "other":
+            return None
+        return build_plan(relation, None, KNOWN, key_of(relation, None), planner(filters))
+
+    return Changes(resolve, source_template("shop", "db"), skipped)
+
+
+def fed(*messages: bytes, **kwargs) -> Changes:
+    changes = decoder(**kwargs)
+    for data in messages:
+        changes.feed(data)
+    return changes
+
+
+def test_a_transaction_gives_each_message_its_position():
+    found = fed(
+        m.begin(1000, us=m.PG_EPOCH_US + 5_000_000),
+        m.relation(1, COLUMNS),
+        m.insert(1, b"1", b"a", None),
+        m.relation(2, COLUMNS, name="other"),
+        m.insert(2, b"1", b"a", None),
+        m.delete(1, [b"1", None, None]),
+        m.commit(1000),
+    )
+    created, deleted = found.out
+    assert (created.op, created.position, created.after) == ("c", (1000, 0, 0), (1, "a", None))
+    assert (deleted.op, deleted.position, deleted.before) == ("d", (1000, 2, 0), (1, None, None))
+    assert created.source["ts_us"] == m.PG_EPOCH_US + 5_000_000
+    assert created.source["txId"] == 7
+    assert not found.in_transaction
+
+
+def test_an_update_without_an_old_row_keeps_what_was_not_sent_marked():
+    (change,) = fed(m.begin(1), m.relation(1, COLUMNS), m.update(1, [b"1", "u", b"2"])).out
+    assert (change.op, change.before, change.after, change.unchanged) == ("u", None, (1, None, 2), (1,))
+
+
+def test_a_full_old_row_fills_what_was_not_sent():
+    old = [b"1", b"long", b"1"]
+    (change,) = fed(m.begin(1), m.relation(1, COLUMNS), m.update(1, [b"1", "u", b"2"], old, b"O")).out
+    assert (change.before, change.after, change.unchanged) == ((1, "long", 1), (1, "long", 2), ())
+
+
+def test_an_old_key_that_did_not_change_is_an_update_and_fills_only_the_key():
+    columns = [("id", 25, True), ("v", 25, False)]
+    (change,) = fed(m.begin(1), m.relation(1, columns), m.update(1, ["u", "u"], [b"k", None])).out
+    assert (change.op, change.after, change.unchanged) == ("u", ("k", None), (1,))
+
+
+def test_a_key_change_becomes_two_changes_of_one_message():
+    gone, come = fed(m.begin(1), m.relation(1, COLUMNS), m.update(1, [b"2", "u", b"3"], [b"1", None, None])).out
+    assert (gone.op, gone.before, gone.other_key, gone.position) == ("d", (1, None, None), (2,), (1, 0, 0))
+    assert (come.op, come.after, come.other_key, come.position) == ("c", (2, None, 3), (1,), (1, 0, 1))
+    assert come.unchanged == (1,)
+
+
+def test_a_truncate_of_several_tables_numbers_them():
+    second = m.relation(2, COLUMNS, name="u")
+    changes = fed(m.begin(1), m.relation(1, COLUMNS), second, m.truncate(1, 2)).out
+    assert [(change.op, change.position.tx_sub, change.table.path[1]) for change in changes] == [
+        ("t", 0, "t"),
+        ("t", 1, "u"),
+    ]
+
+
+def test_skipped_operations_still_count():
+    changes = fed(
+        m.begin(1), m.relation(1, COLUMNS), m.insert(1, b"1", None, None), m.delete(1, [b"1", None, None]),
+        skipped=frozenset("c"),
+    ).out  # fmt: skip
+    assert [(change.op, change.position.tx_index) for change in changes] == [("d", 1)]
+
+
+def test_transactions_that_were_handed_on_are_dropped_whole():
+    changes = decoder()
+    changes.resume_lsn = 1000
+    for data in (
+        m.begin(1000), m.relation(1, COLUMNS), m.insert(1, b"1", None, None), m.commit(1000),
+        m.message("p", b"x", 900, transactional=False), m.message("p", b"y", 1500, transactional=False),
+        m.begin(2000), m.insert(1, b"2", None, None), m.message("p", b"z", 1990), m.commit(2000),
+    ):  # fmt: skip
+        changes.feed(data)
+    assert [(change.op, change.position) for change in changes.out] == [
+        ("m", (1500, 0, 0)),
+        ("c", (2000, 0, 0)),
+        ("m", (2000, 1, 0)),
+    ]
+
+
+def test_a_null_where_the_plan_allows_none_makes_the_column_optional_from_then_on():
+    changes = decoder()
+    for data in (m.begin(1), m.relation(1, COLUMNS), m.insert(1, b"1", b"a", b"1"), m.insert(1, None, b"a", b"1")):
+        changes.feed(data)
+    assert [change.table.columns[0].optional for change in changes.out] == [False, True]
+
+
+def test_excluded_columns_are_not_read_but_the_key_always_is():
+    filters = Filters(column_exclude=("public.t.v", "public.t.id"))
+    (change,) = fed(m.begin(1), m.relation(1, COLUMNS), m.update(1, [b"1", "u", b"2"]), filters=filters).out
+    assert [column.name for column in change.table.columns] == ["id", "n"]
+    assert (change.after, change.unchanged) == ((1, 2), ())
+
+
+def test_a_value_that_cannot_be_read_names_table_and_lsn_but_not_the_value():
+    with pytest.raises(CdcError) as caught:
+        fed(m.begin(1), m.relation(1, COLUMNS), m.insert(1, b"secret", None, None))
+    assert caught.value.code == "postgres.value_unsupported"
+    assert caught.value.where == {"lsn": "0/100", "table": "public.t"}
+    assert "secret" not in str(caught.value)
+
+
+def test_a_change_of_an_undescribed_table_halts():
+    with pytest.raises(CdcError) as caught:
+        fed(m.begin(1), m.insert(9, b"1"))
+    assert caught.value.code == "postgres.schema_unknown"
+
+
+MESSAGES = [
+    m.begin(1), m.relation(1, COLUMNS), m.insert(1, b"1", b"abc", b"3"), m.update(1, [b"2", "u", b"3"], [b"1", None, None]),
+    m.delete(1, [b"1", None, None]), m.truncate(1), m.message("p", b"c", 5), m.commit(1),
+]  # fmt: skip
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.integers(0, len(MESSAGES) - 1), st.integers(0, 200), st.binary(max_size=4), st.booleans())
+def test_damaged_bytes_are_an_error_and_never_a_crash(which, at, patch, cut):
+    damaged = MESSAGES[which]
+    at = 25 + at % (len(damaged) - 25)
+    damaged = damaged[:at] if cut else damaged[:at] + patch + damaged[at + len(patch) :]
+    if len(damaged) < 26:
+        return
+    changes = fed(MESSAGES[0], MESSAGES[1])
+    with contextlib.suppress(CdcError):
+        changes.feed(damaged)
+
+
+def test_every_cut_of_every_row_message_is_refused():
+    rng = random.Random(1)
+    for data in MESSAGES[2:5]:
+        for size in rng.sample(range(26, len(data)), 8):
+            with pytest.raises(CdcError):
+                fed(MESSAGES[0], MESSAGES[1], data[:size])

@@ -1,0 +1,209 @@
+"""Slot and position rules, keys, defaults, configuration and error translation: all without a server."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import psycopg
+import pytest
+from cdcworker.connectors.common import ACCEPTED as COMMON
+from cdcworker.connectors.common import CONNECTOR_KEYS, SOURCE_KEYS
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, constant_default
+from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.relations import key_of
+from cdcworker.connectors.postgres.slot import Slot, verify, verify_timeline
+from cdcworker.connectors.postgres.source import PostgresSource
+from cdcworker.connectors.postgres.stream import SystemIdentity
+from cdcworker.connectors.postgres.wire import Relation, RelationColumn, format_lsn, parse_lsn
+from cdcworker.schemas.errors import CdcError
+
+CONFIG = {
+    "name": "orders",
+    "connector.class": "io.debezium.connector.postgresql.PostgresConnector",
+    "database.hostname": "db",
+    "database.user": "cdc",
+    "database.password": "hush",
+    "database.dbname": "shop",
+    "topic.prefix": "shop",
+}
+POSITION = StoredPosition("42", 1, "debezium", 90, 100, 108)
+IDENTITY = SystemIdentity("42", 1, 200)
+SLOT = Slot("debezium", "pgoutput", "logical", "shop", None, 50, 108, "reserved", None)
+
+
+def code_of(position=POSITION, identity=IDENTITY, slot: Slot | None = SLOT) -> str | None:
+    try:
+        verify(position, identity, slot, parse(CONFIG))
+    except CdcError as error:
+        return error.code
+    return None
+
+
+def test_a_position_and_a_slot_that_belong_together_pass():
+    assert code_of() is None
+    assert code_of(slot=replace(SLOT, confirmed_lsn=60)) is None
+
+
+@pytest.mark.parametrize(
+    ("slot", "code"),
+    [
+        (None, e.SLOT_MISSING),
+        (replace(SLOT, wal_status="lost"), e.SLOT_LOST),
+        (replace(SLOT, restart_lsn=None), e.SLOT_LOST),
+        (replace(SLOT, confirmed_lsn=109), e.SLOT_ADVANCED),
+        (replace(SLOT, confirmed_lsn=150, restart_lsn=140), e.SLOT_RECREATED),
+        (replace(SLOT, plugin="test_decoding"), e.SLOT_UNFIT),
+        (replace(SLOT, kind="physical", plugin=None), e.SLOT_UNFIT),
+        (replace(SLOT, database="other"), e.SLOT_UNFIT),
+    ],
+)
+def test_each_violation_has_a_code(slot, code):
+    assert code_of(slot=slot) == code
+
+
+def test_another_server_or_slot_name_is_refused():
+    assert code_of(identity=replace(IDENTITY, system_id="43")) == e.OTHER_SERVER
+    assert code_of(position=replace(POSITION, slot="before")) == e.SLOT_MISSING
+
+
+@pytest.mark.parametrize(
+    ("timeline", "history", "passes"),
+    [
+        (1, "", True),
+        (2, "1\t0/6C\tno recovery target specified\n", True),
+        (3, "1\t0/FF\tx\n2\t0/FFF\ty\n", True),
+        (2, "1\t0/6B\tno recovery target specified\n", False),
+        (2, "9\t0/FF\tx\n", False),
+    ],
+)
+def test_a_failover_is_followed_only_when_the_new_timeline_holds_the_position(timeline, history, passes):
+    identity = replace(IDENTITY, timeline=timeline)
+    if passes:
+        verify_timeline(POSITION, identity, lambda _: history)
+    else:
+        with pytest.raises(CdcError) as caught:
+            verify_timeline(POSITION, identity, lambda _: history)
+        assert caught.value.code == e.DIVERGED
+
+
+def test_a_stored_position_comes_back_and_ignores_what_it_does_not_know():
+    assert StoredPosition.from_json({**POSITION.to_json(), "later": 1}) == POSITION
+    for wrong in ({}, {"v": 2}, {**POSITION.to_json(), "safe_lsn": "x"}, {**POSITION.to_json(), "safe_lsn": -1}):
+        with pytest.raises(CdcError):
+            StoredPosition.from_json(wrong)
+
+
+def test_lsns_are_written_as_the_server_writes_them():
+    assert parse_lsn(format_lsn(0x16_B374D848)) == 0x16_B374D848
+    assert format_lsn(0x16_B374D848) == "16/B374D848"
+
+
+@pytest.mark.parametrize(
+    ("expression", "text"),
+    [
+        ("5", b"5"), ("(-5)", b"-5"), ("'-5'::integer", b"-5"), ("1.50", b"1.50"), ("true", b"t"),
+        ("'it''s'::text", b"it's"), ("'x'::character varying(10)", b"x"), ("'{}'::text[]", b"{}"),
+        ("'a'::public.\"My Type\"", b"a"), ("now()", None), ("nextval('s'::regclass)", None), ("NULL::text", None),
+        ("('a'::text || 'b'::text)", None), (None, None), ("CURRENT_DATE", None),
+    ],
+)  # fmt: skip
+def test_only_constants_are_defaults(expression, text):
+    assert constant_default(expression) == text
+
+
+def test_the_key_is_the_primary_key_else_the_identity_index_else_under_full_identity_a_unique_one():
+    primary, identity, unique = (True, False, ["a", "b"]), (False, True, ["c"]), (False, False, ["d"])
+    assert _choose_key("d", [primary, unique]) == (("a", "b"), ("a", "b"))
+    assert _choose_key("i", [primary, identity]) == (("c",), ("c",))
+    assert _choose_key("f", [unique]) == (("d",), ())
+    assert _choose_key("d", [unique]) == ((), ())
+
+
+def test_the_stream_decides_the_key_and_the_catalog_its_order():
+    columns = tuple(RelationColumn(name, 23, -1, name in "ab") for name in "abc")
+    relation = Relation(1, "s", "t", "d", columns)
+    info = TableInfo(1, "s", "t", "d", {}, ("b", "a"))
+    assert key_of(relation, info) == ("b", "a")
+    assert key_of(relation, replace(info, key=("c",))) == ("a", "b")
+    assert key_of(relation, None) == ("a", "b")
+    assert key_of(relation._replace(identity="f"), replace(info, key=("gone",))) == ()
+
+
+def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
+    config = {
+        **CONFIG, "max.batch.size": "2048", "plugin.name": "pgoutput", "heartbeat.action.query": "select 1",
+        "key.converter": "io.confluent.connect.avro.AvroConverter", "errors.tolerance": "none",
+        "signal.data.collection": "public.signals", "batch.commit.ms.max": "100",
+    }  # fmt: skip
+    assert parse(config).hosts == "db"
+    assert {"max.batch.size", "heartbeat.action.query"} <= {name for name, _ in CONFIG_DEF.notes(config)}
+    full = CONFIG_DEF.with_keys((*CONNECTOR_KEYS, *SOURCE_KEYS), COMMON)
+    assert not [value for value in full.validate(config) if value.errors]
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        ("snapshot.mode", "always", "not available"),
+        ("snapshot.mode", "sometimes", "expects one of"),
+        ("plugin.name", "wal2json", "pgoutput"),
+        ("transforms", "unwrap", "not available"),
+        ("message.key.columns", "t:a", "not available"),
+        ("provide.transaction.metadata", "true", "not available"),
+        ("table.inclde.list", "public.t", "did you mean table.include.list"),
+        ("slot.name", "No-Good", "lower-case"),
+        ("table.include.list", "(", "regular expression"),
+        ("database.port", "http", "port"),
+        ("skipped.operations", "x", "c, u, d, t"),
+    ],
+)
+def test_a_wrong_key_is_named(key, value, says):
+    with pytest.raises(CdcError) as caught:
+        parse({**CONFIG, key: value})
+    assert key in caught.value.message
+    assert says in caught.value.message
+
+
+def test_include_and_exclude_together_are_refused():
+    with pytest.raises(CdcError):
+        parse({**CONFIG, "table.include.list": "a.b", "table.exclude.list": "a.c"})
+
+
+def test_filters_match_whole_names():
+    filters = Filters(table_include=(r"public\.orders", r"sales\..*"))
+    assert filters.table("public", "orders")
+    assert filters.table("PUBLIC", "Orders")
+    assert filters.table("sales", "x")
+    assert not filters.table("public", "orders_old")
+    assert not Filters().table("pg_catalog", "pg_class")
+
+
+def test_the_password_is_in_no_text_of_the_settings():
+    settings = parse(CONFIG)
+    assert "hush" not in repr(settings)
+    assert settings.password is not None
+    assert settings.password.reveal() == "hush"
+
+
+def test_one_slot_is_one_task():
+    assert len(PostgresSource(CONFIG).split(8)) == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "state", "code", "retriable"),
+    [
+        ('connection failed: FATAL:  password authentication failed for user "x"', None, e.AUTHENTICATION, False),
+        ('FATAL:  database "x" does not exist', None, e.DATABASE_MISSING, False),
+        ("connection failed: Connection refused", None, e.UNREACHABLE, True),
+        ("terminating connection due to administrator command", "57P01", e.CONNECTION_LOST, True),
+        ('can no longer get changes from replication slot "s"', "55000", e.SLOT_LOST, False),
+        ('replication slot "s" is active for PID 1', "55006", e.SLOT_BUSY, True),
+        ('publication "p" does not exist', "42704", e.PUBLICATION, False),
+        ("something new", "XX000", e.QUERY, False),
+    ],
+)
+def test_foreign_errors_are_translated_once(text, state, code, retriable):
+    error = e.translate_text(text, None, state) if state else e.translate(psycopg.OperationalError(text))
+    assert (error.code, error.retriable) == (code, retriable)
