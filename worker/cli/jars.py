@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+
 import click
 
 DEFAULT_SECTIONS = ("kafka", "spark")
@@ -32,8 +34,7 @@ def fetch(sections: tuple[str, ...], everything: bool) -> None:
 @jars.command("verify")
 @click.argument("sections", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every section of the lock.")
-@click.pass_context
-def verify(context: click.Context, sections: tuple[str, ...], everything: bool) -> None:
+def verify(sections: tuple[str, ...], everything: bool) -> None:
     """Compare SECTIONS (default: kafka spark) with the lock; exit code 1 if one is missing or differs."""
     from cdcworker.worker.devstack import jars as store
 
@@ -46,7 +47,7 @@ def verify(context: click.Context, sections: tuple[str, ...], everything: bool) 
                 click.echo(f"{name}: {finding.jar} is {'missing' if finding.state == 'missing' else 'not as locked'}")
         click.echo(f"{name}: {sum(f.state == 'ok' for f in findings)} of {len(findings)} libraries as locked")
     if wrong:
-        context.exit(1)
+        sys.exit(1)
 
 
 def _chosen(sections: tuple[str, ...], everything: bool) -> tuple[str, ...]:

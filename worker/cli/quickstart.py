@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,10 +33,7 @@ EXIT_INTERRUPTED = 130
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(2, 8), help="How many workers.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
 @click.option("--keep", is_flag=True, help="Leave the folder with data and logs at the end.")
-@click.pass_context
-def quickstart(
-    context: click.Context, once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None, keep: bool
-) -> None:
+def quickstart(once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None, keep: bool) -> None:
     """See it work: a PostgreSQL, a Kafka, workers, a live shop, a killed leader, and the proof that nothing is lost.
 
     Ctrl-C drains and removes everything that was started.
@@ -55,7 +53,7 @@ def quickstart(
     except KeyboardInterrupt:
         click.echo("stopped, and removed everything it started")
         code = EXIT_INTERRUPTED if once else 0
-    context.exit(code)
+    sys.exit(code)
 
 
 def _run(screen: Screen, directory: Path, workers: int, sabotage: bool, seconds: int | None) -> int:

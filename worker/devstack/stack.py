@@ -94,7 +94,11 @@ class Stack:
         settings = self._worker_properties(name, port, folder)
         properties.write_text("".join(f"{key}={value}\n" for key, value in settings.items()), encoding="utf-8")
         argv = [sys.executable, "-m", "cdcworker.worker.cli.main", "start", "--config", str(properties)]
-        child = Child(name, argv, folder / f"{name}.log", env=worker_environment(self.secrets))
+        # What tasks leave in the temporary folder when they are killed is removed with ours.
+        temporary = self.directory / "t"
+        temporary.mkdir(exist_ok=True)
+        environment = {**worker_environment(self.secrets), "TMPDIR": str(temporary)}
+        child = Child(name, argv, folder / f"{name}.log", env=environment)
         worker = WorkerProcess(name, f"http://{HOST}:{port}", child)
         self.workers.append(worker)
         return worker

@@ -100,6 +100,8 @@ def consumer(bootstrap: str) -> Iterator[Consumer]:
         "isolation.level": "read_committed",
         "enable.partition.eof": True,
         "auto.offset.reset": "earliest",
+        # A broker that restarts is shown by what lags, not by lines across the screen.
+        "log_level": 2,
     }
     client = Consumer(settings)
     try:
@@ -120,6 +122,15 @@ def tail_starts(client: Consumer, topics: Sequence[str]) -> list[Any]:
                 low, high = client.get_watermark_offsets(At(topic, partition), timeout=10)
                 starts.append(At(topic, partition, max(low, high - TAIL_OFFSETS)))
     return starts
+
+
+def end_offsets(client: Consumer, topics: Sequence[str]) -> int:
+    """The end offsets of all partitions of those topics that exist, added up."""
+    from confluent_kafka import TopicPartition as At
+
+    known = client.list_topics(timeout=3).topics
+    places = [At(topic, partition) for topic in topics if topic in known for partition in known[topic].partitions]
+    return sum(client.get_watermark_offsets(place, timeout=3)[1] for place in places)
 
 
 def _last_record(client: Consumer, topic: str, partition: int) -> int | None:

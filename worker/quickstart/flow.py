@@ -53,9 +53,8 @@ class Demo:
 
     def run_load(self) -> None:
         """Start the load once the source runs, and wait until its first rows are in the warehouse."""
-        self._until(
-            "the first event", lambda: self.picture.events > 0 or self.picture.warehouse_total > 0, FIRST_ROWS_TIMEOUT_S
-        )
+        self._until("the first event", lambda: self.picture.in_topics > 0, FIRST_ROWS_TIMEOUT_S)
+        self.screen.show(self.picture, self.loader.workload, now=True)
         self._mark("first_event", "first event on screen")
         self.loader.start()
         self._until("the first rows in the warehouse", lambda: self.picture.warehouse_total > 0, FIRST_ROWS_TIMEOUT_S)

@@ -6,11 +6,15 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from cdcworker.worker.quickstart.connectors import SCHEMA_NAME, SOURCE, Endpoints, Workers
+from cdcworker.worker.quickstart.caughtup import consumer, end_offsets
+from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SCHEMA_NAME, SOURCE, Endpoints, Workers
 from cdcworker.worker.quickstart.proof import count_rows
 from cdcworker.worker.quickstart.workload import TABLES
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
 
 POLL_S = 0.5
 
@@ -38,6 +42,8 @@ class Picture:
     tasks: tuple[Task, ...] = ()
     source_rows: Mapping[str, int | None] = field(default_factory=dict)
     warehouse_rows: Mapping[str, int | None] = field(default_factory=dict)
+    in_topics: int = 0
+    """The data topics' end offsets together: what any consumer can see, at once."""
 
     @property
     def events_per_s(self) -> float:
@@ -79,6 +85,7 @@ class Monitor(threading.Thread):
         self._endpoints = endpoints
         self._workers = Workers(endpoints.workers)
         self._stop_asked = threading.Event()
+        self._client: Consumer
 
     def close(self) -> None:
         self._stop_asked.set()
@@ -87,10 +94,11 @@ class Monitor(threading.Thread):
         self._workers.close()
 
     def run(self) -> None:
-        while not self._stop_asked.is_set():
-            began = time.monotonic()
-            self.picture = self._look()
-            self._stop_asked.wait(max(0.05, POLL_S - (time.monotonic() - began)))
+        with consumer(self._endpoints.kafka) as self._client:
+            while not self._stop_asked.is_set():
+                began = time.monotonic()
+                self.picture = self._look()
+                self._stop_asked.wait(max(0.05, POLL_S - (time.monotonic() - began)))
 
     def _look(self) -> Picture:
         body = self._workers.cluster() or {}
@@ -100,7 +108,17 @@ class Monitor(threading.Thread):
             tasks=tuple(task_of(entry) for entry in body.get("tasks", ())),
             source_rows=self._counts(self._endpoints.postgres),
             warehouse_rows=self._counts(self._endpoints.warehouse),
+            in_topics=self._offsets(),
         )
+
+    def _offsets(self) -> int:
+        """Asked once a look; the client is made on this thread and lives as long as it."""
+        from confluent_kafka import KafkaException
+
+        try:
+            return end_offsets(self._client, DATA_TOPICS)
+        except KafkaException:
+            return self.picture.in_topics
 
     @staticmethod
     def _counts(dsn: str) -> dict[str, int | None]:

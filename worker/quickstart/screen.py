@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from collections import deque
 from types import TracebackType
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,6 @@ if TYPE_CHECKING:
     from rich.console import RenderableType
     from rich.live import Live
 
-NOTES_SHOWN = 8
 PLAIN_EVERY_S = 3.0
 REFRESH_S = 0.25
 
@@ -28,7 +26,6 @@ class Screen:
         """`began` is a monotonic time, from which the seconds on screen count."""
         self._began = began
         self._is_live = sys.stdout.isatty() if live is None else live
-        self._notes: deque[str] = deque(maxlen=NOTES_SHOWN)
         self._live: Live | None = None
         self._shown_at = float("-inf")
 
@@ -58,11 +55,12 @@ class Screen:
                 # Above the live part, where it stays.
                 self._live.console.print(stamped, markup=False, highlight=False)
 
-    def show(self, picture: Picture, load: Workload | None) -> None:
-        now = time.monotonic()
-        if now - self._shown_at < (PLAIN_EVERY_S if self._live is None else REFRESH_S):
+    def show(self, picture: Picture, load: Workload | None, *, now: bool = False) -> None:
+        """Not more often than people or log files want, unless `now`."""
+        clock = time.monotonic()
+        if not now and clock - self._shown_at < (PLAIN_EVERY_S if self._live is None else REFRESH_S):
             return
-        self._shown_at = now
+        self._shown_at = clock
         if self._live is None:
             print(f"{self.seconds:6.1f} s  {plain_line(picture, load)}", flush=True)
         else:
@@ -77,7 +75,7 @@ def plain_line(picture: Picture, load: Workload | None) -> str:
     done = f"load {load.transactions} tx {load.changes} changes | " if load else ""
     return (
         f"{done}leader {picture.leader or '-'} | alive {' '.join(alive) or '-'} | {tasks or 'no tasks'}"
-        f" | {picture.events_per_s:.0f} events/s | lag {lag(picture, SOURCE)} source, {lag(picture, SINK)} sink"
+        f" | {picture.in_topics:,} in topics, {picture.events_per_s:.0f} events/s | lag {lag(picture, SOURCE)} source, {lag(picture, SINK)} sink"
         f" | source: {tables} | warehouse: {copies}"
     )
 
@@ -99,6 +97,7 @@ def render(picture: Picture, load: Workload | None) -> RenderableType:
     numbers = Text.assemble(
         ("events ", "bold"), f"{picture.events_per_s:,.0f}/s   ",
         ("lag ", "bold"), f"source {lag(picture, SOURCE)}, warehouse {lag(picture, SINK)}   ",
+        ("in topics ", "bold"), f"{picture.in_topics:,}   ",
         ("load ", "bold"), f"{load.transactions:,} transactions, {load.changes:,} changes" if load else "-",
     )  # fmt: skip
     return Group(numbers, Columns([worker_table(picture), task_table(picture), row_table(picture)]))
