@@ -259,8 +259,9 @@ class TaskProcesses:
             self._refuse(task, "the worker stops" if self._closing else "the task runs already")
             return
         try:
+            # The task's name is there for people who read a process list.
             process = subprocess.Popen(
-                self._command,
+                [*self._command, str(task.id)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -63,7 +63,7 @@ def cluster(kafka, postgres, tmp_path_factory) -> Iterator[Cluster]:
 @pytest.fixture
 def load(cluster: Cluster, request) -> Iterator[Load]:
     """Load before, during and after the fault; then both sides have to become equal and stay so."""
-    seed = request.config.getoption("randomly_seed") or 1
+    seed = request.config.getoption("randomly_seed", None) or 1
     running = Load(cluster.postgres.dsn(cluster.source_db), seed)
     running.start()
     try:
