@@ -982,3 +982,17 @@ def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothin
         else:
             rows[after[0]] = after[1]
     assert rows == dict(db.execute("select id, v from t").fetchall())
+
+
+def test_a_task_that_is_not_polled_keeps_its_walsender(postgres, database, db, reader):
+    db.execute(f"alter database {database} set wal_sender_timeout = '1500ms'")
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    walsender = slot_row(db, one.config["slot.name"])[1]
+    # Longer than the server waits: a Kafka commit may take that long.
+    time.sleep(3)
+    db.execute("insert into t values (1)")
+    one.catch_up(db)
+    assert slot_row(db, one.config["slot.name"])[1] == walsender
+    assert len(one.log) == 1
