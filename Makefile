@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench lint format types clean help
+.PHONY: env jars demo test test-long long-age bench lint format reference types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -64,6 +64,11 @@ types:
 format: env
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
+	@$(MAKE) --no-print-directory reference
+
+# Keys and error codes in the README, from the code that defines them.
+reference: env
+	@$(BIN)/python -m cdcworker.worker.reference README.md
 
 clean:
 	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info
