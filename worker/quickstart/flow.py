@@ -25,7 +25,7 @@ from cdcworker.worker.quickstart.screen import Screen
 from cdcworker.worker.quickstart.workload import TABLES
 
 TICK_S = 0.1
-FIRST_ROWS_TIMEOUT_S = 120.0
+FIRST_ROWS_TIMEOUT_S = 240.0
 TAKEOVER_TIMEOUT_S = 90.0
 CATCH_UP_TIMEOUT_S = 240.0
 
