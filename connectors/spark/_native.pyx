@@ -25,6 +25,7 @@ cdef enum:
     K_UNION = 13
     NODE_WORDS = 7
     DEPTH_MAX = 64
+    EMPTY_ITEMS_MAX = 1000000
     MALFORMED = 1
     NO_MEMORY = 2
     TOO_LARGE = 3
@@ -106,9 +107,12 @@ cdef cptr blocks(Context* c, Node* nd, cptr p, cptr e, int depth) noexcept nogil
             p = varint(p, e, &size)
             if p == NULL or size < 0 or size > e - p:
                 return NULL
-            p += size
-            continue
+            n = -n
+            if n < 0:
+                return NULL
         if nd.kind == K_ARRAY and c.nodes[item].kind == K_NULL:
+            if n > EMPTY_ITEMS_MAX:
+                return NULL
             continue
         if n > e - p:
             return NULL

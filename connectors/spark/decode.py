@@ -68,6 +68,8 @@ class Plan:
         from fastavro.schema import parse_schema
 
         self.names: dict[str, Any] = {}
+        self.rooted: dict[int, Any] = {}
+        """Parsed schemas of captured members, by identity of their node."""
         self.parsed: Any = parse_schema(strip_logical(dict(schema)), named_schemas=self.names, _force=True)
         self._paths = set(paths)
         self._nodes: list[list[int]] = []
@@ -333,13 +335,19 @@ def _buffers(mask: Any, ends: bytes | None, data: Any) -> list[Any]:
 def _captured(out: Output, plan: Plan, kind: Any, slices: Any) -> Any:
     from fastavro import schemaless_reader
 
-    schema = {**plan.names, "": out.type}[""]
-    values = []
+    rooted = _rooted(out.type, plan)
+    values: list[Any] = []
     for row, piece in enumerate(slices.to_pylist()):
+        if piece is None:
+            values.append(None)
+            continue
+        stream = io.BytesIO(piece)
         try:
-            values.append(None if piece is None else schemaless_reader(io.BytesIO(piece), _rooted(schema, plan), None))
+            values.append(schemaless_reader(stream, rooted, None))
         except READ_ERRORS as exc:
             raise Undecodable(row) from exc
+        if stream.tell() != len(piece):
+            raise Undecodable(row)
     return _to_arrow(values, kind)
 
 
@@ -348,10 +356,12 @@ def _rooted(node: Avro, plan: Plan) -> Any:
     from fastavro.schema import parse_schema
 
     key = id(node)
-    cache: dict[int, Any] = plan.__dict__.setdefault("_rooted", {})
-    if key not in cache:
-        cache[key] = parse_schema(node, named_schemas=dict(plan.names), _force=True)
-    return cache[key]
+    if key not in plan.rooted:
+        names = dict(plan.names)
+        if isinstance(node, dict) and "name" in node:
+            names.pop(node["name"], None)
+        plan.rooted[key] = parse_schema(node, named_schemas=names, _force=True)
+    return plan.rooted[key]
 
 
 READ_ERRORS = (EOFError, ValueError, IndexError, KeyError, TypeError, OverflowError, StopIteration, AttributeError)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import logging
+import os
 import shutil
 import threading
 import time
@@ -12,6 +14,7 @@ from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
+from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
 from cdcworker.connectors.spark import read
@@ -80,6 +83,46 @@ class Metrics:
             self.lag_s = max(0.0, round(time.time() - newest / 1000, 3))
 
 
+class StateFolder:
+    """A folder of this run alone, locked while it lives: another run on this machine, older or newer, has its own.
+    What runs that died left behind goes away at the next start."""
+
+    def __init__(self, parent: Path) -> None:
+        self._parent = parent
+        self.path = parent / uuid.uuid4().hex
+        self._lock: int | None = None
+
+    def open(self) -> None:
+        self._parent.mkdir(parents=True, exist_ok=True)
+        for other in self._parent.iterdir():
+            held = self._take(other)
+            if held is not None:
+                shutil.rmtree(other, ignore_errors=True)
+                os.close(held)
+        self.path.mkdir()
+        self._lock = self._take(self.path)
+
+    @staticmethod
+    def _take(folder: Path) -> int | None:
+        """A descriptor that holds the lock; None while somebody else has it."""
+        try:
+            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+        except OSError:
+            return None
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            os.close(lock)
+            return None
+        return lock
+
+    def close(self) -> None:
+        if self._lock is not None:
+            shutil.rmtree(self.path, ignore_errors=True)
+            os.close(self._lock)
+            self._lock = None
+
+
 class Driver:
     """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's."""
 
@@ -88,7 +131,7 @@ class Driver:
         self._context = context
         self._writer = writer
         self._settings = settings
-        self._state = Path(spec.state_dir, "sink", spec.connector, str(spec.task))
+        self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         self._assembler = Assembler(Shapes(self._schemas, context.stopping))
@@ -101,18 +144,15 @@ class Driver:
         self.metrics = Metrics()
 
     def run(self) -> None:
-        shutil.rmtree(self._state, ignore_errors=True)
-        self._state.mkdir(parents=True)
         try:
+            self._state.open()
             # The fence comes first: from here on no older owner commits, and the ledger stands still.
             self._writer.fence(self._spec.epoch)
             self._schemas.refresh()
             started = time.monotonic()
             stopping = self._context.stopping
-            with spark_session(self._spec, self._state, self._settings.memory, self._settings.cores, stopping) as (
-                session,
-                _,
-            ):
+            settings = self._settings
+            with spark_session(self._spec, self._state.path, settings.memory, settings.cores, stopping) as session:
                 self.metrics.session_start_s = round(time.monotonic() - started, 2)
                 while not stopping():
                     self._query(session)
@@ -122,7 +162,7 @@ class Driver:
         finally:
             self._writer.close()
             self._schemas.close()
-            shutil.rmtree(self._state, ignore_errors=True)
+            self._state.close()
 
     # -- the query ----------------------------------------------------------------------------------------------------
 
@@ -135,7 +175,7 @@ class Driver:
         self._offsets = dict(self._writer.ledger())
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
-        checkpoint = self._state / "checkpoints" / uuid.uuid4().hex
+        checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
         self._halting = False
         self._error = None
         frame = read.stream(

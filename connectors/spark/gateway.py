@@ -88,9 +88,11 @@ class Gateway:
         java: str,
         jars: Sequence[str],
         settings: Mapping[str, str],
-        options: Sequence[str] = (),
+        options: Sequence[str],
+        scratch: Path,
         stopping: Callable[[], bool] = lambda: False,
     ) -> None:
+        self._scratch = scratch
         self._work = Path(tempfile.mkdtemp(prefix="cdcworker-spark-"))
         try:
             self._process = self._launch(java, jars, settings, options)
@@ -125,6 +127,7 @@ class Gateway:
             "SPARK_ENV_LOADED": "1",
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self._scratch),
             "PYSPARK_PYTHON": sys.executable,
         }
         try:

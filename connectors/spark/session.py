@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -27,11 +28,11 @@ def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
         # The driver and its only executor are one process: nothing listens to the outside.
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.local.dir": str(state / "local"),
         "spark.sql.warehouse.dir": str(state / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": str(cores),
+        "spark.sql.adaptive.enabled": "false",
         # A consumer per partition stays open; the default of 64 would close and reopen them.
         "spark.kafka.consumer.cache.capacity": str(max(64, 2 * partitions)),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
@@ -59,12 +60,15 @@ def jvm_options(memory: str) -> list[str]:
 @contextlib.contextmanager
 def spark_session(
     spec: SinkSpec, state: Path, memory: str, cores: int, stopping: Callable[[], bool]
-) -> Iterator[tuple[SparkSession, Gateway]]:
+) -> Iterator[SparkSession]:
     """A session over a Java process of its own; both are gone afterwards."""
     names = settings(state, cores, 64 * max(1, len(spec.topics)))
-    gateway = Gateway(java_program(spec.java_home), spec.jars, names, jvm_options(memory), stopping)
+    # py4j tells of every call at INFO.
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    options = [*jvm_options(memory), f"-Djava.io.tmpdir={state}"]
+    gateway = Gateway(java_program(spec.java_home), spec.jars, names, options, state / "local", stopping)
     try:
-        yield _build(gateway), gateway
+        yield _build(gateway)
     finally:
         gateway.close()
         _forget()

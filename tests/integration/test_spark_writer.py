@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 import time
 from pathlib import Path
@@ -62,7 +63,7 @@ def query(dsn, text):
 def run(stream, writer, cuts=()):
     edges = [0, *sorted({min(cut, len(stream.records)) for cut in cuts}), len(stream.records)]
     assembler = stream.assembler()
-    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
         if stream.records[start:end]:
             writer.apply(assembler.build(support.arrow(stream.records[start:end]), writer.ledger(), number))
 
@@ -106,7 +107,10 @@ def test_the_same_batch_twice_changes_nothing(dsn, sink):
     writer.apply(batch)
     before = query(dsn, "select xmin, * from public.orders"), query(dsn, "select xmin, * from _cdcworker.ledger")
     assert writer.apply(batch)["replayed"]
-    assert (query(dsn, "select xmin, * from public.orders"), query(dsn, "select xmin, * from _cdcworker.ledger")) == before
+    assert (
+        query(dsn, "select xmin, * from public.orders"),
+        query(dsn, "select xmin, * from _cdcworker.ledger"),
+    ) == before
 
 
 def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(dsn, sink):
@@ -222,9 +226,7 @@ def test_a_table_without_a_key_is_appended_to_and_truncated(dsn, sink):
 
 
 def test_a_key_with_null_and_names_that_need_quotes(dsn, sink):
-    odd = support.table(
-        column('we"ird id', "long", "bigint"), column("größe", "string", "text"), name='or"ders x'
-    )
+    odd = support.table(column('we"ird id', "long", "bigint"), column("größe", "string", "text"), name='or"ders x')
     stream = support.Stream()
     stream.insert(odd, (None, "a"))
     stream.insert(odd, (7, "b"))

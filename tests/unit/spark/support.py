@@ -53,12 +53,14 @@ class Schemas:
 
     def __init__(self) -> None:
         self.log = SchemaLog()
+        self.records = []
 
     def register(self, registrations):
         ids = []
         for item in registrations:
             planned = self.log.plan_registration(item.subject, item.schema, item.meta)
             for record in planned.records:
+                self.records.append(record)
                 self.log.apply(record.key, record.value)
             ids.append(planned.id)
         return ids
@@ -91,8 +93,15 @@ class Stream:
             self.lsn += 8
         position = Position(self.lsn, 1, sub)
         source = {
-            **{"version": "1", "ts_ms": 1_700_000_000_000 + self.lsn, "schema": of.path[0], "table": of.path[1]},
-            **{"lsn": self.lsn, "sequence": None, "commit_lsn": self.lsn, "tx_index": 1, "tx_sub": sub},
+            "version": "1",
+            "ts_ms": 1_700_000_000_000 + self.lsn,
+            "schema": of.path[0],
+            "table": of.path[1],
+            "lsn": self.lsn,
+            "sequence": None,
+            "commit_lsn": self.lsn,
+            "tx_index": 1,
+            "tx_sub": sub,
         }
         return Change(op, of, position, source, **more)  # type: ignore[arg-type]
 
@@ -170,7 +179,9 @@ class Model:
         elif not unchanged:
             self.rows[key] = list(row)
 
-    def move(self, old: tuple[Any, ...], key: tuple[Any, ...], row: tuple[Any, ...], unchanged: tuple[int, ...]) -> None:
+    def move(
+        self, old: tuple[Any, ...], key: tuple[Any, ...], row: tuple[Any, ...], unchanged: tuple[int, ...]
+    ) -> None:
         base = self.rows.pop(old)
         self.rows[key] = [base[i] if i in unchanged else value for i, value in enumerate(row)]
 

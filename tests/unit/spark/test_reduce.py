@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import importlib.util
+import itertools
 import sys
 from pathlib import Path
 
@@ -61,7 +62,7 @@ def applied(stream, cuts):
     """Everything through the assembler, cut into batches at the given records."""
     warehouse, assembler = support.MemoryWarehouse(), stream.assembler()
     edges = [0, *sorted({min(cut, len(stream.records)) for cut in cuts}), len(stream.records)]
-    for number, (start, end) in enumerate(zip(edges, edges[1:], strict=False)):
+    for number, (start, end) in enumerate(itertools.pairwise(edges)):
         part = stream.records[start:end]
         if part:
             warehouse.apply(assembler.build(support.arrow(part), warehouse.offsets, number))

@@ -1,0 +1,105 @@
+from __future__ import annotations
+
+import pytest
+from cdcworker.connectors.api import SinkSpec
+from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark.config import CONFIG_DEF, data_topics
+from cdcworker.connectors.spark.connector import SparkSink
+from cdcworker.connectors.spark.driver import StateFolder
+from cdcworker.connectors.spark.errors import from_spark
+from cdcworker.connectors.spark.kafka import client_settings, jvm_settings
+from cdcworker.connectors.spark.session import settings
+from cdcworker.schemas.errors import CdcError
+
+BASE = {
+    "connector.class": "spark",
+    "warehouse.hostname": "h",
+    "warehouse.user": "u",
+    "warehouse.password": "hidden",
+    "warehouse.dbname": "d",
+}
+
+
+def test_topics_are_dealt_out_and_none_is_lost():
+    shares = SparkSink({**BASE, "topics": "a,b,c,d,e"}).split(2, [])
+    assert [share["topics"] for share in shares] == ["a,c,e", "b,d"]
+
+
+def test_a_pattern_is_replaced_by_the_topics_it_found():
+    shares = SparkSink({**BASE, "topics.regex": "s.*"}).split(9, ["s.public.b", "s.public.a", "s.watermark"])
+    assert [share["topics"] for share in shares] == ["s.public.a", "s.public.b"]
+    assert all("topics.regex" not in share for share in shares)
+    CONFIG_DEF.parse(shares[0])
+
+
+def test_a_pattern_without_topics_gives_no_task():
+    assert SparkSink({**BASE, "topics.regex": "s.*"}).split(2, []) == []
+
+
+def test_topics_beside_the_tables_are_left_out_but_tables_of_the_same_name_are_not():
+    names = ["shop.public.message", "shop.public.orders", "shop.message", "shop.transaction", "shop.watermark", "__x"]
+    assert data_topics(names) == ["shop.public.message", "shop.public.orders"]
+
+
+@pytest.mark.parametrize("topics", [{}, {"topics": "a", "topics.regex": "b"}])
+def test_exactly_one_of_topics_and_pattern_is_wanted(topics):
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**BASE, **topics})
+    assert caught.value.code == "config.invalid"
+
+
+def test_starting_offsets_name_every_partition():
+    found = read.starting_offsets({"b": 1, "a": 2}, {("a", 1): 7})
+    assert found == '{"a": {"0": -2, "1": 7}, "b": {"0": -2}}'
+
+
+def test_client_settings_are_translated_for_java_and_nothing_else_goes_along():
+    kafka = {
+        "bootstrap.servers": "b:1",
+        "security.protocol": "SASL_SSL",
+        "sasl.mechanism": "SCRAM-SHA-512",
+        "sasl.username": "u",
+        "sasl.password": 'p"q\\',
+        "ssl.ca.location": "/ca.pem",
+        "transactional.id": "t",
+    }
+    found = jvm_settings(kafka)
+    assert found["sasl.jaas.config"] == (
+        'org.apache.kafka.common.security.scram.ScramLoginModule required username="u" password="p\\"q\\\\";'
+    )
+    assert found["ssl.truststore.location"] == "/ca.pem"
+    assert "transactional.id" not in found
+    assert "transactional.id" not in client_settings(kafka)
+
+
+def test_session_settings_hold_no_secret_and_listen_on_loopback_only(tmp_path):
+    found = settings(tmp_path, 2, 10)
+    assert "hidden" not in str(found)
+    assert found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert found["spark.ui.enabled"] == "false"
+
+
+def test_lost_data_is_told_from_a_broker_that_does_not_answer():
+    assert from_spark(RuntimeError("… Some data may have been lost …")).code == "spark.data_lost"
+    assert (
+        from_spark(RuntimeError("org.apache.kafka.common.errors.TimeoutException: …")).code == "spark.kafka_unreachable"
+    )
+    assert from_spark(RuntimeError("?")).kind == "transient"
+
+
+def test_a_state_folder_removes_what_the_dead_left_and_spares_the_living(tmp_path):
+    living, dead = StateFolder(tmp_path), tmp_path / "dead"
+    living.open()
+    dead.mkdir()
+    other = StateFolder(tmp_path)
+    other.open()
+    assert living.path.exists()
+    assert not dead.exists()
+    living.close()
+    other.close()
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_the_password_is_not_in_the_task_specification_as_text():
+    spec = SinkSpec("c", 0, "i", (1, 1), ("t",), {}, "s", BASE, "/tmp")
+    assert "hidden" not in repr(CONFIG_DEF.parse({**spec.config, "topics": "t"}))
