@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import time
 from collections import deque
 from collections.abc import Mapping
 from typing import Any, Literal
@@ -64,11 +65,34 @@ _DEFAULTS: Config = {
     # The library's default of 10 s between tries would add to every failover.
     "reconnect.backoff.ms": 50,
     "reconnect.backoff.max.ms": 1_000,
-    "retry.backoff.ms": 10,
+    "retry.backoff.ms": 50,
     "log_level": 4,
     "log.connection.close": False,
 }
 _LEAST_SESSION_S = 1.0
+_REPEAT_S = 10.0
+_KINDS_MAX = 256
+
+
+class _Calm(logging.Filter):
+    """Lets each kind of the library's log lines through once in a while: in an outage every client repeats itself."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seen: dict[str, float] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        kind = record.getMessage().partition(" ")[0]
+        now = time.monotonic()
+        if now - self._seen.get(kind, -_REPEAT_S) < _REPEAT_S:
+            return False
+        if len(self._seen) >= _KINDS_MAX:
+            self._seen.clear()
+        self._seen[kind] = now
+        return True
+
+
+log.addFilter(_Calm())
 
 
 def connection(properties: Mapping[str, str], role: Role) -> Config:
@@ -151,6 +175,8 @@ def transactional_config(
         **producer_config(properties, client_id=client_id),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": transaction_timeout_ms,
+        # With the library's 100 ms a burst of writes waits for 84 ms.
+        "retry.backoff.ms": 10,
         # Its errors are raised by the calls; said by the library too, they would reach standard error.
         "log_level": 2,
         # The library demands that a message does not outlive its transaction.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import time
@@ -82,8 +83,15 @@ def list_offsets(
             if not wrong.retriable or time.monotonic() + _WAIT_STEP_S >= deadline:
                 raise wrong from exc
             time.sleep(_WAIT_STEP_S)
+            _learn_leaders(admin, topic, deadline)
         except TimeoutError as exc:
             raise CdcError(e.TIMEOUT, "offsets of the log were not answered", where={"topic": topic}) from exc
+
+
+def _learn_leaders(admin: AdminClient, topic: str, deadline: float) -> None:
+    """An admin client keeps the leaders it once learnt: after an election it would ask with the old epoch for ever."""
+    with contextlib.suppress(KafkaException):
+        admin.list_topics(topic, timeout=max(0.1, deadline - time.monotonic()))
 
 
 def end_offsets(admin: AdminClient, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int]:

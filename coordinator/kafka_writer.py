@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import queue
+import threading
+import time
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from cdcworker.coordinator import kafka_errors as e
@@ -18,6 +20,7 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 log = logging.getLogger(__name__)
 
 FENCES_AT_ONCE_MAX = 8
+_GRACE_S = 1.0
 
 
 def leader_transactional_id(group_id: str) -> str:
@@ -110,14 +113,36 @@ def fence(
 ) -> dict[str, CdcError | None]:
     """Take over each id for a moment: who used it is fenced, what it left open is aborted. In parallel, bounded.
 
-    Kafka's own call for this is missing from the client, `init_transactions` has the same effect.
+    Kafka's own call for this is missing from the client, `init_transactions` has the same effect. The threads are
+    daemons with a common deadline, since the client's calls can hang beyond their time-outs.
     """
-    if not transactional_ids:
-        return {}
-    workers = min(FENCES_AT_ONCE_MAX, len(transactional_ids))
-    with ThreadPoolExecutor(workers, thread_name_prefix="fence") as pool:
-        answers = [pool.submit(_fence_one, properties, name, client_id, timeout_s) for name in transactional_ids]
-        return dict(zip(transactional_ids, [answer.result() for answer in answers], strict=True))
+    waiting: queue.SimpleQueue[str] = queue.SimpleQueue()
+    answers: queue.SimpleQueue[tuple[str, CdcError | None]] = queue.SimpleQueue()
+    for name in transactional_ids:
+        waiting.put(name)
+
+    def work() -> None:
+        while True:
+            try:
+                name = waiting.get_nowait()
+            except queue.Empty:
+                return
+            answers.put((name, _fence_one(properties, name, client_id, timeout_s)))
+
+    at_once = min(FENCES_AT_ONCE_MAX, len(transactional_ids))
+    for _ in range(at_once):
+        threading.Thread(target=work, name="fence", daemon=True).start()
+    late = CdcError(e.TIMEOUT, "fencing was not answered in time")
+    outcome: dict[str, CdcError | None] = dict.fromkeys(transactional_ids, late)
+    rounds = -(-len(transactional_ids) // at_once) if at_once else 0
+    deadline = time.monotonic() + timeout_s * rounds + _GRACE_S
+    for _ in transactional_ids:
+        try:
+            name, error = answers.get(timeout=max(0.0, deadline - time.monotonic()))
+        except queue.Empty:
+            break
+        outcome[name] = error
+    return outcome
 
 
 def _fence_one(

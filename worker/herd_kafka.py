@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
@@ -29,6 +30,7 @@ from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
 from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.pen import Pen
 from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
 
 if TYPE_CHECKING:
@@ -40,6 +42,9 @@ log = logging.getLogger(__name__)
 CONNECT_S = 10.0
 READ_S = 20.0
 TRANSACTION_S = 10.0
+HANGS_S = 12.0
+"""A transactional call that has not returned by then is not waited for: the client can exceed its own time-outs."""
+CLAIM_S = 25.0
 REFUSED_TERM_S = 5.0
 """How long a claim waits for the group to sync after its proof was refused."""
 FOLD_AGAIN_S = 12 * 3600.0
@@ -67,6 +72,7 @@ class HerdKafka:
         self._events: list[Event] = []
         self._client_id = f"cdcworker-{config.worker_id}"
         self._writer: KafkaWriter | None = None
+        self._pen: Pen | None = None
         self._claim: _Claim | None = None
         self._term: Term | None = None
         self._refused: bytes | None = None
@@ -74,9 +80,7 @@ class HerdKafka:
         self._lease_waiting: Record | None = None
         self._last_ack_boot = boot_clock_s()
         self._fold_again = False
-        # One thread for the leader's pen: a transaction that waits for its time-out must not hold up the group.
-        self._pen = ThreadPoolExecutor(1, thread_name_prefix="herd-pen")
-        self._fences = ThreadPoolExecutor(1, thread_name_prefix="herd-fence")
+        self._writing: _Writing | None = None
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -122,6 +126,7 @@ class HerdKafka:
         self._status.serve()
         self._configs.serve()
         yield from self._claim_events()
+        self._give_up_hanging_write()
         events, self._events = self._events, []
         yield from events
 
@@ -158,6 +163,8 @@ class HerdKafka:
         """Poll once more: a worker that was asleep learns here that it has lost. Then open the pen elsewhere."""
         self._drop_writer()
         self._leadership.tick(0)
+        if self._claim is not None:
+            self._claim.drop()
         self._claim = _Claim(time.monotonic())
 
     def _claim_events(self) -> Iterator[Event]:
@@ -170,16 +177,18 @@ class HerdKafka:
         elif not claim.opening:
             if term.proof != self._refused:
                 claim.opening = True
-                self._pen.submit(self._open_writer, claim)
+                claim.pen.do(lambda: self._open_writer(claim))
             elif age_s > REFUSED_TERM_S:
                 self._refused = None
                 self._fail_claim(claim, "the group has not synced since the proof was refused")
         elif claim.ends is not None and not self._fold_again and self._configs.reached(claim.ends):
             # Reading after init_transactions and before the first write leaves no room for a predecessor (INV-6).
-            self._claim, self._writer = None, claim.writer
+            self._claim, self._writer, self._pen = None, claim.writer, claim.pen
             yield Claimed()
-        elif age_s > TRANSACTION_S + READ_S:
-            self._fail_claim(claim, "the config log was not read to its end in time")
+        elif age_s > CLAIM_S:
+            self._fail_claim(
+                claim, "no writer in time" if claim.ends is None else "the config log was not read in time"
+            )
 
     def _open_writer(self, claim: _Claim) -> None:
         """Runs on the pen's thread."""
@@ -207,35 +216,56 @@ class HerdKafka:
         claim.drop()
 
     def _drop_writer(self) -> None:
-        writer, self._writer = self._writer, None
-        if writer is not None:
-            self._pen.submit(writer.close)
+        writer, pen = self._writer, self._pen
+        self._writer = self._pen = self._writing = None
+        if writer is not None and pen is not None:
+            pen.do(writer.close)
+            pen.end()
 
     def write(self, command: WriteLog) -> None:
-        writer, term = self._writer, self._leadership.term()
-        if writer is None or term is None:
+        writer, pen, term = self._writer, self._pen, self._leadership.term()
+        if writer is None or pen is None or term is None:
             self._events.append(WriteFailed(command.write_id, "stale"))
             return
-        self._pen.submit(self._write, writer, term, command)
+        writing = self._writing = _Writing(command, writer, term, time.monotonic())
+        pen.do(lambda: self._write(writing))
 
-    def _write(self, writer: KafkaWriter, term: Term, command: WriteLog) -> None:
+    def _write(self, writing: _Writing) -> None:
         """Runs on the pen's thread."""
+        outcome: WriteDone | WriteFailed
+        write_id = writing.command.write_id
         try:
-            writer.write(command.records, term)
+            writing.writer.write(writing.command.records, writing.term)
+            outcome = WriteDone(write_id)
         except Stale:
-            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "stale"), term.proof))
+            outcome = WriteFailed(write_id, "stale")
         except Fenced:
-            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "fenced")))
+            outcome = WriteFailed(write_id, "fenced")
         except Unknown:
-            self._post(lambda: self._write_failed(writer, WriteFailed(command.write_id, "unknown")))
-        else:
-            self._post(lambda: self._events.append(WriteDone(command.write_id)))
+            outcome = WriteFailed(write_id, "unknown")
+        self._post(lambda: self._written(writing, outcome))
 
-    def _write_failed(self, writer: KafkaWriter, event: WriteFailed, refused: bytes | None = None) -> None:
-        self._refused = refused or self._refused
-        if self._writer is writer:
-            self._drop_writer()
-        self._events.append(event)
+    def _written(self, writing: _Writing, outcome: WriteDone | WriteFailed) -> None:
+        """Also for a write whose writer was dropped meanwhile: the core may still wait for its answer."""
+        if writing.given_up:
+            return
+        if self._writing is writing:
+            self._writing = None
+        if isinstance(outcome, WriteFailed):
+            if outcome.reason == "stale":
+                self._refused = writing.term.proof
+            if self._writer is writing.writer:
+                self._drop_writer()
+        self._events.append(outcome)
+
+    def _give_up_hanging_write(self) -> None:
+        writing = self._writing
+        if writing is None or time.monotonic() - writing.since < HANGS_S:
+            return
+        log.error("write given up write=%s error=the client does not return", writing.command.write_id)
+        writing.given_up = True
+        self._drop_writer()
+        self._events.append(WriteFailed(writing.command.write_id, "unknown"))
 
     # --- status log -------------------------------------------------------------------------------------------------
 
@@ -277,10 +307,10 @@ class HerdKafka:
     def fence(self, tasks: Sequence[TaskId]) -> None:
         group = self._config.group_id
         ids = [make(group, *task) for task in tasks for make in (transactional_id, schema_transactional_id)]
-        self._fences.submit(self._fence, tuple(tasks), ids)
+        threading.Thread(target=self._fence, args=(tuple(tasks), ids), name="herd-fence", daemon=True).start()
 
     def _fence(self, tasks: tuple[TaskId, ...], ids: Sequence[str]) -> None:
-        """Runs on the fencing thread, which uses more of its own."""
+        """Runs on a thread of its own."""
         for name, error in fence(self._config.kafka, ids, client_id=f"{self._client_id}-fence").items():
             if error is not None:
                 log.warning("fence failed transactional_id=%s error=%s", name, error)
@@ -309,8 +339,6 @@ class HerdKafka:
         """End all clients; whatever `open` had not reached is not there to be closed."""
         self.leave()
         self._drop_writer()
-        self._pen.shutdown(wait=False, cancel_futures=False)
-        self._fences.shutdown(wait=False, cancel_futures=True)
         for name in ("_configs", "_status"):
             opened: Any = getattr(self, name, None)
             if opened is not None:
@@ -322,6 +350,7 @@ class _Claim:
 
     def __init__(self, since: float) -> None:
         self.since = since
+        self.pen = Pen("herd-pen")
         self.opening = False
         self.dropped = False
         self.writer: KafkaWriter | None = None
@@ -336,5 +365,16 @@ class _Claim:
     def drop(self) -> None:
         self.dropped = True
         if self.writer is not None:
-            self.writer.close()
-            self.writer = None
+            self.pen.do(self.writer.close)
+        self.pen.end()
+
+
+@dataclass(slots=True)
+class _Writing:
+    """A write under way."""
+
+    command: WriteLog
+    writer: KafkaWriter
+    term: Term
+    since: float
+    given_up: bool = False

@@ -474,6 +474,28 @@ def test_a_worker_that_hangs_loses_its_tasks_although_its_heartbeats_go_on(start
     eventually(lambda: len(set(placement(leader.view()).values())) == 2, 30, "a split again")
 
 
+def test_after_a_restart_of_the_broker_a_new_leader_can_claim_and_write(start, kafka):
+    """Leaders of partitions have new epochs then: a client that asks with the old ones is refused for ever."""
+    first, second = start("w1"), start("w2")
+    leader = leader_of(first, second)
+    other = second if leader is first else first
+    kafka.restart()
+
+    def written(by, name):
+        reply = by.submit(PutConnector(name, {"tasks.max": "1"}, kind="source")).result(40)
+        return reply.outcome == "ok"
+
+    eventually(lambda: written(leader_of(first, second), "a"), 40, "a write after the restart")
+    leader = leader_of(first, second)
+    other = second if leader is first else first
+    epoch = other.view().state.epoch
+    assert leader.drain()
+    eventually(lambda: other.view().is_leader, 40, "a claim after the restart")
+    assert other.view().state.epoch > epoch
+    assert written(other, "b")
+    eventually(lambda: len(placement(other.view())) == 2, what="both tasks")
+
+
 def test_an_idle_worker_leaves_the_processor_alone(start):
     leader_of(start("w1"))
     before, began = time.process_time(), time.monotonic()

@@ -1,3 +1,5 @@
+import logging
+
 import pytest
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import (
@@ -114,3 +116,12 @@ def test_a_member_is_not_static_and_does_not_steal_the_lead():
 def test_a_session_of_nothing_is_refused():
     with pytest.raises(CdcError):
         member_config(BROKERS, client_id="x", group_id="g", session_timeout_s=0.5)
+
+
+def test_the_library_s_repeated_lines_are_told_once(caplog):
+    logger = logging.getLogger("cdcworker.kafka")
+    with caplog.at_level(logging.WARNING, logger.name):
+        for attempt in range(5):
+            logger.warning("KIND1 [client-%d] connection refused", attempt)
+        logger.warning("KIND2 [client-0] something else")
+    assert [record.getMessage().split()[0] for record in caplog.records] == ["KIND1", "KIND2"]

@@ -1,0 +1,313 @@
+import threading
+from types import SimpleNamespace
+
+import pytest
+from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.events import (
+    Claimed,
+    ClaimFailed,
+    ConfigRecords,
+    FencesDone,
+    LeaseAcked,
+    StatusRecords,
+    TermChanged,
+    WriteDone,
+    WriteFailed,
+    WriteLog,
+)
+from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.coordinator.model import TaskId
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker import herd_kafka
+from cdcworker.worker.herd_kafka import HerdKafka, status_partition
+from cdcworker.worker.herder import HerderConfig
+
+OLD, NEW = Term(b"old", 1), Term(b"new", 2)
+
+
+class FakeLog:
+    def __init__(self) -> None:
+        self.records: list[Record] = []
+        self.at = 0
+        self.end = 0
+        self.sent: list = []
+        self.broken = False
+        self.rewinds = 0
+
+    def read_to_end(self, timeout_s):
+        return self.poll(0)
+
+    def poll(self, timeout_s):
+        if self.broken:
+            raise CdcError(INTERNAL, "the place is lost")
+        taken, self.records = self.records, []
+        self.at += len(taken)
+        return taken
+
+    def ends(self, timeout_s):
+        return {0: self.end}
+
+    def reached(self, ends):
+        return self.at >= ends[0]
+
+    def rewind(self):
+        self.rewinds += 1
+        self.broken = False
+
+    def send(self, records, done):
+        self.sent.append((records, done))
+
+    def serve(self):
+        return 0
+
+    def close(self):
+        pass
+
+
+class FakeWriter:
+    """Calls `script` for each write; `made` counts claims."""
+
+    def __init__(self, rig) -> None:
+        self.rig = rig
+        rig.made += 1
+        if rig.claim_error:
+            raise rig.claim_error
+
+    def write(self, records, term):
+        self.rig.writes.append((records, term))
+        self.rig.script()
+
+    def close(self):
+        pass
+
+
+class Rig:
+    """HerdKafka on fakes; jobs that other threads post are run by `settle`."""
+
+    def __init__(self, monkeypatch) -> None:
+        self.configs, self.status = FakeLog(), FakeLog()
+        self.term: Term | None = OLD
+        self.made, self.writes, self.claim_error = 0, [], None
+        self.script = lambda: None
+        self.posted: list = []
+        self.arrived = threading.Condition()
+        logs = {"g.configs": self.configs, "g.status": self.status}
+        leadership = SimpleNamespace(tick=lambda s: None, term=lambda: self.term, close=lambda: None)
+        fakes = {
+            "cluster_id": lambda *a, **k: "cluster",
+            "ensure_topics": lambda *a, **k: {},
+            "make_admin": lambda *a, **k: None,
+            "CompactedLog": lambda properties, topic, **k: logs[topic],
+            "KafkaLeadership": lambda *a, **k: leadership,
+            "KafkaWriter": lambda *a, **k: FakeWriter(self),
+            "fence": lambda properties, ids, **k: dict.fromkeys(ids),
+        }
+        for name, fake in fakes.items():
+            monkeypatch.setattr(herd_kafka, name, fake)
+        config = HerderConfig({}, "g", "w1", "http://w1", TopicNames.of_group("g"))
+        self.kafka = HerdKafka(config, self.post)
+        self.kafka.open()
+
+    def post(self, job) -> None:
+        with self.arrived:
+            self.posted.append(job)
+            self.arrived.notify()
+
+    def settle(self) -> None:
+        """Wait for one job of another thread and run it, as the herder does."""
+        with self.arrived:
+            assert self.arrived.wait_for(lambda: self.posted, 10)
+            job = self.posted.pop(0)
+        job()
+
+    def turn(self) -> list:
+        return list(self.kafka.turn())
+
+    def lead(self) -> None:
+        self.turn()
+        self.kafka.claim()
+        self.turn()
+        self.settle()
+        assert Claimed() in self.turn()
+
+
+@pytest.fixture
+def rig(monkeypatch):
+    return Rig(monkeypatch)
+
+
+def record(key="a", offset=0):
+    return Record(key, {}, {"e": "1"}, offset)
+
+
+def test_presence_and_leases_share_a_partition_and_the_rest_is_spread():
+    assert {status_partition("worker/w1"), status_partition("lease/w1")} == {0}
+    assert status_partition("task/c/0") == -1
+
+
+def test_a_term_is_told_when_it_changes_and_only_then(rig):
+    assert rig.turn() == [TermChanged(OLD)]
+    assert rig.turn() == []
+    rig.term = NEW
+    assert rig.turn() == [TermChanged(NEW)]
+
+
+def test_records_of_both_logs_are_told(rig):
+    rig.turn()
+    rig.configs.records = [record()]
+    rig.status.records = [record("b")]
+    assert rig.turn() == [ConfigRecords((record(),)), StatusRecords((record("b"),))]
+
+
+def test_a_claim_is_told_after_the_log_was_read_to_the_end_that_it_had_when_the_writer_was_open(rig):
+    rig.turn()
+    rig.configs.end = 2
+    rig.kafka.claim()
+    rig.turn()
+    rig.settle()
+    assert rig.turn() == []
+    rig.configs.records = [record(offset=0)]
+    assert rig.turn() == [ConfigRecords((record(offset=0),))]
+    rig.configs.records = [record(offset=1)]
+    assert rig.turn() == [ConfigRecords((record(offset=1),)), Claimed()]
+
+
+def test_a_worker_that_lost_the_term_does_not_even_open_a_writer(rig):
+    rig.turn()
+    rig.term = None
+    rig.kafka.claim()
+    assert [type(event) for event in rig.turn()] == [TermChanged, ClaimFailed]
+    assert rig.made == 0
+
+
+def test_a_claim_that_kafka_refuses_is_told(rig):
+    rig.turn()
+    rig.claim_error = CdcError(INTERNAL, "no")
+    rig.kafka.claim()
+    rig.turn()
+    rig.settle()
+    assert [type(event) for event in rig.turn()] == [ClaimFailed]
+
+
+def test_a_term_lost_while_the_writer_opens_fails_the_claim(rig):
+    rig.turn()
+    rig.configs.end = 5
+    rig.kafka.claim()
+    rig.turn()
+    rig.term = None
+    assert [type(event) for event in rig.turn()] == [TermChanged, ClaimFailed]
+    rig.settle()
+    assert rig.turn() == []
+
+
+def test_a_write_is_made_with_the_term_of_now_and_told_when_done(rig):
+    rig.lead()
+    rig.term = NEW
+    rig.turn()
+    rig.kafka.write(WriteLog("1", (record(),)))
+    rig.settle()
+    assert rig.turn() == [WriteDone("1")]
+    assert rig.writes == [((record(),), NEW)]
+
+
+@pytest.mark.parametrize(("error", "reason"), [(Stale, "stale"), (Fenced, "fenced"), (Unknown, "unknown")])
+def test_a_write_that_fails_costs_the_writer(rig, error, reason):
+    def fail():
+        raise error("x")
+
+    rig.lead()
+    rig.script = fail
+    rig.kafka.write(WriteLog("1", (record(),)))
+    rig.settle()
+    assert rig.turn() == [WriteFailed("1", reason)]
+    rig.kafka.write(WriteLog("2", (record(),)))
+    assert rig.turn() == [WriteFailed("2", "stale")]
+    assert len(rig.writes) == 1
+
+
+def test_after_a_refused_proof_the_next_claim_waits_for_another(rig):
+    def fail():
+        raise Stale("x")
+
+    rig.lead()
+    rig.script = fail
+    rig.kafka.write(WriteLog("1", (record(),)))
+    rig.settle()
+    rig.turn()
+    rig.kafka.claim()
+    rig.turn()
+    assert rig.made == 1
+    rig.term = NEW
+    assert rig.turn() == [TermChanged(NEW)]
+    rig.settle()
+    assert rig.turn() == [Claimed()]
+    assert rig.made == 2
+
+
+def test_a_write_that_hangs_is_given_up_as_unknown_and_a_new_claim_does_not_wait_for_it(rig, monkeypatch):
+    """The client can exceed its own time-outs by far."""
+    release = threading.Event()
+    rig.lead()
+    rig.script = lambda: release.wait(20)
+    rig.kafka.write(WriteLog("1", (record(),)))
+    assert rig.turn() == []
+    monkeypatch.setattr(herd_kafka, "HANGS_S", 0.0)
+    assert rig.turn() == [WriteFailed("1", "unknown")]
+    rig.kafka.claim()
+    rig.turn()
+    rig.settle()
+    assert rig.turn() == [Claimed()]
+    release.set()
+    rig.settle()
+    assert rig.turn() == []
+
+
+def test_a_claim_that_hangs_fails_in_time(rig, monkeypatch):
+    rig.turn()
+    rig.configs.end = 1
+    rig.kafka.claim()
+    rig.turn()
+    monkeypatch.setattr(herd_kafka, "CLAIM_S", 0.0)
+    assert [type(event) for event in rig.turn()] == [ClaimFailed]
+
+
+def test_a_place_in_the_log_that_is_lost_means_a_whole_fold(rig):
+    rig.turn()
+    rig.configs.broken = True
+    assert rig.turn() == []
+    rig.configs.records = [record()]
+    assert rig.turn() == [ConfigRecords((record(),), replay=True, reset=True)]
+    assert rig.configs.rewinds == 1
+
+
+def test_a_worker_that_was_away_for_long_folds_again(rig, monkeypatch):
+    now = herd_kafka.boot_clock_s()
+    rig.turn()
+    monkeypatch.setattr(herd_kafka, "boot_clock_s", lambda: now + herd_kafka.FOLD_AGAIN_S + 60)
+    rig.kafka.renew_lease(record("lease/w1"))
+    rig.status.sent.pop()[1](None)
+    events = rig.turn()
+    assert events[0] == ConfigRecords((), replay=True, reset=True)
+    assert [type(event) for event in events[1:]] == [LeaseAcked]
+
+
+def test_a_lease_is_told_with_the_time_of_sending_and_only_the_newest_waits(rig, monkeypatch):
+    clock = [100.0]
+    rig.turn()
+    monkeypatch.setattr(herd_kafka.time, "monotonic", lambda: clock[0])
+    for number in range(3):
+        rig.kafka.renew_lease(record(f"lease/{number}"))
+    assert [records[0].key for records, _ in rig.status.sent] == ["lease/0"]
+    clock[0] = 103.0
+    rig.status.sent.pop()[1](None)
+    assert rig.turn() == [LeaseAcked(100.0)]
+    assert [records[0].key for records, _ in rig.status.sent] == ["lease/2"]
+    rig.status.sent.pop()[1](CdcError(INTERNAL, "not stored"))
+    assert rig.turn() == []
+
+
+def test_fences_are_told_when_tried(rig):
+    rig.turn()
+    rig.kafka.fence([TaskId("c", 0)])
+    rig.settle()
+    assert rig.turn() == [FencesDone((TaskId("c", 0),))]
