@@ -161,7 +161,6 @@ class Session:
         control, poll = self._tools.control, self._tools.task.poll
         settle_until: float | None = None
         while True:
-            self._require_lease()
             if control.interrupted():
                 settle_until = settle_until or self._tools.clock() + SETTLE_S
                 if self._settled(settle_until):
