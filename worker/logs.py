@@ -15,7 +15,7 @@ CONTEXT_FIELDS: Final = ("connector", "task", "worker")
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127, *range(128, 160)) if number != 9}
 _CONTROL[ord("\n")] = "\\n"
 _CONTROL[ord("\r")] = "\\r"
-_CONTROL |= {0x2028: "\\u2028", 0x2029: "\\u2029"}
+_CONTROL.update({0x2028: "\\u2028", 0x2029: "\\u2029"})
 
 
 def one_line(text: str) -> str:
