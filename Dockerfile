@@ -8,12 +8,12 @@ RUN python -m venv /opt/cdcworker \
  && /opt/cdcworker/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r locks/all.txt
 COPY . .
 RUN /opt/cdcworker/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
- && /opt/cdcworker/bin/cdcworker jars fetch --dir /opt/cdcworker/jars
+ && CDC_CACHE_DIR=/opt/cdcworker/cache /opt/cdcworker/bin/cdcworker jars fetch
 
 FROM python:3.11-slim-bookworm
 RUN useradd --uid 10001 --create-home cdc
 COPY --from=build /opt/cdcworker /opt/cdcworker
-ENV PATH=/opt/cdcworker/bin:$PATH CDC_CACHE_DIR=/opt/cdcworker/jars MALLOC_ARENA_MAX=2 PYTHONDONTWRITEBYTECODE=1
+ENV PATH=/opt/cdcworker/bin:$PATH CDC_CACHE_DIR=/opt/cdcworker/cache MALLOC_ARENA_MAX=2 PYTHONDONTWRITEBYTECODE=1
 USER 10001
 EXPOSE 8083
 ENTRYPOINT ["cdcworker"]

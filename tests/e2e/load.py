@@ -33,19 +33,19 @@ class Load(threading.Thread):
         self.random = random.Random(seed)
         self.transactions = 0
         self.error: Exception | None = None
-        self._stop = threading.Event()
+        self._ending = threading.Event()
 
     def run(self) -> None:
         try:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
-                while not self._stop.wait(0.005):
+                while not self._ending.wait(0.005):
                     self.transaction(connection)
                     self.transactions += 1
         except psycopg.Error as error:
             self.error = error
 
     def finish(self) -> None:
-        self._stop.set()
+        self._ending.set()
         self.join(30)
         assert self.error is None, self.error
 

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import psycopg
 import pytest
@@ -85,24 +86,27 @@ def assert_equal(cluster: Cluster) -> None:
 def assert_nothing_twice(cluster: Cluster) -> None:
     """Positions are unique in each topic, as Confluent's own deserializer reads it, committed records only."""
     settings = {"bootstrap.servers": cluster.kafka.bootstrap, "group.id": "check", "isolation.level": "read_committed"}
-    registry = SchemaRegistryClient({"url": next(iter(cluster.workers.values())).url})
-    for table in COLUMNS:
-        topic = f"{cluster.group}.public.{table}"
-        decode, context = AvroDeserializer(registry), SerializationContext(topic, MessageField.VALUE)
-        consumer = Consumer({**settings, "enable.partition.eof": True})
-        try:
-            consumer.assign([TopicPartition(topic, 0, 0)])
-            positions: Counter[tuple[int, int, int]] = Counter()
-            for message in iter(partial(consumer.poll, 30), None):
-                if message.error() is not None:
-                    break
-                if message.value() is not None:
-                    source = decode(message.value(), context)["source"]
-                    positions[source["commit_lsn"], source["tx_index"], source["tx_sub"]] += 1
-        finally:
-            consumer.close()
-        assert positions
-        assert [place for place, count in positions.items() if count > 1] == []
+    with SchemaRegistryClient({"url": next(iter(cluster.workers.values())).url}) as registry:
+        for table in COLUMNS:
+            assert_unique(registry, settings, f"{cluster.group}.public.{table}")
+
+
+def assert_unique(registry: SchemaRegistryClient, settings: dict[str, Any], topic: str) -> None:
+    decode, context = AvroDeserializer(registry), SerializationContext(topic, MessageField.VALUE)
+    consumer = Consumer({**settings, "enable.partition.eof": True})
+    try:
+        consumer.assign([TopicPartition(topic, 0, 0)])
+        positions: Counter[tuple[int, int, int]] = Counter()
+        for message in iter(partial(consumer.poll, 30), None):
+            if message.error() is not None:
+                break
+            if message.value() is not None:
+                source = decode(message.value(), context)["source"]
+                positions[source["commit_lsn"], source["tx_index"], source["tx_sub"]] += 1
+    finally:
+        consumer.close()
+    assert positions
+    assert [place for place, count in positions.items() if count > 1] == []
 
 
 def test_rows_arrive(cluster: Cluster, load: Load) -> None:
