@@ -116,7 +116,8 @@ class Gateway:
         logging_file = self._work / "log4j2.properties"
         logging_file.write_text(LOGGING, encoding="utf-8")
         class_path = os.pathsep.join([*map(str, sorted((home / "jars").glob("*.jar"))), *jars])
-        command = [java, *options, *jvm_flags(), f"-Dlog4j2.configurationFile={logging_file}", "-cp", class_path]
+        command = [java, *options, *jvm_flags(), f"-Dlog4j2.configurationFile={logging_file}"]
+        command += [f"-Djava.io.tmpdir={self._work}", "-cp", class_path]
         command.append("org.apache.spark.deploy.SparkSubmit")
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,7 +38,8 @@ def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
         "spark.kafka.consumer.cache.capacity": str(max(64, 2 * partitions)),
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
-        "spark.python.unix.domain.socket.enabled": "true",
+        # The path of a Unix socket has at most 107 characters.
+        "spark.python.unix.domain.socket.enabled": str(len(tempfile.gettempdir()) < 40).lower(),
         # A batch is bounded by its number of records; a second limit would fail it instead of bounding it.
         "spark.driver.maxResultSize": "0",
         # Local disk: a plain rename is atomic, and the checkpoint is a cache (saves 65 ms a batch).
@@ -65,8 +67,7 @@ def spark_session(
     names = settings(state, cores, 64 * max(1, len(spec.topics)))
     # py4j tells of every call at INFO.
     logging.getLogger("py4j").setLevel(logging.WARNING)
-    options = [*jvm_options(memory), f"-Djava.io.tmpdir={state}"]
-    gateway = Gateway(java_program(spec.java_home), spec.jars, names, options, state / "local", stopping)
+    gateway = Gateway(java_program(spec.java_home), spec.jars, names, jvm_options(memory), state / "local", stopping)
     try:
         yield _build(gateway)
     finally:
