@@ -269,6 +269,8 @@ def test_a_claim_that_hangs_fails_in_time(rig, monkeypatch):
     rig.turn()
     monkeypatch.setattr(herd_kafka, "CLAIM_S", 0.0)
     assert [type(event) for event in rig.turn()] == [ClaimFailed]
+    rig.settle()
+    assert rig.turn() == []
 
 
 def test_a_place_in_the_log_that_is_lost_means_a_whole_fold(rig):

@@ -34,6 +34,13 @@ print(json.dumps({"type": "topics", "topics": [str(child)]}), flush=True)
 print(json.dumps({"type": "status", "state": "RUNNING"}), flush=True)
 time.sleep(600)
 """
+LEAVING = """
+import json, os, time
+child = os.fork()
+if child == 0:
+    time.sleep(600)
+print(json.dumps({"type": "topics", "topics": [str(child)]}), flush=True)
+"""
 POLITE = """
 import json, signal, sys, time
 signal.signal(signal.SIGTERM, lambda *_: sys.exit(5))
@@ -210,6 +217,15 @@ def test_a_task_that_ignores_everything_is_killed_with_all_it_started(run, heard
     assert is_alive(grandchild)
     tasks.stop(TASK)
     assert heard.next(TaskExited) == TaskExited(TASK, -9)
+    deadline = time.monotonic() + 10
+    while is_alive(grandchild):
+        assert time.monotonic() < deadline
+
+
+def test_what_a_task_leaves_behind_is_ended_with_it(run, heard):
+    run(LEAVING).start(TASK, spec())
+    grandchild = int(heard.next(TaskTopics).topics[0])
+    assert heard.next(TaskExited) == TaskExited(TASK, 0)
     deadline = time.monotonic() + 10
     while is_alive(grandchild):
         assert time.monotonic() < deadline
