@@ -95,10 +95,6 @@ class KafkaLeadership:
         except (KafkaException, RuntimeError) as exc:
             log.warning("leaving the group failed error=%s", exc)
 
-    def abandon(self) -> None:
-        """Stop polling without leaving, like a worker that hangs (for tests of fail-over)."""
-        self._closed = True
-
     # --- callbacks --------------------------------------------------------------------------------------------------
     # An exception in a callback would surface in poll() after the rebalance half happened: none may leave here.
 
