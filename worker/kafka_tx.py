@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Final
 
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.watchdog import Watchdog
 from confluent_kafka import KafkaError, KafkaException
 
 log = logging.getLogger(__name__)
@@ -42,6 +43,11 @@ CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 Headers = list[tuple[str, bytes]] | None
 
 
+@contextlib.contextmanager
+def _no_guard(timeout_s: float, doing: str) -> Iterator[None]:
+    yield
+
+
 class TxProducer:
     """One transaction at a time. When the constructor returns, every predecessor is fenced (INV-5).
 
@@ -58,6 +64,7 @@ class TxProducer:
         client_id: str,
         transaction_timeout_ms: int,
         queue_kbytes_max: int | None = None,
+        watchdog: Watchdog | None = None,
     ) -> None:
         config = transactional_config(
             properties,
@@ -73,8 +80,13 @@ class TxProducer:
             config["queue.buffering.max.kbytes"] = queue_kbytes_max
         self.opened_at: float | None = None
         self._spent = False
+        self._guard = watchdog.guard if watchdog else _no_guard
         self._producer: Any = make_producer(config)
-        self._call("take over the transactional id", lambda: self._producer.init_transactions(INIT_TIMEOUT_S))
+        self._call(
+            "take over the transactional id",
+            lambda: self._producer.init_transactions(INIT_TIMEOUT_S),
+            INIT_TIMEOUT_S,
+        )
 
     @property
     def in_transaction(self) -> bool:
@@ -119,11 +131,14 @@ class TxProducer:
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what is queued has reached the broker; the commit would wait for it anyway."""
-        self._usable().flush(timeout_s)
+        with self._guard(timeout_s, "flush"):
+            self._usable().flush(timeout_s)
 
     def commit(self) -> None:
         """Raises when the transaction is not known to have been committed: it may have been all the same."""
-        self._call("commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S))
+        self._call(
+            "commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S), COMMIT_TIMEOUT_S
+        )
         self.opened_at = None
 
     def abort(self) -> None:
@@ -132,7 +147,7 @@ class TxProducer:
             return
         self._spent = True
         self.opened_at = None
-        with contextlib.suppress(KafkaException):
+        with self._guard(ABORT_TIMEOUT_S, "abort the transaction"), contextlib.suppress(KafkaException):
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
@@ -140,19 +155,23 @@ class TxProducer:
         """Drop the client and what it still has queued. An open transaction is not aborted by that."""
         producer, self._producer = self._producer, None
         self._spent = True
-        if producer is not None:
+        if producer is None:
+            return
+        with self._guard(ABORT_TIMEOUT_S, "close the producer"):
             with contextlib.suppress(KafkaException):
                 producer.purge()
+            del producer
 
     def _usable(self) -> Any:
         if self._spent:
             raise CdcError(SPENT, "the producer has failed before")
         return self._producer
 
-    def _call(self, doing: str, action: Callable[[], object]) -> None:
+    def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0) -> None:
         self._usable()
         try:
-            action()
+            with self._guard(timeout_s, doing):
+                action()
         except KafkaException as exc:
             raise self._failed(exc, doing) from exc
 

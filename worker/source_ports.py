@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -9,6 +10,7 @@ from cdcworker.connectors.api import SourceTask, TaskContext
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.encode import Encoder
+from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.source_kafka import (
@@ -25,7 +27,16 @@ from cdcworker.worker.source_session import ChangeEncoder, Pen, Place
 from cdcworker.worker.source_settings import SourceSettings
 from cdcworker.worker.source_topics import TopicBook
 from cdcworker.worker.taskspec import TaskSpec, schema_transactional_id, transactional_id
+from cdcworker.worker.watchdog import Watchdog
 
+CLIENT_HANGS = declare(
+    "source.client_hangs",
+    "transient",
+    "The Kafka client did not come back from a call",
+    "Nothing: the task is started again in a new process.",
+)
+
+EXIT_FAILED = 1
 SCHEMA_TRANSACTION_TIMEOUT_MS = 15_000
 SCHEMA_QUEUE_KBYTES_MAX = 8_192
 
@@ -47,6 +58,7 @@ class SourcePorts:
         self._config = config
         self._make_task = make_task
         self._context = context
+        self._watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
         self._settings = SourceSettings.from_config(config)
         self.limits = self._settings.limits
         self.place = place_of(spec, self._settings)
@@ -64,6 +76,7 @@ class SourcePorts:
             transactional_id(spec.group_id, spec.connector, spec.task),
             client_id=client_id(spec, "data"),
             transaction_timeout_ms=self.limits.transaction_timeout_ms,
+            watchdog=self._watchdog,
         )
 
     def registrar(self) -> Registering:
@@ -74,6 +87,7 @@ class SourcePorts:
             client_id=client_id(spec, "schema"),
             transaction_timeout_ms=SCHEMA_TRANSACTION_TIMEOUT_MS,
             queue_kbytes_max=SCHEMA_QUEUE_KBYTES_MAX,
+            watchdog=self._watchdog,
         )
         topic = spec.topics.schemas
         return Registrar(pen, topic, lambda: CompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas")))
@@ -90,6 +104,11 @@ class SourcePorts:
 
     def task(self) -> SourceTask:
         return self._make_task(self._config, self._context)
+
+
+def _end(reporter: Reporter, doing: str) -> None:
+    reporter.status("FAILED", CdcError(CLIENT_HANGS, f"{doing}: the call did not return"))
+    os._exit(EXIT_FAILED)
 
 
 def place_of(spec: TaskSpec, settings: SourceSettings) -> Place:

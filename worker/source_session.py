@@ -42,6 +42,7 @@ WATERMARK_INTERVAL_S: Final = 1.0
 FLUSH_FIRST_AFTER_S: Final = 1.0
 """A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
 its offsets partition for milliseconds only."""
+FLUSH_TIMEOUT_S: Final = 30.0
 SETTLE_S: Final = 3.0
 """How long a stop or a pause waits for the end of the source's transaction before the work is aborted and replayed."""
 LEASE_CHECK_RECORDS: Final = 1_000
@@ -245,7 +246,7 @@ class Session:
         if self.watermark is not None:
             self._produce_watermark(self.watermark)
         if started - self._open.since > FLUSH_FIRST_AFTER_S:
-            pen.flush(self._limits.transaction_timeout_ms / 1000)
+            pen.flush(FLUSH_TIMEOUT_S)
         position = self._pending if self._open.records or self._pending != self.committed else None
         if position is not None:
             self._produce_position(position)

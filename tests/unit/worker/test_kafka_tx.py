@@ -7,6 +7,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker import kafka_tx
 from cdcworker.worker.kafka_tx import TxProducer
+from cdcworker.worker.watchdog import GRACE_S, Watchdog
 from confluent_kafka import KafkaError, KafkaException
 
 
@@ -154,3 +155,26 @@ def test_a_refused_initialisation_is_translated(client, monkeypatch):
     with pytest.raises(CdcError) as caught:
         open_producer()
     assert caught.value.kind == "config"
+
+
+def test_a_call_that_does_not_return_is_noticed_by_what_it_was_doing(client):
+    now, hung = [0.0], []
+    watchdog = Watchdog(hung.append, lambda: now[0])
+    producer = TxProducer(
+        {"bootstrap.servers": "k:1"}, "id", client_id="c", transaction_timeout_ms=60_000, watchdog=watchdog
+    )
+
+    def hang(*args) -> None:
+        now[0] += kafka_tx.COMMIT_TIMEOUT_S + GRACE_S
+        watchdog.check()
+        assert hung == []
+        now[0] += 1.0
+        watchdog.check()
+
+    client[0].commit_transaction = hang
+    producer.begin()
+    producer.commit()
+    assert hung == ["commit the transaction"]
+    now[0] += 1000.0
+    watchdog.check()
+    assert len(hung) == 1
