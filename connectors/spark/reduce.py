@@ -129,7 +129,6 @@ def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: di
         brought = (op == PUT) & ~flags[order]
         found = np.full(count, NONE, np.int64)
         found[key[brought]] = np.flatnonzero(brought)
-        found[found < gone] = NONE
         take[name] = np.where(found == NONE, NONE, order[found])
         kept_back = (at != NONE) & (found == NONE)
         origin[kept_back] = np.flatnonzero(kept_back)

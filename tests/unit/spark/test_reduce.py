@@ -26,6 +26,9 @@ actions = st.lists(
     max_size=40,
 )
 
+cuts = st.one_of(st.lists(st.integers(0, 80), max_size=5), st.just(range(200)), st.just(range(0, 200, 2)))
+"""Where batches end: anywhere, behind every record, behind every second."""
+
 
 def play(script, stream, model, truncates=True, moves=True):
     """Turn a script into a stream that a source could send, and keep the model beside it."""
@@ -70,7 +73,7 @@ def applied(stream, cuts):
 
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(actions, st.lists(st.integers(0, 80), max_size=5))
+@given(actions, cuts)
 def test_reduced_batches_leave_what_one_change_after_the_other_leaves(script, cuts):
     stream, model = support.Stream(), support.Model()
     play(script, stream, model)
@@ -137,6 +140,24 @@ def test_a_new_schema_in_the_middle_splits_the_batch():
     batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
     assert [part.upserts.num_rows for part in batch.tables] == [2, 1]
     assert batch.tables[1].upserts["extra"].to_pylist() == ["new"]
+
+
+def test_schemas_that_change_over_many_partitions_make_one_run_each():
+    wider = support.table(*NARROW.columns, support.column("extra", "string", "text"))
+    stream = support.Stream(3)
+    for number in range(20):
+        stream.insert(NARROW, (number, 1, "a", "b"))
+    for number in range(20):
+        stream.insert(wider, (number, 2, "a", "b", "new"), "u")
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert [part.upserts.num_rows for part in batch.tables] == [20, 20]
+
+
+def test_a_move_whose_halves_lie_in_two_batches_keeps_what_was_not_sent():
+    stream, model = support.Stream(), support.Model()
+    play([("put", 0, 0), ("toast", 0, 0), ("move_toast", 0, 1)], stream, model)
+    for cuts in ([], [1], [2], [3], [4], range(9)):
+        assert applied(stream, cuts).rows(NARROW) == model.rows
 
 
 def test_a_record_that_is_cut_short_is_named_by_its_place():
