@@ -14,37 +14,44 @@ RECORDS_MAX = 100_000
 """What goes through the driver at once: about 32 MB of ordinary rows."""
 
 
-def _keys() -> Iterable[ConfigKey]:
-    high: Importance = "HIGH"
-    low: Importance = "LOW"
+HIGH: Importance = "HIGH"
+LOW: Importance = "LOW"
+
+
+def _target_keys() -> Iterable[ConfigKey]:
     key = ConfigKey
-    topics, warehouse, batches = "Topics", "Warehouse", "Batches"
-    yield key("topics", "LIST", (), importance=high, group=topics, doc="Topics to read; one may appear later.")
-    yield key("topics.regex", validator=is_regex, importance=high, group=topics, doc="Every topic that it matches.")
+    topics, warehouse = "Topics", "Warehouse"
+    yield key("topics", "LIST", (), importance=HIGH, group=topics, doc="Topics to read; one may appear later.")
+    yield key("topics.regex", validator=is_regex, importance=HIGH, group=topics, doc="Every topic that it matches.")
     yield key(
         "warehouse",
         default="postgres",
         validator=one_of("postgres"),
         recommended=("postgres",),
-        importance=high,
+        importance=HIGH,
         group=warehouse,
         doc="Kind of the target.",
     )
-    yield key("warehouse.hostname", required=True, importance=high, group=warehouse, doc="Host of the target.")
-    yield key("warehouse.port", "INT", 5432, validator=between(1, 65535), importance=high, group=warehouse)
-    yield key("warehouse.user", required=True, importance=high, group=warehouse, doc="A role that may create tables.")
-    yield key("warehouse.password", "PASSWORD", importance=high, group=warehouse, doc="Its password.")
-    yield key("warehouse.dbname", required=True, importance=high, group=warehouse, doc="The target database.")
+    yield key("warehouse.hostname", required=True, importance=HIGH, group=warehouse, doc="Host of the target.")
+    yield key("warehouse.port", "INT", 5432, validator=between(1, 65535), importance=HIGH, group=warehouse)
+    yield key("warehouse.user", required=True, importance=HIGH, group=warehouse, doc="A role that may create tables.")
+    yield key("warehouse.password", "PASSWORD", importance=HIGH, group=warehouse, doc="Its password.")
+    yield key("warehouse.dbname", required=True, importance=HIGH, group=warehouse, doc="The target database.")
     yield key("warehouse.schema", default="", group=warehouse, doc="Schema of all tables; empty: as in the source.")
     yield key(
         "warehouse.sslmode",
         default="prefer",
         validator=one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
-        importance=low,
+        importance=LOW,
         group=warehouse,
         doc="As libpq's.",
     )
-    yield key("warehouse.sslrootcert", importance=low, group=warehouse, doc="File of trusted root certificates.")
+    yield key("warehouse.sslrootcert", importance=LOW, group=warehouse, doc="File of trusted root certificates.")
+
+
+def _batch_keys() -> Iterable[ConfigKey]:
+    key = ConfigKey
+    batches = "Batches"
     yield key(
         "trigger.interval.ms", "INT", TRIGGER_MS, validator=between(0, 3_600_000), group=batches, doc="Time per batch."
     )
@@ -76,11 +83,11 @@ def _keys() -> Iterable[ConfigKey]:
         "spark.driver.memory",
         default="1g",
         validator=matches(r"[1-9][0-9]*[mg]", "a size such as 1g or 768m"),
-        importance=low,
+        importance=LOW,
         group="Spark",
         doc="Heap of Spark's Java process.",
     )
-    yield key("spark.cores", "INT", 2, validator=between(1, 256), importance=low, group="Spark", doc="Cores to use.")
+    yield key("spark.cores", "INT", 2, validator=between(1, 256), importance=LOW, group="Spark", doc="Cores to use.")
 
 
 def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -106,7 +113,7 @@ ACCEPTED = {
     "delete.enabled": "Set by delete.mode.",
 }
 
-CONFIG_DEF = ConfigDef(_keys(), ACCEPTED, _check)
+CONFIG_DEF = ConfigDef([*_target_keys(), *_batch_keys()], ACCEPTED, _check)
 
 CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, OP, POSITION, SinkBatch, TableBatch
-from cdcworker.connectors.spark import headers, reduce
-from cdcworker.connectors.spark.decode import CONFLUENT_FRAME_BYTES, Plan, Undecodable, decode
+from cdcworker.connectors.spark import arrays, headers, reduce
+from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
 from cdcworker.connectors.spark.errors import UNDECODABLE
+from cdcworker.connectors.spark.reduce import NONE
 from cdcworker.connectors.spark.schemas import KeyShape, Shape, Shapes
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import subject
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Partition = tuple[str, int]
-NONE = reduce.NONE
 
 
 @dataclass(slots=True)
@@ -77,9 +76,9 @@ class Assembler:
         import pyarrow.compute as pc
 
         raw = raw.unify_dictionaries().combine_chunks() if raw.num_rows else raw
-        names = pc.dictionary_encode(_one(raw["topic"]))
+        names = pc.dictionary_encode(arrays.one(raw["topic"]))
         codes = names.indices.to_numpy()
-        partition, offset = _one(raw["partition"]).to_numpy(), _one(raw["offset"]).to_numpy()
+        partition, offset = arrays.one(raw["partition"]).to_numpy(), arrays.one(raw["offset"]).to_numpy()
         for code, name in enumerate(names.dictionary.to_pylist()):
             rows = np.flatnonzero(codes == code)
             rows = rows[_new_rows(name, partition[rows], offset[rows], ledger, offsets)]
@@ -89,9 +88,15 @@ class Assembler:
             rows = rows[order]
             whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
             part = raw if whole else raw.take(pa.array(rows))
-            value = _one(part["value"])
+            value = arrays.one(part["value"])
             topic = _Topic(
-                name, partition[rows], offset[rows], _one(part["key"]), value, _one(part["headers"]), _frame_ids(value)
+                name,
+                partition[rows],
+                offset[rows],
+                arrays.one(part["key"]),
+                value,
+                arrays.one(part["headers"]),
+                arrays.frame_ids(value),
             )
             for row in np.flatnonzero(topic.schema < 0)[:1]:
                 raise CdcError(UNDECODABLE, "the value has no Confluent frame", where=topic.where(int(row)))
@@ -116,10 +121,10 @@ class Assembler:
             source, op = found.field("source"), found.field("op")
             if source.type.num_fields < 3:
                 raise CdcError(UNDECODABLE, "the source block has no position", where=topic.where(int(rows[0])))
-            out.major[rows] = _ints(source.field("commit_lsn"))
-            out.minor[rows] = _ints(source.field("tx_index")) << 32 | _ints(source.field("tx_sub"))
+            out.major[rows] = arrays.ints(source.field("commit_lsn"))
+            out.minor[rows] = arrays.ints(source.field("tx_index")) << 32 | arrays.ints(source.field("tx_sub"))
             if source.type.get_field_index("ts_ms") >= 0:
-                out.ts_ms[rows] = _ints(source.field("ts_ms"))
+                out.ts_ms[rows] = arrays.ints(source.field("ts_ms"))
             ops = pc.dictionary_encode(op)
             out.op[rows] = np.array(ops.dictionary.to_pylist(), "U1")[ops.indices.to_numpy()]
             out.local[rows] = np.arange(len(rows))
@@ -131,6 +136,7 @@ class Assembler:
     def _tables(self, topic: _Topic, decoded: _Decoded) -> list[TableBatch]:
         """One batch per run of one writer schema, in the order of positions."""
         import numpy as np
+        import pyarrow as pa
 
         _place_tombstones(topic, decoded)
         used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
@@ -142,13 +148,15 @@ class Assembler:
             later = (major > floor[0]) | ((major == floor[0]) & (minor > floor[1]))
             used = used[(later | (major < 0)) & (decoded.op[used] != "t")]
         order = used[np.lexsort((decoded.minor[used], decoded.major[used]))]
-        runs = _runs(topic.schema[order])
+        runs = arrays.runs(topic.schema[order])
         out = [self._table(topic, decoded, order[start:end], id) for id, start, end in runs]
         if floor is not None:
             id = int(topic.schema[truncates[0]])
             shape = self._shapes.value(id, topic.where(int(truncates[0])))
             key = self._key_fields(topic, len(out) > 0 and not out[0].key)
-            out.insert(0, _truncate(topic.name, shape, key, _position(*map(_lone, floor))[0].as_py()))
+            place = arrays.position(*map(arrays.lone, floor))[0].as_py()
+            none = pa.table({})
+            out.insert(0, TableBatch(topic.name, key, none, none, shape.row, shape.path, floor=place, changes=1))
         return out
 
     def _key_fields(self, topic: _Topic, keyless: bool) -> tuple[str, ...]:
@@ -178,7 +186,7 @@ class Assembler:
 
         marks = headers.read(topic.headers, rows)
         key_shape = self._shapes.key(_last_id(keys, topic, rows), topic.where(int(rows[0])))
-        codes, bodies = _key_codes(keys, [marks.old, marks.new])
+        codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
         unchanged = _unchanged(marks, shape, len(rows), topic, rows)
         is_delete = np.where(decoded.op[rows] == "d", reduce.DELETE, reduce.PUT).astype(np.int64)
         changes = reduce.Changes(
@@ -222,7 +230,7 @@ class _View:
         plain = self._local(part.last)
         for name in self.shape.fields:
             index = self._local(part.take[name]) if name in part.take else plain
-            columns[name] = _take(after, name, index)
+            columns[name] = arrays.take(after, name, index)
             source = part.take.get(name, part.last)
             if (name in part.take or same) and bool((source == NONE).any()):
                 flags[name] = source == NONE
@@ -231,7 +239,7 @@ class _View:
             columns.update(keys())
         flags = {name: flag for name, flag in flags.items() if name not in self.key_shape.fields}
         columns[KEY] = self.bodies.take(pa.array(self.codes[said]))
-        columns[POSITION] = _position(self.decoded.major[self.rows[said]], self.decoded.minor[self.rows[said]])
+        columns[POSITION] = arrays.position(self.decoded.major[self.rows[said]], self.decoded.minor[self.rows[said]])
         return pa.table(columns), {name: np.asarray(flag) for name, flag in flags.items()}
 
     def deletes(self, index: np.ndarray[Any, Any]) -> pa.Table:
@@ -241,7 +249,7 @@ class _View:
         columns = self._key_columns(codes)()
         columns[KEY] = self.bodies.take(pa.array(codes))
         rows = self.rows[index]
-        columns[POSITION] = _position(self.decoded.major[rows], self.decoded.minor[rows])
+        columns[POSITION] = arrays.position(self.decoded.major[rows], self.decoded.minor[rows])
         return pa.table(columns)
 
     def origins(self, part: reduce.Rows, codes: np.ndarray[Any, Any]) -> pa.Table | None:
@@ -276,7 +284,7 @@ class _View:
             bodies = self.bodies.take(pa.array(codes))
             first = self.topic.where(int(self.rows[0]))
             try:
-                found = decode(self.key_shape.plan, *_slices(bodies), 0)
+                found = decode(self.key_shape.plan, *arrays.slices(bodies), 0)
             except Undecodable as exc:
                 raise CdcError(UNDECODABLE, "a key does not fit its schema", where=first) from exc
             assert len(found) == len(np.asarray(codes))
@@ -286,31 +294,6 @@ class _View:
 
 
 # -- pieces -------------------------------------------------------------------------------------------------------------
-
-
-def _one(column: Any) -> Any:
-    """A chunked column as one array."""
-    import pyarrow as pa
-
-    found = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
-    return found
-
-
-def _lone(value: int) -> Any:
-    import numpy as np
-
-    return np.array([value], np.int64)
-
-
-def _ints(values: Any) -> Any:
-    """A column of numbers; null (no field of the kind in this record) as 0."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    return pc.fill_null(values.cast(pa.int64()), 0).to_numpy(zero_copy_only=False).astype(np.int64)
 
 
 def _new_rows(
@@ -332,60 +315,16 @@ def _new_rows(
     return keep
 
 
-def _slices(values: Any) -> tuple[Any, Any]:
-    """(data, int64 offsets) of a binary array."""
-    import numpy as np
-    import pyarrow as pa
-
-    wide = pa.types.is_large_binary(values.type)
-    _, ends, data = values.buffers()
-    width = np.int64 if wide else np.int32
-    offsets = np.frombuffer(ends, width, len(values) + 1, values.offset * np.dtype(width).itemsize)
-    return (data if data is not None else b""), offsets.astype(np.int64)
-
-
-def _frame_ids(values: Any) -> Any:
-    """Schema id of each framed value; 0: null, -1: not framed."""
-    import numpy as np
-
-    data, offsets = _slices(values)
-    view = np.frombuffer(data, np.uint8)
-    starts, sizes = offsets[:-1], np.diff(offsets)
-    ids = np.full(len(starts), -1, np.int64)
-    framed = sizes >= CONFLUENT_FRAME_BYTES
-    at = starts[framed]
-    found = np.zeros(len(at), np.int64)
-    for step in range(1, CONFLUENT_FRAME_BYTES):
-        found = found << 8 | view[at + step]
-    found[(view[at] != 0) | (found <= 0) if len(at) else []] = -1
-    ids[framed] = found
-    ids[np.asarray(values.is_null().to_numpy(zero_copy_only=False))] = 0
-    return ids
-
-
 def _decode(plan: Plan, values: Any, rows: Any, topic: _Topic) -> Any:
     import pyarrow as pa
 
     chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
-    data, offsets = _slices(chosen)
+    data, offsets = arrays.slices(chosen)
     try:
         return decode(plan, data, offsets)
     except Undecodable as exc:
         where = topic.where(int(rows[exc.row]))
         raise CdcError(UNDECODABLE, "the value does not fit its schema", where=where) from exc
-
-
-def _position(major: Any, minor: Any) -> Any:
-    """16 bytes each; null for what has no position."""
-    import numpy as np
-    import pyarrow as pa
-
-    out = np.empty((len(major), 16), np.uint8)
-    out[:, :8] = major.astype(">u8").view(np.uint8).reshape(-1, 8)
-    out[:, 8:] = minor.astype(">u8").view(np.uint8).reshape(-1, 8)
-    ends = np.arange(len(major) + 1, dtype=np.int32) * 16
-    mask = pa.array(major >= 0).buffers()[1] if (major < 0).any() else None
-    return pa.Array.from_buffers(pa.binary(), len(major), [mask, pa.py_buffer(ends), pa.py_buffer(out)])
 
 
 def _applied(topic: _Topic, decoded: _Decoded) -> dict[Partition, tuple[bytes, int]]:
@@ -397,7 +336,7 @@ def _applied(topic: _Topic, decoded: _Decoded) -> dict[Partition, tuple[bytes, i
         rows = np.flatnonzero((topic.partition == number) & (decoded.major >= 0))
         if len(rows):
             best = rows[np.lexsort((decoded.minor[rows], decoded.major[rows]))[-1:]]
-            position = _position(decoded.major[best], decoded.minor[best])[0].as_py()
+            position = arrays.position(decoded.major[best], decoded.minor[best])[0].as_py()
             out[topic.name, number] = (position, int(decoded.ts_ms[rows].max()))
     return out
 
@@ -421,51 +360,11 @@ def _place_tombstones(topic: _Topic, decoded: _Decoded) -> None:
             topic.schema[row] = topic.schema[before]
 
 
-def _runs(ids: Any) -> list[tuple[int, int, int]]:
-    """(id, start, end) of equal neighbours; tombstones join the run they stand in."""
-    import numpy as np
-
-    if not len(ids):
-        return []
-    filled = ids.copy()
-    known = np.flatnonzero(ids > 0)
-    if len(known):
-        at = np.maximum.accumulate(np.where(ids > 0, np.arange(len(ids)), known[0]))
-        filled = ids[at]
-    edges = [0, *(np.flatnonzero(filled[1:] != filled[:-1]) + 1).tolist(), len(ids)]
-    return [(int(filled[start]), start, end) for start, end in pairwise(edges)]
-
-
-def _take(after: Any, name: str, index: Any) -> Any:
-    import pyarrow as pa
-
-    return pa.nulls(len(index)) if after is None else after.field(name).take(index)
-
-
 def _last_id(keys: Any, topic: _Topic, rows: Any) -> int:
-    ids = _frame_ids(keys)
+    ids = arrays.frame_ids(keys)
     if (ids <= 0).any():
         raise CdcError(UNDECODABLE, "the key has no Confluent frame", where=topic.where(int(rows[(ids <= 0).argmax()])))
     return int(ids[-1])
-
-
-def _key_codes(keys: Any, others: Sequence[tuple[Any, Any] | None]) -> tuple[list[Any], Any]:
-    """Dense numbers of the key bodies of rows and of keys named in headers; NONE where a row names none."""
-    import numpy as np
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    parts = [_bodies(keys), *(_bodies(pa.array(other[1], pa.binary())) for other in others if other)]
-    encoded = pc.dictionary_encode(pa.concat_arrays(parts))
-    numbers = encoded.indices.to_numpy().astype(np.int64)
-    out, start = [numbers[: len(keys)]], len(keys)
-    for other in others:
-        spread = np.full(len(keys), NONE, np.int64)
-        if other is not None:
-            spread[other[0]] = numbers[start : start + len(other[0])]
-            start += len(other[0])
-        out.append(spread)
-    return out, encoded.dictionary
 
 
 def _unchanged(marks: headers.Marks, shape: Shape, n: int, topic: _Topic, rows: Any) -> dict[str, Any]:
@@ -479,21 +378,6 @@ def _unchanged(marks: headers.Marks, shape: Shape, n: int, topic: _Topic, rows: 
                 raise CdcError(UNDECODABLE, "the header of unchanged columns names no column", where=where)
             out.setdefault(shape.fields[int(part)], np.zeros(n, np.bool_))[found] = True
     return out
-
-
-def _bodies(framed: Any) -> Any:
-    """Framed values, none of them null, without their frames."""
-    import numpy as np
-    import pyarrow as pa
-
-    data, offsets = _slices(framed)
-    kept = np.ones(offsets[-1], np.bool_)
-    kept[: offsets[0]] = False
-    for step in range(CONFLUENT_FRAME_BYTES):
-        kept[offsets[:-1] + step] = False
-    bodies = np.frombuffer(data, np.uint8, offsets[-1])[kept]
-    ends = (offsets - offsets[0] - CONFLUENT_FRAME_BYTES * np.arange(len(offsets))).astype(np.int32)
-    return pa.Array.from_buffers(pa.binary(), len(framed), [None, pa.py_buffer(ends), pa.py_buffer(bodies)])
 
 
 def _append(topic: _Topic, decoded: _Decoded, rows: Any, shape: Shape) -> TableBatch:
@@ -510,11 +394,5 @@ def _append(topic: _Topic, decoded: _Decoded, rows: Any, shape: Shape) -> TableB
         for name in shape.fields
     }
     columns[OP] = pa.array(decoded.op[rows].tolist(), pa.string())
-    columns[POSITION] = _position(decoded.major[rows], decoded.minor[rows])
+    columns[POSITION] = arrays.position(decoded.major[rows], decoded.minor[rows])
     return TableBatch(topic.name, (), pa.table(columns), pa.table({}), shape.row, shape.path, changes=len(rows))
-
-
-def _truncate(topic: str, shape: Shape, key: tuple[str, ...], floor: bytes) -> TableBatch:
-    import pyarrow as pa
-
-    return TableBatch(topic, key, pa.table({}), pa.table({}), shape.row, shape.path, floor=floor, changes=1)

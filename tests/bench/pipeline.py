@@ -25,7 +25,7 @@ from cdcworker.worker.devstack.process import Child
 from confluent_kafka import Consumer, TopicPartition
 
 sys.path.insert(0, str(Path(__file__).parent))
-from measure import cpu_s, finish, median, rss_mb, tree, wait  # noqa: E402
+from measure import cpu_s, finish, median, rss_mb, tree, wait
 
 ROWS_PER_TRANSACTION = 100
 TABLE = "(id bigint primary key, n int not null, name text, price numeric(10,2), at timestamptz not null)"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
 import json
 import random
@@ -957,7 +958,8 @@ def test_a_process_that_is_killed_at_any_moment_loses_nothing_and_repeats_nothin
                 deadline = time.monotonic() + 20
                 while (path.stat().st_size if path.exists() else 0) <= size and time.monotonic() < deadline:
                     time.sleep(0.01)
-                time.sleep(rng.random() * 0.3)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    child.wait(rng.random() * 0.3)
                 child.kill()
     target = lsn(db.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0])
     with subprocess.Popen(argv) as child:
@@ -991,7 +993,12 @@ def test_a_task_that_is_not_polled_keeps_its_walsender(postgres, database, db, r
     one.until(one.loaded)
     walsender = slot_row(db, one.config["slot.name"])[1]
     # Longer than the server waits: a Kafka commit may take that long.
-    time.sleep(3)
+    age = "select extract(epoch from clock_timestamp() - backend_start) from pg_stat_activity where pid = %s"
+    begun = float(db.execute(age, (walsender,)).fetchone()[0])
+    deadline = time.monotonic() + 30
+    while float(db.execute(age, (walsender,)).fetchone()[0]) < begun + 3:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
     db.execute("insert into t values (1)")
     one.catch_up(db)
     assert slot_row(db, one.config["slot.name"])[1] == walsender
