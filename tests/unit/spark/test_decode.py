@@ -74,6 +74,11 @@ def batches(draw):
     return schema, draw(st.lists(row, max_size=6))
 
 
+def same(left, right):
+    """Equal types and values, a NaN equal to a NaN at any depth."""
+    return left.type == right.type and repr(left.to_pylist()) == repr(right.to_pylist())
+
+
 def unique_names(schema):
     names = str(schema).count("'name': ")
     try:
@@ -109,7 +114,7 @@ def test_native_and_reference_give_equal_arrow(made):
     slow = d.decode_pure(plan, data, offsets, 5)
     fast.validate(full=True)
     assert fast.type == slow.type
-    assert fast.equals(slow)
+    assert same(fast, slow)
 
 
 @needs_native
@@ -125,7 +130,7 @@ def test_what_is_not_asked_for_is_read_over(made, wanted):
     fast = d.decode_native(native, plan, data, offsets, 5)
     whole = d.decode_pure(d.Plan(schema), data, offsets, 5)
     for name in names:
-        assert fast.field(name).equals(whole.field(name))
+        assert same(fast.field(name), whole.field(name))
 
 
 @needs_native
@@ -147,7 +152,7 @@ def test_damaged_records_never_crash_and_are_never_read_otherwise_than_the_refer
         fast = d.decode_native(native, plan, broken, offsets, 5)
     except d.Undecodable:
         return
-    assert fast.equals(d.decode_pure(plan, broken, offsets, 5))
+    assert same(fast, d.decode_pure(plan, broken, offsets, 5))
 
 
 @needs_native
