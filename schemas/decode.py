@@ -21,7 +21,7 @@ UNDECODABLE = declare(
     "schema.undecodable",
     "data",
     "A record does not decode with its schema",
-    "Look at the record with `kcat`; a sink with errors.tolerance=all sends it to the dead letter topic.",
+    "Look at the record with `kcat`, and at the schema of its id: GET /schemas/ids/{id}.",
 )
 
 Prepared = Any

@@ -4,38 +4,26 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdcworker.connectors.config import ConfigKey, Validator
+from cdcworker.connectors import common
+from cdcworker.connectors.config import ConfigKey, Validator, one_of
 
-_OURS = "Handled by the worker."
+_NAMES = "Not applied: illegal characters in names are escaped reversibly."
 _UNNEEDED = "Not needed here: accepted without effect."
 _BATCH = "Not needed here: batches and memory are bounded by bytes."
 _RETRY = "Not needed here: the worker retries transient errors with its own back-off."
 
+_OVERRIDE = "Not applied: the worker's own client settings hold."
+
 _CONNECT = {
+    **{name: note for name, note in common.ACCEPTED.items() if name != "topic.creation.default.*"},
     "name": "",
     "connector.class": "",
     "tasks.max": "One slot is read by one task.",
-    "key.converter": _OURS,
-    "value.converter": _OURS,
-    "header.converter": _OURS,
-    "key.converter.": _OURS,
-    "value.converter.": _OURS,
-    "header.converter.": _OURS,
-    "errors.": _OURS,
-    "batch.commit.": _OURS,
-    "transaction.timeout.ms": _OURS,
-    "topic.creation.": _OURS,
-    "config.action.reload": _UNNEEDED,
-    "exactly.once.support": "Always on: positions and records are one Kafka transaction.",
-    "transaction.boundary": "Always at the source's commits.",
-    "transaction.boundary.interval.ms": _UNNEEDED,
-    "offsets.storage.topic": _OURS,
-    "producer.override.": _OURS,
-    "consumer.override.": _OURS,
-    "admin.override.": _OURS,
-    "wire.format": _OURS,
-    "envelope": _OURS,
-    "delivery": _OURS,
+    "topic.creation.default.": "Given to created topics as it is.",
+    "offsets.storage.topic": _UNNEEDED,
+    "producer.override.": _OVERRIDE,
+    "consumer.override.": _OVERRIDE,
+    "admin.override.": _OVERRIDE,
 }
 
 _DEBEZIUM = {
@@ -75,16 +63,16 @@ _DEBEZIUM = {
     "signal.": "Signals are REST calls here.",
     "notification.": "Notifications are not sent; progress is in the task's status.",
     "schema.refresh.mode": "Relations are compared on every change of the stream.",
-    "schema.name.adjustment.mode": _OURS,
-    "field.name.adjustment.mode": _OURS,
-    "topic.naming.strategy": _OURS,
+    "schema.name.adjustment.mode": _NAMES,
+    "field.name.adjustment.mode": _NAMES,
+    "topic.naming.strategy": _NAMES,
     "topic.cache.size": _UNNEEDED,
     "extended.headers.enabled": "Context headers are not written.",
     "include.unknown.datatypes": "Unknown types are always included, as text.",
     "include.schema.changes": _UNNEEDED,
     "event.processing.failure.handling.mode": "A change that cannot be handed on halts the task.",
     "binary.columns": _UNNEEDED,
-    "sanitize.field.names": _OURS,
+    "sanitize.field.names": _NAMES,
     "source.struct.version": _UNNEEDED,
     "executor.shutdown.timeout.ms": _UNNEEDED,
     "guardrail.": _UNNEEDED,
@@ -122,6 +110,14 @@ def _refuse(name: str, reason: str) -> ConfigKey:
         name, validator=_never(reason), importance="LOW", group="Not available", doc=f"Not available: {reason}."
     )
 
+
+TOLERANCE = ConfigKey(
+    "errors.tolerance",
+    default="none",
+    validator=one_of("none"),
+    group="Error handling",
+    doc="A record that cannot be handled halts its task; dead letters are not available.",
+)
 
 REFUSED: tuple[ConfigKey, ...] = (
     _refuse("transforms", "transformations are not applied"),

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import (
     ConfigDef,
     ConfigKey,
@@ -18,7 +19,7 @@ from cdcworker.connectors.config import (
     one_of,
     regex_list,
 )
-from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED
+from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED, TOLERANCE
 from cdcworker.connectors.postgres.types import Modes
 
 SNAPSHOT_MODES = ("initial", "no_data", "initial_only")
@@ -191,7 +192,16 @@ def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 
 CONFIG_DEF = ConfigDef(
-    [*_source_keys(), *_replication_keys(), *_table_keys(), *_snapshot_keys(), *_value_keys(), *REFUSED],
+    [
+        *_source_keys(),
+        *_replication_keys(),
+        *_table_keys(),
+        *_snapshot_keys(),
+        *_value_keys(),
+        *SOURCE_KEYS,
+        TOLERANCE,
+        *REFUSED,
+    ],
     accepted=ACCEPTED,
     check=_cross_checks,
 )

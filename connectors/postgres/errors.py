@@ -107,7 +107,7 @@ SLOT_ADVANCED = declare(
     "postgres.slot_advanced",
     "environment",
     "The replication slot was advanced past the stored position",
-    "Somebody else reads or advances this slot. Choose another slot.name, then reset the offsets for a new snapshot.",
+    "Somebody else reads or advances this slot. Choose another slot.name, and a new connector name for a new snapshot.",
 )
 SLOT_UNFIT = declare(
     "postgres.slot_unfit",

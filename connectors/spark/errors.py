@@ -90,7 +90,7 @@ GATEWAY = declare(
     "spark.gateway",
     "environment",
     "Spark's Java process did not start",
-    "Check that Java 17 to 21 and the Spark libraries are installed (cdcworker doctor).",
+    "Check that Java 17 to 21 and the Spark libraries are installed: cdcworker jars verify.",
 )
 KAFKA_UNREACHABLE = declare(
     "spark.kafka_unreachable",

@@ -55,7 +55,9 @@ def main() -> None:
     from cdcworker.schemas.errors import CdcError
 
     try:
-        cli.main(standalone_mode=False)
+        # Outside its own mode click hands back the code of `ctx.exit(code)` as the result.
+        result = cli.main(standalone_mode=False)
+        sys.exit(result if isinstance(result, int) else 0)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as problem:

@@ -48,7 +48,10 @@ FORWARD_FAILED = declare(
     "Check that every worker reaches the URL that the others advertise (rest.advertised.host.name).",
 )
 NOT_AVAILABLE = declare(
-    "rest.not_available", "environment", "This version does not offer the operation", "See the release notes."
+    "rest.not_available",
+    "environment",
+    "This version does not offer the operation",
+    "GET / tells the version; the README lists what it does not do.",
 )
 FORBIDDEN = declare("rest.forbidden", "config", "The worker's settings forbid this", "Change the worker's properties.")
 TOO_LARGE = declare("rest.body_too_large", "config", "The body is larger than allowed", "Send a smaller body.")
