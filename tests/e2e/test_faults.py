@@ -148,7 +148,7 @@ def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clus
     with paused(pids):
         before = load.transactions
         if what == "task":
-            wait("a while under load", lambda: load.transactions > before + 200, 60)
+            wait("a while under load", lambda: load.transactions > before + 1000, 60)
         else:
             wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, SESSION_S * 6)
     wait("the woken worker is back", lambda: cluster.healthy(owner), 60)
