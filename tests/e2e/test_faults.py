@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -152,6 +153,30 @@ def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clus
         else:
             wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, SESSION_S * 6)
     wait("the woken worker is back", lambda: cluster.healthy(owner), 60)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(3600)
+def test_thirty_random_faults_in_a_row_lose_nothing(cluster: Cluster, load: Load, request) -> None:
+    """Kills and pauses of workers and tasks, chosen by the seed; the next fault does not wait for calm."""
+    rnd = random.Random(request.config.getoption("randomly_seed", None) or 1)
+    for _ in range(30):
+        connector, before = rnd.choice(["shop", "warehouse"]), load.transactions
+        fault = rnd.choice(["kill task", "pause task", "kill worker", "pause worker", "pause tree"])
+        if fault == "kill worker":
+            kill_and_replace(cluster, cluster.owner(connector))
+            continue
+        owner, task = cluster.owner(connector), cluster.task_pid(connector)
+        if fault == "kill task":
+            send([task], signal.SIGKILL)
+            continue
+        with paused({"pause task": [task], "pause worker": [owner.pid], "pause tree": owner.tree()}[fault]):
+            wait("a while under load", partial(progressed, load, before + rnd.randrange(100, 2500)), 120)
+        wait("the woken worker is back", partial(cluster.healthy, owner), 60)
+
+
+def progressed(load: Load, transactions: int) -> bool:
+    return load.transactions >= transactions
 
 
 def test_a_third_worker_takes_part_of_the_work_and_the_rest_is_not_restarted(cluster: Cluster, load: Load) -> None:
