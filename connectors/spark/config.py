@@ -6,12 +6,24 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, matches, one_of
+from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, one_of
 
 TRIGGER_MS = 500
 """Ten batches a second would cost about one core; two cost little and a row is there within a second."""
 RECORDS_MAX = 100_000
 """What goes through the driver at once: about 32 MB of ordinary rows."""
+
+
+MEMORY_MB_MIN = 512
+"""Spark itself refuses less than 471 MB."""
+
+
+def _memory(value: str) -> str | None:
+    number, unit = value[:-1], value[-1:]
+    if not number.isdigit() or unit not in ("m", "g"):
+        return "expects a size such as 1g or 768m"
+    size = int(number) * (1024 if unit == "g" else 1)
+    return None if size >= MEMORY_MB_MIN else f"must be at least {MEMORY_MB_MIN}m"
 
 
 HIGH: Importance = "HIGH"
@@ -82,7 +94,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
     yield key(
         "spark.driver.memory",
         default="1g",
-        validator=matches(r"[1-9][0-9]*[mg]", "a size such as 1g or 768m"),
+        validator=_memory,
         importance=LOW,
         group="Spark",
         doc="Heap of Spark's Java process.",

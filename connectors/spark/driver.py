@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
 from cdcworker.connectors.spark import read
-from cdcworker.connectors.spark.errors import QUERY_FAILED, from_spark
+from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
@@ -38,6 +38,10 @@ WATCH_S = 0.1
 BATCH_END_S_MAX = 5.0
 """How long a stop waits for the batch that runs; then its statement is cancelled and its transaction is gone."""
 QUERY_STOP_S_MAX = 3.0
+BATCH_BYTES_MAX = 128 * 1024 * 1024
+"""Past this the next batches are smaller; several copies of a batch are in memory at a time."""
+RECORDS_MIN = 20
+SHRINK = 8
 
 
 class Warehouse(TableWriter, Protocol):
@@ -135,6 +139,7 @@ class Driver:
         self._brokers = Brokers(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         self._assembler = Assembler(Shapes(self._schemas, context.stopping))
+        self._records_max = settings.records_max
         self._offsets: dict[tuple[str, int], int] = {}
         self._batch = 0
         self._busy = threading.Lock()
@@ -149,13 +154,8 @@ class Driver:
             # The fence comes first: from here on no older owner commits, and the ledger stands still.
             self._writer.fence(self._spec.epoch)
             self._schemas.refresh()
-            started = time.monotonic()
-            stopping = self._context.stopping
-            settings = self._settings
-            with spark_session(self._spec, self._state.path, settings.memory, settings.cores, stopping) as session:
-                self.metrics.session_start_s = round(time.monotonic() - started, 2)
-                while not stopping():
-                    self._query(session)
+            while not self._context.stopping():
+                self._session()
         except CdcError:
             if not self._context.stopping():
                 raise
@@ -163,6 +163,28 @@ class Driver:
             self._writer.close()
             self._schemas.close()
             self._state.close()
+
+    def _session(self) -> None:
+        """Queries over one Java process. One that dies, as it does when rows are too large for its heap, is followed
+        by another with smaller batches; a few times, then that is an error."""
+        settings, stopping, started = self._settings, self._context.stopping, time.monotonic()
+        with spark_session(self._spec, self._state.path, settings.memory, settings.cores, stopping) as (
+            session,
+            gateway,
+        ):
+            self.metrics.session_start_s = round(time.monotonic() - started, 2)
+            try:
+                while not stopping():
+                    self._query(session)
+            except Exception as exc:
+                if isinstance(self._error, CdcError) or gateway.alive or stopping():
+                    raise
+                if self._records_max // SHRINK < RECORDS_MIN:
+                    raise CdcError(
+                        JVM_DIED, "Spark's Java process ended", where={"records": self._records_max}
+                    ) from exc
+                self._records_max //= SHRINK
+                log.warning("Spark's Java process ended: smaller batches records_max=%d", self._records_max)
 
     # -- the query ----------------------------------------------------------------------------------------------------
 
@@ -178,9 +200,8 @@ class Driver:
         checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
         self._halting = False
         self._error = None
-        frame = read.stream(
-            session, jvm_settings(self._spec.kafka), partitions, self._offsets, self._settings.records_max
-        )
+        records_max = self._records_max
+        frame = read.stream(session, jvm_settings(self._spec.kafka), partitions, self._offsets, records_max)
         query = (
             frame.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(checkpoint))
@@ -205,10 +226,13 @@ class Driver:
         return {}
 
     def _watch(self, query: StreamingQuery, partitions: Mapping[str, int]) -> None:
-        looked = time.monotonic()
+        looked, records_max = time.monotonic(), self._records_max
         while not self._context.stopping():
             if not query.isActive or self._error is not None:
                 self._raise(query)
+            if self._records_max != records_max:
+                log.info("the query starts again with smaller batches records_max=%d", self._records_max)
+                return
             if time.monotonic() - self._reported > REPORT_EVERY_S:
                 if self._idle(query):
                     self.metrics.lag_s = 0.0
@@ -272,6 +296,7 @@ class Driver:
         hit("sink.batch_start")
         times = [time.monotonic()]
         raw = frame.toArrow()
+        self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
         batch = self._assembler.build(raw, self._offsets, self._batch)
         times.append(time.monotonic())
@@ -285,6 +310,11 @@ class Driver:
         took = dict(zip(("read", "build", "apply"), spans, strict=True))
         self.metrics.add(counts, batch, {**took, "records": raw.num_rows})
         self._report()
+
+    def _bound(self, rows: int, size: int) -> None:
+        """Kafka's source counts records only: where they are large, fewer of them make a batch."""
+        if size > BATCH_BYTES_MAX:
+            self._records_max = min(self._records_max, max(RECORDS_MIN, rows * BATCH_BYTES_MAX // (2 * size)))
 
     def _report(self) -> None:
         self._reported = time.monotonic()

@@ -92,6 +92,12 @@ GATEWAY = declare(
     "Spark's Java process did not start",
     "Check that Java 17 to 21 and the Spark libraries are installed: cdcworker jars verify.",
 )
+JVM_DIED = declare(
+    "spark.jvm_died",
+    "transient",
+    "Spark's Java process ended by itself, again with the smallest batches",
+    "Look at the task's log; if it ran out of memory, raise spark.driver.memory.",
+)
 KAFKA_UNREACHABLE = declare(
     "spark.kafka_unreachable",
     "transient",

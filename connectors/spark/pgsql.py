@@ -1,4 +1,7 @@
-"""The statements that bring one table batch into PostgreSQL, as text composed from quoted identifiers."""
+"""The statements that bring one table batch into PostgreSQL, as text composed from quoted identifiers and literals.
+
+None takes parameters: psycopg would look for placeholders in the names of tables and columns, where a % may stand.
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,27 @@ def literal(text: str) -> str:
 
 def listed(names: Sequence[str], prefix: str = "") -> str:
     return ", ".join(prefix + quote(name) for name in names)
+
+
+def binary(value: bytes) -> str:
+    return f"'\\x{value.hex()}'::bytea"
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """The sink and the topic whose tombstones a statement is about."""
+
+    sink: str
+    topic: str
+
+    @property
+    def values(self) -> str:
+        return f"{literal(self.sink)}, {literal(self.topic)}"
+
+    @property
+    def tombstones(self) -> str:
+        """A condition on tombstones `b`."""
+        return f"b.sink = {literal(self.sink)} and b.topic = {literal(self.topic)}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +118,16 @@ def value(bits: Mapping[str, int], name: str, other: str = "t") -> str:
     return f"case when {_kept(bits, name)} then {other}.{quote(name)} else s.{quote(name)} end"
 
 
-def merge(target: Target, stage_name: str, bits: Mapping[str, int], topic: str | None, floor: bool) -> str:
-    """Upsert, newer positions only. `topic` (a parameter follows: sink, topic): rows behind a tombstone stay out;
-    `floor`: rows at or below the table's floor too (a parameter follows)."""
+def merge(target: Target, stage_name: str, bits: Mapping[str, int], place: Place | None, floor: bytes | None) -> str:
+    """Upsert, newer positions only. With `place` rows behind a tombstone stay out, with `floor` those at or below it."""
     source = f"select s.* from {quote(stage_name)} s"
     conditions = []
-    if topic is not None:
+    if place is not None:
         source += f""" left join _cdcworker.tombstone b
-            on b.sink = %(sink)s and b.topic = %(topic)s and b.key = s.{quote(STAGE_KEY)}"""
+            on {place.tombstones} and b.key = s.{quote(STAGE_KEY)}"""
         conditions.append(f"(b.position is null or b.position < s.{quote(POSITION)})")
-    if floor:
-        conditions.append(f"s.{quote(POSITION)} > %(floor)s")
+    if floor is not None:
+        conditions.append(f"s.{quote(POSITION)} > {binary(floor)}")
     if conditions:
         source += " where " + " and ".join(conditions)
     plain = [name for name in target.names if name not in target.key]
@@ -129,12 +152,18 @@ def orphans(target: Target, stage_name: str) -> str:
         and not exists (select from {target.name} t where {target.on("t", "s")})"""
 
 
-def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
+def truncate(target: Target, floor: bytes) -> str:
+    """Rows without a position stood there before the sink came."""
+    position = quote(POSITION)
+    return f"delete from {target.name} where {position} is null or {position} < {binary(floor)}"
+
+
+def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int], place: Place) -> str:
     """Rows under a new key take what they did not bring from the deleted row under the old key."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
     return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
         from _cdcworker.tombstone b, lateral jsonb_populate_record(null::{target.name}, b.row) o
-        where b.sink = %(sink)s and b.topic = %(topic)s and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
+        where {place.tombstones} and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
           and b.position < s.{quote(POSITION)} and s.{quote(KEPT)} is not null"""
 
 
@@ -152,20 +181,20 @@ def delete(target: Target, stage_name: str) -> str:
         and (s.{position} is null or t.{position} is null or t.{position} < s.{position})"""
 
 
-def bury(stage_name: str) -> str:
+def bury(stage_name: str, place: Place) -> str:
     """Remember deletes, so that an older row of another partition does not bring the key back."""
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position)
-        select %(sink)s, %(topic)s, {quote(STAGE_KEY)}, {quote(POSITION)} from {quote(stage_name)}
+        select {place.values}, {quote(STAGE_KEY)}, {quote(POSITION)} from {quote(stage_name)}
         where {quote(POSITION)} is not null
         on conflict (sink, topic, key) do update set position = excluded.position, row = null, at = now()
         where b.position < excluded.position"""
 
 
-def bury_moved(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
+def bury_moved(target: Target, stage_name: str, bits: Mapping[str, int], place: Place) -> str:
     """Remember rows that leave for another key as they were: what is staged, else what the target holds."""
     columns = ", ".join(f"{value(bits, name)} as {quote(name)}" for name in target.names)
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position, row)
-        select %(sink)s, %(topic)s, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
+        select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
           (select to_jsonb(o) from (select {columns}) o)
         from {quote(stage_name)} s left join {target.name} t on {target.on("t", "s")}
         where s.{quote(KEPT)} is null or t.ctid is not null

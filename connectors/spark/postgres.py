@@ -142,10 +142,7 @@ class PostgresWriter:
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any]) -> None:
         target = self._catalog.prepare(connection, batch)
         if batch.floor is not None:
-            connection.execute(
-                f"delete from {target.name} where {pgsql.quote(POSITION)} < %s",
-                (batch.floor,),
-            )
+            connection.execute(pgsql.truncate(target, batch.floor))
             self._ledger.set_floor(connection, batch.table, batch.floor)
             self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
         if not batch.key:
@@ -160,24 +157,24 @@ class PostgresWriter:
 
     def _upsert(self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any]) -> None:
         """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
-        names = {"sink": self._ledger.sink, "topic": batch.table}
+        place = pgsql.Place(self._ledger.sink, batch.table)
         bits: dict[str, int] = {}
         if batch.upserts.num_rows:
             keep_key = batch.table in self._tombstones or batch.deletes.num_rows > 0
             stage = self._catalog.stage(connection, target, "s")
             bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, keep_key)
             if batch.origins is not None and bits:
-                for statement in (pgsql.copy_origin_tombstone, pgsql.copy_origin_row):
-                    connection.execute(statement(target, stage, bits), names)
+                connection.execute(pgsql.copy_origin_tombstone(target, stage, bits, place))
+                connection.execute(pgsql.copy_origin_row(target, stage, bits))
         if batch.moved is not None and batch.moved.num_rows:
             moved = self._catalog.stage(connection, target, "m")
             moved_bits = copying.stage(connection, target, moved, batch.moved, batch.moved_unchanged, None, True)
-            connection.execute(pgsql.bury_moved(target, moved, moved_bits), names)
+            connection.execute(pgsql.bury_moved(target, moved, moved_bits, place))
         if batch.deletes.num_rows:
             gone = self._catalog.stage(connection, target, "d")
             copying.stage(connection, target, gone, batch.deletes, {}, None, True)
             connection.execute(pgsql.delete(target, gone))
-            connection.execute(pgsql.bury(gone), names)
+            connection.execute(pgsql.bury(gone, place))
             self._tombstones.add(batch.table)
         if batch.upserts.num_rows:
             self._merge(connection, target, batch, stage, bits, counts)
@@ -192,17 +189,14 @@ class PostgresWriter:
         counts: dict[str, Any],
     ) -> None:
         floor = self._floors.get(batch.table)
-        buried = batch.table if batch.table in self._tombstones else None
+        buried = pgsql.Place(self._ledger.sink, batch.table) if batch.table in self._tombstones else None
         if not bits and floor is None and buried is None and self._catalog.is_empty(connection, target):
             connection.execute(pgsql.insert(target, stage))
             return
         if bits:
             found = connection.execute(pgsql.orphans(target, stage)).fetchone()
             counts["orphans"] += found[0] if found else 0
-        connection.execute(
-            pgsql.merge(target, stage, bits, buried, floor is not None),
-            {"sink": self._ledger.sink, "topic": batch.table, "floor": floor},
-        )
+        connection.execute(pgsql.merge(target, stage, bits, buried, floor))
 
 
 def probe(conninfo: str) -> None:

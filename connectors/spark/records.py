@@ -84,8 +84,7 @@ class Assembler:
             rows = rows[_new_rows(name, partition[rows], offset[rows], ledger, offsets)]
             if not len(rows):
                 continue
-            order = np.lexsort((offset[rows], partition[rows]))
-            rows = rows[order]
+            rows = rows[np.lexsort((offset[rows], partition[rows]))]
             whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
             part = raw if whole else raw.take(pa.array(rows))
             value = arrays.one(part["value"])
@@ -186,7 +185,10 @@ class Assembler:
 
         marks = headers.read(topic.headers, rows)
         key_shape = self._shapes.key(_last_id(keys, topic, rows), topic.where(int(rows[0])))
-        codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
+        try:
+            codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
+        except ValueError as exc:
+            raise CdcError(UNDECODABLE, str(exc), where=topic.where(int(rows[0]))) from exc
         unchanged = _unchanged(marks, shape, len(rows), topic, rows)
         is_delete = np.where(decoded.op[rows] == "d", reduce.DELETE, reduce.PUT).astype(np.int64)
         changes = reduce.Changes(

@@ -9,7 +9,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.connectors.spark.gateway import Gateway, java_program
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.api import SinkSpec
@@ -56,30 +58,36 @@ def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
 
 def jvm_options(memory: str) -> list[str]:
     """A small driver: C1 code is there at once and fast enough, one collector thread is enough."""
-    return [f"-Xmx{memory}", "-Xms128m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto", "-Xss2m"]
+    small = ["-Xms128m", "-Xss2m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    # A process that ran out of memory limps; one that ends is noticed.
+    return [f"-Xmx{memory}", *small, "-XX:+ExitOnOutOfMemoryError"]
 
 
 @contextlib.contextmanager
 def spark_session(
     spec: SinkSpec, state: Path, memory: str, cores: int, stopping: Callable[[], bool]
-) -> Iterator[SparkSession]:
+) -> Iterator[tuple[SparkSession, Gateway]]:
     """A session over a Java process of its own; both are gone afterwards."""
     names = settings(state, cores, 64 * max(1, len(spec.topics)))
     # py4j tells of every call at INFO.
     logging.getLogger("py4j").setLevel(logging.WARNING)
     gateway = Gateway(java_program(spec.java_home), spec.jars, names, jvm_options(memory), state / "local", stopping)
     try:
-        yield _build(gateway)
+        yield _build(gateway), gateway
     finally:
         gateway.close()
         _forget()
 
 
 def _build(gateway: Gateway) -> SparkSession:
+    from py4j.protocol import Py4JError
     from pyspark.sql import SparkSession
 
-    with gateway.environment():
-        return SparkSession.builder.getOrCreate()
+    try:
+        with gateway.environment():
+            return SparkSession.builder.getOrCreate()
+    except (Py4JError, OSError) as exc:
+        raise CdcError(GATEWAY, f"Spark's session did not start ({type(exc).__name__})") from exc
 
 
 def _forget() -> None:

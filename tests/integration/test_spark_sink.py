@@ -296,3 +296,19 @@ def test_an_undecodable_record_halts_with_its_place(world):
     error = world.said()[-1]["error"]
     assert error["code"] == "spark.undecodable"
     assert error["where"] == {"topic": world.topic(NARROW), "partition": 0, "offset": 0}
+
+
+@pytest.mark.long
+def test_rows_too_large_for_the_heap_make_smaller_batches(world):
+    world.create(world.topic(NARROW))
+    for number in range(500):
+        row = (number, 1, "a", f"{number}" * 300_000)
+        world.stream.insert(NARROW, row)
+        world.model.insert((number,), row)
+        if number % 50 == 0:
+            world.send()
+    world.send()
+    process = world.start([world.topic(NARROW)], **{"spark.driver.memory": "512m"})
+    eventually(lambda: process.poll() is not None or world.rows() == world.model.rows, "the large rows")
+    world.stop(process)
+    assert process.returncode == 0

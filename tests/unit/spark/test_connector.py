@@ -103,3 +103,11 @@ def test_a_state_folder_removes_what_the_dead_left_and_spares_the_living(tmp_pat
 def test_the_password_is_not_in_the_task_specification_as_text():
     spec = SinkSpec("c", 0, "i", (1, 1), ("t",), {}, "s", BASE, "/tmp")
     assert "hidden" not in repr(CONFIG_DEF.parse({**spec.config, "topics": "t"}))
+
+
+@pytest.mark.parametrize(
+    ("memory", "fine"), [("512m", True), ("2g", True), ("300m", False), ("1", False), ("xg", False)]
+)
+def test_the_heap_is_at_least_what_spark_accepts(memory, fine):
+    problems = [value.errors for value in CONFIG_DEF.validate({**BASE, "topics": "t", "spark.driver.memory": memory})]
+    assert (not any(problems)) is fine

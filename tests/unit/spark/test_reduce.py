@@ -190,3 +190,12 @@ def test_a_table_without_a_key_keeps_every_change():
     batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
     rows = batch.tables[0].upserts.to_pylist()
     assert [(row["n"], row["_cdc_op"]) for row in rows] == [(1, "c"), (1, "d")]
+
+
+def test_a_header_that_holds_no_key_is_named_by_its_place():
+    stream = support.Stream(1)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.records[0]["headers"] = [{"key": "__debezium.oldkey", "value": b"x"}]
+    with pytest.raises(CdcError) as caught:
+        stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert caught.value.code == "spark.undecodable"
