@@ -232,7 +232,8 @@ def write_outcome(error: KafkaError, *, in_commit: bool) -> Stale | Fenced | Unk
     code = code_of(error)
     text = f"{error.name()}: {error.str()}"
     if code == FENCED:
-        return Fenced(text)
+        # A commit whose answer was lost is sent again by the client, and then meets the next claim's epoch.
+        return Unknown(text) if in_commit else Fenced(text)
     if code == STALE_TERM and (error.txn_requires_abort() or not in_commit):
         return Stale(text)
     return Unknown(text)

@@ -106,7 +106,7 @@ def test_a_refused_proof_whose_abort_fails_spends_the_writer(writer, producer):
         writer.write([Record("a", {})], TERM)
 
 
-@pytest.mark.parametrize("call", ["begin", "produce", "offsets", "commit"])
+@pytest.mark.parametrize("call", ["begin", "produce", "offsets"])
 def test_a_newer_claim_fences_at_every_call_and_the_writer_is_spent(writer, producer, call):
     producer.fail = {call: refused(KafkaError._FENCED, fatal=True)}
     with pytest.raises(Fenced):
@@ -115,6 +115,14 @@ def test_a_newer_claim_fences_at_every_call_and_the_writer_is_spent(writer, prod
     with pytest.raises(Fenced):
         writer.write([Record("a", {})], TERM)
     assert producer.calls == []
+
+
+def test_a_commit_that_meets_a_newer_claim_may_have_happened_before(writer, producer):
+    producer.fail = {"commit": refused(KafkaError._FENCED, fatal=True)}
+    with pytest.raises(Unknown):
+        writer.write([Record("a", {})], TERM)
+    with pytest.raises(Fenced):
+        writer.write([Record("a", {})], TERM)
 
 
 def test_a_commit_without_an_answer_is_unknown_and_never_repeated(writer, producer):
