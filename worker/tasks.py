@@ -258,6 +258,7 @@ class TaskProcesses:
         if self._closing or task in self._children:
             self._refuse(task, "the worker stops" if self._closing else "the task runs already")
             return
+        process: subprocess.Popen[bytes] | None = None
         try:
             # The task's name is there for people who read a process list.
             process = subprocess.Popen(
@@ -268,10 +269,13 @@ class TaskProcesses:
                 bufsize=0,
                 start_new_session=True,
             )
+            child = self._children[task] = _Child(task, process)
         except OSError as exc:
+            if process is not None:  # the descriptors ran out behind it
+                with process:
+                    process.kill()
             self._refuse(task, f"{type(exc).__name__}: {exc.strerror}")
             return
-        child = self._children[task] = _Child(task, process)
         log.info("task started task=%s pid=%d epoch=%d attempt=%d", task.id, process.pid, task.task_epoch, spec.attempt)
         register = self._selector.register
         register(child.stdout, selectors.EVENT_READ, lambda _mask: self._read_messages(child))

@@ -1,3 +1,4 @@
+import errno
 import json
 import logging
 import os
@@ -246,6 +247,20 @@ def test_a_program_that_cannot_be_started_has_exited(heard):
     exited = heard.next()
     assert (exited.task, exited.error["code"]) == (TASK, "worker.spawn_failed")
     tasks.close(1)
+
+
+def test_a_task_for_which_there_are_no_descriptors_has_exited_and_the_others_go_on(run, heard, monkeypatch):
+    def refuse(_pid: int) -> int:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    with monkeypatch.context() as without:
+        without.setattr(os, "pidfd_open", refuse)
+        processes = run(OBEDIENT)
+        processes.start(TASK, spec())
+        exited = heard.next(TaskExited)
+    assert (exited.code, exited.error["code"]) == (127, "worker.spawn_failed")
+    processes.start(TASK, spec())
+    assert heard.next(TaskReport).state == "RUNNING"
 
 
 def test_a_task_leads_a_group_of_its_own(run, heard):
