@@ -37,6 +37,8 @@ class TaskContext:
     incarnation: str
     state_dir: str
     stopping: Callable[[], bool] = field(default=lambda: False)
+    ending: Callable[[], bool] = field(default=lambda: False)
+    """The task was told to end for good; while it is paused or tried again after an error this stays false."""
     report: Callable[[JsonObject], None] = field(default=lambda _: None)
     """Sends metrics or progress (a JSON object without row values) to the worker."""
 

@@ -135,5 +135,6 @@ def context_of(
         incarnation=spec.incarnation,
         state_dir=spec.state_dir,
         stopping=stopping,
+        ending=lambda: control.stopping,
         report=report,
     )

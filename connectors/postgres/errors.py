@@ -85,6 +85,13 @@ SLOT_BUSY = declare(
     "The replication slot is still held by an earlier connection of this connector",
     "Nothing to do: it is freed when the server notices the end of that connection.",
 )
+TOO_MANY_CONNECTIONS = declare(
+    "postgres.too_many_connections",
+    "transient",
+    "The server has no free connection",
+    "Usual after a restart of the server, when all clients come back; if it stays, raise max_connections or "
+    "max_wal_senders.",
+)
 SLOT_MISSING = declare(
     "postgres.slot_missing",
     "environment",
@@ -194,7 +201,7 @@ _BY_STATE: dict[str, str] = {
     "3D000": DATABASE_MISSING,
     "42501": PERMISSION,
     "53400": NO_FREE_SLOT,
-    "53300": NO_FREE_SLOT,
+    "53300": TOO_MANY_CONNECTIONS,
     "55006": SLOT_BUSY,
     "55P03": TABLE_LOCKED,
     "57P01": CONNECTION_LOST,
@@ -203,13 +210,19 @@ _BY_STATE: dict[str, str] = {
     "25006": STANDBY,
 }
 
+_ABOUT_DATA = ("22", "23", "44", "P0", "38", "39", "2F")
+"""SQLSTATE classes of data, constraints and user-written functions."""
+
 # A failed connect carries no SQLSTATE, only libpq's or the server's English text (lc_messages of the server permitting).
 _BY_TEXT: tuple[tuple[str, str], ...] = (
     (r"password authentication failed|no password supplied|authentication failed|pg_hba\.conf", AUTHENTICATION),
     (r"role .* does not exist|is not permitted to log in", AUTHENTICATION),
     (r"database .* does not exist", DATABASE_MISSING),
     (r"permission denied to start WAL sender|must be superuser or replication role", NO_REPLICATION_RIGHT),
-    (r"number of requested standby connections|too many clients|remaining connection slots", NO_FREE_SLOT),
+    (
+        r"number of requested standby connections|too many (clients|connections)|remaining connection slots",
+        TOO_MANY_CONNECTIONS,
+    ),
     (r"all replication slots are in use", NO_FREE_SLOT),
     (r"can no longer (get changes|be accessed)|requested WAL segment .* has already been removed", SLOT_LOST),
     (r"is active for PID", SLOT_BUSY),
@@ -227,13 +240,26 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
     place = dict(where or {})
     if state:
         place["sqlstate"] = state
-    return CdcError(_code(exc, state, text), text, where=place)
+    return CdcError(_code(exc, state, text), _safe(text, state), where=place)
 
 
 def translate_text(text: str, where: Where | None = None, state: str | None = None) -> CdcError:
     """libpq's error text of a replication connection, with the server's SQLSTATE where there is one."""
     code = _match(text) or (_of_state(state) if state else CONNECTION_LOST)
-    return CdcError(code, _one_line(text), where={**(where or {}), **({"sqlstate": state} if state else {})})
+    return CdcError(
+        code, _safe(_one_line(text), state), where={**(where or {}), **({"sqlstate": state} if state else {})}
+    )
+
+
+def _safe(text: str, state: str | None) -> str:
+    """The server's text, unless it is about data: such texts quote values (`invalid input syntax for …: "value"`)."""
+    if state is None or not state.startswith(_ABOUT_DATA):
+        return text
+    try:
+        name = psycopg.errors.lookup(state).__name__
+    except KeyError:
+        name = "an error"
+    return f"the server reports {name} about a value; its text is left out"
 
 
 def _code(exc: BaseException, state: str | None, text: str) -> str:

@@ -150,6 +150,9 @@ def _progress(session: Session, context: TaskContext, first: bool) -> Progress:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
         return Progress(loaded=[oid for oid, _, _ in tables])
     progress = Progress.from_json(stored) if stored else Progress()
+    if progress.forget_all_but({table[0] for table in tables}):
+        # Stored at once: the log holds no changes of a table from the time in which it was not published.
+        session.position_changed = True
     known = {*progress.loaded, *(table[0] for table in progress.todo)}
     added: list[list[Any]] = [list(table) for table in tables if table[0] not in known]
     if added or first:
@@ -194,12 +197,12 @@ def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | N
 
 
 def _discover(session: Session, snapshot: Snapshot, relation: Relation) -> None:
-    """A table that the stream names for the first time: made since the task was opened, so all of it is streamed;
-    or it was there and has only now come under the filters, so its rows have to be read."""
+    """A table that the stream names for the first time: made since the task was opened, under a publication of all
+    tables, so all of it is streamed; or it has only now come into view, so its rows have to be read."""
     progress = snapshot.progress
     if relation.oid in progress.loaded or any(table[0] == relation.oid for table in progress.todo):
         return
-    if relation.oid not in session.existing:
+    if relation.oid not in session.existing and slots.is_for_all_tables(session.catalog, session.settings):
         progress.loaded.append(relation.oid)
         return
     _, progress.floor = slots.mark(session.catalog, session.settings, "")

@@ -13,7 +13,7 @@ import psycopg
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import APPLICATION, AdminConnection
+from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
@@ -104,21 +104,23 @@ def verify_timeline(position: StoredPosition, identity: SystemIdentity, history:
 
 
 def take_over(connection: AdminConnection, name: str, stopping: Callable[[], bool]) -> None:
-    """End a predecessor's walsender on our slot; another program's is left alone."""
+    """End a predecessor's walsender on our slot; another program's is left alone, and so is another connector's."""
     deadline = time.monotonic() + TAKEOVER_S_MAX
     ended: set[int] = set()
     while not stopping():
         row = connection.execute(
-            "select s.active_pid, coalesce(a.application_name, '') from pg_replication_slots s"
+            # Our name as the server keeps it: cut to its length, and without what it does not take.
+            "select s.active_pid, coalesce(a.application_name, current_setting('application_name'))"
+            " = current_setting('application_name') from pg_replication_slots s"
             " left join pg_stat_activity a on a.pid = s.active_pid where s.slot_name = %s",
             (name,),
         ).fetchone()
         if row is None or row[0] is None:
             return
-        pid, application = row
+        pid, is_ours = row
         where: dict[str, str | int] = {"slot": name, "pid": pid}
-        if not application.startswith(APPLICATION):
-            raise CdcError(e.SLOT_IN_USE, "another program reads the slot", where=where)
+        if not is_ours:
+            raise CdcError(e.SLOT_IN_USE, "another program or connector reads the slot", where=where)
         if pid not in ended:
             log.info("ending the walsender of an earlier run slot=%s pid=%d", name, pid)
             connection.execute("select pg_terminate_backend(%s)", (pid,))
@@ -200,6 +202,14 @@ def published(connection: AdminConnection, settings: Settings) -> list[TableName
         (settings.publication,),
     ).fetchall()
     return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
+
+
+def is_for_all_tables(connection: AdminConnection, settings: Settings) -> bool:
+    """Whether a new table is published from its first row on; to any other publication it may be added with rows."""
+    row = connection.execute(
+        "select puballtables from pg_publication where pubname = %s", (settings.publication,)
+    ).fetchone()
+    return bool(row and row[0])
 
 
 def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:

@@ -91,6 +91,16 @@ class Progress:
     def start_over(self) -> None:
         self.last, self.ended, self.again = None, False, []
 
+    def forget_all_but(self, captured: set[int]) -> bool:
+        """Tables that are not captured any more: one that comes back has missed changes and is read again."""
+        known = len(self.todo) + len(self.loaded)
+        if self.todo and self.todo[0][0] not in captured:
+            self.start_over()
+            self.attempt = 0
+        self.todo = [table for table in self.todo if table[0] in captured]
+        self.loaded = [oid for oid in self.loaded if oid in captured]
+        return len(self.todo) + len(self.loaded) < known
+
 
 Identity = Any
 

@@ -105,7 +105,7 @@ class PostgresTask:
         if session is None:
             return
         session.close()
-        if self._settings.raw["slot.drop.on.stop"]:
+        if self._settings.raw["slot.drop.on.stop"] and self._context.ending():
             self._drop_slot()
 
     # -- reading ----------------------------------------------------------------------------------------------------
@@ -119,7 +119,9 @@ class PostgresTask:
         dry = stream.receive(self._take)
         if dry and not (changes.out and not changes.in_transaction):
             self._caught_up(stream, changes)
-            if not changes.out and stream.wait(self._wait_s(stream)):
+            # In the middle of a transaction the server may be silent for long: what has arrived is no reason to spin.
+            unripe = not changes.out or (changes.in_transaction and not self._boundary)
+            if unripe and stream.wait(self._wait_s(stream)):
                 dry = stream.receive(self._take)
         if dry:
             self._caught_up(stream, changes)

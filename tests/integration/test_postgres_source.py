@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import psycopg
@@ -436,6 +437,57 @@ def test_a_table_added_to_the_include_list_is_read_too(db, reader):
     one.catch_up(db)
     assert sorted(materialise(one.log)["public", "b"]) == [(1,), (2,), (3,), (4,)]
     assert sorted(materialise(one.log)["public", "a"]) == [(1,)]
+
+
+def test_a_table_that_was_left_out_for_a_while_is_read_again(db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    one = reader(table_include_list="public.a,public.b").start()
+    one.until(one.loaded)
+    one.kill()
+    one.config["table.include.list"] = "public.a"
+    one.start()
+    db.execute("insert into b values (1)")
+    one.catch_up(db)
+    one.kill()
+    one.config["table.include.list"] = "public.a,public.b"
+    one.start()
+    one.poll()
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "b"]) == [(1,)]
+
+
+def test_a_new_table_that_is_published_later_is_read_with_the_rows_from_before(db, reader):
+    db.execute("create table a(id int primary key); create publication p for table a")
+    one = reader(publication_name="p", publication_autocreate_mode="disabled").start()
+    one.until(one.loaded)
+    db.execute("create table b(id int primary key); insert into b values (1)")
+    db.execute("alter publication p add table b")
+    db.execute("insert into b values (2)")
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "b"]) == [(1,), (2,)]
+
+
+def test_a_slot_that_another_connector_reads_is_left_to_it(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader().start()
+    one.until(one.loaded)
+    two = reader()
+    two.config["name"] = "another"
+    assert refused(two).code == "postgres.slot_in_use"
+    one.poll_often()
+
+
+def test_the_slot_is_dropped_at_the_end_and_not_at_each_failure(db, reader):
+    db.execute("create table t(id int primary key)")
+    one = reader(slot_drop_on_stop="true").start()
+    one.until(one.loaded)
+    one.kill()
+    assert slot_row(db, one.config["slot.name"])
+    one.start()
+    one.task._context = replace(one.task._context, ending=lambda: True)
+    one.kill()
+    assert not slot_row(db, one.config["slot.name"])
 
 
 def test_no_data_streams_only_and_initial_only_stops_and_frees_the_slot(db, reader):

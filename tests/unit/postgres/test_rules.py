@@ -3,17 +3,22 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import psycopg
 import pytest
+from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, constant_default
 from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.relations import key_of
+from cdcworker.connectors.postgres.session import Session
 from cdcworker.connectors.postgres.slot import Slot, verify, verify_timeline
+from cdcworker.connectors.postgres.snapshot import Progress
 from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.connectors.postgres.stream import SystemIdentity
+from cdcworker.connectors.postgres.task import PostgresTask
 from cdcworker.connectors.postgres.wire import Relation, RelationColumn, format_lsn, parse_lsn
 from cdcworker.schemas.errors import CdcError
 
@@ -202,8 +207,43 @@ def test_one_slot_is_one_task():
         ('replication slot "s" is active for PID 1', "55006", e.SLOT_BUSY, True),
         ('publication "p" does not exist', "42704", e.PUBLICATION, False),
         ("something new", "XX000", e.QUERY, False),
+        ("sorry, too many clients already", "53300", e.TOO_MANY_CONNECTIONS, True),
+        ("all replication slots are in use", "53400", e.NO_FREE_SLOT, False),
     ],
 )
 def test_foreign_errors_are_translated_once(text, state, code, retriable):
     error = e.translate_text(text, None, state) if state else e.translate(psycopg.OperationalError(text))
     assert (error.code, error.retriable) == (code, retriable)
+
+
+@pytest.mark.parametrize("state", ["22P02", "22003", "23505", "P0001", "22ZZZ"])
+def test_a_text_of_the_server_that_may_quote_a_value_is_left_out(state):
+    class Quoting(psycopg.Error):
+        sqlstate = state
+
+    text = 'invalid input syntax for type uuid: "4711-hush"'
+    for error in (e.translate(Quoting(text)), e.translate_text(text, None, state)):
+        assert "hush" not in str(error.to_dict())
+        assert error.where["sqlstate"] == state
+
+
+def test_a_table_that_is_not_captured_any_more_is_read_again_when_it_comes_back():
+    progress = Progress(todo=[[3, "public", "c"], [4, "public", "d"]], loaded=[1, 2], last=["7"], attempt=1)
+    assert progress.forget_all_but({2, 4})
+    assert (progress.loaded, progress.todo) == ([2], [[4, "public", "d"]])
+    assert (progress.last, progress.attempt) == (None, 0)
+    progress.last = ["8"]
+    assert not progress.forget_all_but({2, 4})
+    assert progress.last == ["8"]
+
+
+def test_a_silence_in_the_middle_of_a_transaction_is_waited_for_and_not_spun_through():
+    waits: list[float] = []
+    stream = SimpleNamespace(receive=lambda take: True, wait=lambda s: waits.append(s) or False, keepalive_lsn=0)
+    changes = SimpleNamespace(in_transaction=True, out=["half of it"])
+    task = PostgresTask(parse(CONFIG), TaskContext("c", 0, 1, "i", ""))
+    task._session = Session(parse(CONFIG), POSITION, None, stream, changes)  # type: ignore[arg-type]
+    task._first = False
+    batch = task.poll()
+    assert (list(batch.changes), batch.position, changes.out) == ([], None, ["half of it"])
+    assert [wait > 0 for wait in waits] == [True]
