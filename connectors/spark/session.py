@@ -80,7 +80,7 @@ def spark_session(
 
 
 def _build(gateway: Gateway) -> SparkSession:
-    from py4j.protocol import Py4JError
+    from py4j.protocol import Py4JError  # type: ignore[import-untyped]
     from pyspark.sql import SparkSession
 
     try:
