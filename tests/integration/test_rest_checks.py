@@ -75,6 +75,7 @@ def config(postgres, database):
         "database.user": dsn.username,
         "database.password": unquote(dsn.password),
         "database.dbname": database,
+        "slot.name": database,
         "table.include.list": "public.item",
     }
 
