@@ -127,7 +127,10 @@ def step_down(turn: Turn, why: str) -> None:
 
 def send(turn: Turn, batch: Batch) -> None:
     """One transaction for everything that was decided in this turn."""
-    lead = turn.lead
+    lead, known = turn.lead, turn.cluster.leader
+    if known is not None and not batch.records and any(reply.outcome == "ok" for reply in batch.replies.values()):
+        # "It is so already" rests on this worker's picture: only a write proves that it still leads (INV-6).
+        batch.add(leader_record(known))
     if not batch.records:
         for request_id, reply in batch.replies.items():
             _answer(turn, request_id, reply)

@@ -194,6 +194,19 @@ def test_an_unknown_write_is_lost_when_another_claim_is_in_the_log_without_it():
     assert [a.reply.outcome for a in of(commands, ev.Answer)] == ["no_leader"]
 
 
+def test_it_is_so_already_is_answered_only_by_a_leader_that_can_still_write():
+    driver = Driver()
+    driver.lead()
+    ask = PutConnector("c", {"a": "1"}, kind="source")
+    driver.settle(driver.told(ev.RequestArrived("r1", ask)))
+    commands = driver.told(ev.RequestArrived("r2", ask))
+    assert not of(commands, ev.Answer)
+    (write,) = of(commands, ev.WriteLog)
+    assert keys(write) == ["leader"]
+    refused = driver.told(ev.WriteFailed(write.write_id, "stale"))
+    assert [answer.reply.outcome for answer in of(refused, ev.Answer)] == ["no_leader"]
+
+
 def test_a_request_that_waits_too_long_gets_a_timeout_and_does_not_happen_later():
     driver = Driver()
     driver.lead()
