@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api import OP, POSITION, TableBatch
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.connectors.spark.decode import Plan, arrow_type
-from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED
 from cdcworker.connectors.spark.pgtypes import TargetColumn, target_column, widened
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import unescape
@@ -29,6 +29,8 @@ _TABLE = """select c.oid from pg_class c join pg_namespace n on n.oid = c.relnam
 _KEY = """select array_agg(a.attname::text) from pg_index i
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
     where i.indrelid = %s::oid and i.indisprimary"""
+RESERVED = ("_cdcworker", "information_schema")
+"""Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
 
 
 class Catalog:
@@ -92,6 +94,9 @@ class Catalog:
     def _place(self, batch: TableBatch) -> tuple[str, str]:
         parts = batch.path or tuple(batch.table.split(".")[-2:])
         place = (self._schema or (parts[-2] if len(parts) > 1 else "public"), parts[-1])
+        if place[0] in RESERVED or place[0].startswith("pg_"):
+            where = {"table": ".".join(place), "topic": batch.table}
+            raise CdcError(TARGET_RESERVED, "the topic's target schema is not for data", where=where)
         owner = self._owners.setdefault(place, batch.table)
         if owner != batch.table:
             raise CdcError(

@@ -20,6 +20,7 @@ from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskConte
 from cdcworker.connectors.spark import read
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
+from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.session import spark_session
@@ -147,12 +148,13 @@ class Driver:
         self._error: BaseException | None = None
         self._reported = 0.0
         self.metrics = Metrics()
+        self._patience = Patience(context.stopping, self._rest, lambda: self.metrics.batches)
 
     def run(self) -> None:
         try:
             self._state.open()
             # The fence comes first: from here on no older owner commits, and the ledger stands still.
-            self._writer.fence(self._spec.epoch)
+            self._patience.run(lambda: self._writer.fence(self._spec.epoch))
             self._schemas.refresh()
             while not self._context.stopping():
                 self._session()
@@ -175,7 +177,7 @@ class Driver:
             self.metrics.session_start_s = round(time.monotonic() - started, 2)
             try:
                 while not stopping():
-                    self._query(session)
+                    self._patience.run(lambda: self._query(session))
             except Exception as exc:
                 if isinstance(self._error, CdcError) or gateway.alive or stopping():
                     raise
@@ -193,8 +195,10 @@ class Driver:
         partitions = self._await_topics()
         if not partitions:
             return
-        self._writer.claim(self._spec.topics)
-        self._offsets = dict(self._writer.ledger())
+        with self._busy:
+            # A batch of the query before may still be ending: the connection is for one thread at a time.
+            self._writer.claim(self._spec.topics)
+            self._offsets = dict(self._writer.ledger())
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
@@ -332,6 +336,12 @@ class Driver:
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
             }
         )
+
+    def _rest(self, seconds: float) -> None:
+        deadline = time.monotonic() + seconds
+        while (left := deadline - time.monotonic()) > 0 and not self._context.stopping():
+            self._report()
+            self._wait(min(left, REPORT_EVERY_S))
 
     def _wait(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds

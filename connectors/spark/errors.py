@@ -50,6 +50,12 @@ TARGET_COLLISION = declare(
     "Two topics write to the same target table",
     "Set warehouse.schema for one of the sinks, or leave one of the topics out.",
 )
+TARGET_RESERVED = declare(
+    "spark.target_reserved",
+    "config",
+    "A topic would be written into a schema of the sink's or the server's own",
+    "Leave the topic out, or set warehouse.schema to a schema for data.",
+)
 TARGET_AUTH = declare(
     "spark.target_auth",
     "config",
@@ -131,7 +137,10 @@ def from_psycopg(exc: Exception, where: Mapping[str, str | int] | None = None) -
             return CdcError(TARGET_AUTH, "the warehouse refused the login", where=where)
         if re.search(r'database ".*" does not exist', text):
             return CdcError(TARGET_DATABASE, "the warehouse database does not exist", where=where)
-        return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
+        if name in ("OperationalError", "ConnectionTimeout", "InterfaceError"):
+            return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
+        # The client refuses by itself what the server would not understand: that is no better the next time.
+        return CdcError(TARGET_VALUE if name == "DataError" else TARGET_FAILED, name, where=where)
     if state in _BY_SQLSTATE:
         return CdcError(_BY_SQLSTATE[state], f"SQLSTATE {state} ({name})", where=_named(exc, where))
     if state[:2] in _TRANSIENT_CLASSES:

@@ -8,10 +8,10 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.api import SinkBatch, TableBatch
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
-from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_VERSION, from_psycopg
+from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -26,6 +26,8 @@ log = logging.getLogger(__name__)
 VERSION_MIN = 150_000
 """MERGE came with 15."""
 CONNECT_TIMEOUT_S = 10
+ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
+"""A server whose machine is gone answers nothing at all: noticed within half a minute (seconds, and one in ms)."""
 PRUNE_EVERY_S = 60.0
 SESSION = (
     # Rows and ledger are lost together and read again: safe by design.
@@ -35,6 +37,7 @@ SESSION = (
     "set timezone = 'UTC'",
     "set datestyle = 'ISO, YMD'",
     "set search_path = pg_catalog, pg_temp",
+    "set standard_conforming_strings = on",
     # Nobody watches a sink's batch for a hand on the keyboard.
     "set idle_in_transaction_session_timeout = '10min'",
 )
@@ -56,6 +59,8 @@ class PostgresWriter:
 
     def fence(self, epoch: Epoch) -> None:
         with self._transaction() as connection:
+            # A batch may be lost with its server and is read again; the fence may not.
+            connection.execute("set local synchronous_commit = on")
             self._ledger.create(connection)
             self._ledger.fence(connection, epoch)
 
@@ -72,6 +77,9 @@ class PostgresWriter:
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         """Rows and ledger commit together (INV-8)."""
+        if self._connection is None or self._connection.closed:
+            # A server that went down may have lost batches that it had committed: only its ledger knows.
+            raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
         with self._transaction() as connection:
             if not self._ledger.lock(connection, batch):
@@ -105,9 +113,13 @@ class PostgresWriter:
 
     def _connect(self) -> Connection:
         import psycopg
+        from psycopg.conninfo import make_conninfo
 
         connection = psycopg.connect(
-            self._conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-sink"
+            make_conninfo(self._conninfo, **ALIVE),
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            application_name="cdcworker-sink",
         )
         if connection.info.server_version < VERSION_MIN:
             connection.close()

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, given, settings
@@ -276,3 +277,83 @@ def test_tombstones_are_pruned_below_what_every_partition_has_passed(dsn, sink):
     writer._pruned = time.monotonic() - 3600
     run(stream, writer, [len(stream.records) - 1])
     assert query(dsn, "select count(*) from _cdcworker.tombstone") == [(0,)]
+
+
+def test_a_percent_sign_in_names_is_a_name(dsn, sink):
+    odd = support.table(
+        column("100%", "long", "bigint", False),
+        column("%(sink)s", "string", "text"),
+        column("big", "string", "text"),
+        name="50%off",
+    )
+    stream = support.Stream()
+    stream.insert(odd, (1, "a", "b"))
+    stream.insert(odd, (5, "c", "d"))
+    writer = sink()
+    run(stream, writer)
+    stream.records.clear()
+    stream.update(odd, (1, "x", None), (2,))
+    stream.delete(odd, (5,))
+    stream.move(odd, (1,), (2, "y", None), (2,))
+    run(stream, writer, [1, 2, 3, 4])
+    assert query(dsn, 'select * from public."50%off"')[0][:3] == (2, "y", "b")
+    stream.records.clear()
+    stream.truncate(odd)
+    run(stream, writer)
+    assert query(dsn, 'select * from public."50%off"') == []
+
+
+def test_a_truncate_takes_rows_that_stood_there_before(dsn, sink):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table public.orders (id bigint primary key, n int, a text, big text)")
+        connection.execute("insert into public.orders values (9, 9, 'old', 'old')")
+    stream = support.Stream(1)
+    stream.truncate(NARROW)
+    stream.insert(NARROW, (2, 2, "a", "b"))
+    run(stream, sink())
+    assert query(dsn, "select id from public.orders") == [(2,)]
+
+
+@pytest.mark.parametrize("schema", ["_cdcworker", "pg_catalog"])
+def test_bookkeeping_is_not_a_target(dsn, sink, schema):
+    stream = support.Stream()
+    stream.insert(NARROW, (1, 2, "a", "b"))
+    with pytest.raises(CdcError) as caught:
+        run(stream, sink(schema=schema))
+    assert caught.value.code == "spark.target_reserved"
+
+
+@pytest.mark.parametrize("how", ["restart", "crash"])
+def test_a_server_that_goes_down_between_batches_loses_nothing(postgres, dsn, sink, how):
+    stream = support.Stream(1)
+    writer, assembler, applied = sink(), stream.assembler(), []
+    for number in range(40):
+        stream.insert(NARROW, (number, number, "a", "b"))
+
+    def copy():
+        at = dict(writer.ledger())
+        for number, record in enumerate(stream.records):
+            batch = assembler.build(support.arrow([record]), at, number)
+            if not batch.offsets:
+                continue
+            if len(applied) == 20:
+                applied.append(None)
+                postgres.kill() if how == "crash" else postgres.stop()
+                postgres.start()
+            writer.apply(batch)
+            applied.append(number)
+
+    waits = []
+    Patience(lambda: False, waits.append, lambda: len(applied)).run(copy)
+    assert waits
+    assert query(dsn, "select count(*), sum(n) from public.orders") == [(40, sum(range(40)))]
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute(
+            "select pg_terminate_backend(pid) from pg_stat_activity where application_name = %s", ("cdcworker-sink",)
+        )
+    with pytest.raises(CdcError) as caught:
+        writer.apply(assembler.build(support.arrow(stream.records[-1:]), {}, 1))
+    assert caught.value.code == "spark.target_unreachable"
+    with pytest.raises(CdcError) as caught:
+        writer.apply(assembler.build(support.arrow(stream.records[-1:]), {}, 1))
+    assert caught.value.message == "the connection was lost after the ledger had been read"
