@@ -135,7 +135,11 @@ def _course(demo: Demo, stack: Stack, sabotage: bool, seconds: int | None) -> in
     equal = all(result.equal for result in results)
     if seconds is not None:
         demo.screen.note("everything keeps running for you to look at; Ctrl-C drains and removes it")
-        demo.idle()
+        try:
+            demo.idle()
+        except KeyboardInterrupt:
+            if equal:
+                raise
     return 0 if equal else EXIT_DIFFERENT
 
 
