@@ -202,7 +202,7 @@ class SourceRunner:
                 return
             self._sessions += 1
             self._report.status("RUNNING")
-            log.info("source task stands position=%s session=%d", position, self._sessions)
+            log.info("source task stands position=%s session=%d", _shown(position), self._sessions)
             self._run_session(pen, registrar, task, position)
         except BaseException as exc:
             # What is open would hold back readers until the next start; a fenced producer has nothing to end.
@@ -269,8 +269,15 @@ class SourceRunner:
             "commit_ms_avg": round(1000 * counters.commit_s_total / counters.commits, 2) if counters.commits else 0,
             "commit_ms_max": round(1000 * counters.commit_s_max, 2),
             "sessions": self._sessions,
-            "position": session.committed,
+            "position": _shown(session.committed),
         }
         if session.watermark is not None and "ts_ms" in session.watermark:
             numbers["lag_s"] = round(max(0.0, time.time() - session.watermark["ts_ms"] / 1000), 3)
         return numbers
+
+
+def _shown(position: JsonObject | None) -> JsonObject | None:
+    """A position for people: its plain fields. Nested ones may be long and hold keys of rows, which are values."""
+    if position is None:
+        return None
+    return {name: value for name, value in position.items() if not isinstance(value, dict | list)}

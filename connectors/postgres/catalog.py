@@ -38,6 +38,8 @@ class TableInfo:
     """Columns of the primary key, of the identity index, or of a unique index when the identity is full."""
     identity_key: tuple[str, ...] = ()
     """Columns that the server logs as the key under identity `d` or `i`."""
+    partitioned: bool = False
+    """Its rows lie in partitions; those of any other table's children are the children's own."""
 
     def relation(self) -> Relation:
         """The RELATION message that the stream would send for this shape."""
@@ -55,7 +57,7 @@ class TypeNames:
 
 
 _TABLE = """
-select c.oid, n.nspname, c.relname, c.relreplident::text
+select c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind = 'p'
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
 """
 
@@ -106,10 +108,10 @@ class Catalog:
         head = self._rows(_TABLE, oid)
         if not head:
             return None
-        _, schema, table, identity = head[0]
+        _, schema, table, identity, partitioned = head[0]
         columns = {row[1]: ColumnInfo(*row) for row in self._rows(_COLUMNS, oid)}
         key, identity_key = _choose_key(identity, self._rows(_KEYS, oid))
-        return TableInfo(oid, schema, table, identity, columns, key, identity_key)
+        return TableInfo(oid, schema, table, identity, columns, key, identity_key, partitioned)
 
     def types(self, wanted: Iterable[tuple[int, int]]) -> TypeNames:
         """Types and names for (type OID, typmod) pairs; enum labels are read anew, they may have grown."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import psycopg
@@ -67,6 +67,7 @@ class Reader:
         self._planner = planner
         self._settings = settings
         self._bytes_per_row = 0.0
+        self._partitioned = False
         self._published: tuple[int, tuple[str, ...] | None, str | None] | None = None
 
     def current_snapshot(self) -> TxSnapshot:
@@ -89,6 +90,7 @@ class Reader:
             info = catalog.table(oid)
             if info is None:
                 raise TableGone
+            self._partitioned = info.partitioned
             plan = self._planner.plan(self._restrict(info).relation(), info)
             row = self._execute(
                 sql.SQL(
@@ -154,7 +156,9 @@ class Reader:
     ) -> sql.Composed:
         table = plan.table
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
-        parts = [sql.SQL("select {} from {}").format(columns, sql.Identifier(*table.path))]
+        # ONLY, as it is published: rows of an inheriting table come under that table's name.
+        source = sql.SQL("select {} from {}" if self._partitioned else "select {} from only {}")
+        parts = [source.format(columns, sql.Identifier(*table.path))]
         conditions: list[sql.Composable] = []
         if self._published and self._published[2]:
             conditions.append(sql.SQL("({})").format(_trusted(self._published[2])))
@@ -196,15 +200,7 @@ class Reader:
         names = self._published[1]
         if names is None:
             return info
-        return TableInfo(
-            info.oid,
-            info.schema,
-            info.table,
-            info.identity,
-            {name: column for name, column in info.columns.items() if name in names},
-            info.key,
-            info.identity_key,
-        )
+        return replace(info, columns={name: column for name, column in info.columns.items() if name in names})
 
     def _publication_of(self, info: TableInfo) -> tuple[tuple[str, ...] | None, str | None]:
         if self.connection.info.server_version < 150000:

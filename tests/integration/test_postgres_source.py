@@ -457,6 +457,17 @@ def test_a_table_that_was_left_out_for_a_while_is_read_again(db, reader):
     assert sorted(materialise(one.log)["public", "b"]) == [(1,)]
 
 
+def test_rows_of_an_inheriting_table_are_its_own_and_those_of_partitions_the_roots(db, reader):
+    db.execute("create table parent(id int primary key); create table child(primary key (id)) inherits (parent)")
+    db.execute("create table root(id int primary key) partition by range (id)")
+    db.execute("create table part partition of root for values from (0) to (10)")
+    db.execute("insert into parent values (1); insert into child values (2); insert into root values (3)")
+    one = reader(publish_via_partition_root="true").start()
+    one.until(one.loaded)
+    found = {path[1]: sorted(rows) for path, rows in materialise(one.log).items()}
+    assert found == {"parent": [(1,)], "child": [(2,)], "root": [(3,)]}
+
+
 def test_a_new_table_that_is_published_later_is_read_with_the_rows_from_before(db, reader):
     db.execute("create table a(id int primary key); create publication p for table a")
     one = reader(publication_name="p", publication_autocreate_mode="disabled").start()

@@ -6,6 +6,7 @@ import pytest
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.source_runner import _shown
 from cdcworker.worker.source_session import Limits
 
 STEPS = ("init", "schema_init", "assigned", "position", "open", "poll", "register", "topics", "begin", "produce")
@@ -345,3 +346,8 @@ def test_metrics_name_the_counts(make_world):
     world.run()
     assert world.numbers[-1]["records"] > 0
     assert world.numbers[-1]["position"] == {"lsn": world.numbers[-1]["position"]["lsn"]}
+
+
+def test_a_position_is_shown_without_what_may_hold_keys_of_rows():
+    position = {"lsn": 7, "slot": "s", "snapshot": {"last": ["hush"]}, "again": [["hush"]]}
+    assert _shown(position) == {"lsn": 7, "slot": "s"}
