@@ -197,7 +197,8 @@ class Herder(threading.Thread):
             pass
 
     def _feed(self, event: ev.Event) -> None:
-        if not isinstance(event, ev.Tick | ev.StatusRecords | ev.LeaseAcked):
+        numbers_only = isinstance(event, ev.TaskReport) and event.state is None
+        if not (numbers_only or isinstance(event, ev.Tick | ev.StatusRecords | ev.LeaseAcked)):
             self._busy_until = time.monotonic() + BUSY_FOR_S
         if isinstance(event, ev.LeaseAcked):
             self._pass_lease_on(event)

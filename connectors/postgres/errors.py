@@ -57,9 +57,10 @@ SERVER_VERSION = declare(
 )
 STANDBY = declare(
     "postgres.standby",
-    "config",
+    "transient",
     "The server is a standby",
-    "Point database.hostname at the primary, or list several hosts.",
+    "It is tried again, a failover may be under way. Else point database.hostname at the primary, or list several "
+    "hosts.",
 )
 SERVER_ENCODING = declare(
     "postgres.server_encoding",

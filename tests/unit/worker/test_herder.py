@@ -15,7 +15,7 @@ from cdcworker.coordinator.events import (
     WriteDone,
 )
 from cdcworker.coordinator.kafka_topics import TopicNames
-from cdcworker.coordinator.model import PutConnector
+from cdcworker.coordinator.model import AssignedTask, PutConnector
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker import herder as module
 from cdcworker.worker.herder import STOPPED, Herder, HerderConfig
@@ -230,3 +230,11 @@ def test_draining_hands_over_and_ends(one, tasks):
     assert one.drain()
     assert not one.is_alive()
     assert tasks.specs == {}
+
+
+def test_the_numbers_of_running_tasks_do_not_keep_the_herder_awake(one):
+    task = AssignedTask("c", "i", 0, 1)
+    one._feed(TaskReport(task, metrics={"records": 1}))
+    assert one._busy_until == 0.0
+    one._feed(TaskReport(task, "RUNNING"))
+    assert one._busy_until > 0.0
