@@ -33,7 +33,9 @@ def say(what):
     with lock:
         print(json.dumps(what), flush=True)
 spec = SinkSpec(**{**told, "epoch": tuple(told["epoch"]), "topics": tuple(told["topics"]), "jars": tuple(told["jars"])})
-context = TaskContext(spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stop.is_set, say)
+context = TaskContext(
+    spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stopping=stop.is_set, report=say
+)
 try:
     SparkSink(spec.config).run(spec, context)
 except CdcError as exc:
