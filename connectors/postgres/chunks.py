@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -119,13 +120,18 @@ class Reader:
         """The next rows behind `after` in key order, or exactly the rows of `keys`. Ends the transaction."""
         limit = len(keys) if keys is not None else self._row_limit()
         chunk = Chunk(view, plan)
-        size = 0
+        size, size_max = 0, 2 * self._settings.raw["snapshot.chunk.max.bytes"]
         try:
             statement = self._select(plan, after, keys, limit)
             key = plan.table.key
-            for raw, row in self._copy(statement, plan):
-                chunk.rows.append((row, tuple((raw[i] or b"").decode() for i in key)))
-                size += sum(len(text) for text in raw if text) + 4 * len(raw)
+            with closing(self._copy(statement, plan)) as copied:
+                for raw, row in copied:
+                    chunk.rows.append((row, tuple((raw[i] or b"").decode() for i in key)))
+                    size += sum(len(text) for text in raw if text) + 4 * len(raw)
+                    if size > size_max and keys is None:
+                        # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
+                        limit = 0
+                        break
         finally:
             self.end()
         chunk.ended = keys is None and len(chunk.rows) < limit
@@ -174,7 +180,7 @@ class Reader:
             parts.append(sql.SQL("order by {} limit {}").format(order, sql.Literal(limit)))
         return sql.SQL("copy ({}) to stdout").format(sql.SQL(" ").join(parts))
 
-    def _copy(self, statement: sql.Composed, plan: Plan) -> Iterator[tuple[list[bytes | None], Row]]:
+    def _copy(self, statement: sql.Composed, plan: Plan) -> Generator[tuple[list[bytes | None], Row]]:
         parsers = [parse for parse in plan.parsers if parse]
         cursor = self.connection.cursor()
         try:

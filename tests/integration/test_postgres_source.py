@@ -468,6 +468,17 @@ def test_rows_of_an_inheriting_table_are_its_own_and_those_of_partitions_the_roo
     assert found == {"parent": [(1,)], "child": [(2,)], "root": [(3,)]}
 
 
+def test_a_chunk_of_rows_wider_than_guessed_is_cut(db, reader):
+    db.execute("create table wide(id int primary key, body text)")
+    db.execute("insert into wide select i, repeat('x', 300000) from generate_series(1, 60) i")
+    one = reader(**{"snapshot.chunk.max.bytes": "1000000"}).start()
+    most = 0
+    while not one.loaded():
+        most = max(most, len(one.poll().changes))
+    assert 0 < most < 20
+    assert len(materialise(one.log)["public", "wide"]) == 60
+
+
 def test_a_new_table_that_is_published_later_is_read_with_the_rows_from_before(db, reader):
     db.execute("create table a(id int primary key); create publication p for table a")
     one = reader(publication_name="p", publication_autocreate_mode="disabled").start()
