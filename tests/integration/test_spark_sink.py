@@ -271,6 +271,27 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world):
     assert process.returncode == 0
 
 
+def test_a_warehouse_that_goes_down_is_waited_for_in_place(world, postgres):
+    world.create(world.topic(NARROW))
+    load(world, 0, 300)
+    world.send()
+    process = world.start([world.topic(NARROW)])
+    eventually(lambda: world.rows() == world.model.rows, "the first load")
+    said = world.tmp_path / f"err{world.attempt}"
+    postgres.kill()
+    try:
+        load(world, 300, 300)
+        world.send()
+        eventually(lambda: "warehouse is away attempt=3" in said.read_text(), "the third attempt", 60)
+        assert process.poll() is None
+    finally:
+        postgres.start()
+    eventually(lambda: world.rows() == world.model.rows, "the rows after the outage")
+    world.stop(process)
+    assert process.returncode == 0
+    assert said.read_text().count("query started") == 2
+
+
 def test_a_newer_attempt_ends_the_older_driver(world):
     world.create(world.topic(NARROW))
     load(world, 0, 10)
