@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 from collections import Counter
+from unittest import mock
 
 import pytest
+from cdcworker.worker.cli.quickstart import _course
 from cdcworker.worker.quickstart import flow, proof
 from cdcworker.worker.quickstart.connectors import SINK, SOURCE, sink_config, source_config
 from cdcworker.worker.quickstart.monitor import Picture, task_of
@@ -147,3 +149,16 @@ def test_a_takeover_needs_every_task_on_a_living_worker():
     assert picture().all_run((SOURCE, SINK))
     assert not picture().all_run((SOURCE, SINK), without="w2")
     assert not Picture().all_run((SOURCE,))
+
+
+@pytest.mark.parametrize("found", [proof.Checksum(2, 99), None])
+def test_a_live_demo_that_found_a_difference_ends_with_one(found):
+    demo = mock.MagicMock()
+    demo.idle.side_effect = KeyboardInterrupt
+    demo.prove.return_value = [proof.TableResult("orders", proof.Checksum(2, 7), found)]
+    demo.loader.workload.operations = demo.loader.workload.specials = {}
+    demo.loader.workload.transactions = demo.loader.workload.changes = 0
+    assert _course(demo, mock.MagicMock(), sabotage=True, seconds=30) == 1
+    demo.prove.return_value = [proof.TableResult("orders", proof.Checksum(2, 7), proof.Checksum(2, 7))]
+    with pytest.raises(KeyboardInterrupt):
+        _course(demo, mock.MagicMock(), sabotage=False, seconds=30)
