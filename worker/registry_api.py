@@ -186,7 +186,7 @@ class _Api:
 
     def _by_id(self, request: Request) -> tuple[SchemaLog, StoredSchema]:
         view, text = self._log(), request.path_params["id"]
-        if not text.isdecimal() or int(text) > ID_MAX:
+        if not text.isdecimal() or len(text) > 10 or int(text) > ID_MAX:
             raise RegistryError(404, 404, "HTTP 404 Not Found")
         schema = view.by_id(int(text))
         if schema is None:
@@ -280,7 +280,7 @@ class _Api:
         text = request.path_params.get("version", "latest")
         if text in ("latest", "-1"):
             return view, versions[-1]
-        if not text.isdecimal() or not 0 < int(text) <= ID_MAX:
+        if not text.isdecimal() or len(text) > 10 or not 0 < int(text) <= ID_MAX:
             raise RegistryError(422, 42202, f"The specified version '{text}' is not a valid version id.")
         for use in versions:
             if use.version == int(text):

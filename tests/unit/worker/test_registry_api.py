@@ -350,3 +350,10 @@ def test_confluents_serializer_writes_what_our_reader_reads(confluent, world):
     encode = AvroSerializer(confluent, json.dumps(RECORD))
     data = encode({"x": 5}, SerializationContext("mine", MessageField.VALUE))
     assert Decoder(world.log).decode(data) == {"x": 5}
+
+
+@pytest.mark.parametrize(
+    "path", ["/schemas/ids/" + "9" * 5000, "/schemas/ids/²", f"/subjects/{VALUE}/versions/" + "9" * 5000]
+)
+def test_an_endless_number_is_refused(client, path):
+    assert client("GET", path).status_code in (404, 422)
