@@ -352,8 +352,9 @@ def test_what_was_answered_is_in_the_view_and_reaches_the_others(start):
     assert (reply.outcome, reply.created) == ("ok", True)
     assert "c" in leader.view().state.connectors
     eventually(lambda: "c" in other.view().state.connectors, 2, "the connector in the other's view")
+    eventually(lambda: leader.config.worker_id in other.view().workers, 5, "the leader's presence in the other's view")
     refused = other.submit(DeleteConnector("c")).result(10)
-    assert (refused.outcome, refused.leader_url) == ("not_leader", leader.config.url)
+    assert (refused.outcome, refused.leader_url) == ("not_leader", leader.config.url), refused.detail
 
 
 def test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts(start):
