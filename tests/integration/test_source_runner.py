@@ -297,6 +297,8 @@ def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster):
     )
     child.wait_for(lambda: child.states().count("RUNNING") == 2, "running again")
     zombie.close()
+    at_fence = cluster.position()
+    child.wait_for(lambda: cluster.position() != at_fence, "progress after the fence")
     assert child.stop() == 0
     assert_exactly_once(cluster, cluster.position()["lsn"])
 
