@@ -4,6 +4,16 @@ from __future__ import annotations
 
 from cdcworker.connectors.config import ConfigKey, between, matches, non_empty, one_of
 
+TASKS_MAX = ConfigKey(
+    "tasks.max",
+    "INT",
+    default=1,
+    importance="HIGH",
+    group="Common",
+    doc="Most tasks that the connector may be split into.",
+    validator=between(1, 1000),
+)
+
 CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "name",
@@ -22,15 +32,7 @@ CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
         doc="Which connector: a name or a known class name from GET /connector-plugins.",
         validator=non_empty,
     ),
-    ConfigKey(
-        "tasks.max",
-        "INT",
-        default=1,
-        importance="HIGH",
-        group="Common",
-        doc="Most tasks that the connector may be split into.",
-        validator=between(1, 1000),
-    ),
+    TASKS_MAX,
     ConfigKey(
         "errors.tolerance",
         default="none",

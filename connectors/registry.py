@@ -43,6 +43,12 @@ _PLUGINS = (
         "PostgreSQL logical replication",
     ),
     Plugin(
+        "datagen",
+        "source",
+        "cdcworker.connectors.datagen:DatagenSource",
+        title="Generated rows, for trials and tests",
+    ),
+    Plugin(
         "spark",
         "sink",
         "cdcworker.connectors.spark.connector:SparkSink",
