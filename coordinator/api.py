@@ -1,10 +1,12 @@
-"""The seams of coordination: a compacted log and leadership, each with a Kafka and a memory implementation."""
+"""The seams of coordination: a compacted log and leadership, implemented for Kafka, ZooKeeper and in memory."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from cdcworker.schemas.errors import CdcError
 
 JsonObject = dict[str, Any]
 
@@ -36,12 +38,39 @@ class Log(Protocol):
     def close(self) -> None: ...
 
 
+Done = Callable[[CdcError | None], None]
+Ends = Mapping[int, int]
+
+
+class TailedLog(Log, Protocol):
+    """A Log that a thread with other work reads and writes without ever waiting for it."""
+
+    def rewind(self) -> None:
+        """Read again from the first offset."""
+
+    def ends(self, timeout_s: float) -> Ends:
+        """The true end of each partition as it is now; may be called from any thread."""
+
+    def reached(self, ends: Ends) -> bool:
+        """Whether everything before these ends has been handed out."""
+
+    def send(self, records: Sequence[Record], done: Done | None = None) -> None:
+        """Append without waiting; `done` runs inside `serve`, once, when all are stored or one failed."""
+
+    def serve(self) -> int:
+        """Run what `send` is waiting for; gives the number of records still under way."""
+
+
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What the group gave us; there is none when we are not the owner."""
+    """What the election gave us; there is none when we are not the owner."""
 
     proof: bytes | None
+    """What the broker checks; None where nobody can check one: then a claim in the log must come before decisions."""
     hint: int
+    """Generation, or czxid of the lock's node."""
+    ensemble: str = ""
+    """Whose hint it is: hints of another ensemble cannot be compared with it."""
 
 
 class Leadership(Protocol):

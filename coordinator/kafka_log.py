@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.api import Done, Ends, Record
 from cdcworker.coordinator.kafka_clients import (
     Reports,
     make_admin,
@@ -29,9 +29,6 @@ log = logging.getLogger(__name__)
 BATCH_RECORDS_MAX = 1_000
 _ANY_PARTITION = -1
 _WAIT_STEP_S = 0.1
-
-Ends = Mapping[int, int]
-Done = Callable[[CdcError | None], None]
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None, list[tuple[str, str | bytes | None]]]:

@@ -1,12 +1,16 @@
-"""The seams of coordination in memory, with the broker's fencing rules: for tests and for the simulator."""
+"""The seams of coordination in memory, with the broker's fencing rules: for tests within one process."""
 
 from __future__ import annotations
 
+import bisect
+import itertools
+import threading
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.api import Done, Ends, Fenced, Record, Stale, Term, Unknown
 
 Clock = Callable[[], float]
 Fault = Literal["unknown_done", "unknown_lost", "stale", "fenced"]
@@ -19,11 +23,13 @@ class MemoryTopic:
 
     records: list[Record] = field(default_factory=list)
     end: int = 0
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def append(self, records: Sequence[Record]) -> None:
-        for record in records:
-            self.records.append(replace(record, offset=self.end))
-            self.end += 1
+        with self.lock:
+            for record in records:
+                self.records.append(replace(record, offset=self.end))
+                self.end += 1
 
     def compact(self, drop_tombstones: bool = False) -> None:
         """Keep the last record of each key; the newest record of the topic is never removed."""
@@ -36,7 +42,7 @@ class MemoryTopic:
         ]
 
     def since(self, offset: int) -> list[Record]:
-        return [record for record in self.records if record.offset >= offset]
+        return self.records[bisect.bisect_left(self.records, offset, key=lambda record: record.offset) :]
 
 
 class MemoryLog:
@@ -45,17 +51,39 @@ class MemoryLog:
     def __init__(self, topic: MemoryTopic) -> None:
         self._topic = topic
         self._position = 0
+        self._sent: list[Done] = []
 
     def read_to_end(self, timeout_s: float) -> Sequence[Record]:
         return self.poll(timeout_s)
 
     def poll(self, timeout_s: float) -> Sequence[Record]:
-        records = self._topic.since(self._position)
-        self._position = self._topic.end
-        return records
+        with self._topic.lock:
+            records = self._topic.since(self._position)
+            self._position = self._topic.end
+            return records
 
     def append(self, records: Sequence[Record], timeout_s: float) -> None:
         self._topic.append(records)
+
+    def rewind(self) -> None:
+        self._position = 0
+
+    def ends(self, timeout_s: float) -> Ends:
+        return {0: self._topic.end}
+
+    def reached(self, ends: Ends) -> bool:
+        return self._position >= ends[0]
+
+    def send(self, records: Sequence[Record], done: Done | None = None) -> None:
+        self._topic.append(records)
+        if done is not None:
+            self._sent.append(done)
+
+    def serve(self) -> int:
+        sent, self._sent = self._sent, []
+        for done in sent:
+            done(None)
+        return 0
 
     def close(self) -> None:
         """Nothing is held."""
@@ -74,6 +102,7 @@ class MemoryGroup:
     generation: int = 0
     members: dict[str, float] = field(default_factory=dict)
     owner: str | None = None
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def heartbeat(self, member: str) -> None:
         self.expire()
@@ -111,21 +140,26 @@ class MemoryLeadership:
         self._group = group
         self._member = member
         self._term: Term | None = None
+        self._closed = False
 
     def tick(self, timeout_s: float) -> None:
         group = self._group
-        group.heartbeat(self._member)
-        if group.owner != self._member:
-            self._term = None
-        elif self._term is None or self._term.hint != group.generation:
-            self._term = Term(f"{group.generation}:{self._member}".encode(), group.generation)
+        if self._closed:
+            return
+        with group.lock:
+            group.heartbeat(self._member)
+            if group.owner != self._member:
+                self._term = None
+            elif self._term is None or self._term.hint != group.generation:
+                self._term = Term(f"{group.generation}:{self._member}".encode(), group.generation)
 
     def term(self) -> Term | None:
         return self._term
 
     def close(self) -> None:
-        self._term = None
-        self._group.leave(self._member)
+        self._term, self._closed = None, True
+        with self._group.lock:
+            self._group.leave(self._member)
 
 
 @dataclass(slots=True)
@@ -134,10 +168,13 @@ class MemoryTransactions:
 
     epochs: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
+    lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
+    """One write or takeover at a time, in all ids."""
 
     def init(self, transactional_id: str) -> int:
-        self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
-        return self.epochs[transactional_id]
+        with self.lock:
+            self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
+            return self.epochs[transactional_id]
 
 
 class MemoryWriter:
@@ -153,6 +190,10 @@ class MemoryWriter:
         self._epoch = transactions.init(transactional_id)
 
     def write(self, records: Sequence[Record], term: Term) -> None:
+        with self._transactions.lock, self._group.lock:
+            self._write(records, term)
+
+    def _write(self, records: Sequence[Record], term: Term) -> None:
         if self._transactions.epochs[self._id] != self._epoch:
             raise Fenced(f"a newer writer of {self._id} exists")
         if not self._group.accepts(term.proof):
@@ -169,3 +210,27 @@ class MemoryWriter:
 
     def close(self) -> None:
         """Nothing is held; an open transaction does not exist here."""
+
+
+@dataclass(slots=True)
+class MemoryCluster:
+    """What the herders of one group share."""
+
+    group: MemoryGroup
+    configs: MemoryTopic = field(default_factory=MemoryTopic)
+    status: MemoryTopic = field(default_factory=MemoryTopic)
+    transactions: MemoryTransactions = field(default_factory=MemoryTransactions)
+
+
+_clusters: dict[str, MemoryCluster] = {}
+_members = itertools.count(1)
+
+
+def cluster(group_id: str, session_s: float) -> MemoryCluster:
+    """The cluster of this name in this process; the first who asks makes it and sets its session."""
+    return _clusters.setdefault(group_id, MemoryCluster(MemoryGroup(time.monotonic, session_s)))
+
+
+def next_member() -> int:
+    """Two herders of one worker id are two members, as they are for a broker."""
+    return next(_members)

@@ -1,15 +1,15 @@
-"""The herder's Kafka side: both logs, the group, claims and writes on a thread of their own, lease records."""
+"""The herder's way to the cluster: both logs, the election, claims and writes on a thread of their own, lease records."""
 
 from __future__ import annotations
 
 import logging
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.api import Ends, Fenced, Record, Stale, Term, Unknown, Writer
 from cdcworker.coordinator.events import (
     Claimed,
     ClaimFailed,
@@ -23,25 +23,18 @@ from cdcworker.coordinator.events import (
     WriteFailed,
     WriteLog,
 )
-from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
-from cdcworker.coordinator.kafka_group import KafkaLeadership
-from cdcworker.coordinator.kafka_log import CompactedLog, Ends
-from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
-from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.backends import make_backend
 from cdcworker.worker.pen import Pen
 from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
 
 if TYPE_CHECKING:
     from cdcworker.worker.herder import HerderConfig
-    from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 
-CONNECT_S = 10.0
 READ_S = 20.0
-TRANSACTION_S = 10.0
 HANGS_S = 12.0
 """A transactional call that has not returned by then is not waited for: the client can exceed its own time-outs."""
 CLAIM_S = 25.0
@@ -51,11 +44,6 @@ FOLD_AGAIN_S = 12 * 3600.0
 """Half of the time for which Kafka keeps tombstones: a reader that was away longer may have missed deletions."""
 
 Job = Callable[[], None]
-
-
-def status_partition(key: str) -> int:
-    """Presence and leases share partition 0, so that one unreachable partition ages either all leases or none."""
-    return 0 if key.startswith(("worker/", "lease/")) else -1
 
 
 def boot_clock_s() -> float:
@@ -70,12 +58,12 @@ class HerdKafka:
         self._config = config
         self._post = post
         self._events: list[Event] = []
-        self._client_id = f"cdcworker-{config.worker_id}"
-        self._writer: KafkaWriter | None = None
+        self._backend = make_backend(config)
+        self._writer: Writer | None = None
         self._pen: Pen | None = None
         self._claim: _Claim | None = None
         self._term: Term | None = None
-        self._refused: bytes | None = None
+        self._refused: Term | None = None
         self._lease_sent: float | None = None
         self._lease_waiting: Record | None = None
         self._last_ack_boot = boot_clock_s()
@@ -85,29 +73,21 @@ class HerdKafka:
     # --- start ------------------------------------------------------------------------------------------------------
 
     def open(self) -> tuple[Sequence[Record], Sequence[Record]]:
-        """Reach Kafka, check the topics, read both logs to their ends, then join the group."""
-        config, names = self._config, self._config.topics
-        self.cluster_id = cluster_id(config.kafka, client_id=self._client_id, timeout_s=CONNECT_S)
-        specs = internal_topics(
-            names, offsets_partitions=config.offsets_partitions, status_partitions=config.status_partitions
-        )
-        self.partitions = ensure_topics(
-            config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
-        )
-        self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
-        self._configs = CompactedLog(config.kafka, names.configs, client_id=f"{self._client_id}-configs")
-        self._status = CompactedLog(
-            config.kafka, names.status, client_id=f"{self._client_id}-status", partition_of=status_partition
-        )
+        """Reach the servers, check what is there, read both logs to their ends, then take part in the election."""
+        backend = self._backend
+        backend.open()
+        self._configs, self._status = backend.configs(), backend.status()
         folded = self._configs.read_to_end(READ_S), self._status.read_to_end(READ_S)
-        self._leadership = KafkaLeadership(
-            config.kafka,
-            topic=names.coordination,
-            group_id=config.group_id,
-            client_id=self._client_id,
-            session_timeout_s=config.session_timeout_s,
-        )
+        self._leadership = backend.join()
         return folded
+
+    @property
+    def cluster_id(self) -> str:
+        return self._backend.cluster_id
+
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        return self._backend.partitions
 
     # --- each turn --------------------------------------------------------------------------------------------------
 
@@ -175,7 +155,7 @@ class HerdKafka:
         if term is None:
             self._fail_claim(claim, "not the owner")
         elif not claim.opening:
-            if term.proof != self._refused:
+            if term != self._refused:
                 claim.opening = True
                 claim.pen.do(lambda: self._open_writer(claim))
             elif age_s > REFUSED_TERM_S:
@@ -192,16 +172,8 @@ class HerdKafka:
 
     def _open_writer(self, claim: _Claim) -> None:
         """Runs on the pen's thread."""
-        config = self._config
         try:
-            writer = KafkaWriter(
-                config.kafka,
-                group_id=config.group_id,
-                topic=config.topics.configs,
-                coordination_topic=config.topics.coordination,
-                client_id=f"{self._client_id}-leader",
-                timeout_s=TRANSACTION_S,
-            )
+            writer = self._backend.claim()
             ends = self._configs.ends(READ_S)
         except CdcError as exc:
             failure = str(exc)
@@ -253,7 +225,7 @@ class HerdKafka:
             self._writing = None
         if isinstance(outcome, WriteFailed):
             if outcome.reason == "stale":
-                self._refused = writing.term.proof
+                self._refused = writing.term
             if self._writer is writing.writer:
                 self._drop_writer()
         self._events.append(outcome)
@@ -311,23 +283,14 @@ class HerdKafka:
 
     def _fence(self, tasks: tuple[TaskId, ...], ids: Sequence[str]) -> None:
         """Runs on a thread of its own."""
-        for name, error in fence(self._config.kafka, ids, client_id=f"{self._client_id}-fence").items():
+        for name, error in self._backend.fence(ids).items():
             if error is not None:
                 log.warning("fence failed transactional_id=%s error=%s", name, error)
         self._post(lambda: self._events.append(FencesDone(tasks)))
 
     def topics(self) -> frozenset[str]:
-        """Existing topics that are neither Kafka's own nor the cluster's; called by planning threads."""
-        from cdcworker.coordinator.kafka_errors import translate
-        from confluent_kafka import KafkaException
-
-        names = self._config.topics
-        own = {names.configs, names.offsets, names.status, names.schemas, names.coordination}
-        try:
-            found = self._admin.list_topics(timeout=CONNECT_S).topics
-        except KafkaException as exc:
-            raise translate(exc, "list topics") from exc
-        return frozenset(name for name in found if not name.startswith("__") and name not in own)
+        """What a connector could read; called by planning threads."""
+        return self._backend.topics()
 
     def leave(self) -> None:
         """Leave the group: the next owner is elected at once."""
@@ -353,10 +316,10 @@ class _Claim:
         self.pen = Pen("herd-pen")
         self.opening = False
         self.dropped = False
-        self.writer: KafkaWriter | None = None
+        self.writer: Writer | None = None
         self.ends: Ends | None = None
 
-    def opened(self, writer: KafkaWriter, ends: Ends) -> None:
+    def opened(self, writer: Writer, ends: Ends) -> None:
         if self.dropped:
             writer.close()
         else:
@@ -374,7 +337,7 @@ class _Writing:
     """A write under way."""
 
     command: WriteLog
-    writer: KafkaWriter
+    writer: Writer
     term: Term
     since: float
     given_up: bool = False

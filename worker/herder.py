@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
+from typing import Literal
 
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import herd
@@ -61,6 +62,7 @@ class HerderConfig:
     replication_factor: int = -1
     providers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The worker's `config.providers.*` properties."""
+    backend: Literal["kafka", "zookeeper", "memory"] = "kafka"
 
 
 class Herder(threading.Thread):

@@ -18,8 +18,9 @@ from cdcworker.coordinator.events import (
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError
-from cdcworker.worker import herd_kafka
-from cdcworker.worker.herd_kafka import HerdKafka, status_partition
+from cdcworker.worker import backends, herd_kafka
+from cdcworker.worker.backends import status_partition
+from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.herder import HerderConfig
 
 OLD, NEW = Term(b"old", 1), Term(b"new", 2)
@@ -103,7 +104,7 @@ class Rig:
             "fence": lambda properties, ids, **k: dict.fromkeys(ids),
         }
         for name, fake in fakes.items():
-            monkeypatch.setattr(herd_kafka, name, fake)
+            monkeypatch.setattr(backends, name, fake)
         config = HerderConfig({}, "g", "w1", "http://w1", TopicNames.of_group("g"))
         self.kafka = HerdKafka(config, self.post)
         self.kafka.open()

@@ -1,0 +1,167 @@
+"""Where a herd keeps its logs and how it elects: on Kafka, with ZooKeeper's election, or in this process's memory."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from cdcworker.coordinator import memory
+from cdcworker.coordinator.api import Leadership, TailedLog, Writer
+from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
+from cdcworker.coordinator.kafka_errors import translate
+from cdcworker.coordinator.kafka_group import KafkaLeadership
+from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
+from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.worker.herder import HerderConfig
+    from confluent_kafka.admin import AdminClient
+
+CONNECT_S = 10.0
+TRANSACTION_S = 10.0
+
+
+def status_partition(key: str) -> int:
+    """Presence and leases share partition 0, so that one unreachable partition ages either all leases or none."""
+    return 0 if key.startswith(("worker/", "lease/")) else -1
+
+
+class Backend(Protocol):
+    """One worker's way to the logs, the election and the leader's pen. `open` comes first."""
+
+    cluster_id: str
+    partitions: Mapping[str, int]
+    """Of each internal topic."""
+
+    def open(self) -> None:
+        """Reach the servers and check what is there; CdcError that says why the worker cannot start."""
+
+    def configs(self) -> TailedLog: ...
+
+    def status(self) -> TailedLog: ...
+
+    def join(self) -> Leadership:
+        """Take part in the election."""
+
+    def claim(self) -> Writer:
+        """A new pen: when it is there, the predecessor's is fenced. Called on the pen's thread."""
+
+    def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
+        """Take over each id for a moment. Called on a thread of its own."""
+
+    def topics(self) -> frozenset[str]:
+        """Existing topics that are neither the system's own nor the cluster's. Called on planning threads."""
+
+
+def make_backend(config: HerderConfig) -> Backend:
+    """The one that `coordination.backend` names."""
+    if config.backend == "memory":
+        return MemoryBackend(config)
+    return KafkaBackend(config)
+
+
+class KafkaBackend:
+    """The logs are compacted topics, the election is a consumer group, the pen is a transaction with its proof."""
+
+    def __init__(self, config: HerderConfig) -> None:
+        self._config = config
+        self._client_id = f"cdcworker-{config.worker_id}"
+        self.cluster_id = ""
+        self.partitions: Mapping[str, int] = {}
+
+    def open(self) -> None:
+        config = self._config
+        self.cluster_id = cluster_id(config.kafka, client_id=self._client_id, timeout_s=CONNECT_S)
+        specs = internal_topics(
+            config.topics, offsets_partitions=config.offsets_partitions, status_partitions=config.status_partitions
+        )
+        self.partitions = ensure_topics(
+            config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
+        )
+        self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
+
+    def configs(self) -> TailedLog:
+        return CompactedLog(self._config.kafka, self._config.topics.configs, client_id=f"{self._client_id}-configs")
+
+    def status(self) -> TailedLog:
+        config = self._config
+        client_id = f"{self._client_id}-status"
+        return CompactedLog(config.kafka, config.topics.status, client_id=client_id, partition_of=status_partition)
+
+    def join(self) -> Leadership:
+        config = self._config
+        return KafkaLeadership(
+            config.kafka,
+            topic=config.topics.coordination,
+            group_id=config.group_id,
+            client_id=self._client_id,
+            session_timeout_s=config.session_timeout_s,
+        )
+
+    def claim(self) -> Writer:
+        config = self._config
+        return KafkaWriter(
+            config.kafka,
+            group_id=config.group_id,
+            topic=config.topics.configs,
+            coordination_topic=config.topics.coordination,
+            client_id=f"{self._client_id}-leader",
+            timeout_s=TRANSACTION_S,
+        )
+
+    def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
+        return fence(self._config.kafka, transactional_ids, client_id=f"{self._client_id}-fence")
+
+    def topics(self) -> frozenset[str]:
+        from confluent_kafka import KafkaException
+
+        names = self._config.topics
+        own = {names.configs, names.offsets, names.status, names.schemas, names.coordination}
+        try:
+            found = self._admin.list_topics(timeout=CONNECT_S).topics
+        except KafkaException as exc:
+            raise translate(exc, "list topics") from exc
+        return frozenset(name for name in found if not name.startswith("__") and name not in own)
+
+
+class MemoryBackend:
+    """Everything in this process, shared by the herders that name the same group; for tests. Nothing survives it."""
+
+    def __init__(self, config: HerderConfig) -> None:
+        self._config = config
+        self._cluster = memory.cluster(config.group_id, config.session_timeout_s)
+        self._member = f"{config.worker_id}-{memory.next_member()}"
+        self.cluster_id = f"memory-{config.group_id}"
+        names = config.topics
+        self.partitions: Mapping[str, int] = {
+            names.configs: 1,
+            names.status: 1,
+            names.schemas: 1,
+            names.offsets: config.offsets_partitions,
+        }
+
+    def open(self) -> None:
+        """There is nothing to reach."""
+
+    def configs(self) -> TailedLog:
+        return memory.MemoryLog(self._cluster.configs)
+
+    def status(self) -> TailedLog:
+        return memory.MemoryLog(self._cluster.status)
+
+    def join(self) -> Leadership:
+        return memory.MemoryLeadership(self._cluster.group, self._member)
+
+    def claim(self) -> Writer:
+        cluster = self._cluster
+        return memory.MemoryWriter(cluster.configs, cluster.group, cluster.transactions, "leader")
+
+    def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
+        for name in transactional_ids:
+            self._cluster.transactions.init(name)
+        return dict.fromkeys(transactional_ids)
+
+    def topics(self) -> frozenset[str]:
+        return frozenset()
