@@ -38,9 +38,13 @@ class ConfigRecords:
 
 @dataclass(frozen=True, slots=True)
 class StatusRecords:
-    """Records of the status log, in offset order per partition."""
+    """Records of the status log, in offset order per partition.
+
+    `reset`: the log is read again from its first offset; what was known of tasks is dropped, lease ages are not.
+    """
 
     records: tuple[Record, ...]
+    reset: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,8 +150,19 @@ class FencesDone:
 
 
 @dataclass(frozen=True, slots=True)
+class WorkerProbed:
+    """Answer to `ProbeWorker`. `gone`: nothing listens there any more, or another boot answers; `unknown`: anything else."""
+
+    worker_id: str
+    boot_id: str
+    verdict: Literal["gone", "unknown"]
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRequested:
-    """Hand over all tasks, then leave."""
+    """Hand over all tasks, then leave. `returns`: this worker id comes back soon, its tasks wait for it."""
+
+    returns: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,6 +186,7 @@ Event = (
     | TaskExited
     | LeaseAcked
     | FencesDone
+    | WorkerProbed
     | DrainRequested
     | Tick
 )
@@ -275,15 +291,25 @@ class FenceIds:
 
 
 @dataclass(frozen=True, slots=True)
+class ProbeWorker:
+    """Look, outside the herder's thread and within a few seconds, whether this boot still listens → WorkerProbed."""
+
+    worker_id: str
+    boot_id: str
+    url: str
+
+
+@dataclass(frozen=True, slots=True)
 class StopProducing:
     """No lease was acknowledged for 0.6 × session: no task may produce until LeaseAcked."""
 
 
 @dataclass(frozen=True, slots=True)
 class Leave:
-    """The last command: close leadership (leave the group) and end the worker."""
+    """The last command: close leadership (leave the group) and end the worker. `error`: why it must not run."""
 
     reason: str = "drained"
+    error: JsonObject | None = None
 
 
 HerdCommand = (
@@ -299,6 +325,7 @@ HerdCommand = (
     | PauseTask
     | ResumeTask
     | FenceIds
+    | ProbeWorker
     | StopProducing
     | Leave
 )

@@ -41,6 +41,8 @@ class Leader:
     boot_id: str
     url: str
     hint: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """Fields of a newer version, here and below: kept when the record is written again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +60,7 @@ class Connector:
     updated_ms: int = 0
     config_version: int = 0
     """The version at which the config last changed: pausing makes a new version, not a new config."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +75,7 @@ class TaskSet:
     and the split is tried again; otherwise `tasks` is empty and a person has to change something."""
     task_epoch: int = 0
     """Tasks that were assigned under a lower epoch belong to an older set."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,6 +86,9 @@ class Assignment:
     tasks: tuple[AssignedTask, ...] = ()
     revoke: tuple[AssignedTask, ...] = ()
     reason: str = ""
+    causes: Mapping[str, str] = field(default_factory=dict)
+    """Why each entry of `revoke` has to go, by task: its next owner's line in the journal says it."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,6 +99,51 @@ class Command:
     kind: str
     scope: JsonObject
     expires_ms: int
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Deadline:
+    """`deadline/worker/<id>`: tasks that wait for this worker. Each reader ages it by its own clock since it read it."""
+
+    boot_id: str
+    """The process that is gone or goes: another one of the same id is the return that is waited for."""
+    cause: str
+    delay_ms: int
+    tasks: tuple[AssignedTask, ...] = ()
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Fenced:
+    """`fenced/<name>`: tasks below `count` may have owners; `pending` are let go and their ids are to be fenced."""
+
+    count: int
+    pending: tuple[int, ...] = ()
+    incarnation: str = ""
+    task_epoch: int = 0
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Move(NamedTuple):
+    """One task changes hands. `source` or `target` empty: nobody."""
+
+    connector: str
+    task: int
+    source: str
+    target: str
+    why: str
+
+
+@dataclass(frozen=True, slots=True)
+class JournalEntry:
+    """`journal/<seq % 256>`: one decision of the leader about who runs what."""
+
+    seq: int
+    ts_ms: int
+    cause: str
+    moves: tuple[Move, ...]
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +154,14 @@ class ClusterState:
     connectors: Mapping[str, Connector] = field(default_factory=dict)
     task_sets: Mapping[str, TaskSet] = field(default_factory=dict)
     assignments: Mapping[str, Assignment] = field(default_factory=dict)
-    deadlines: Mapping[str, JsonObject] = field(default_factory=dict)
+    deadlines: Mapping[str, Deadline] = field(default_factory=dict)
+    """By what it is about: `worker/<id>`."""
+    fenced: Mapping[str, Fenced] = field(default_factory=dict)
+    journal: Mapping[str, JournalEntry] = field(default_factory=dict)
+    """A ring, by slot; `seq` gives the order."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     settings: Mapping[str, JsonObject] = field(default_factory=dict)
-    """Records of kinds without a type of their own (`fenced/…`, `session-key`, `logger/…`, `setting/…`), by full key."""
+    """Records of kinds without a type of their own (`session-key`, `logger/…`, `setting/…`), by full key."""
     epoch: int = 0
     version: int = 0
     stale_keys: frozenset[str] = frozenset()
@@ -124,6 +180,15 @@ class Presence:
     capacity: int = 1
     labels: Mapping[str, str] = field(default_factory=dict)
     draining: bool = False
+    returns: bool = False
+    """It drains for a restart: its tasks wait for the next process of this worker id."""
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    """Versions by every name that a `connector.class` may have. Empty: unknown, tasks of all plugins may come."""
+    protocol: int = 1
+    """What this worker can read and write of the logs."""
+    floor: int = 1
+    """The lowest protocol of others that it can live with."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,6 +204,9 @@ class TaskStatus:
     error: JsonObject | None = None
     metrics: JsonObject = field(default_factory=dict)
     """Last reported numbers: records, events_per_s, lag_s, position, tables …"""
+    restarts: tuple[float, ...] = ()
+    """Ages in seconds, at the time of the report, of the restarts that its budget was charged with: the next owner
+    goes on with what is left of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +227,10 @@ class View:
     """Topics in use per connector."""
     draining: bool = False
     last_tick_age_s: float = 0.0
+    journal: tuple[JournalEntry, ...] = ()
+    """The leader's last decisions about tasks, newest first."""
+    waiting_s: Mapping[TaskId, float] = field(default_factory=dict)
+    """Tasks that wait for their worker's return, and for how long at most."""
 
 
 # What REST asks of the herd. Each is answered with a Reply through a Future.
@@ -202,11 +274,15 @@ class Reply:
     """The answer to a Request, given after the worker has read its own record back.
 
     `outcome` other than ok: `not_leader` (forward to `leader_url`), `no_leader` (409 with Retry-After), `exists`,
-    `not_found`, `version_mismatch`, `conflict` (e.g. restart of a stopped connector's task), `timeout`.
+    `not_found`, `version_mismatch`, `conflict` (e.g. restart of a stopped connector's task), `too_large` (for one
+    record of the config log), `timeout`.
     """
 
-    outcome: Literal["ok", "not_leader", "no_leader", "exists", "not_found", "version_mismatch", "conflict", "timeout"]
+    outcome: Literal[
+        "ok", "not_leader", "no_leader", "exists", "not_found", "version_mismatch", "conflict", "too_large", "timeout"
+    ]
     created: bool = False
     leader_url: str = ""
+    leader_epoch: int = 0
     version: int = 0
     detail: str = ""

@@ -1,28 +1,64 @@
-"""The fold of the config log into ClusterState, and the record of each kind."""
+"""The fold of the config log into ClusterState, and what its records mean together."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.model import (
     AssignedTask,
-    Assignment,
     ClusterState,
-    Command,
-    Connector,
     JsonObject,
     Leader,
     TaskSet,
 )
+from cdcworker.coordinator.records import (
+    KINDS,
+    LEADER,
+    assignment_record,
+    command_record,
+    config_version,
+    connector_record,
+    deadline_record,
+    fenced_record,
+    journal_record,
+    leader_record,
+    parse_leader,
+    task_set_record,
+    tombstone,
+)
+
+__all__ = [
+    "FORMAT",
+    "LEADER",
+    "TASK_EPOCH_BITS",
+    "Draft",
+    "assignment_record",
+    "command_record",
+    "config_version",
+    "connector_record",
+    "current_record",
+    "deadline_record",
+    "fenced_record",
+    "fold",
+    "fold_all",
+    "fold_taken",
+    "is_wanted",
+    "journal_record",
+    "leader_record",
+    "record_epoch",
+    "task_epoch",
+    "task_set_of",
+    "task_set_record",
+    "tombstone",
+]
 
 logger = logging.getLogger(__name__)
 
 FORMAT = "1"
-LEADER = "leader"
 TASK_EPOCH_BITS = 20
 
 
@@ -58,6 +94,32 @@ class _Fold:
         else:
             target[key] = value
 
+    def result(self) -> ClusterState:
+        return replace(
+            self.state,
+            **self.maps,
+            leader=self.leader,
+            epoch=self.epoch,
+            version=self.version,
+            stale_keys=frozenset(self.stale),
+        )
+
+
+def _fold_of(state: ClusterState) -> _Fold:
+    return _Fold(state, leader=state.leader, epoch=state.epoch, version=state.version, stale=set(state.stale_keys))
+
+
+class Draft:
+    """A state that grows record by record in constant time each. `state` shares its maps: read it, do not keep it."""
+
+    def __init__(self, state: ClusterState) -> None:
+        self._work = _fold_of(state)
+        self.state = state
+
+    def add(self, record: Record) -> None:
+        _take(self._work, record)
+        self.state = self._work.result()
+
 
 def fold(state: ClusterState, record: Record) -> ClusterState:
     """The state after one more record."""
@@ -75,17 +137,9 @@ def fold_taken(state: ClusterState, records: Iterable[Record]) -> tuple[ClusterS
     Each key is folded by itself, so that a log that compaction has thinned folds to the same state: what a record
     means together with others (a task set of another incarnation) is judged by the reader of the state.
     """
-    work = _Fold(state, leader=state.leader, epoch=state.epoch, version=state.version, stale=set(state.stale_keys))
+    work = _fold_of(state)
     taken = [record for record in records if _take(work, record)]
-    after = replace(
-        state,
-        **work.maps,
-        leader=work.leader,
-        epoch=work.epoch,
-        version=work.version,
-        stale_keys=frozenset(work.stale),
-    )
-    return after, taken
+    return work.result(), taken
 
 
 def _take(work: _Fold, record: Record) -> bool:
@@ -98,10 +152,10 @@ def _take(work: _Fold, record: Record) -> bool:
     work.epoch = epoch
     work.stale.discard(record.key)
     if record.key == LEADER:
-        work.leader = _leader(record.value) if record.value is not None else None
+        work.leader = parse_leader(record.value) if record.value is not None else None
         return True
     kind, _, name = record.key.partition("/")
-    known = _KINDS.get(kind) if name else None
+    known = KINDS.get(kind) if name else None
     value = _parse(known[1], name, record) if known and record.value is not None else None
     if known:
         work.put(known[0], name, value)
@@ -135,137 +189,6 @@ def record_epoch(record: Record) -> int:
     return int(text) if text.isascii() and text.isdigit() else 0
 
 
-# --- values ---------------------------------------------------------------------------------------------------------
-# Unknown fields of a value are ignored and missing ones have defaults, so that versions can share a log.
-
-
-def _leader(value: JsonObject) -> Leader:
-    return Leader(
-        epoch=int(value["epoch"]),
-        worker_id=str(value["worker_id"]),
-        boot_id=str(value["boot_id"]),
-        url=str(value.get("url", "")),
-        hint=int(value.get("hint", 0)),
-    )
-
-
-def _connector(name: str, value: JsonObject) -> Connector:
-    version = int(value["version"])
-    return Connector(
-        name=name,
-        incarnation=str(value["incarnation"]),
-        version=version,
-        config=dict(value["config"]),
-        target_state=value["target_state"],
-        kind=value.get("kind", "source"),
-        labels=dict(value.get("labels", {})),
-        created_ms=int(value.get("created", 0)),
-        updated_ms=int(value.get("updated", 0)),
-        config_version=int(value.get("config_version", version)),
-    )
-
-
-def _task_set(_name: str, value: JsonObject) -> TaskSet:
-    return TaskSet(
-        incarnation=str(value["incarnation"]),
-        config_version=int(value["config_version"]),
-        tasks=tuple(dict(share) for share in value.get("tasks", ())),
-        error=value.get("error"),
-        task_epoch=int(value.get("task_epoch", 0)),
-    )
-
-
-def _entries(value: Iterable[Any]) -> tuple[AssignedTask, ...]:
-    return tuple(AssignedTask(str(c), str(i), int(t), int(e)) for c, i, t, e in value)
-
-
-def _assignment(_worker_id: str, value: JsonObject) -> Assignment:
-    return Assignment(
-        boot_id=str(value["boot_id"]),
-        tasks=_entries(value.get("tasks", ())),
-        revoke=_entries(value.get("revoke", ())),
-        reason=str(value.get("reason", "")),
-    )
-
-
-def _command(command_id: str, value: JsonObject) -> Command:
-    return Command(
-        id=command_id,
-        kind=str(value["kind"]),
-        scope=dict(value.get("scope", {})),
-        expires_ms=int(value.get("expires", 0)),
-    )
-
-
-_KINDS: Mapping[str, tuple[str, Callable[[str, JsonObject], object]]] = {
-    "connector": ("connectors", _connector),
-    "tasks": ("task_sets", _task_set),
-    "assignment": ("assignments", _assignment),
-    "deadline": ("deadlines", lambda _name, value: value),
-    "command": ("commands", _command),
-}
-
-
-# --- records --------------------------------------------------------------------------------------------------------
-
-
-def leader_record(leader: Leader) -> Record:
-    value = {
-        "epoch": leader.epoch,
-        "worker_id": leader.worker_id,
-        "boot_id": leader.boot_id,
-        "url": leader.url,
-        "hint": leader.hint,
-    }
-    return Record(LEADER, value)
-
-
-def connector_record(connector: Connector) -> Record:
-    value = {
-        "incarnation": connector.incarnation,
-        "version": connector.version,
-        "config_version": config_version(connector),
-        "config": dict(connector.config),
-        "target_state": connector.target_state,
-        "kind": connector.kind,
-        "labels": dict(connector.labels),
-        "created": connector.created_ms,
-        "updated": connector.updated_ms,
-    }
-    return Record(f"connector/{connector.name}", value)
-
-
-def task_set_record(name: str, tasks: TaskSet) -> Record:
-    value: JsonObject = {
-        "incarnation": tasks.incarnation,
-        "config_version": tasks.config_version,
-        "task_epoch": tasks.task_epoch,
-        "tasks": [dict(share) for share in tasks.tasks],
-    }
-    if tasks.error is not None:
-        value["error"] = tasks.error
-    return Record(f"tasks/{name}", value)
-
-
-def assignment_record(worker_id: str, assignment: Assignment) -> Record:
-    value = {
-        "boot_id": assignment.boot_id,
-        "tasks": [list(entry) for entry in assignment.tasks],
-        "revoke": [list(entry) for entry in assignment.revoke],
-        "reason": assignment.reason,
-    }
-    return Record(f"assignment/{worker_id}", value)
-
-
-def command_record(command: Command) -> Record:
-    value = {"kind": command.kind, "scope": command.scope, "expires": command.expires_ms}
-    return Record(f"command/{command.id}", value)
-
-
-def tombstone(key: str) -> Record:
-    return Record(key, None)
-
-
 def current_record(state: ClusterState, key: str) -> Record:
     """What the state holds under this key, as a record to write again; a tombstone when it holds nothing."""
     kind, _, name = key.partition("/")
@@ -280,15 +203,15 @@ def current_record(state: ClusterState, key: str) -> Record:
     if kind == "command" and name in state.commands:
         return command_record(state.commands[name])
     if kind == "deadline" and name in state.deadlines:
-        return Record(key, dict(state.deadlines[name]))
+        return deadline_record(name, state.deadlines[name])
+    if kind == "fenced" and name in state.fenced:
+        return fenced_record(name, state.fenced[name])
+    if kind == "journal" and name in state.journal:
+        return replace(journal_record(state.journal[name]), key=key)
     return Record(key, dict(state.settings[key])) if key in state.settings else tombstone(key)
 
 
 # --- what records mean together -------------------------------------------------------------------------------------
-
-
-def config_version(connector: Connector) -> int:
-    return connector.config_version or connector.version
 
 
 def task_set_of(state: ClusterState, name: str) -> TaskSet | None:

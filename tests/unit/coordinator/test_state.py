@@ -13,7 +13,11 @@ from cdcworker.coordinator.model import (
     ClusterState,
     Command,
     Connector,
+    Deadline,
+    Fenced,
+    JournalEntry,
     Leader,
+    Move,
     TaskSet,
 )
 from cdcworker.coordinator.state import (
@@ -21,10 +25,13 @@ from cdcworker.coordinator.state import (
     command_record,
     connector_record,
     current_record,
+    deadline_record,
+    fenced_record,
     fold,
     fold_all,
     fold_taken,
     is_wanted,
+    journal_record,
     leader_record,
     task_epoch,
     task_set_of,
@@ -39,6 +46,9 @@ TASKS = TaskSet("i1", 2, ({"t": "0"}, {"t": "1"}), {"code": "x"}, 77)
 ASSIGNMENT = Assignment("b1", (AssignedTask("c", "i1", 0, 80),), (AssignedTask("c", "i1", 1, 70),), "why")
 COMMAND = Command("id", "restart", {"connector": "c"}, 99)
 LEADER = Leader(4, "w", "b", "http://w", 9)
+DEADLINE = Deadline("b1", "restart", 60_000, (AssignedTask("c", "i1", 0, 80),))
+FENCED = Fenced(2, (3, 4), "i1", 77)
+ENTRY = JournalEntry(300, 5, "drain", (Move("c", 0, "w", "", "drain"), Move("c", 1, "", "v", "new task")))
 
 
 def at(record: Record, epoch: int, offset: int = -1) -> Record:
@@ -52,18 +62,22 @@ def test_every_kind_folds_to_the_value_it_was_made_from():
         task_set_record("c", TASKS),
         assignment_record("w", ASSIGNMENT),
         command_record(COMMAND),
-        Record("deadline/c", {"at": 1}),
+        deadline_record("worker/w", DEADLINE),
+        fenced_record("c", FENCED),
+        journal_record(ENTRY),
     ]
     state = fold_all(ClusterState(), [at(r, 4, n) for n, r in enumerate(records)])
     assert state == ClusterState(
-        LEADER,
-        {"c": CONNECTOR},
-        {"c": TASKS},
-        {"w": ASSIGNMENT},
-        {"c": {"at": 1}},
-        {"id": COMMAND},
+        leader=LEADER,
+        connectors={"c": CONNECTOR},
+        task_sets={"c": TASKS},
+        assignments={"w": ASSIGNMENT},
+        deadlines={"worker/w": DEADLINE},
+        fenced={"c": FENCED},
+        journal={"44": ENTRY},
+        commands={"id": COMMAND},
         epoch=4,
-        version=6,
+        version=8,
     )
     for record in records:
         assert current_record(state, record.key) == record
@@ -113,10 +127,31 @@ def test_an_unreadable_value_replaces_the_readable_one_and_is_kept_as_it_is():
     assert (again.connectors, again.settings) == ({"c": CONNECTOR}, {})
 
 
-def test_fields_of_a_newer_version_are_ignored():
-    record = connector_record(CONNECTOR)
+@pytest.mark.parametrize(
+    "record",
+    [
+        leader_record(LEADER),
+        connector_record(CONNECTOR),
+        task_set_record("c", TASKS),
+        assignment_record("w", ASSIGNMENT),
+        command_record(COMMAND),
+        deadline_record("worker/w", DEADLINE),
+        fenced_record("c", FENCED),
+        journal_record(ENTRY),
+    ],
+    ids=lambda record: record.key,
+)
+def test_fields_of_a_newer_version_are_ignored_and_kept_when_the_key_is_written_again(record):
     newer = replace(record, value={**(record.value or {}), "mood": "good"})
-    assert fold(ClusterState(), newer).connectors == {"c": CONNECTOR}
+    state = fold(ClusterState(), newer)
+    assert not state.settings
+    assert current_record(state, record.key) == newer
+
+
+def test_entries_of_a_newer_version_may_be_longer():
+    value = {"boot_id": "b", "tasks": [["c", "i1", 0, 80, "new"]]}
+    state = fold(ClusterState(), Record("assignment/w", value))
+    assert state.assignments["w"].tasks == (AssignedTask("c", "i1", 0, 80),)
 
 
 def test_a_task_set_of_another_incarnation_is_none():
