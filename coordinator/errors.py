@@ -34,3 +34,15 @@ OFFSETS_FORMAT = declare(
     "A record of the offsets log cannot be read",
     "Run the version that wrote it, or reset the connector's offsets on purpose",
 )
+OTHER_CLUSTER = declare(
+    "coordinator.other_cluster",
+    "config",
+    "Another cluster uses this group id or these topics",
+    "Give one of the two clusters another group.id; internal topics belong to one cluster alone.",
+)
+ENSEMBLE_CHANGED = declare(
+    "coordinator.ensemble_changed",
+    "config",
+    "The ZooKeeper ensemble is not the one that numbered this cluster's claims",
+    "Check zookeeper.connect; after a rebuild on purpose name the new identity in coordination.accept.",
+)

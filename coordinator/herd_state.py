@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from cdcworker.coordinator.api import Record, Term
+from cdcworker.coordinator.claim import Identity
 from cdcworker.coordinator.events import AppendStatus, HerdCommand, Now, RequestArrived, TasksPlanned
 from cdcworker.coordinator.model import AssignedTask, ClusterState, JsonObject, Presence, Reply, TaskId, TaskStatus
 from cdcworker.coordinator.status import StatusState, live_workers
@@ -45,6 +46,10 @@ class HerdSettings:
     """Longest pause between the leader's rounds; it adds to what only time brings about (back-off, expiry)."""
     queue_max: int = 1000
     """Requests that wait for the leader's pen; more are refused (INV-10)."""
+    identity: Identity | None = None
+    """Whose log it must be; None: anybody's."""
+    accepted_identity: str = ""
+    """Fingerprint of the identity that an operator lets the log go over to."""
 
     @property
     def lease_interval_s(self) -> float:

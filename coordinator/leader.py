@@ -6,6 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from cdcworker.coordinator import claim
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.events import (
     Answer,
@@ -72,9 +73,21 @@ def on_term(turn: Turn, event: TermChanged) -> None:
 
 def claim_if_due(turn: Turn) -> None:
     lead = turn.lead
-    if lead.role == "follower" and lead.term is not None and turn.mono >= lead.claim_due:
+    if lead.role == "follower" and lead.term is not None and turn.mono >= lead.claim_due and _may_claim(turn):
         turn.lead = replace(lead, role="claiming")
         turn.emit(Claim())
+
+
+def _may_claim(turn: Turn) -> bool:
+    """A claim that cannot lead is not even tried: its writer would fence the leader's."""
+    lead, settings = turn.lead, turn.settings
+    assert lead.term is not None
+    reason = claim.obstacle(turn.cluster, lead.term, settings.identity, settings.accepted_identity)
+    if reason is None:
+        return True
+    logger.error("no claim is made error=%s", reason)
+    _claim_later(turn)
+    return False
 
 
 def on_claim_failed(turn: Turn, event: ClaimFailed) -> None:
@@ -94,15 +107,42 @@ def _claim_later(turn: Turn) -> None:
 def on_claimed(turn: Turn, _event: Claimed) -> None:
     """The log has been read after the writer fenced its predecessor: what is not in it will never be."""
     lead = turn.lead
-    if lead.role != "claiming" or lead.term is None:
+    if lead.role != "claiming" or lead.term is None or not _may_claim(turn):
         return
     epoch = _next_epoch(turn)
     _refuse_lost(turn, epoch)
     turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned={}, fences={}, sweeps={})
-    me = turn.me
+    if claim.needs_claim(lead.term):
+        batch = Batch(turn, turn.cluster)
+        batch.add(claim.claim_record(lead.term, epoch, turn.me))
+        send(turn, batch)
+    else:
+        _write_leader(turn)
+
+
+def _write_leader(turn: Turn) -> None:
+    lead, me = turn.lead, turn.me
+    assert lead.term is not None
     batch = Batch(turn, turn.cluster)
-    batch.add(leader_record(Leader(epoch, me.worker_id, me.boot_id, me.url, lead.term.hint)))
+    batch.add(leader_record(Leader(lead.epoch, me.worker_id, me.boot_id, me.url, lead.term.hint)))
+    for record in claim.records_of_lead(turn.cluster, lead.term, turn.settings.identity):
+        batch.add(record)
     send(turn, batch)
+
+
+def _is_recorded(turn: Turn) -> bool:
+    known = turn.cluster.leader
+    return known is not None and (known.epoch, known.boot_id) == (turn.lead.epoch, turn.me.boot_id)
+
+
+def _confirm_claim(turn: Turn) -> None:
+    """The claim of a term without proof came back: decisions may follow only when it is the newest of all."""
+    lead = turn.lead
+    if lead.term is not None and claim.is_mine(turn.cluster, lead.term, lead.epoch, turn.me):
+        _write_leader(turn)
+    else:
+        step_down(turn, "a newer claim stands in the log")
+        _claim_later(turn)
 
 
 def _next_epoch(turn: Turn) -> int:
@@ -170,6 +210,9 @@ def _read_back(turn: Turn, write_id: str) -> None:
             _answer(turn, request_id, waiting.reply)
     lead = turn.lead
     if lead.inflight != write_id:
+        return
+    if lead.role == "claimed" and not _is_recorded(turn):
+        _confirm_claim(turn)
         return
     role = "leading" if lead.role == "claimed" else lead.role
     failures = 0 if role == "leading" else lead.claim_failures
