@@ -43,7 +43,66 @@ CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
     ),
 )
 
+TASK_KEYS: tuple[ConfigKey, ...] = (
+    ConfigKey(
+        "task.restart.max",
+        "INT",
+        default=10,
+        importance="LOW",
+        group="Restarts",
+        doc="How often a task is started again within the window after failures that may pass; then it is quarantined.",
+        validator=between(0, 100),
+    ),
+    ConfigKey(
+        "task.restart.data.max",
+        "INT",
+        default=0,
+        importance="LOW",
+        group="Restarts",
+        doc="The same for records that cannot be handled; 0: such a task halts at once.",
+        validator=between(0, 100),
+    ),
+    ConfigKey(
+        "task.restart.window.ms",
+        "LONG",
+        default=600_000,
+        importance="LOW",
+        group="Restarts",
+        doc="The window of both; a task that ran so long without a failure has its whole budget again.",
+        validator=between(1_000, 604_800_000),
+    ),
+    ConfigKey(
+        "task.restart.backoff.ms",
+        "LONG",
+        default=1_000,
+        importance="LOW",
+        group="Restarts",
+        doc="Longest pause before the first restart; it doubles with each further one.",
+        validator=between(10, 3_600_000),
+    ),
+    ConfigKey(
+        "task.restart.backoff.max.ms",
+        "LONG",
+        default=60_000,
+        importance="LOW",
+        group="Restarts",
+        doc="Where the doubling ends.",
+        validator=between(10, 3_600_000),
+    ),
+    ConfigKey(
+        "task.start.timeout.ms",
+        "LONG",
+        default=600_000,
+        importance="LOW",
+        group="Restarts",
+        doc="A task that is starting and has said nothing for so long is killed; that counts as a failure.",
+        validator=between(1_000, 86_400_000),
+    ),
+)
+"""What the herd reads of a connector's config: when a failed task is started again."""
+
 SOURCE_KEYS: tuple[ConfigKey, ...] = (
+    *TASK_KEYS,
     ConfigKey(
         "topic.creation.default.partitions",
         "INT",

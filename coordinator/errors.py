@@ -22,11 +22,23 @@ TASK_FENCED = declare(
     "Another process took over this task's transactional id",
     "Nothing to do once; when it repeats, look for a second worker with the same group id and connector name",
 )
-RESTARTS_EXHAUSTED = declare(
-    "coordinator.restarts_exhausted",
+TASK_QUARANTINED = declare(
+    "coordinator.task_quarantined",
     "internal",
-    "The task failed too often in too short a time",
+    "The task failed too often in too short a time and is not started any more, on no worker",
     "Remove the cause that `cause` names, then restart the task",
+)
+TASK_START_TIMEOUT = declare(
+    "coordinator.task_start_timeout",
+    "transient",
+    "The task did not come up in its time and was killed",
+    "Look at the task's log for what it waits for; task.start.timeout.ms gives it more time",
+)
+TASK_STUCK = declare(
+    "coordinator.task_stuck",
+    "environment",
+    "The task's process was killed and does not end",
+    "Look for a process in state D (a disk or a network file system that does not answer) and restart the worker",
 )
 OFFSETS_FORMAT = declare(
     "coordinator.offsets_format",

@@ -29,7 +29,11 @@ class HerdSettings:
     """A PlanTasks without an answer is asked again after this; the driver's own limit is shorter."""
     fence_wait_s: float = 2.0
     """Longest wait for FenceIds before lost tasks move: the new owner's start fences them too."""
+    start_timeout_s: float = 600.0
+    """Of a start without any sign of life; a source may wait for minutes until it may begin to read."""
     stop_timeout_s: float = 10.0
+    kill_timeout_s: float = 30.0
+    """A killed process that is not reaped after this is given up: whoever runs next fences it."""
     drain_timeout_s: float = 20.0
     """Exit stays below the 20 s that the platform's grace period allows for."""
     command_ttl_s: float = 60.0
@@ -127,12 +131,13 @@ class LocalTask:
     paused: bool = False
     """What the process was last told."""
     due: float = 0.0
-    """`waiting`: when to start; `stopping`: when to kill."""
+    """`waiting`: when to start; `starting`: until when; `stopping`: when to kill; `killed`: when to give it up."""
     killed: bool = False
     error: JsonObject | None = None
     metrics: JsonObject = field(default_factory=dict)
     reported_at: float = 0.0
     restarts: tuple[float, ...] = ()
+    """When the budget was charged, by the own clock; before that of this process for those of former owners."""
     fences: tuple[float, ...] = ()
 
     @property

@@ -210,6 +210,7 @@ def parse_task_status(task_id: TaskId, value: JsonObject) -> TaskStatus:
         seq=int(value.get("seq", 0)),
         error=value.get("error"),
         metrics=dict(value.get("metrics", {})),
+        restarts=tuple(map(float, value.get("restarts", ()))),
     )
 
 
@@ -225,6 +226,7 @@ def task_status_record(status: TaskStatus) -> Record:
         "seq": status.seq,
         "error": status.error,
         "metrics": dict(status.metrics),
+        "restarts": list(status.restarts),
     }
     return Record(task_key(TaskId(status.connector, status.task)), value)
 

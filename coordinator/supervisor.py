@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.errors import RESTARTS_EXHAUSTED, TASK_CRASHED, TASK_FENCED
+from cdcworker.coordinator.errors import TASK_CRASHED, TASK_FENCED, TASK_START_TIMEOUT, TASK_STUCK
 from cdcworker.coordinator.events import (
     KillTask,
     PauseTask,
@@ -20,6 +20,7 @@ from cdcworker.coordinator.events import (
 )
 from cdcworker.coordinator.herd_state import LocalTask, Report, Turn
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskState, TaskStatus
+from cdcworker.coordinator.restarts import Policy, is_quarantine, policy_of, quarantine
 from cdcworker.coordinator.state import is_wanted, task_set_of
 from cdcworker.coordinator.status import status_order, task_key, task_status_record, topics_record
 from cdcworker.schemas.errors import CdcError, Where
@@ -55,7 +56,7 @@ def reconcile(turn: Turn) -> None:
     if may_start(turn):
         for task_id, entry in sorted(desired.items()):
             if task_id not in turn.work.local and not _was_stopped(turn, entry):
-                _start(turn, LocalTask(entry, "starting"))
+                _take_up(turn, entry)
     for entry in assignment.revoke if assignment else ():
         local_task = turn.work.local.get(entry.id)
         if (local_task is None or local_task.task != entry) and not _was_stopped(turn, entry):
@@ -91,21 +92,41 @@ def _is_outdated(turn: Turn, entry: AssignedTask) -> bool:
 
 def _was_stopped(turn: Turn, entry: AssignedTask) -> bool:
     """A stop that was reported is final for its task epoch: the leader may have given the task to another worker."""
-    report = turn.work.reports.get(entry.id)
-    statuses = (report.status if report else None, turn.status.tasks.get(entry.id))
-    return any(
-        s is not None
-        and (s.task_epoch > entry.task_epoch or (s.task_epoch == entry.task_epoch and s.state == "STOPPED"))
-        for s in statuses
-    )
+    last = _last_status(turn, entry.id)
+    if last is None:
+        return False
+    return last.task_epoch > entry.task_epoch or (last.task_epoch == entry.task_epoch and last.state == "STOPPED")
+
+
+def _last_status(turn: Turn, task_id: TaskId) -> TaskStatus | None:
+    """The newest thing said about a task, by its former owners or by this process."""
+    report = turn.work.reports.get(task_id)
+    said = [s for s in (report.status if report else None, turn.status.tasks.get(task_id)) if s is not None]
+    return max(said, key=status_order, default=None)
+
+
+def _take_up(turn: Turn, entry: AssignedTask) -> None:
+    """Start a task that is new here, with what its former owners left of its budget: a move gives no fresh one."""
+    tasks, last = task_set_of(turn.cluster, entry.connector), _last_status(turn, entry.id)
+    if tasks is None or last is None or last.task_epoch < tasks.task_epoch:
+        _start(turn, LocalTask(entry, "starting"))  # never ran, or not with this config
+        return
+    local = LocalTask(entry, "failed", restarts=tuple(turn.mono - age for age in last.restarts))
+    if is_quarantine(last.error):
+        turn.set_local(entry.id, replace(local, error=last.error))
+        _report(turn, entry, "FAILED")
+    else:
+        _start(turn, local)
 
 
 def _keep(turn: Turn, local: LocalTask) -> None:
     if local.phase == "waiting":
         if turn.mono >= local.due and may_start(turn) and is_wanted(turn.cluster, local.task):
             _start(turn, local)
-    elif local.phase == "stopping":
+    elif local.phase == "stopping" or local.killed:
         _kill_if_late(turn, local)
+    elif local.phase == "starting" and turn.mono >= local.due:
+        _kill_late_start(turn, local)
     elif local.has_process:
         paused = turn.cluster.connectors[local.task.connector].target_state == "PAUSED"
         if paused != local.paused:
@@ -118,7 +139,7 @@ def _let_go(turn: Turn, local: LocalTask, replaced: bool) -> None:
         turn.set_local(local.task.id, None)
         if not replaced:
             _report(turn, local.task, "STOPPED")
-    elif local.phase == "stopping":
+    elif local.phase == "stopping" or local.killed:
         _kill_if_late(turn, local)
     else:
         _stop(turn, local)
@@ -131,14 +152,39 @@ def _stop(turn: Turn, local: LocalTask) -> None:
 
 
 def _kill_if_late(turn: Turn, local: LocalTask) -> None:
-    if turn.mono >= local.due and not local.killed:
+    if turn.mono < local.due:
+        return
+    if local.killed:
+        _give_up(turn, local)
+    else:
         logger.warning("task does not stop, killing it task=%s", local.task.id)
         kill(turn, local)
 
 
 def kill(turn: Turn, local: LocalTask) -> None:
     turn.emit(KillTask(local.task))
-    turn.set_local(local.task.id, replace(local, phase="stopping", killed=True))
+    due = turn.mono + turn.settings.kill_timeout_s
+    turn.set_local(local.task.id, replace(local, phase="stopping", killed=True, due=due))
+
+
+def _kill_late_start(turn: Turn, local: LocalTask) -> None:
+    """Its exit is a failure like any other; the phase stays, so that it is not taken for a stop."""
+    logger.warning("task does not start, killing it task=%s", local.task.id)
+    error = CdcError(TASK_START_TIMEOUT, "the task has not come up in its time", where={"task": str(local.task.id)})
+    kill(turn, local)
+    turn.set_local(local.task.id, replace(turn.work.local[local.task.id], phase="starting", error=error.to_dict()))
+
+
+def _give_up(turn: Turn, local: LocalTask) -> None:
+    """A process that not even SIGKILL ends must not hold back the task: its next owner fences it (INV-5)."""
+    logger.error("killed task is not reaped, giving it up task=%s", local.task.id)
+    error = CdcError(TASK_STUCK, "the process does not end", where={"task": str(local.task.id)}).to_dict()
+    on_exited(turn, TaskExited(local.task, 0, error))
+    left = turn.work.local.get(local.task.id)
+    if left is not None and left.task == local.task:
+        # This very start cannot be repeated beside its own remains: a new owner can, or a person sees to it.
+        turn.set_local(local.task.id, replace(left, phase="failed", error=error))
+        _report(turn, local.task, "FAILED")
 
 
 def _start(turn: Turn, local: LocalTask) -> None:
@@ -146,8 +192,9 @@ def _start(turn: Turn, local: LocalTask) -> None:
     connector, tasks = turn.cluster.connectors[entry.connector], task_set_of(turn.cluster, entry.connector)
     assert tasks is not None
     paused = connector.target_state == "PAUSED"
-    turn.set_local(entry.id, replace(local, phase="starting", paused=paused, killed=False))
     config = {**connector.config, **tasks.tasks[entry.task]}
+    due = turn.mono + policy_of(config, turn.settings).start_timeout_s
+    turn.set_local(entry.id, replace(local, phase="starting", paused=paused, killed=False, due=due))
     turn.emit(StartTask(entry, connector.kind, config, paused, local.attempt))
 
 
@@ -159,9 +206,11 @@ def on_report(turn: Turn, event: TaskReport) -> None:
     if local is None or local.task != event.task or not local.has_process:
         return
     local = replace(local, metrics={**local.metrics, **event.metrics})
+    if local.phase == "starting" and not local.killed:
+        local = replace(local, due=turn.mono + _policy(turn, local).start_timeout_s)
     if event.state == "FAILED":
         local = replace(local, error=event.error)  # the policy decides when the process has ended
-    elif event.state in ("RUNNING", "PAUSED") and local.phase != "stopping":
+    elif event.state in ("RUNNING", "PAUSED") and local.phase != "stopping" and not local.killed:
         local = replace(local, phase="running" if event.state == "RUNNING" else "paused", error=None)
     turn.set_local(event.task.id, local)
     due = turn.mono - local.reported_at >= turn.settings.metrics_interval_s
@@ -208,39 +257,30 @@ def _error_of(local: LocalTask, event: TaskExited) -> JsonObject:
 
 
 def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
-    """The restart policy. A fenced task that is still assigned is the rightful owner: its start fences the zombie."""
-    settings, mono = turn.settings, turn.mono
-    restarts = _within(local.restarts, mono - settings.restart_window_s)
-    fences = _within(local.fences, mono - settings.fence_window_s)
-    kind = error.get("kind")
-    if kind == "transient":
-        times, limit, restarts = restarts, settings.restarts_max, (*restarts, mono)
-    elif kind == "fenced":
-        times, limit, fences = fences, settings.fences_max, (*fences, mono)
+    """Wait and start again, or give up. A fenced task that is still assigned is the rightful owner: it fences back."""
+    settings, mono, policy = turn.settings, turn.mono, _policy(turn, local)
+    restarts = policy.charged(local.restarts, mono)
+    fences = tuple(at for at in local.fences if at > mono - settings.fence_window_s)
+    if error.get("kind") == "fenced":
+        used, budget, fences = len(fences), settings.fences_max, (*fences, mono)
     else:
-        times, limit = (), 0
+        used, budget = len(restarts), policy.budget(error.get("kind"))
+        restarts = (*restarts, mono) if budget else restarts
     local = replace(local, error=error, restarts=restarts, fences=fences)
-    if len(times) < limit:
-        delay = min(settings.backoff_min_s * 2 ** len(times), settings.backoff_max_s)
-        local = replace(local, phase="waiting", due=mono + delay, attempt=local.attempt + 1)
+    if used < budget:
+        due = mono + policy.delay_s(local.task.id, used)
+        local = replace(local, phase="waiting", due=due, attempt=local.attempt + 1)
     else:
-        local = replace(local, phase="failed", error=_exhausted(local, error) if limit else error)
+        # An error that cannot pass keeps its own code: only a used-up budget is a quarantine.
+        local = replace(local, phase="failed", error=quarantine(local.task.id, error) if budget else error)
     logger.warning("task failed task=%s phase=%s error=%s", local.task.id, local.phase, error.get("code"))
     turn.set_local(local.task.id, local)
     _report(turn, local.task, "RESTARTING" if local.phase == "waiting" else "FAILED")
 
 
-def _exhausted(local: LocalTask, cause: JsonObject) -> JsonObject:
-    error = CdcError(
-        RESTARTS_EXHAUSTED,
-        f"too many restarts, the last one for: {cause.get('message', 'no reason')}",
-        where={"task": str(local.task.id)},
-    )
-    return {**error.to_dict(), "cause": cause}
-
-
-def _within(times: Iterable[float], since: float) -> tuple[float, ...]:
-    return tuple(t for t in times if t > since)
+def _policy(turn: Turn, local: LocalTask) -> Policy:
+    connector = turn.cluster.connectors.get(local.task.connector)
+    return policy_of(connector.config if connector else {}, turn.settings)
 
 
 # --- restart commands -----------------------------------------------------------------------------------------------
@@ -274,8 +314,10 @@ def _restart(turn: Turn, command: Command) -> None:
         if not local.has_process:
             turn.set_local(task_id, replace(fresh, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
             _report(turn, local.task, "RESTARTING")
-        elif local.phase != "stopping":
+        elif local.phase != "stopping" and not local.killed:
             _stop(turn, fresh)
+        else:  # it ends already
+            turn.set_local(task_id, replace(fresh, error=local.error))
 
 
 # --- reports --------------------------------------------------------------------------------------------------------
@@ -286,6 +328,15 @@ def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
     seq = turn.work.seq + 1
     local = turn.work.local.get(entry.id)
     mine = local if local is not None and local.task == entry else None
+    last = _last_status(turn, entry.id)
+    if mine is not None:
+        error, restarts = (
+            mine.error,
+            tuple(round(turn.mono - at, 1) for at in _policy(turn, mine).charged(mine.restarts, turn.mono)),
+        )
+    else:  # let go: what it was charged with goes to its next owner
+        restarts = last.restarts if last else ()
+        error = last.error if last and is_quarantine(last.error) else None
     status = TaskStatus(
         connector=entry.connector,
         task=entry.task,
@@ -293,8 +344,9 @@ def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
         worker_id=turn.me.worker_id,
         task_epoch=entry.task_epoch,
         seq=seq,
-        error=mine.error if mine else None,
+        error=error,
         metrics=mine.metrics if mine else {},
+        restarts=restarts,
     )
     sent = turn.work.reports.get(entry.id)
     if sent is not None and sent.status.task_epoch > entry.task_epoch:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cdcworker.connectors.common import TASK_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, one_of
 
 TRIGGER_MS = 500
@@ -125,7 +126,7 @@ ACCEPTED = {
     "delete.enabled": "Set by delete.mode.",
 }
 
-CONFIG_DEF = ConfigDef([*_target_keys(), *_batch_keys()], ACCEPTED, _check)
+CONFIG_DEF = ConfigDef([*_target_keys(), *_batch_keys(), *TASK_KEYS], ACCEPTED, _check)
 
 CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
 
