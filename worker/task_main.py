@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import json
 import logging
 import os
-import signal
 import sys
 import threading
 from typing import BinaryIO, Final
@@ -16,6 +13,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import logs
 from cdcworker.worker.control import Control, Reporter, end_process_group
 from cdcworker.worker.policy import unexpected
+from cdcworker.worker.process import die_with, lead
 from cdcworker.worker.taskspec import TaskSpec
 
 log = logging.getLogger(__name__)
@@ -29,14 +27,14 @@ NO_SPEC: Final = declare(
 
 LEASE_SHARE: Final = 0.6
 """Of the session: a task stops producing well before its worker counts as lost."""
-PR_SET_PDEATHSIG: Final = 1
 EXIT_FAILED: Final = 1
 EXIT_FENCED: Final = 3
 
 
 def main() -> int:
     out = _private_stdout()
-    _die_with_parent()
+    lead()
+    die_with(os.getppid())
     logs.set_up(os.environ.get("CDC_LOG_LEVEL", "INFO"), "text")
     # A broken pipe means that the worker is gone; so does the end of stdin.
     reporter = Reporter(out, end_process_group)
@@ -100,20 +98,6 @@ def _private_stdout() -> int:
     os.set_inheritable(out, False)
     os.dup2(2, 1)
     return out
-
-
-def _die_with_parent() -> None:
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    if os.getsid(0) != os.getpid():
-        with contextlib.suppress(OSError):
-            os.setsid()
-    if sys.platform != "linux":
-        return
-    parent = os.getppid()
-    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() != parent:
-        # It died before the signal was asked for.
-        os._exit(EXIT_FAILED)
 
 
 if __name__ == "__main__":

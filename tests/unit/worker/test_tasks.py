@@ -9,7 +9,8 @@ import time
 import pytest
 from cdcworker.coordinator.events import TaskExited, TaskReport, TaskTopics
 from cdcworker.coordinator.model import AssignedTask
-from cdcworker.worker.tasks import Lines, TaskProcesses, event_of, lease_message, level_of
+from cdcworker.worker.pipes import Lines, event_of, level_of, message_of
+from cdcworker.worker.tasks import TaskProcesses, lease_message
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
 TASK = AssignedTask("shop", "i1", 0, 7)
@@ -114,7 +115,7 @@ def is_alive(pid: int) -> bool:
     try:
         with open(f"/proc/{pid}/stat") as stat:
             return stat.read().rpartition(")")[2].split()[0] != "Z"
-    except FileNotFoundError:
+    except (FileNotFoundError, ProcessLookupError):
         return False
 
 
@@ -151,12 +152,14 @@ def test_a_line_without_an_end_does_not_fill_the_worker():
     ],
 )
 def test_messages_become_events(message, event):
-    assert event_of(TASK, json.dumps(message).encode()) == event
+    read = message_of(json.dumps(message).encode())
+    assert (read and event_of(TASK, read)) == event
 
 
 def test_noise_is_no_event():
-    assert event_of(TASK, b"hello") is None
-    assert event_of(TASK, b"\xff\xfe") is None
+    assert message_of(b"hello") is None
+    assert message_of(b"\xff\xfe") is None
+    assert message_of(b"[" * 100_000) is None
 
 
 def test_the_level_of_a_log_line_is_kept():

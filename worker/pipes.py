@@ -1,0 +1,98 @@
+"""What comes through a task's pipes: lines, messages, log levels, and how much of it is taken."""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+from typing import Final
+
+from cdcworker.coordinator.events import TaskReport, TaskTopics
+from cdcworker.coordinator.model import AssignedTask, JsonObject
+
+LINE_BYTES_MAX: Final = 1_048_576
+LOG_LINE_BYTES_MAX: Final = 65_536
+_LEVEL: Final = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b", re.IGNORECASE)
+_STATES: Final = frozenset({"RUNNING", "PAUSED", "FAILED", "STOPPED", "RESTARTING"})
+
+
+class Lines:
+    """Splits a byte stream into lines; a line that never ends is cut, so that a task cannot fill the worker."""
+
+    def __init__(self, bytes_max: int = LINE_BYTES_MAX) -> None:
+        self._bytes_max = bytes_max
+        self._parts: list[bytes] = []
+        self._size = 0
+
+    def feed(self, data: bytes) -> list[bytes]:
+        first, *rest = data.split(b"\n")
+        self._parts.append(first)
+        self._size += len(first)
+        lines = []
+        if rest:
+            lines = [b"".join(self._parts), *rest[:-1]]
+            self._parts, self._size = [rest[-1]], len(rest[-1])
+        if self._size > self._bytes_max:
+            lines.append(b"".join(self._parts))
+            self._parts, self._size = [], 0
+        return lines
+
+    def close(self) -> list[bytes]:
+        rest = b"".join(self._parts)
+        self._parts, self._size = [], 0
+        return [rest] if rest else []
+
+
+def message_of(line: bytes) -> JsonObject | None:
+    try:
+        message = json.loads(line)
+    except (ValueError, RecursionError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def event_of(task: AssignedTask, message: JsonObject) -> TaskReport | TaskTopics | None:
+    """The event that a task's message means; None for one that is not understood."""
+    kind = message.get("type")
+    if kind == "status" and message.get("state") in _STATES:
+        error = message.get("error")
+        return TaskReport(task, message["state"], error if isinstance(error, dict) else None)
+    if kind == "metrics":
+        return TaskReport(task, metrics={name: value for name, value in message.items() if name != "type"})
+    if kind == "topics" and isinstance(message.get("topics"), list):
+        return TaskTopics(task, tuple(str(name) for name in message["topics"]))
+    return None
+
+
+def level_of(line: str) -> int:
+    """The level that a task's log line names near its start."""
+    found = _LEVEL.search(line[:80])
+    return logging.getLevelNamesMapping()[found.group(1).upper()] if found else logging.INFO
+
+
+class Budget:
+    """So many units a second, and `burst` at once."""
+
+    def __init__(self, per_s: float, burst: float, now: float) -> None:
+        self._per_s = per_s
+        self._burst = burst
+        self._left = burst
+        self._at = now
+
+    def take(self, units: float, now: float) -> bool:
+        """Whether there were that many; otherwise none is taken."""
+        self._refill(now)
+        if self._left < units:
+            return False
+        self._left -= units
+        return True
+
+    def spend(self, units: float, now: float) -> float:
+        """Take them in any case; returns for how long nothing more should be taken."""
+        self._refill(now)
+        self._left -= units
+        return max(0.0, -self._left / self._per_s)
+
+    def _refill(self, now: float) -> None:
+        self._left = min(self._burst, self._left + (now - self._at) * self._per_s)
+        self._at = now
