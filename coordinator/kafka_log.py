@@ -29,6 +29,7 @@ log = logging.getLogger(__name__)
 BATCH_RECORDS_MAX = 1_000
 _ANY_PARTITION = -1
 _WAIT_STEP_S = 0.1
+_LEADERS_S = 5.0
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None, list[tuple[str, str | bytes | None]]]:
@@ -125,6 +126,9 @@ class CompactedLog:
         self._producer: Any = None
         self._in_flight = 0
         self._consumer = make_consumer(reader_config(properties, client_id=client_id))
+        with contextlib.suppress(KafkaException):
+            # Without the leaders at hand the first read would wait for them in steps of half a second.
+            self._consumer.list_topics(topic, timeout=_LEADERS_S)
         self._assign()
 
     @property

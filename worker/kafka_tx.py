@@ -31,12 +31,16 @@ BROKEN: Final = declare(
 )
 
 INIT_TIMEOUT_S: Final = 30.0
+INIT_STEP_S: Final = 0.05
+INIT_STEP_S_MAX: Final = 1.0
 COMMIT_TIMEOUT_S: Final = 30.0
 ABORT_TIMEOUT_S: Final = 5.0
 FATAL_CAUSE_TIMEOUT_S: Final = 1.0
 QUEUE_FULL_TIMEOUT_S: Final = 30.0
 QUEUE_FULL_STEP_S: Final = 0.05
 LOG_LEVEL_CRITICAL: Final = 2
+TAKE_OVER: Final = "take over the transactional id"
+PASSING: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS})
 CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 """What the client lets through. The topic's own limit decides, and only the broker knows it."""
 
@@ -81,12 +85,28 @@ class TxProducer:
         self.opened_at: float | None = None
         self._spent = False
         self._guard = watchdog.guard if watchdog else _no_guard
-        self._producer: Any = make_producer(config)
-        self._call(
-            "take over the transactional id",
-            lambda: self._producer.init_transactions(INIT_TIMEOUT_S),
-            INIT_TIMEOUT_S,
-        )
+        self._producer: Any = None
+        self._take_over(config)
+
+    def _take_over(self, config: dict[str, Any]) -> None:
+        """Over an open transaction the broker aborts it first and says `later`, which it means for milliseconds. The
+        client would wait for half a second then; a new one asks at once."""
+        deadline, step_s = time.monotonic() + INIT_TIMEOUT_S, INIT_STEP_S
+        self._producer = make_producer(config)
+        while True:
+            try:
+                with self._guard(step_s, TAKE_OVER):
+                    # After a time-out the same call goes on where it was.
+                    self._producer.init_transactions(step_s)
+                return
+            except KafkaException as exc:
+                error = e.kafka_error(exc)
+                is_passing = error.retriable() or error.code() in PASSING
+                if not is_passing or time.monotonic() >= deadline:
+                    raise self._failed(exc, TAKE_OVER) from exc
+            if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                step_s = min(2 * step_s, INIT_STEP_S_MAX)
+                self._producer = make_producer(config)
 
     @property
     def in_transaction(self) -> bool:

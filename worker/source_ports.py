@@ -4,23 +4,22 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from concurrent.futures import Future
 from typing import Any
 
 from cdcworker.connectors.api import SourceTask, TaskContext
 from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.coordinator.model import ClusterState
 from cdcworker.coordinator.offsets import StoredPosition
+from cdcworker.coordinator.state import fold_all
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.control import Control, Reporter
+from cdcworker.worker.files import file_roots
 from cdcworker.worker.kafka_tx import TxProducer
-from cdcworker.worker.source_kafka import (
-    client_id,
-    position_key,
-    position_partition,
-    quick,
-    read_position,
-    still_assigned,
-)
+from cdcworker.worker.progress import OWN
+from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick
+from cdcworker.worker.source_opening import StartReader, ahead, drop
 from cdcworker.worker.source_runner import Registering
 from cdcworker.worker.source_schemas import Registrar
 from cdcworker.worker.source_session import ChangeEncoder, Pen, Place
@@ -59,6 +58,10 @@ class SourcePorts:
         self._make_task = make_task
         self._context = context
         self._watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
+        # A guard watches one call at a time, and both ids are taken at the same time.
+        self._schema_watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
+        self._reader: StartReader | None = None
+        self._schema_pen: Future[TxProducer] | None = None
         self._settings = SourceSettings.from_config(config)
         self.limits = self._settings.limits
         self.place = place_of(spec, self._settings)
@@ -68,6 +71,20 @@ class SourcePorts:
             plan=self._settings.plan,
             on_use=lambda topic: reporter.topics((topic,)),
         )
+
+    def prepare(self) -> None:
+        """Begin with what takes time and does not depend on the fence: connections, and the schema producer's id."""
+        self.release()
+        self._reader = StartReader(self._spec)
+        self._schema_pen = ahead(self._open_schema_pen, "schema-pen")
+
+    def release(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is not None:
+            reader.close()
+        schema_pen, self._schema_pen = self._schema_pen, None
+        if schema_pen is not None:
+            drop(schema_pen, TxProducer.close)
 
     def pen(self) -> Pen:
         spec = self._spec
@@ -79,24 +96,34 @@ class SourcePorts:
             watchdog=self._watchdog,
         )
 
-    def registrar(self) -> Registering:
+    def _open_schema_pen(self) -> TxProducer:
         spec = self._spec
-        pen = TxProducer(
+        return TxProducer(
             spec.kafka,
             schema_transactional_id(spec.group_id, spec.connector, spec.task),
             client_id=client_id(spec, "schema"),
             transaction_timeout_ms=SCHEMA_TRANSACTION_TIMEOUT_MS,
             queue_kbytes_max=SCHEMA_QUEUE_KBYTES_MAX,
-            watchdog=self._watchdog,
+            watchdog=self._schema_watchdog,
         )
-        topic = spec.topics.schemas
-        return Registrar(pen, topic, lambda: CompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas")))
+
+    def registrar(self) -> Registering:
+        assert self._schema_pen is not None
+        pen, self._schema_pen = self._schema_pen.result(), None
+        spec, topic = self._spec, self._spec.topics.schemas
+        made = Registrar(pen, topic, lambda: CompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas")))
+        made.warm()
+        return made
 
     def assigned(self) -> bool:
-        return still_assigned(self._spec)
+        assert self._reader is not None
+        return owns(fold_all(ClusterState(), self._reader.configs()), self._spec)
 
     def position(self) -> StoredPosition | None:
-        return read_position(self._spec)
+        assert self._reader is not None
+        found = self._reader.position()
+        self.topics.lend(self._reader.admin)
+        return found
 
     def encoder(self, register: Registering) -> ChangeEncoder:
         settings = self._settings
@@ -137,4 +164,6 @@ def context_of(
         stopping=stopping,
         ending=lambda: control.stopping,
         report=report,
+        beat=OWN.beat,
+        file_roots=file_roots(spec.providers),
     )

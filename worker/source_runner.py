@@ -16,6 +16,7 @@ from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.policy import backoff, decide, unexpected
+from cdcworker.worker.progress import OWN, STARTING
 from cdcworker.worker.source_session import (
     LEASE_LAPSED,
     ChangeEncoder,
@@ -66,6 +67,12 @@ class Ports(Protocol):
     @property
     def topics(self) -> TopicLookup: ...
 
+    def prepare(self) -> None:
+        """Before each session, with a lease: what may begin before the fence stands."""
+
+    def release(self) -> None:
+        """What only the start needed; called once the source is open, and after any failure."""
+
     def pen(self) -> Pen:
         """A new producer of the task's id; every predecessor is fenced when it returns (INV-5)."""
 
@@ -84,6 +91,22 @@ class Ports(Protocol):
 class Reporting(Protocol):
     def status(self, state: Any, error: CdcError | None = None) -> None: ...
     def metrics(self, numbers: Any) -> None: ...
+
+
+class Laps:
+    """How long each part of a start took: what a fail-over waits for."""
+
+    def __init__(self) -> None:
+        self._last = time.monotonic()
+        self._notes: list[str] = []
+
+    def note(self, name: str) -> None:
+        now = time.monotonic()
+        self._notes.append(f"{name}={1000 * (now - self._last):.0f}")
+        self._last = now
+
+    def __str__(self) -> str:
+        return " ".join(self._notes)
 
 
 class NotOwner(Exception):
@@ -108,6 +131,7 @@ class SourceRunner:
         self._rate_from = (self._clock(), 0)
         self._extra: dict[str, Any] = {}
         self._registrar: Registering | None = None
+        self._first_commit: Laps | None = None
 
     def extra_metrics(self, numbers: JsonObject) -> None:
         """What the source reports about itself; sent with the runner's own numbers."""
@@ -135,6 +159,7 @@ class SourceRunner:
 
     def _attempt(self) -> int | None:
         started = self._clock()
+        OWN.enter(STARTING)
         try:
             self._session()
             self._failures = 0
@@ -186,38 +211,48 @@ class SourceRunner:
 
     def _session(self) -> None:
         """Fence, then read, then open: in this order nobody else can write what has been read (INV-5)."""
-        pen = self._ports.pen()
+        ports, laps = self._ports, Laps()
+        pen: Pen | None = None
         registrar: Registering | None = None
         task: SourceTask | None = None
         try:
-            self._registrar = registrar = self._ports.registrar()
-            if not self._ports.assigned():
+            ports.prepare()
+            pen = ports.pen()
+            self._registrar = registrar = ports.registrar()
+            laps.note("fence_ms")
+            if not ports.assigned():
                 raise NotOwner
-            stored = self._ports.position()
+            laps.note("assigned_ms")
+            stored = ports.position()
             self._check_stored(stored)
-            task = self._ports.task()
+            laps.note("position_ms")
+            task = ports.task()
             position = stored.position if stored else None
             task.open(position)
+            laps.note("open_ms")
+            ports.release()
             if self._control.interrupted():
                 return
             self._sessions += 1
             self._report.status("RUNNING")
-            log.info("source task stands position=%s session=%d", _shown(position), self._sessions)
+            log.info("source task stands position=%s session=%d %s", _shown(position), self._sessions, laps)
+            self._first_commit = laps
             self._run_session(pen, registrar, task, position)
         except BaseException as exc:
             # What is open would hold back readers until the next start; a fenced producer has nothing to end.
             if not (isinstance(exc, CdcError) and exc.kind == "fenced"):
-                pen.abort()
-                if registrar is not None:
-                    registrar.abort()
+                for opened in (pen, registrar):
+                    if opened is not None:
+                        opened.abort()
             raise
         finally:
+            ports.release()
             if task is not None:
                 task.close()
-            pen.close()
-            self._registrar = None
-            if registrar is not None:
-                registrar.close()
+            self._registrar = self._first_commit = None
+            for opened in (pen, registrar):
+                if opened is not None:
+                    opened.close()
 
     def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
         tools = Tools(
@@ -245,6 +280,10 @@ class SourceRunner:
 
     def _committed(self) -> None:
         self._failures = 0
+        laps, self._first_commit = self._first_commit, None
+        if laps is not None:
+            laps.note("commit_ms")
+            log.info("source task delivers session=%d %s", self._sessions, laps)
 
     def _tick(self, session: Session) -> None:
         now = self._clock()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -36,9 +37,11 @@ class Registrar:
         self._log: Log | None = None
         self._view = SchemaLog()
         self._used_at = 0.0
+        self._warming: threading.Thread | None = None
 
     def __call__(self, registrations: Sequence[Registration]) -> Sequence[int]:
         """The ids to write records with. Whatever fails here leaves the producer spent: the session ends."""
+        self._await_warm()
         self._used_at = time.monotonic()
         self._catch_up()
         ids, records = plan_all(self._view, registrations)
@@ -50,15 +53,35 @@ class Registrar:
         log.info("schemas registered records=%d ids=%s", len(records), ",".join(map(str, ids)))
         return ids
 
+    def warm(self) -> None:
+        """Read the log ahead of the first registration, on a thread of its own; a failure there shows at the first."""
+        self._used_at = time.monotonic()
+        self._warming = threading.Thread(target=self._read_ahead, name="schemas-ahead", daemon=True)
+        self._warming.start()
+
+    def _read_ahead(self) -> None:
+        try:
+            self._catch_up()
+        except CdcError as error:
+            log.info("schema log not read ahead error=%s", error)
+            self._close_log()
+
+    def _await_warm(self) -> None:
+        warming, self._warming = self._warming, None
+        if warming is not None:
+            warming.join()
+
     def rest(self) -> None:
         """Let go of the log when nothing was registered for a while."""
         if self._log is not None and time.monotonic() - self._used_at > REST_AFTER_S:
+            self._await_warm()
             self._close_log()
 
     def abort(self) -> None:
         self._pen.abort()
 
     def close(self) -> None:
+        self._await_warm()
         self._close_log()
         self._pen.close()
 

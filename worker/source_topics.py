@@ -20,6 +20,7 @@ log = logging.getLogger(__name__)
 ANSWER_TIMEOUT_S: Final = 15.0
 LEADERS_TIMEOUT_S: Final = 15.0
 LEADERS_STEP_S: Final = 0.05
+REST_AFTER_S: Final = 10.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +53,7 @@ class TopicBook:
         self._on_use = on_use
         self._facts: dict[str, TopicFacts] = {}
         self._admin: AdminClient | None = None
+        self._used_at = 0.0
 
     def __call__(self, topic: str) -> TopicFacts:
         known = self._facts.get(topic)
@@ -60,12 +62,18 @@ class TopicBook:
             self._on_use(topic)
         return known
 
+    def lend(self, admin: AdminClient) -> None:
+        """A client that is connected already: the first topics of a start need not wait for another."""
+        self._admin, self._used_at = admin, time.monotonic()
+
     def rest(self) -> None:
-        """Let go of the connection until the next new topic."""
-        self._admin = None
+        """Let go of the connection when no new topic came up for a while."""
+        if time.monotonic() - self._used_at > REST_AFTER_S:
+            self._admin = None
 
     def _look_up(self, topic: str) -> TopicFacts:
         admin = self._admin = self._admin or make_admin(self._properties, client_id=self._client_id)
+        self._used_at = time.monotonic()
         partitions = _partitions(admin, topic)
         if partitions is None:
             self._create(admin, topic)
@@ -79,7 +87,11 @@ class TopicBook:
             _answer(admin.create_topics([wanted], operation_timeout=ANSWER_TIMEOUT_S), topic)
             log.info("topic created topic=%s partitions=%d", topic, plan.partitions)
         except KafkaException as exc:
-            if e.kafka_error(exc).code() != KafkaError.TOPIC_ALREADY_EXISTS:
+            error = e.kafka_error(exc)
+            if error.code() == KafkaError.INVALID_REPLICATION_FACTOR and "fenced" in error.str():
+                # A cluster that has just started counts no broker as alive for a moment.
+                raise CdcError(e.TRANSIENT, "no broker takes a new topic yet", where={"topic": topic}) from exc
+            if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise e.translate(exc, "create the topic", where={"topic": topic}) from exc
 
     def _await(self, admin: AdminClient, topic: str) -> int:

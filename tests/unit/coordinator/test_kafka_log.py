@@ -34,6 +34,9 @@ class FakeConsumer:
         self.positions = {}
         self.assigned = None
 
+    def list_topics(self, topic, timeout):
+        assert self.assigned is None, "the leaders are learnt before the partitions are assigned"
+
     def assign(self, places):
         self.assigned = [(place.partition, place.offset) for place in places]
 

@@ -63,6 +63,48 @@ def test_it_is_initialised_when_it_is_made_and_has_no_callbacks(client):
     assert not [name for name in client[0].config if name.endswith("_cb")]
 
 
+def planned(monkeypatch, *outcomes: Exception | None) -> list[Client]:
+    """Clients whose `init_transactions` fails as planned, over all of them."""
+    made: list[Client] = []
+    left = [outcome for outcome in outcomes if outcome is not None]
+
+    def make(config):
+        made.append(Client(config))
+        made[-1].plan["init_transactions"] = left
+        return made[-1]
+
+    monkeypatch.setattr(kafka_tx, "make_producer", make)
+    return made
+
+
+def test_over_an_open_transaction_a_new_client_asks_at_once(monkeypatch):
+    made = planned(monkeypatch, *[kafka_error(KafkaError.CONCURRENT_TRANSACTIONS)] * 2)
+    open_producer()
+    assert [client.calls for client in made] == [["init_transactions"]] * 3
+
+
+def test_a_slow_answer_is_waited_for_by_the_same_client(monkeypatch):
+    """A second client would fence the first when its request arrives late."""
+    made = planned(monkeypatch, *[kafka_error(KafkaError._TIMED_OUT)] * 3)
+    open_producer()
+    assert [client.calls for client in made] == [["init_transactions"] * 4]
+
+
+def test_a_refused_id_is_not_asked_for_again(monkeypatch):
+    made = planned(monkeypatch, kafka_error(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED))
+    with pytest.raises(CdcError):
+        open_producer()
+    assert len(made) == 1
+
+
+def test_an_id_that_stays_busy_is_given_up_in_time(monkeypatch):
+    planned(monkeypatch, *[kafka_error(KafkaError.CONCURRENT_TRANSACTIONS)] * 3)
+    monkeypatch.setattr(kafka_tx, "INIT_TIMEOUT_S", 0.0)
+    with pytest.raises(CdcError) as caught:
+        open_producer()
+    assert caught.value.retriable
+
+
 def test_records_carry_an_explicit_partition(client):
     producer = open_producer()
     producer.begin()

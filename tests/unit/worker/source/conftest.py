@@ -239,6 +239,12 @@ class World:
 
     # ports
 
+    def prepare(self) -> None:
+        pass
+
+    def release(self) -> None:
+        pass
+
     def pen(self):
         self.pens.append(FakePen(self.broker, self.faults, self.clock))
         return self.pens[-1]

@@ -123,3 +123,27 @@ def test_between_bursts_the_log_is_let_go(monkeypatch):
     assert topic.closed == 1
     assert register([registration()]) == ids
     assert topic.opened == 2
+
+
+def test_the_log_may_be_read_ahead_of_the_first_registration():
+    topic = Topic()
+    register = registrar(topic, Pen(topic))
+    register.warm()
+    register([registration()])
+    assert topic.opened == 1
+
+
+def test_a_log_that_cannot_be_read_ahead_is_read_at_the_first_registration():
+    topic = Topic()
+    opened = []
+
+    def fail_once():
+        opened.append(1)
+        if len(opened) == 1:
+            raise CdcError(TIMEOUT, "late")
+        return topic.reader()
+
+    register = Registrar(Pen(topic), "schemas", fail_once)
+    register.warm()
+    assert register([registration()])
+    assert len(opened) == 2

@@ -1,0 +1,180 @@
+"""What a source task reads of the cluster's topics at its start, with clients that connect while it takes its id."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, Final, TypeVar
+
+from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.kafka_clients import make_admin, make_consumer, reader_config
+from cdcworker.coordinator.kafka_log import decode, list_offsets
+from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.source_kafka import client_id, position_key, position_partition, quick, same_key
+from cdcworker.worker.taskspec import TaskSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
+from confluent_kafka.admin import AdminClient, OffsetSpec
+
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
+
+READ_TIMEOUT_S: Final = 60.0
+"""Somebody else's open transaction in the same partition may have to time out first."""
+CONNECT_TIMEOUT_S: Final = 10.0
+WINDOWS: Final = (5_000, 200_000)
+"""How far back from the end the position is looked for, step by step, before the whole partition is read: a task that
+ran a moment ago has written it near the end, however old the topic is."""
+STEP_S: Final = 0.05
+BATCH_MAX: Final = 1_000
+
+
+def ahead(call: Callable[[], T], name: str) -> Future[T]:
+    """A call on a thread of its own, begun now."""
+    pool = ThreadPoolExecutor(1, name)
+    future = pool.submit(call)
+    pool.shutdown(wait=False)
+    return future
+
+
+def drop(future: Future[T], close: Callable[[T], None]) -> None:
+    """Nobody wants the result any more: it is closed when it is there."""
+
+    def done(ended: Future[T]) -> None:
+        if ended.exception() is None:
+            close(ended.result())
+
+    future.add_done_callback(done)
+
+
+class StartReader:
+    """One consumer and one admin client for all that a start has to know.
+
+    It is made before the fence and connects meanwhile. What it may have read by then does not count: each reading goes
+    to the end as it is when it is asked for, and that is asked behind the fence.
+    """
+
+    def __init__(self, spec: TaskSpec) -> None:
+        self._spec = spec
+        self.admin: AdminClient = make_admin(spec.kafka, client_id=client_id(spec, "start-admin"))
+        self._consumer: Any = make_consumer(reader_config(quick(spec), client_id=client_id(spec, "start")))
+        self._connected = ahead(self._connect, "start-connect")
+
+    def _connect(self) -> None:
+        """Without the leaders at hand both clients wait for them, in steps of half a second and more."""
+        topics = self._spec.topics
+        try:
+            for topic in (topics.offsets, topics.configs):
+                self._consumer.list_topics(topic, timeout=CONNECT_TIMEOUT_S)
+            self._consumer.assign([TopicPartition(topics.configs, 0, OFFSET_BEGINNING)])
+            for topic in (topics.offsets, topics.configs):
+                self.admin.list_topics(topic, timeout=CONNECT_TIMEOUT_S)
+        except KafkaException as exc:
+            raise e.translate(exc, "reach Kafka") from exc
+
+    def configs(self) -> list[Record]:
+        """The config log up to its end as it is now."""
+        topic = self._spec.topics.configs
+        self._connected.result()
+        found = []
+        for message in self._read_until(topic, 0, self._offset(topic, 0, OffsetSpec.latest())):
+            try:
+                found.append(decode(message))
+            except ValueError as exc:
+                log.error("record left out topic=%s offset=%s error=%s", topic, message.offset(), exc)
+        return found
+
+    def position(self) -> StoredPosition | None:
+        """The task's committed position, its last record in its partition up to the end as it is now; None: none."""
+        topic, number = self._spec.topics.offsets, position_partition(self._spec)
+        self._connected.result()
+        first = self._offset(topic, number, OffsetSpec.earliest())
+        end = self._offset(topic, number, OffsetSpec.latest())
+        key, until = position_key(self._spec), end
+        for window in (*WINDOWS, end):
+            start = max(first, end - window)
+            self._consumer.assign([TopicPartition(topic, number, start)])
+            found = last_of(self._read_until(topic, number, until), key)
+            if found is not None or start == first:
+                return _position_of(found) if found is not None else None
+            until = start
+        return None
+
+    def _offset(self, topic: str, number: int, spec: OffsetSpec) -> int:
+        return list_offsets(self.admin, topic, [number], spec, READ_TIMEOUT_S)[number]
+
+    def _read_until(self, topic: str, number: int, end: int) -> Iterator[Message]:
+        """Committed records before `end` from where the consumer stands."""
+        deadline, place = time.monotonic() + READ_TIMEOUT_S, TopicPartition(topic, number)
+        reached = 0
+        while reached < end:
+            for message in self._poll(topic):
+                reached = max(reached, (message.offset() or 0) + (message.error() is None))
+                if message.error() is None and (message.offset() or 0) < end:
+                    yield message
+            # position() moves past commit markers and aborted records, which never arrive as messages.
+            reached = max(reached, self._consumer.position([place])[0].offset)
+            if reached < end and time.monotonic() > deadline:
+                where: dict[str, str | int] = {"topic": topic, "partition": number, "behind": end - reached}
+                raise CdcError(e.TIMEOUT, "the log could not be read to its end in time", where=where)
+
+    def _poll(self, topic: str) -> Sequence[Message]:
+        first = self._consumer.poll(STEP_S)
+        if first is None:
+            return ()
+        # consume() with a time-out would wait for a full batch; zero takes what is there.
+        messages = [first, *self._consumer.consume(BATCH_MAX, 0)]
+        return [message for message in messages if message.error() is None or self._is_end(message, topic)]
+
+    @staticmethod
+    def _is_end(message: Message, topic: str) -> bool:
+        error = message.error()
+        assert error is not None
+        if error.code() == KafkaError._PARTITION_EOF:
+            return True
+        if error.fatal() or error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
+            raise e.translate(error, "read the log", where={"topic": topic})
+        log.warning("reading stalls topic=%s error=%s", topic, error.str())
+        return False
+
+    def close(self) -> None:
+        drop(self._connected, lambda _: self._consumer.close())
+
+
+def last_of(messages: Iterator[Message], key: str) -> Message | None:
+    """The last record of this key. Each spelling of a key is compared once: most records are other tasks'."""
+    raw = key.encode()
+    same: dict[bytes | None, bool] = {raw: True, None: False}
+    found = None
+    for message in messages:
+        other: Any = message.key()
+        is_same = same.get(other)
+        if is_same is None:
+            is_same = same[other] = same_key(other.decode(errors="replace"), key)
+        if is_same:
+            found = message
+    return found
+
+
+def _position_of(message: Message) -> StoredPosition | None:
+    """A position that cannot be read must not be taken for one that is not there (INV-9)."""
+    value: Any = message.value()
+    if value is None:
+        return None
+    try:
+        content = json.loads(value)
+        if isinstance(content, dict):
+            return parse_offset_value(content)
+    except ValueError as exc:
+        raise _malformed(message, type(exc).__name__) from exc
+    raise _malformed(message, type(content).__name__)
+
+
+def _malformed(message: Message, what: str) -> CdcError:
+    where: dict[str, str | int] = {"topic": message.topic() or "", "offset": message.offset() or 0}
+    return CdcError(e.MALFORMED_RECORD, f"the stored position is not a record of ours: {what}", where=where)
