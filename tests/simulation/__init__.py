@@ -1,0 +1,1 @@
+"""Searches through what can happen: the simulator of whole clusters and explicit-state models of the core rules."""
