@@ -1,0 +1,108 @@
+"""Builds a simulated cluster and lets production code run in it."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import logging
+from collections.abc import Callable, Iterator
+from types import SimpleNamespace
+from typing import Any
+
+from cdcworker.coordinator import supervisor
+
+from .clients import AdminClient, Client, Cluster, Consumer, Producer
+from .engine import World
+from .shims import installed
+from .sources import Database, SinkConnector, Warehouse
+from .workers import NAMES, OFFSETS_PARTITIONS, STATUS_PARTITIONS, Setting, Sim
+
+logger = logging.getLogger(__name__)
+
+
+class _Logged(logging.Handler):
+    """What production logs, among what happens."""
+
+    def __init__(self, world: World) -> None:
+        super().__init__()
+        self._world = world
+
+    def emit(self, record: logging.LogRecord) -> None:
+        print(f"{self._world.now:.6f} log {self.format(record)}")
+
+
+class _Watchdog:
+    """Calls of the simulated client always come back."""
+
+    def __init__(self, *_args: Any) -> None:
+        pass
+
+    def start(self) -> _Watchdog:
+        return self
+
+    @contextlib.contextmanager
+    def guard(self, _timeout_s: float, _doing: str) -> Iterator[None]:
+        yield
+
+
+def _partitions(*_args: Any, **_kwargs: Any) -> dict[str, int]:
+    return {
+        NAMES.configs: 1,
+        NAMES.offsets: OFFSETS_PARTITIONS,
+        NAMES.status: STATUS_PARTITIONS,
+        NAMES.schemas: 1,
+        NAMES.coordination: 1,
+    }
+
+
+@contextlib.contextmanager
+def stage(seed: int, setting: Setting, trace: Callable[[str], None] | None = None) -> Iterator[Sim]:
+    """A world with a broker, a database and a warehouse, and no worker yet."""
+    world = World(seed, trace)
+    cluster = Cluster(world)
+    for name, count in _partitions().items():
+        cluster.broker.create(name, count)
+    sim = Sim(world, cluster, Database(world), Warehouse(world), setting)
+    SinkConnector.warehouse = sim.warehouse
+    Client.cluster = cluster
+    was_enabled = gc.isenabled()
+    gc.disable()  # when garbage is found must not depend on what ran before
+    disabled = logging.root.manager.disable
+    logging.disable(logging.CRITICAL if trace is None else logging.INFO)
+    handler = _Logged(world)
+    if trace is not None:
+        logging.getLogger("cdcworker").addHandler(handler)
+    try:
+        with installed(world, _replaced(sim)):
+            yield sim
+    finally:
+        logging.getLogger("cdcworker").removeHandler(handler)
+        logging.disable(disabled)
+        if was_enabled:
+            gc.enable()
+
+
+def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
+    plugin = SimpleNamespace(load=lambda: SinkConnector)
+    restart = supervisor._restart
+
+    def counted(turn: Any, command: Any) -> None:
+        sim.executed[turn.me.boot_id, command.id] += 1
+        if sim.executed[turn.me.boot_id, command.id] > 1:
+            sim.world.violate("commands", f"{command.id} was executed twice by {turn.me.worker_id}")
+        restart(turn, command)
+
+    setting = sim.setting
+    return {
+        ("cdcworker.coordinator.kafka_clients", "Producer"): Producer,
+        ("cdcworker.coordinator.kafka_clients", "Consumer"): Consumer,
+        ("cdcworker.coordinator.kafka_clients", "AdminClient"): AdminClient,
+        ("cdcworker.worker.backends", "ensure_topics"): _partitions,
+        ("cdcworker.worker.source_ports", "Watchdog"): _Watchdog,
+        ("cdcworker.worker.sink_runner", "lookup"): lambda _name: plugin,
+        ("cdcworker.worker.herder", "IDLE_WAIT_S"): setting.tick_s,
+        ("cdcworker.worker.herder", "BUSY_WAIT_S"): setting.tick_s,
+        ("cdcworker.worker.herder", "TICK_S"): setting.tick_s,
+        ("cdcworker.worker.herder", "VIEW_EVERY_S"): 1.0,
+        ("cdcworker.coordinator.supervisor", "_restart"): counted,
+    }

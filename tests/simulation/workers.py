@@ -1,0 +1,399 @@
+"""Workers of a simulated cluster: the production herder and the production task runners, in processes that can die."""
+
+from __future__ import annotations
+
+import inspect
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcworker.connectors.api import TaskContext
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import kafka_errors
+from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.coordinator.model import AssignedTask, Connector, Reply, Request, TaskId
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker import herder as herder_module
+from cdcworker.worker.control import Control
+from cdcworker.worker.sink_runner import Machine, run_sink
+from cdcworker.worker.source_ports import SourcePorts, context_of
+from cdcworker.worker.source_runner import SourceRunner
+from cdcworker.worker.taskspec import TaskSpec
+
+from .clients import Cluster
+from .engine import Killed, Proc, Signal, World, block, sleep
+from .sources import Database, Encoder, SourceTask, Topics, Warehouse
+
+PIPE_S = 0.0005
+TERMINATE_S = 13.0
+NAMES = TopicNames("g.configs", "g.offsets", "g.status", "g.schemas", "g.coordination")
+OFFSETS_PARTITIONS, STATUS_PARTITIONS = 2, 2
+
+
+@dataclass
+class Setting:
+    """What differs between histories."""
+
+    session_s: float = 6.0
+    tick_s: float = 0.2
+    transaction_timeout_ms: int = 900_000
+    spawn_s: tuple[float, float] = (0.01, 0.1)
+
+
+@dataclass
+class Sim:
+    """All that workers, tasks and checks share."""
+
+    world: World
+    cluster: Cluster
+    database: Database
+    warehouse: Warehouse
+    setting: Setting
+    widths: dict[str, int] = field(default_factory=dict)
+    """How many tasks a connector splits into."""
+    split_errors: dict[str, int] = field(default_factory=dict)
+    """How many more splits of a connector fail."""
+    nodes: dict[str, Node] = field(default_factory=dict)
+    starts: Counter[AssignedTask] = field(default_factory=Counter)
+    executed: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+    def trace(self, kind: str, text: object) -> None:
+        self.world.trace(kind, text)
+
+
+class Herder(herder_module.Herder):
+    """The production herder; what it carries out is traced."""
+
+    sim: Sim
+
+    def _carry_out(self, command: ev.HerdCommand) -> None:
+        name = type(command).__name__
+        if name not in ("RenewLease", "AppendStatus"):
+            self.sim.trace("do", f"{self.config.worker_id} {name} {_short(command)}")
+        super()._carry_out(command)
+
+    def clear_failure(self) -> None:
+        self.failure = None
+
+
+def _short(command: Any) -> str:
+    if isinstance(command, ev.WriteLog):
+        return " ".join(record.key for record in command.records)
+    for name in ("task", "tasks", "request_id", "reason", "worker_id", "connector"):
+        value = getattr(command, name, None)
+        if value is not None:
+            name = getattr(value, "name", None)
+            return str(name or value)
+    return ""
+
+
+class TaskControl(Control):
+    """The production control; waiting gives way to virtual time."""
+
+    def __init__(self, lease_s: float, *, paused: bool, clock: Callable[[], float]) -> None:
+        super().__init__(lease_s, paused=paused, clock=clock)
+        self._signal = Signal()
+
+    def apply(self, message: Mapping[str, Any]) -> None:
+        super().apply(message)
+        self._signal.set_off()
+
+    def wait(self, timeout_s: float, until: Callable[[], bool] | None = None) -> None:
+        self._signal.wait_for(lambda: self._stopping or (until is not None and until()), timeout_s)
+
+
+class Reporter:
+    """Messages of a task to its worker, in order."""
+
+    def __init__(self, say: Callable[[ev.Event], None], task: AssignedTask) -> None:
+        self._say, self._task = say, task
+        self._topics: set[str] = set()
+
+    def status(self, state: Any, error: CdcError | None = None) -> None:
+        self._say(ev.TaskReport(self._task, state, error.to_dict() if error else None))
+
+    def metrics(self, numbers: Any) -> None:
+        self._say(ev.TaskReport(self._task, metrics=dict(numbers)))
+
+    def topics(self, names: Any) -> None:
+        new = sorted(set(names) - self._topics)
+        if new:
+            self._topics.update(new)
+            self._say(ev.TaskTopics(self._task, tuple(new)))
+
+
+class Ports(SourcePorts):
+    """The production ports, with rows for changes."""
+
+    def encoder(self, register: Any) -> Any:
+        return Encoder()
+
+
+@dataclass(eq=False)
+class Child:
+    """One process of a task."""
+
+    task: AssignedTask
+    spec: TaskSpec
+    worker: Proc
+    proc: Proc | None = None
+    control: TaskControl | None = None
+    inbox: list[Mapping[str, Any]] = field(default_factory=list)
+    is_over: bool = False
+    code: int = -9
+    hangs: bool = False
+    state: str = ""
+
+
+class Launcher:
+    """Runs tasks in simulated processes; the same promises as the production launcher's."""
+
+    def __init__(self, sim: Sim, proc: Proc) -> None:
+        self.sim, self.proc = sim, proc
+        self.children: dict[AssignedTask, Child] = {}
+        self._post: Callable[[ev.Event], None] = lambda _event: None
+        self.is_closing = False
+        self.broken = 0
+        """How many more starts fail."""
+
+    def open(self, post: Callable[[ev.Event], None]) -> None:
+        self._post = post
+
+    def start(self, task: AssignedTask, spec: TaskSpec) -> None:
+        sim = self.sim
+        sim.starts[task] += 1
+        if self.is_closing or task in self.children:
+            raise AssertionError(f"a second start of {task}")
+        child = self.children[task] = Child(task, spec, self.proc)
+        sim.world.at(sim.world.random.uniform(*sim.setting.spawn_s), self._spawn, child)
+
+    def _spawn(self, child: Child) -> None:
+        if child.is_over or not self.proc.alive:
+            return
+        if self.broken:
+            self.broken -= 1
+            self._over(child)
+            return
+        name = f"{self.proc.name}/{child.task.id}@{child.task.task_epoch}.{child.spec.attempt}"
+        proc = child.proc = Proc(self.sim.world, name, self.proc.host, self.proc)
+        proc.on_end.append(lambda: self._over(child))
+        proc.spawn(lambda: self._main(child, proc))
+
+    def _main(self, child: Child, proc: Proc) -> None:
+        spec = child.spec
+        child.control = control = TaskControl(0.6 * spec.session_timeout_s, paused=spec.paused, clock=proc.mono)
+        for message in child.inbox:
+            control.apply(message)
+        reporter = Reporter(lambda event: self._say(child, event), child.task)
+        run = _run_source if spec.kind == "source" else _run_sink
+        try:
+            child.code = run(self.sim, child, control, reporter)
+        except CdcError as exc:
+            child.code = 3 if exc.kind == "fenced" else 1
+            if child.code == 1:
+                reporter.status("FAILED", exc)
+        self.sim.world.at(0.0, proc.kill, f"exit {child.code}")
+        block(None)
+
+    def _say(self, child: Child, event: ev.Event) -> None:
+        if isinstance(event, ev.TaskReport) and event.state:
+            child.state = event.state
+            self.sim.trace(
+                "task", f"{child.proc and child.proc.name} {event.state} {(event.error or {}).get('code', '')}"
+            )
+        self.sim.world.at(PIPE_S, self.proc.call, self._post, event)
+
+    def _over(self, child: Child) -> None:
+        """Exactly once for each start."""
+        if child.is_over:
+            return
+        child.is_over = True
+        self.sim.world.at(PIPE_S, self.proc.call, self._reap, child)
+
+    def _reap(self, child: Child) -> None:
+        self.children.pop(child.task, None)
+        self._post(ev.TaskExited(child.task, child.code))
+
+    # --- what the herder asks ---------------------------------------------------------------------------------------
+
+    def send(self, task: AssignedTask, message: Mapping[str, Any]) -> None:
+        child = self.children.get(task)
+        if child is not None:
+            self.sim.world.at(PIPE_S, self._deliver, child, message)
+
+    def _deliver(self, child: Child, message: Mapping[str, Any]) -> None:
+        if child.proc is None or child.control is None:
+            child.inbox.append(message)
+        else:
+            child.proc.call(child.control.apply, message)
+
+    def broadcast(self, message: Mapping[str, Any]) -> None:
+        for task in list(self.children):
+            self.send(task, message)
+
+    def stop(self, task: AssignedTask) -> None:
+        child = self.children.get(task)
+        if child is not None:
+            self.send(task, {"type": "stop"})
+            self.sim.world.at(TERMINATE_S, self._kill, child)
+
+    def kill(self, task: AssignedTask) -> None:
+        child = self.children.get(task)
+        if child is not None:
+            self.sim.world.at(0.0, self._kill, child)
+
+    def _kill(self, child: Child) -> None:
+        if child.proc is not None:
+            child.proc.kill("killed")
+        else:
+            self._over(child)
+
+    def close(self, timeout_s: float) -> None:
+        self.is_closing = True
+        for task in list(self.children):
+            self.stop(task)
+        until = self.proc.mono() + timeout_s
+        while self.children and self.proc.mono() < until:
+            sleep(0.05)
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        raise AssertionError(f"the simulated launcher does not know {name!r}, which the herder uses")
+
+
+def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:
+    spec, proc = child.spec, child.proc
+    assert proc is not None
+    name = f"{spec.connector}.{spec.task}"
+    context: TaskContext = context_of(spec, control, lambda _numbers: None, control.interrupted)
+
+    def make(_share: Any, _context: Any) -> Any:
+        return SourceTask(sim.database, name, lambda: child.hangs)
+
+    ports = Ports(spec, dict(spec.config), make, reporter, context)  # type: ignore[arg-type]
+    ports.topics = Topics()  # type: ignore[assignment]
+    return SourceRunner(ports, control, reporter, clock=proc.mono).run()
+
+
+def _run_sink(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:
+    return run_sink(child.spec, dict(child.spec.config), control, reporter, machine=lambda: Machine("", ()))  # type: ignore[arg-type]
+
+
+class Node:
+    """A machine with a worker id; its worker process may die and come back."""
+
+    def __init__(self, sim: Sim, worker_id: str) -> None:
+        self.sim = sim
+        self.worker_id = worker_id
+        self.boots = 0
+        self.proc: Proc | None = None
+        self.herder: Herder | None = None
+        self.launcher: Launcher | None = None
+        self.retired: list[tuple[Proc, Herder, Launcher]] = []
+        """Earlier processes that may still run."""
+        self.comes_back = True
+        sim.nodes[worker_id] = self
+
+    @property
+    def is_up(self) -> bool:
+        return self.proc is not None and self.proc.alive
+
+    def boot(self) -> None:
+        """Start a process under this id, whether or not there is one already."""
+        sim = self.sim
+        if self.is_up:
+            assert self.proc is not None
+            assert self.herder is not None
+            assert self.launcher is not None
+            self.retired.append((self.proc, self.herder, self.launcher))
+        self.boots += 1
+        proc = self.proc = Proc(sim.world, f"{self.worker_id}#{self.boots}", self.worker_id)
+        launcher = self.launcher = Launcher(sim, proc)
+        self.herder = None
+        self.comes_back = True
+        sim.trace("boot", proc.name)
+        proc.spawn(lambda: self._main(proc, launcher))
+
+    def _main(self, proc: Proc, launcher: Launcher) -> None:
+        sim = self.sim
+        config = herder_module.HerderConfig(
+            kafka={"bootstrap.servers": "simulated"},
+            group_id="g",
+            worker_id=self.worker_id,
+            url=f"http://{self.worker_id}",
+            topics=NAMES,
+            offsets_partitions=OFFSETS_PARTITIONS,
+            status_partitions=STATUS_PARTITIONS,
+            session_timeout_s=sim.setting.session_s,
+        )
+        herder = Herder(config, self._split, launcher)  # type: ignore[arg-type]
+        herder.sim = sim
+        if self.proc is proc:
+            self.herder = herder
+        inbox = herder._inbox
+        sim.cluster.data_arrived[proc] = lambda: inbox.put(_nothing) if inbox.empty() else None
+        try:
+            herder.run()
+        finally:
+            sim.cluster.data_arrived.pop(proc, None)
+        failure = herder.failure
+        if isinstance(failure, CdcError) and failure.code == INTERNAL:
+            sim.world.violate("herder", f"{proc.name} ended: {failure.__cause__ or failure}")
+        sim.world.at(0.0, self._ended, proc, f"herder ended {failure or ''}")
+        block(None)
+
+    def _ended(self, proc: Proc, why: str) -> None:
+        proc.kill(why)
+        if self.proc is proc and self.comes_back and self.herder is not None and self.herder.failure is not None:
+            self.sim.world.at(1.0, self.boot_if_down)
+
+    def boot_if_down(self) -> None:
+        if not self.is_up:
+            self.boot()
+
+    def _split(self, connector: Connector, _topics: frozenset[str]) -> Sequence[Mapping[str, str]]:
+        sim = self.sim
+        sleep(sim.world.random.choice((0.001, 0.001, 0.05, 0.3)))
+        if sim.split_errors.get(connector.name, 0) > 0:
+            sim.split_errors[connector.name] -= 1
+            raise CdcError(kafka_errors.TIMEOUT, "the source does not answer")
+        return [{"task": str(n)} for n in range(int(connector.config.get("width", "1")))]
+
+    # --- what others do to it ---------------------------------------------------------------------------------------
+
+    def kill(self, why: str = "kill") -> None:
+        if self.proc is not None:
+            self.proc.kill(why)
+
+    def drain(self, restart: bool = False) -> None:
+        if not self.is_up or self.herder is None or self.proc is None:
+            return
+        event = ev.DrainRequested(True) if restart and _takes_restart() else ev.DrainRequested()
+        self.comes_back = False
+        self.proc.call(self.herder._post_event, event)
+
+    def submit(self, request: Request, done: Callable[[str, Reply | None], None]) -> str:
+        """As REST does. Runs in the process; `done` is called there with the request's id."""
+        assert self.herder is not None
+        future = self.herder.submit(request)
+        request_id = next(reversed(self.herder._futures), "")
+        future.add_done_callback(lambda f: done(request_id, None if f._error else f._value))
+        return request_id
+
+    def states(self) -> Mapping[TaskId, Child]:
+        if self.launcher is None or not self.is_up:
+            return {}
+        return {task.id: child for task, child in self.launcher.children.items() if not child.is_over}
+
+
+def _nothing() -> None:
+    """Wakes the herder."""
+
+
+def _takes_restart() -> bool:
+    return bool(inspect.signature(ev.DrainRequested).parameters)
+
+
+__all__ = ["Herder", "Killed", "Launcher", "Node", "Setting", "Sim"]
