@@ -41,6 +41,11 @@ class TaskContext:
     """The task was told to end for good; while it is paused or tried again after an error this stays false."""
     report: Callable[[JsonObject], None] = field(default=lambda _: None)
     """Sends metrics or progress (a JSON object without row values) to the worker."""
+    beat: Callable[[str, float], None] = field(default=lambda _doing, _allow_s: None)
+    """Says that the task has made a step, what follows, and how many seconds longer than task.hang.timeout.ms that may
+    take. A poll that returns is a step by itself; a task that makes none is killed and started again."""
+    file_roots: tuple[str, ...] = ()
+    """Folders in which connectors may read and write files."""
 
 
 class SourceTask(Protocol):
@@ -60,7 +65,11 @@ class SourceTask(Protocol):
 
 
 class SourceConnector(Protocol):
-    """One configured source. Construction validates nothing beyond types and opens nothing."""
+    """One configured source. Construction validates nothing beyond types and opens nothing.
+
+    A source may also have `partition(task) -> Mapping[str, str | int]`: the source partition, as Kafka Connect's, under
+    which a task's position is stored; without it that is `{"server": topic.prefix, "task": n}`.
+    """
 
     config_def: ClassVar[ConfigDef]
 
@@ -92,9 +101,13 @@ class SinkSpec:
     """The Java runtime that the worker found; empty: the sink looks for one itself."""
     jars: tuple[str, ...] = ()
     """Files for the driver's class path, fetched and verified by the worker."""
+    consumer: Mapping[str, Any] = field(default_factory=dict)
+    """The same as `kafka`, ready for a confluent-kafka consumer of committed records without a group."""
 
 
 class SinkConnector(Protocol):
+    """One configured sink. One that runs in a JVM names in a class attribute `jars` the set that the worker fetches."""
+
     config_def: ClassVar[ConfigDef]
 
     def split(self, tasks_max: int, topics: Sequence[str]) -> Sequence[Config]:

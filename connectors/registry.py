@@ -49,6 +49,20 @@ _PLUGINS = (
         title="Generated rows, for trials and tests",
     ),
     Plugin(
+        "file",
+        "source",
+        "cdcworker.connectors.file_source:FileSource",
+        ("org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSourceConnector", "FileStreamSource"),
+        "Lines of a file",
+    ),
+    Plugin(
+        "file-sink",
+        "sink",
+        "cdcworker.connectors.file_sink:FileSink",
+        ("org.apache.kafka.connect.file.FileStreamSinkConnector", "FileStreamSinkConnector", "FileStreamSink"),
+        "Lines into a file",
+    ),
+    Plugin(
         "spark",
         "sink",
         "cdcworker.connectors.spark.connector:SparkSink",

@@ -13,6 +13,7 @@ from urllib.parse import urlsplit
 
 from cdcworker.connectors.config import ConfigDef, ConfigKey, between, invalid, nearest, non_empty, one_of
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.files import FILE_ROOT, FILE_ROOTS
 
 UNREADABLE = declare(
     "worker.config_unreadable",
@@ -114,6 +115,12 @@ KEYS = (
         doc="text, json, or auto: text on a terminal, JSON lines elsewhere.",
         validator=one_of("auto", "text", "json"),
     ),
+    ConfigKey(
+        FILE_ROOTS,
+        "LIST",
+        default=[FILE_ROOT],
+        doc="Folders in which the file connectors may read and write; empty: nowhere.",
+    ),
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),
     ConfigKey(
@@ -146,7 +153,9 @@ class WorkerConfig:
 
     @property
     def providers(self) -> dict[str, str]:
-        return {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
+        """What references, and connectors of files, may read: for the processes that do."""
+        found = {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
+        return {**found, FILE_ROOTS: ",".join(self.values[FILE_ROOTS])}
 
     @property
     def replication_factor(self) -> int:

@@ -10,8 +10,11 @@ from typing import Any, Final, NamedTuple
 from cdcworker.connectors.api import SinkConnector, SinkSpec, TaskContext
 from cdcworker.connectors.config import parse_list
 from cdcworker.connectors.registry import lookup
+from cdcworker.coordinator.kafka_clients import reader_config
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.control import Control, Reporter
+from cdcworker.worker.files import file_roots
+from cdcworker.worker.source_kafka import client_id
 from cdcworker.worker.taskspec import TaskSpec
 
 log = logging.getLogger(__name__)
@@ -32,19 +35,19 @@ RESUME_CHECK_S: Final = 1.0
 
 
 class Machine(NamedTuple):
-    """What a Spark driver needs of the machine."""
+    """What a sink that runs in a JVM needs of the machine."""
 
-    java_home: str
-    jars: tuple[str, ...]
+    java_home: str = ""
+    jars: tuple[str, ...] = ()
 
 
-def find_machine() -> Machine:
-    """The Java runtime and the locked jars, fetched when they are missing."""
+def find_machine(jars: str) -> Machine:
+    """The Java runtime and the locked jars of this name, fetched when they are missing."""
     from cdcworker.worker.devstack.jars import ensure
     from cdcworker.worker.devstack.java import find_java
 
     java = find_java()
-    return Machine(str(java.home), tuple(str(path) for path in ensure("spark")))
+    return Machine(str(java.home), tuple(str(path) for path in ensure(jars)))
 
 
 def run_sink(
@@ -52,13 +55,14 @@ def run_sink(
     config: Mapping[str, str],
     control: Control,
     reporter: Reporter,
-    machine: Callable[[], Machine] = find_machine,
+    machine: Callable[[str], Machine] = find_machine,
 ) -> int:
     """Runs until told to stop; returns the exit code. A fence in the target stops it, not the lease: the ledger's epoch
     is compared in every batch, and a query that is stopped for a short silence takes long to come back.
     """
     connector: SinkConnector = lookup(config.get("connector.class", "")).load()(config)
     context = _context(spec, control, reporter)
+    jars = getattr(connector, "jars", "")
     runs = 0
     while not control.stopping:
         if control.paused:
@@ -66,15 +70,16 @@ def run_sink(
             while control.paused and not control.stopping:
                 control.wait(RESUME_CHECK_S, lambda: not control.paused)
             continue
-        sink_spec = spec_of(spec, config, machine())
-        os.environ["JAVA_HOME"] = sink_spec.java_home
+        sink_spec = spec_of(spec, config, machine(jars) if jars else Machine())
+        if sink_spec.java_home:
+            os.environ["JAVA_HOME"] = sink_spec.java_home
         reporter.topics(sink_spec.topics)
         reporter.status("RUNNING")
         runs += 1
         log.info("sink task runs topics=%d epoch=%s run=%d", len(sink_spec.topics), sink_spec.epoch, runs)
         connector.run(sink_spec, context)
         if not control.interrupted():
-            raise CdcError(ENDED, "the sink's query ended by itself")
+            raise CdcError(ENDED, "the sink ended by itself")
     reporter.status("STOPPED")
     return EXIT_STOPPED
 
@@ -95,6 +100,7 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: Machine) -> Sink
         state_dir=spec.state_dir,
         java_home=machine.java_home,
         jars=machine.jars,
+        consumer=reader_config(spec.kafka, client_id=client_id(spec, "sink")),
     )
 
 
@@ -109,5 +115,6 @@ def _context(spec: TaskSpec, control: Control, reporter: Reporter) -> TaskContex
         incarnation=spec.incarnation,
         state_dir=spec.state_dir,
         stopping=control.interrupted,
+        file_roots=file_roots(spec.providers),
         report=report,
     )

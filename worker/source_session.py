@@ -174,8 +174,8 @@ class Session:
     def take(self, batch: Batch) -> None:
         """One batch: produced, and committed with what is open when it is time."""
         self._tools.counters.polls += 1
-        if batch.changes:
-            records = self._tools.encoder.encode(batch.changes)
+        if batch.changes or batch.records:
+            records = [*self._tools.encoder.encode(batch.changes), *batch.records]
             facts = {topic: self._tools.topics(topic) for topic in {record.topic for record in records}}
             if batch.position is None and self._at_boundary and self._tools.pen.opened_at is not None:
                 # A long transaction begins: what is complete must not wait for its end.

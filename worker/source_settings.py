@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.connectors.common import SOURCE_KEYS
-from cdcworker.connectors.config import ConfigDef, ConfigKey, non_empty
+from cdcworker.connectors.config import ConfigDef, ConfigKey
 from cdcworker.schemas.encode import UNAVAILABLE
 from cdcworker.worker.source_session import Limits
 from cdcworker.worker.source_topics import TopicPlan
@@ -15,7 +15,8 @@ from cdcworker.worker.source_topics import TopicPlan
 _KEYS: Final = ConfigDef(
     (
         *SOURCE_KEYS,
-        ConfigKey("topic.prefix", required=True, validator=non_empty),
+        # Sources of change records ask for it themselves; others name their topics.
+        ConfigKey("topic.prefix", default=""),
         ConfigKey("tombstones.on.delete", "BOOLEAN", default=True),
         ConfigKey("unavailable.value.placeholder", default=UNAVAILABLE),
     )

@@ -15,6 +15,7 @@ class SparkSink:
     """Kafka topics into a warehouse; one Spark driver per task."""
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    jars: ClassVar[str] = "spark"
 
     def __init__(self, config: Config) -> None:
         self._config = dict(config)

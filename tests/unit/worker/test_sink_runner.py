@@ -18,6 +18,8 @@ MACHINE = Machine("/java", ("/jars/a.jar",))
 class Sink:
     """Remembers each run and does what the test says in it."""
 
+    jars = "spark"
+
     def __init__(self, during) -> None:
         self.specs: list = []
         self.contexts: list = []
@@ -79,7 +81,7 @@ def play(monkeypatch):
         monkeypatch.setattr(Plugin, "load", lambda self: lambda config: sink)
         if on_wait:
             control.wait = lambda timeout_s, until=None: on_wait(control)
-        return run_sink(SPEC, config, control, reports, lambda: MACHINE), sink, reports
+        return run_sink(SPEC, config, control, reports, lambda jars: MACHINE), sink, reports
 
     return run
 
@@ -98,6 +100,16 @@ def test_a_sink_gets_its_share_the_machine_and_its_epoch(play):
     assert os.environ["JAVA_HOME"] == "/java"
     assert reports.states == ["RUNNING", "STOPPED"]
     assert reports.names == ["a", "b"]
+
+
+def test_a_sink_that_needs_no_java_gets_none_and_reads_with_a_consumer_of_committed_records(play, monkeypatch):
+    monkeypatch.setattr(Sink, "jars", "")
+    _, sink, _ = play(stop)
+    spec = sink.specs[0]
+    assert (spec.java_home, spec.jars) == ("", ())
+    assert os.environ["JAVA_HOME"] == "/before"
+    assert spec.consumer["isolation.level"] == "read_committed"
+    assert spec.consumer["auto.offset.reset"] == "error"
 
 
 def test_pause_ends_the_query_and_resume_starts_it_again(play):

@@ -1,0 +1,138 @@
+"""Reads whole topics for sinks without Spark: every partition from the target's own offsets, no consumer group."""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from cdcworker.schemas.decode import UNKNOWN_ID, Decoder
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.log import SchemaLog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
+
+log = logging.getLogger(__name__)
+
+OFFSETS_GONE: Final = declare(
+    "sink.offsets_gone",
+    "data",
+    "Records that the sink has not written are no longer in the topic",
+    "Raise the topic's retention; to go on with a gap on purpose, alter the sink's offsets.",
+)
+READ_FAILED: Final = declare(
+    "sink.read_failed", "transient", "Kafka could not be read", "It is tried again by itself; look at the brokers."
+)
+
+LOOK_S: Final = 30.0
+LOOK_MISSING_S: Final = 1.0
+ANSWER_S: Final = 10.0
+SCHEMA_WAIT_S: Final = 30.0
+_GONE: Final = frozenset({KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE})
+_MISSING: Final = frozenset(
+    {KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError._UNKNOWN_TOPIC, KafkaError._UNKNOWN_PARTITION}
+)
+
+
+class TopicReader:
+    """Committed records of topics, which may appear later and grow in partitions."""
+
+    def __init__(
+        self, settings: Mapping[str, Any], topics: Sequence[str], offsets: Mapping[tuple[str, int], int]
+    ) -> None:
+        self._topics = tuple(topics)
+        self._offsets = dict(offsets)
+        self._assigned: set[tuple[str, int]] = set()
+        self._look_at = 0.0
+        self._consumer = Consumer({**settings, "enable.partition.eof": False})
+
+    def read(self, count: int, timeout_s: float) -> list[Message]:
+        """At most so many records, in the order of each partition."""
+        self._look()
+        if not self._assigned:
+            time.sleep(timeout_s)
+            return []
+        try:
+            found = self._consumer.consume(count, timeout_s)
+        except KafkaException as exc:
+            raise _translate(exc.args[0]) from exc
+        return [message for message in found if not self._is_event(message)]
+
+    def close(self) -> None:
+        self._consumer.close()
+
+    def _look(self) -> None:
+        """Take up partitions that are new."""
+        now = time.monotonic()
+        if now < self._look_at:
+            return
+        there: set[tuple[str, int]] = set()
+        for topic in self._topics:
+            there |= self._partitions(topic)
+        fresh = sorted(there - self._assigned)
+        if fresh:
+            wanted = [TopicPartition(t, p, self._offsets.get((t, p), OFFSET_BEGINNING)) for t, p in fresh]
+            self._consumer.incremental_assign(wanted)
+            self._assigned |= set(fresh)
+        complete = {topic for topic, _ in self._assigned} == set(self._topics)
+        self._look_at = now + (LOOK_S if complete else LOOK_MISSING_S)
+
+    def _partitions(self, topic: str) -> set[tuple[str, int]]:
+        try:
+            found = self._consumer.list_topics(topic, ANSWER_S).topics[topic]
+        except KafkaException as exc:
+            raise _translate(exc.args[0]) from exc
+        if found.error is not None:
+            if found.error.code() in _MISSING:
+                return set()
+            raise _translate(found.error)
+        return {(topic, number) for number in found.partitions}
+
+    def _is_event(self, message: Message) -> bool:
+        error = message.error()
+        if error is None:
+            return False
+        if error.code() in _GONE:
+            where = {"topic": message.topic() or "", "partition": message.partition() or 0}
+            raise CdcError(OFFSETS_GONE, "the next record is not in the topic any more", where=where)
+        if error.fatal():
+            raise _translate(error)
+        log.info("reading is disturbed error=%s", error.str())
+        return True
+
+
+def _translate(error: KafkaError) -> CdcError:
+    return CdcError(READ_FAILED, error.str())
+
+
+class SchemaReader:
+    """Decodes framed values with the cluster's schema log, which is read on when an id is not known yet."""
+
+    def __init__(self, settings: Mapping[str, Any], topic: str) -> None:
+        self._settings = settings
+        self._topic = topic
+        self._reader: TopicReader | None = None
+        self._log = SchemaLog()
+        self._decoder = Decoder(self._log)
+
+    def decode(self, data: bytes) -> Any:
+        deadline = time.monotonic() + SCHEMA_WAIT_S
+        while True:
+            try:
+                return self._decoder.decode(data)
+            except CdcError as error:
+                if error.code != UNKNOWN_ID or time.monotonic() > deadline:
+                    raise
+            self._read_on()
+
+    def _read_on(self) -> None:
+        self._reader = self._reader or TopicReader(self._settings, (self._topic,), {})
+        for message in self._reader.read(1_000, 1.0):
+            key, value = message.key(), message.value()
+            if key:
+                self._log.apply(key.decode(), json.loads(value) if value else None)
+
+    def close(self) -> None:
+        if self._reader is not None:
+            self._reader.close()
