@@ -58,3 +58,39 @@ ENSEMBLE_CHANGED = declare(
     "The ZooKeeper ensemble is not the one that numbered this cluster's claims",
     "Check zookeeper.connect; after a rebuild on purpose name the new identity in coordination.accept.",
 )
+PROTOCOL_TOO_OLD = declare(
+    "coordinator.protocol_too_old",
+    "config",
+    "This version is too old for the workers that are there",
+    "Start the version that the others run; a cluster is upgraded worker by worker, never back below its floor.",
+)
+PEERS_TOO_OLD = declare(
+    "coordinator.peers_too_old",
+    "config",
+    "A worker that is there is too old for this version",
+    "Upgrade the older workers first, in one step less if releases lie between.",
+)
+TASK_WAITS = declare(
+    "coordinator.task_waits",
+    "transient",
+    "The task waits for its worker to come back",
+    "Nothing to do: it moves to another worker when the time is up",
+)
+NO_PLUGIN = declare(
+    "coordinator.no_plugin",
+    "environment",
+    "No live worker has the plugin of this task",
+    "Install the plugin on a worker, or correct connector.class",
+)
+NO_WORKER = declare(
+    "coordinator.no_worker",
+    "transient",
+    "No live worker takes tasks",
+    "Start a worker: those that are there hand their tasks over to leave",
+)
+RECORD_TOO_LARGE = declare(
+    "coordinator.record_too_large",
+    "config",
+    "One record of the config log would be too large",
+    "Make the connector's config smaller, or split the connector",
+)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdcworker.coordinator import events as ev
-from cdcworker.coordinator import leader, membership, placement, supervisor
+from cdcworker.coordinator import fences, leader, lost, membership, placement, probing, supervisor, sweep, task_sets
 from cdcworker.coordinator.errors import WORKER_LOST
 from cdcworker.coordinator.herd_state import HerdSettings, HerdState, Turn
 from cdcworker.coordinator.model import ClusterState, Presence, TaskId, TaskStatus, View
@@ -47,12 +47,13 @@ def _on_config(turn: Turn, event: ev.ConfigRecords) -> None:
     base = ClusterState() if event.reset else turn.cluster
     turn.cluster, taken = fold_taken(base, event.records)
     leader.on_taken(turn, taken)
+    lost.note_deadlines(turn, None if event.reset else taken)
     if turn.started and not event.replay and not event.reset:
         supervisor.execute_commands(turn, taken)
 
 
 def _on_status(turn: Turn, event: ev.StatusRecords) -> None:
-    membership.on_status(turn, event.records)
+    membership.on_status(turn, event.records, reset=event.reset)
     supervisor.confirm_reports(turn, event.records)
 
 
@@ -74,12 +75,13 @@ _HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.WriteDone: _nothing,
     ev.WriteFailed: leader.on_write_failed,
     ev.RequestArrived: leader.on_request,
-    ev.TasksPlanned: placement.on_planned,
+    ev.TasksPlanned: task_sets.on_planned,
     ev.TaskReport: supervisor.on_report,
     ev.TaskTopics: supervisor.on_topics,
     ev.TaskExited: supervisor.on_exited,
     ev.LeaseAcked: membership.on_lease_acked,
-    ev.FencesDone: placement.on_fences_done,
+    ev.FencesDone: fences.on_fences_done,
+    ev.WorkerProbed: probing.on_probed,
     ev.DrainRequested: membership.on_drain,
     ev.Tick: _nothing,
 }
@@ -94,7 +96,7 @@ _WORKER = (ev.ConfigRecords, ev.Started, ev.TaskExited, ev.LeaseAcked, ev.DrainR
 
 def _is_news(turn: Turn, event: ev.Event) -> bool:
     """Whether a round of the leader may find something new; most events are ticks, leases and numbers."""
-    if isinstance(event, ev.Tick):
+    if isinstance(event, ev.Tick | ev.WorkerProbed):
         return turn.mono >= turn.lead.rest_until or turn.live() != turn.lead.rest_live
     if isinstance(event, ev.StatusRecords):
         return any(r.key.startswith("worker/") or (r.value or {}).get("state") == "STOPPED" for r in event.records)
@@ -104,7 +106,9 @@ def _is_news(turn: Turn, event: ev.Event) -> bool:
 def _lead(turn: Turn, is_news: bool) -> None:
     leader.expire_requests(turn)
     leader.claim_if_due(turn)
-    if turn.lead.role != "leading" or turn.lead.inflight is not None or not is_news:
+    if is_news:
+        turn.lead = replace(turn.lead, rest_until=min(turn.lead.rest_until, turn.mono))
+    if turn.lead.role != "leading" or turn.lead.inflight is not None or not is_news or turn.mono < turn.lead.round_due:
         return
     if leader.is_worn_out(turn):
         leader.step_down(turn, "task epochs used up")
@@ -112,20 +116,39 @@ def _lead(turn: Turn, is_news: bool) -> None:
         return
     batch = leader.Batch(turn, turn.cluster)
     leader.take_requests(turn, batch)
-    placement.plan_task_sets(turn, batch)
+    task_sets.plan_task_sets(turn, batch)
     placement.place_tasks(turn, batch)
-    placement.sweep_config(turn, batch)
+    sweep.sweep_config(turn, batch)
     leader.send(turn, batch)
-    placement.sweep_status(turn)
-    until = turn.mono if batch.records else turn.mono + turn.settings.rest_s
-    turn.lead = replace(turn.lead, rest_until=until, rest_live=turn.live())
+    sweep.sweep_status(turn)
+    _rest(turn, wrote=bool(batch.records))
+
+
+def _rest(turn: Turn, *, wrote: bool) -> None:
+    """When the next round is due without news: at once after a write, else when time alone changes something."""
+    lead, settings = turn.lead, turn.settings
+    until = turn.mono
+    if not wrote:
+        until = min(turn.mono + settings.idle_s, max(_next_due(turn), turn.mono + settings.rest_s))
+    gap = settings.round_s_per_task * max(0, len(turn.status.tasks) - settings.small_cluster)
+    turn.lead = replace(lead, rest_until=until, rest_live=turn.live(), round_due=turn.mono + gap)
+
+
+def _next_due(turn: Turn) -> float:
+    deadlines = (lost.ends_at(turn, what, deadline) for what, deadline in turn.cluster.deadlines.items())
+    again = (at + sweep.SWEEP_AGAIN_S for at in turn.lead.sweeps.values())
+    return min((task_sets.next_due(turn), *deadlines, *again))
 
 
 def _work(turn: Turn) -> None:
     membership.announce(turn)
+    if turn.left:
+        return
     membership.renew(turn)
     membership.watch_lease(turn)
+    probing.probe_silent(turn)
     supervisor.reconcile(turn)
+    supervisor.report_numbers(turn)
     supervisor.resend_reports(turn)
     membership.leave_if_drained(turn)
 

@@ -10,7 +10,7 @@ from cdcworker.coordinator.api import Record, Term
 from cdcworker.coordinator.claim import Identity
 from cdcworker.coordinator.events import AppendStatus, HerdCommand, Now, RequestArrived, TasksPlanned
 from cdcworker.coordinator.model import AssignedTask, ClusterState, JsonObject, Presence, Reply, TaskId, TaskStatus
-from cdcworker.coordinator.status import StatusState, live_workers
+from cdcworker.coordinator.status import Lease, StatusState, live_workers
 
 Role = Literal["follower", "claiming", "claimed", "leading"]
 """`claiming`: Claim is out. `claimed`: the leader record is written, not yet read back. Only `leading` decides."""
@@ -27,8 +27,19 @@ class HerdSettings:
     request_timeout_s: float = 30.0
     plan_timeout_s: float = 120.0
     """A PlanTasks without an answer is asked again after this; the driver's own limit is shorter."""
-    fence_wait_s: float = 2.0
-    """Longest wait for FenceIds before lost tasks move: the new owner's start fences them too."""
+    fence_wait_s: float = 30.0
+    """FenceIds that are not answered after this are taken for done: the driver's own limit is shorter."""
+    crash_delay_s: float = 0.0
+    """How long the tasks of a worker that vanished wait for it to come back."""
+    restart_delay_s: float = 60.0
+    """The same for a worker that said that it will."""
+    probe_every_s: float = 1.0
+    probe_answer_s: float = 10.0
+    """A ProbeWorker without an answer is asked again after this; the driver's own limit is shorter."""
+    record_bytes_max: int = 900_000
+    """Of one record of the config log: below Kafka's default limit for a message."""
+    batch_bytes_max: int = 4_000_000
+    """Of the requests that one write takes."""
     start_timeout_s: float = 600.0
     """Of a start without any sign of life; a source may wait for minutes until it may begin to read."""
     stop_timeout_s: float = 10.0
@@ -45,9 +56,17 @@ class HerdSettings:
     fence_window_s: float = 60.0
     resend_s: float = 3.0
     """A status record that was not seen in the log after this is appended again."""
-    metrics_interval_s: float = 5.0
+    metrics_interval_s: float = 1.0
+    status_records_per_s: float = 100.0
+    """Of numbers, from all workers together: with many tasks each reports less often."""
     rest_s: float = 0.5
-    """Longest pause between the leader's rounds; it adds to what only time brings about (back-off, expiry)."""
+    """Pause between the leader's rounds while something waits for time to pass (back-off, expiry)."""
+    idle_s: float = 5.0
+    """The same while nothing does."""
+    round_s_per_task: float = 0.00005
+    """Rounds of a large cluster are taken together: each looks at every task."""
+    small_cluster: int = 200
+    """Tasks up to which every news gets a round at once."""
     queue_max: int = 1000
     """Requests that wait for the leader's pen; more are refused (INV-10)."""
     identity: Identity | None = None
@@ -58,6 +77,11 @@ class HerdSettings:
     @property
     def lease_interval_s(self) -> float:
         return self.session_timeout_s / 15
+
+    @property
+    def probe_after_s(self) -> float:
+        """A lease that has not advanced for so long is worth a look whether its worker still listens."""
+        return 3 * self.lease_interval_s
 
     @property
     def mute_after_s(self) -> float:
@@ -95,6 +119,24 @@ class Fence:
 
 
 @dataclass(frozen=True, slots=True)
+class Probe:
+    """A ProbeWorker that is out, or answered. `lease`: the one that did not advance."""
+
+    lease: Lease
+    due: float
+    """When to ask again."""
+
+
+@dataclass(frozen=True, slots=True)
+class Seen:
+    """A deadline's identity and when this process first read it."""
+
+    boot_id: str
+    cause: str
+    mono: float
+
+
+@dataclass(frozen=True, slots=True)
 class LeadState:
     """The leader's side."""
 
@@ -103,6 +145,8 @@ class LeadState:
     epoch: int = 0
     counter: int = 0
     """Of task epochs given under this leader epoch."""
+    seen: Mapping[str, Seen] = field(default_factory=dict)
+    """Deadlines by what they are about. Every worker keeps them: ages survive a change of leader."""
     writes: int = 0
     inflight: str | None = None
     """The write whose records have not been read back: until then nothing else is decided."""
@@ -118,6 +162,8 @@ class LeadState:
     """Status keys whose tombstone was appended, and when."""
     rest_until: float = 0.0
     """A round found nothing to do: until then ticks start none while the same workers are alive."""
+    round_due: float = 0.0
+    """Not before this, whatever the news."""
     rest_live: Mapping[str, Presence] = field(default_factory=dict)
 
 
@@ -135,7 +181,8 @@ class LocalTask:
     killed: bool = False
     error: JsonObject | None = None
     metrics: JsonObject = field(default_factory=dict)
-    reported_at: float = 0.0
+    fresh: bool = False
+    """There are numbers that were not reported."""
     restarts: tuple[float, ...] = ()
     """When the budget was charged, by the own clock; before that of this process for those of former owners."""
     fences: tuple[float, ...] = ()
@@ -162,6 +209,7 @@ class WorkState:
     seq: int = 0
     executed: frozenset[str] = frozenset()
     """Commands that this boot has executed."""
+    numbers_due: float = 0.0
     leases: int = 0
     lease_due: float = 0.0
     acked: float | None = None
@@ -171,6 +219,7 @@ class WorkState:
     seen: bool = False
     """The own presence has been read from the log; another boot's there means that this process was replaced."""
     drain_until: float | None = None
+    probes: Mapping[str, Probe] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +251,7 @@ class Turn:
         self.now = now
         self.commands: list[HerdCommand] = []
         self._appends: list[Record] = []
+        self._local: dict[TaskId, LocalTask] | None = None
 
     @property
     def mono(self) -> float:
@@ -218,12 +268,14 @@ class Turn:
         return {"w": self.me.worker_id, "ts": str(self.now.wall_ms), "v": "1"}
 
     def set_local(self, task_id: TaskId, local: LocalTask | None) -> None:
-        table = {**self.work.local}
+        """The table is copied once in a turn: a turn may touch hundreds of tasks."""
+        if self._local is None or self._local is not self.work.local:
+            self._local = dict(self.work.local)
+            self.work = replace(self.work, local=self._local)
         if local is None:
-            table.pop(task_id, None)
+            self._local.pop(task_id, None)
         else:
-            table[task_id] = local
-        self.work = replace(self.work, local=table)
+            self._local[task_id] = local
 
     def live(self) -> dict[str, Presence]:
         return live_workers(self.status, self.settings.session_timeout_s)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import InitVar, dataclass, field, replace
 
 from cdcworker.coordinator import claim
 from cdcworker.coordinator.api import Record
@@ -25,7 +26,7 @@ from cdcworker.coordinator.state import (
     FORMAT,
     LEADER,
     TASK_EPOCH_BITS,
-    fold,
+    Draft,
     leader_record,
     record_epoch,
     task_epoch,
@@ -42,9 +43,17 @@ class Batch:
     """The records of one write in the making, and the state as it will be once they are read back."""
 
     turn: Turn
-    draft: ClusterState
+    base: InitVar[ClusterState]
     records: list[Record] = field(default_factory=list)
     replies: dict[str, Reply] = field(default_factory=dict)
+    work: Draft = field(init=False)
+
+    def __post_init__(self, base: ClusterState) -> None:
+        self.work = Draft(base)
+
+    @property
+    def draft(self) -> ClusterState:
+        return self.work.state
 
     def add(self, record: Record, request_id: str = "") -> None:
         headers = {"e": str(self.turn.lead.epoch), **self.turn.stamp(), "v": FORMAT}
@@ -52,7 +61,7 @@ class Batch:
             headers["d"] = request_id
         record = replace(record, headers=headers)
         self.records.append(record)
-        self.draft = fold(self.draft, record)
+        self.work.add(record)
 
     def next_task_epoch(self) -> int:
         lead = self.turn.lead
@@ -111,7 +120,8 @@ def on_claimed(turn: Turn, _event: Claimed) -> None:
         return
     epoch = _next_epoch(turn)
     _refuse_lost(turn, epoch)
-    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned={}, fences={}, sweeps={})
+    # Fences under way stay in mind: until they are done, nobody may be given what they fence.
+    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned={}, sweeps={})
     if claim.needs_claim(lead.term):
         batch = Batch(turn, turn.cluster)
         batch.add(claim.claim_record(lead.term, epoch, turn.me))
@@ -269,7 +279,7 @@ def _refusal(turn: Turn) -> Reply | None:
     present = turn.live().get(known.worker_id)
     if present is None or present.boot_id != known.boot_id:
         return Reply("no_leader", detail="the leader's lease has lapsed")
-    return Reply("not_leader", leader_url=known.url)
+    return Reply("not_leader", leader_url=known.url, leader_epoch=known.epoch)
 
 
 def expire_requests(turn: Turn) -> None:
@@ -285,15 +295,30 @@ def expire_requests(turn: Turn) -> None:
 
 def take_requests(turn: Turn, batch: Batch) -> None:
     """Decide the queue in order, each on what the ones before it made."""
-    lead = turn.lead
-    taken, rest = lead.queue[:REQUESTS_PER_WRITE_MAX], lead.queue[REQUESTS_PER_WRITE_MAX:]
-    turn.lead = replace(lead, queue=rest)
-    for waiting in taken:
-        asked = Asked(waiting.id, waiting.request, turn.now.wall_ms, turn.settings.command_ttl_s)
+    queue, settings, taken, size = turn.lead.queue, turn.settings, 0, 0
+    for waiting in queue[:REQUESTS_PER_WRITE_MAX]:
+        if size >= settings.batch_bytes_max:
+            break
+        taken += 1
+        asked = Asked(waiting.id, waiting.request, turn.now.wall_ms, settings.command_ttl_s)
         decision = decide(batch.draft, asked)
+        largest = max(map(size_of, decision.records), default=0)
+        if largest > settings.record_bytes_max:
+            text = f"the record would have {largest} bytes, {settings.record_bytes_max} are possible"
+            batch.replies[waiting.id] = Reply("too_large", detail=text)
+            continue
         batch.replies[waiting.id] = decision.reply
         for record in decision.records:
             batch.add(record, waiting.id)
+            size += largest
+    turn.lead = replace(turn.lead, queue=queue[taken:])
+
+
+def size_of(record: Record) -> int:
+    """Bytes of a record as Kafka stores it, about."""
+    if record.value is None:
+        return len(record.key)
+    return len(record.key) + len(json.dumps(record.value, separators=(",", ":"), ensure_ascii=False).encode())
 
 
 def is_worn_out(turn: Turn) -> bool:

@@ -12,17 +12,20 @@ from cdcworker.coordinator.herd_state import Turn
 from cdcworker.coordinator.leader import step_down
 from cdcworker.coordinator.model import Reply
 from cdcworker.coordinator.state import tombstone
-from cdcworker.coordinator.status import Judge, fold_status, lease_record, presence_record
+from cdcworker.coordinator.status import Judge, fold_status, forget, lease_record, presence_record, settle
 from cdcworker.coordinator.supervisor import is_drain_over, kill, own_assignment
+from cdcworker.coordinator.versions import clash
+from cdcworker.schemas.errors import CdcError
 
 logger = logging.getLogger(__name__)
 
 
-def on_status(turn: Turn, records: Sequence[Record]) -> None:
+def on_status(turn: Turn, records: Sequence[Record], *, reset: bool = False) -> None:
     """Fold, and look whether another process announced itself under the own worker id."""
     me, settings = turn.me, turn.settings
     judge = Judge(me.worker_id, me.boot_id, turn.mono, 3 * settings.lease_interval_s)
-    turn.status = fold_status(turn.status, records, judge)
+    folded = fold_status(forget(turn.status) if reset else turn.status, records, judge)
+    turn.status = settle(folded) if reset else folded
     own_key = f"worker/{me.worker_id}"
     if any(r.key == own_key and r.value is not None and r.value.get("boot_id") == me.boot_id for r in records):
         turn.work = replace(turn.work, seen=True)
@@ -36,11 +39,30 @@ def on_status(turn: Turn, records: Sequence[Record]) -> None:
 def announce(turn: Turn) -> None:
     """Write the own presence unless the log shows it; a lapsed worker that comes back announces itself again."""
     work = turn.work
-    if turn.status.presence.get(turn.me.worker_id) == turn.me:
+    if turn.status.presence.get(turn.me.worker_id) == turn.me or not _may_join(turn):
         return
     if work.announced is None or turn.mono - work.announced >= turn.settings.resend_s:
         turn.work = replace(work, announced=turn.mono)
         turn.append(presence_record(turn.me))
+
+
+def _may_join(turn: Turn) -> bool:
+    """Before the first announcement: versions that cannot share a cluster are told apart by who is really there.
+
+    A presence may be of a worker that died long ago: its lease advances, or lapses.
+    """
+    if turn.work.announced is not None:
+        return True
+    for other in turn.live().values():
+        error = clash(turn.me, other) if other.worker_id != turn.me.worker_id else None
+        if error is None:
+            continue
+        lease = turn.status.leases[other.worker_id]
+        if lease.seen_s > 0.0:  # it advanced since this process read the log
+            logger.error("this version does not fit error=%s", error)
+            _leave(turn, "version", error)
+        return False
+    return True
 
 
 def renew(turn: Turn) -> None:
@@ -81,10 +103,10 @@ def _kill_all(turn: Turn) -> None:
 # --- drain ----------------------------------------------------------------------------------------------------------
 
 
-def on_drain(turn: Turn, _event: DrainRequested) -> None:
+def on_drain(turn: Turn, event: DrainRequested) -> None:
     if turn.work.drain_until is not None:
         return
-    turn.me = replace(turn.me, draining=True)
+    turn.me = replace(turn.me, draining=True, returns=event.returns)
     turn.work = replace(turn.work, drain_until=turn.mono + turn.settings.drain_timeout_s, announced=turn.mono)
     if turn.started:
         turn.append(presence_record(turn.me))
@@ -102,10 +124,10 @@ def leave_if_drained(turn: Turn) -> None:
         _leave(turn, "drained")
 
 
-def _leave(turn: Turn, reason: str) -> None:
+def _leave(turn: Turn, reason: str, error: CdcError | None = None) -> None:
     step_down(turn, reason)
     for request_id in turn.lead.waiting:
         turn.emit(Answer(request_id, Reply("timeout", detail=reason)))
     turn.lead = replace(turn.lead, waiting={}, deadlines={})
     turn.left = True
-    turn.emit(Leave(reason))
+    turn.emit(Leave(reason, error.to_dict() if error else None))

@@ -7,6 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 JsonObject = dict[str, Any]
+PROTOCOL = 2
+"""What this version reads and writes of the logs. 2: deadlines, fences to do and the journal are acted on."""
+FLOOR = 1
+"""The lowest protocol that this version can share a cluster with."""
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 TaskState = Literal["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]
 
@@ -184,9 +188,9 @@ class Presence:
     """It drains for a restart: its tasks wait for the next process of this worker id."""
     plugins: Mapping[str, str] = field(default_factory=dict)
     """Versions by every name that a `connector.class` may have. Empty: unknown, tasks of all plugins may come."""
-    protocol: int = 1
-    """What this worker can read and write of the logs."""
-    floor: int = 1
+    protocol: int = PROTOCOL
+    """What this worker can read and write of the logs; 1 in records without it."""
+    floor: int = FLOOR
     """The lowest protocol of others that it can live with."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 

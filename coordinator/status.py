@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.load import Load, metered
 from cdcworker.coordinator.model import JsonObject, Presence, TaskId, TaskStatus
 
 logger = logging.getLogger(__name__)
@@ -34,6 +35,10 @@ class StatusState:
     leases: Mapping[str, Lease] = field(default_factory=dict)
     tasks: Mapping[TaskId, TaskStatus] = field(default_factory=dict)
     topics: Mapping[TaskId, frozenset[str]] = field(default_factory=dict)
+    loads: Mapping[TaskId, Load] = field(default_factory=dict)
+    """Every worker keeps them as it keeps lease ages: a new leader sees the same loads as the old one."""
+    gone: Mapping[str, Lease] = field(default_factory=dict)
+    """Leases of workers that a probe found gone; a lease that advances beyond it is a worker that is back."""
     clock_s: float = 0.0
     own_seen_mono: float | None = None
 
@@ -51,7 +56,7 @@ class Judge:
 def fold_status(state: StatusState, records: Iterable[Record], judge: Judge) -> StatusState:
     """The state after these records."""
     work = _Work(judge, dict(state.presence), dict(state.leases), state.clock_s, state.own_seen_mono)
-    tasks, topics = _Cow(state.tasks), _Cow(state.topics)
+    tasks, topics, loads = _Cow(state.tasks), _Cow(state.topics), _Cow(state.loads)
     for record in records:
         kind, _, name = record.key.partition("/")
         try:
@@ -60,7 +65,7 @@ def fold_status(state: StatusState, records: Iterable[Record], judge: Judge) -> 
             elif kind == "lease":
                 _take_lease(work, name, record.value)
             elif kind == "task":
-                _take_task(tasks, name, record.value)
+                _take_task(tasks, loads, name, record.value)
             elif kind == "topics":
                 _take_topics(topics, name, record.value)
         except (KeyError, TypeError, ValueError) as exc:
@@ -71,9 +76,21 @@ def fold_status(state: StatusState, records: Iterable[Record], judge: Judge) -> 
         leases=work.leases,
         tasks=tasks.value,
         topics=topics.value,
+        loads=loads.value,
+        gone={w: lease for w, lease in state.gone.items() if work.leases.get(w) == lease} if state.gone else state.gone,
         clock_s=work.clock_s,
         own_seen_mono=work.own_seen_mono,
     )
+
+
+def forget(state: StatusState) -> StatusState:
+    """Before the log is read again from its start: what is not in it any more must go, what was timed stays."""
+    return replace(state, presence={}, tasks={}, topics={})
+
+
+def settle(state: StatusState) -> StatusState:
+    """After it: leases of workers that are not there any more."""
+    return replace(state, leases={w: lease for w, lease in state.leases.items() if w in state.presence})
 
 
 class _Cow:
@@ -137,15 +154,20 @@ def _task_id(name: str) -> TaskId:
     return TaskId(connector, int(task))
 
 
-def _take_task(tasks: _Cow, name: str, value: JsonObject | None) -> None:
+def _take_task(tasks: _Cow, loads: _Cow, name: str, value: JsonObject | None) -> None:
     task_id = _task_id(name)
     if value is None:
         tasks.put(task_id, None)
+        loads.put(task_id, None)
         return
     status = parse_task_status(task_id, value)
     known = tasks.value.get(task_id)
     if known is None or status_order(status) >= status_order(known):
         tasks.put(task_id, status)
+        before = loads.value.get(task_id)
+        after = metered(before, status.metrics) if status.state == "RUNNING" else before
+        if after is not before:
+            loads.put(task_id, after)
 
 
 def _take_topics(topics: _Cow, name: str, value: JsonObject | None) -> None:
@@ -162,12 +184,43 @@ def live_workers(state: StatusState, session_timeout_s: float) -> dict[str, Pres
     out = {}
     for worker_id, presence in sorted(state.presence.items()):
         lease = state.leases.get(worker_id)
-        if lease and lease.boot_id == presence.boot_id and state.clock_s - lease.seen_s <= session_timeout_s:
+        if lease is None or lease.boot_id != presence.boot_id or state.gone.get(worker_id) == lease:
+            continue
+        if state.clock_s - lease.seen_s <= session_timeout_s:
+            out[worker_id] = presence
+    return out
+
+
+def silent_workers(state: StatusState, for_s: float) -> dict[str, Presence]:
+    """Workers that are there and whose lease has not advanced for so long, unless it is known that they are gone."""
+    out = {}
+    for worker_id, presence in sorted(state.presence.items()):
+        lease = state.leases.get(worker_id)
+        if lease is None or lease.boot_id != presence.boot_id or state.gone.get(worker_id) == lease:
+            continue
+        if state.clock_s - lease.seen_s >= for_s:
             out[worker_id] = presence
     return out
 
 
 # --- records --------------------------------------------------------------------------------------------------------
+
+
+_PRESENCE = frozenset(
+    {
+        "boot_id",
+        "url",
+        "version",
+        "plugins_hash",
+        "capacity",
+        "labels",
+        "draining",
+        "returns",
+        "plugins",
+        "protocol",
+        "floor",
+    }
+)
 
 
 def parse_presence(worker_id: str, value: JsonObject) -> Presence:
@@ -180,11 +233,17 @@ def parse_presence(worker_id: str, value: JsonObject) -> Presence:
         capacity=int(value.get("capacity", 1)),
         labels=dict(value.get("labels", {})),
         draining=bool(value.get("draining", False)),
+        returns=bool(value.get("returns", False)),
+        plugins=dict(value.get("plugins", {})),
+        protocol=int(value.get("protocol", 1)),
+        floor=int(value.get("floor", 1)),
+        extra={name: item for name, item in value.items() if name not in _PRESENCE},
     )
 
 
 def presence_record(presence: Presence) -> Record:
     value = {
+        **presence.extra,
         "boot_id": presence.boot_id,
         "url": presence.url,
         "version": presence.version,
@@ -192,6 +251,10 @@ def presence_record(presence: Presence) -> Record:
         "capacity": presence.capacity,
         "labels": dict(presence.labels),
         "draining": presence.draining,
+        "returns": presence.returns,
+        "plugins": dict(presence.plugins),
+        "protocol": presence.protocol,
+        "floor": presence.floor,
     }
     return Record(f"worker/{presence.worker_id}", value)
 

@@ -212,10 +212,21 @@ def on_report(turn: Turn, event: TaskReport) -> None:
         local = replace(local, error=event.error)  # the policy decides when the process has ended
     elif event.state in ("RUNNING", "PAUSED") and local.phase != "stopping" and not local.killed:
         local = replace(local, phase="running" if event.state == "RUNNING" else "paused", error=None)
-    turn.set_local(event.task.id, local)
-    due = turn.mono - local.reported_at >= turn.settings.metrics_interval_s
-    if local.phase in ("running", "paused") and (event.state in ("RUNNING", "PAUSED") or due):
-        _report(turn, event.task, "RUNNING" if local.phase == "running" else "PAUSED")
+    turn.set_local(event.task.id, replace(local, fresh=local.fresh or bool(event.metrics)))
+    if local.phase in ("running", "paused") and event.state in ("RUNNING", "PAUSED"):
+        _report(turn, event.task, event.state)
+
+
+def report_numbers(turn: Turn) -> None:
+    """New numbers of all tasks in one append; the more tasks the cluster has, the less often."""
+    settings = turn.settings
+    if turn.mono < turn.work.numbers_due:
+        return
+    interval = max(settings.metrics_interval_s, len(turn.status.tasks) / settings.status_records_per_s)
+    turn.work = replace(turn.work, numbers_due=turn.mono + interval)
+    for _, local in sorted(turn.work.local.items()):
+        if local.fresh and local.phase in ("running", "paused"):
+            _report(turn, local.task, "RUNNING" if local.phase == "running" else "PAUSED")
 
 
 def on_topics(turn: Turn, event: TaskTopics) -> None:
@@ -354,7 +365,7 @@ def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
     reports = {**turn.work.reports, entry.id: Report(status, turn.mono)}
     turn.work = replace(turn.work, seq=seq, reports=reports)
     if mine is not None:
-        turn.set_local(entry.id, replace(mine, reported_at=turn.mono))
+        turn.set_local(entry.id, replace(mine, fresh=False))
     turn.append(task_status_record(status))
 
 

@@ -15,10 +15,11 @@ from typing import Literal
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import herd
 from cdcworker.coordinator.kafka_topics import TopicNames
-from cdcworker.coordinator.model import Presence, Reply, Request, View
+from cdcworker.coordinator.model import JsonObject, Presence, Reply, Request, View
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.planning import Plan, Planner
+from cdcworker.worker.probe import Prober
 from cdcworker.worker.tasks import Launcher, TaskProcesses, lease_message
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
@@ -62,6 +63,10 @@ class HerderConfig:
     replication_factor: int = -1
     providers: Mapping[str, str] = field(default_factory=dict, repr=False)
     """The worker's `config.providers.*` properties."""
+    plugins: Mapping[str, str] = field(default_factory=dict)
+    """Versions by every name that a `connector.class` may have here."""
+    crash_delay_s: float = 0.0
+    restart_delay_s: float = 60.0
     backend: Literal["kafka", "zookeeper", "memory"] = "kafka"
 
 
@@ -74,7 +79,12 @@ class Herder(threading.Thread):
         self.boot_id = uuid.uuid4().hex
         self.failure: BaseException | None = None
         """Why the herder ended, when it was not asked to."""
-        self._settings = herd.HerdSettings(session_timeout_s=config.session_timeout_s, drain_timeout_s=DRAIN_S_MAX - 2)
+        self._settings = herd.HerdSettings(
+            session_timeout_s=config.session_timeout_s,
+            drain_timeout_s=DRAIN_S_MAX - 2,
+            crash_delay_s=config.crash_delay_s,
+            restart_delay_s=config.restart_delay_s,
+        )
         self._inbox: queue.SimpleQueue[Job] = queue.SimpleQueue()
         self._futures: dict[str, Future[Reply]] = {}
         self._answers: list[tuple[str, Reply]] = []
@@ -85,9 +95,12 @@ class Herder(threading.Thread):
         self._left = False
         self._now = time.monotonic()
         self._busy_until = 0.0
+        self._moving = False
+        """Somebody has to let a task go: who gets it must not wait for this worker to look."""
         self._lease_until = 0.0
         self._kafka = HerdKafka(config, self._post)
         self._launcher = launcher or TaskProcesses()
+        self._prober = Prober(self._post_event)
         self._planner = Planner(plan, self._kafka.topics, self._post_event)
         self._state = herd.initial(self._presence(), self._settings)
         self._view: View = herd.view(self._state, self._clock())
@@ -122,10 +135,13 @@ class Herder(threading.Thread):
             self._post_event(ev.RequestArrived(request_id, request))
         return future
 
-    def drain(self, timeout_s: float = DRAIN_S_MAX) -> bool:
-        """Hand all tasks over, then leave; whether that was done in time. In the end the herder is stopped."""
+    def drain(self, timeout_s: float = DRAIN_S_MAX, *, returns: bool = False) -> bool:
+        """Hand all tasks over, then leave; whether that was done in time. In the end the herder is stopped.
+
+        `returns`: a worker of the same id follows soon, the tasks wait for it.
+        """
         deadline = time.monotonic() + min(timeout_s, DRAIN_S_MAX)
-        self._post_event(ev.DrainRequested())
+        self._post_event(ev.DrainRequested(returns))
         self.join(max(0.1, deadline - time.monotonic()))
         handed_over = not self.is_alive() and self._left
         self.stop()
@@ -178,7 +194,7 @@ class Herder(threading.Thread):
 
     def _turn(self) -> None:
         """Take what arrived, serve Kafka, let time pass, publish the view, then answer who asked."""
-        busy = self._kafka.busy or self._futures or time.monotonic() < self._busy_until
+        busy = self._kafka.busy or self._futures or self._moving or time.monotonic() < self._busy_until
         self._take_inbox(BUSY_WAIT_S if busy else IDLE_WAIT_S)
         for event in self._kafka.turn():
             self._feed(event)
@@ -205,7 +221,11 @@ class Herder(threading.Thread):
         if isinstance(event, ev.LeaseAcked):
             self._pass_lease_on(event)
         self._state, commands = herd.step(self._state, event, self._clock())
+        if isinstance(event, ev.ConfigRecords):
+            self._moving = any(assignment.revoke for assignment in self._state.cluster.assignments.values())
         for command in commands:
+            if not isinstance(command, ev.AppendStatus | ev.RenewLease):
+                self._busy_until = time.monotonic() + BUSY_FOR_S
             self._carry_out(command)
 
     def _clock(self) -> ev.Now:
@@ -251,9 +271,12 @@ class Herder(threading.Thread):
                 self._planner.request(connector, version)
             case ev.FenceIds(tasks):
                 self._kafka.fence(tasks)
-            case ev.Leave(reason):
+            case ev.ProbeWorker():
+                self._prober.probe(command)
+            case ev.Leave(reason, error):
                 log.info("worker leaves reason=%s", reason)
                 self._left = True
+                self.failure = _told(error) if error else None
             case _:
                 self._command_task(command)
 
@@ -318,11 +341,16 @@ class Herder(threading.Thread):
             plugins_hash=config.plugins_hash,
             capacity=config.capacity,
             labels=dict(config.labels),
+            plugins=dict(config.plugins),
         )
 
     @property
     def _cluster_id(self) -> str:
         return getattr(self._kafka, "cluster_id", "")
+
+
+def _told(error: JsonObject) -> CdcError:
+    return CdcError(error["code"], error["message"], where=error.get("where"), hint=error.get("hint"))
 
 
 def _unforeseen(exc: BaseException) -> CdcError:

@@ -49,6 +49,12 @@ async def alive(api: Api, request: Request) -> Response:
     return JSONResponse({"status": "ok"})
 
 
+async def live(api: Api, request: Request) -> Response:
+    """Which process answers here: workers ask each other when one falls silent."""
+    view = api.view()
+    return JSONResponse({"worker": view.worker_id, "boot": view.boot_id})
+
+
 async def ready(api: Api, request: Request) -> Response:
     view = api.view()
     if view.last_tick_age_s > HERDER_SILENT_S:
@@ -77,6 +83,7 @@ ENDPOINTS = (
     Endpoint("GET", "/health", health, "Health as Kafka Connect tells it", "worker", (200, 500, 503)),
     Endpoint("GET", "/healthz", alive, "Liveness", "worker", (200, 503)),
     Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503)),
+    Endpoint("GET", "/v1/live", live, "Which process of this worker answers", "worker"),
     Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster"),
     Endpoint("POST", "/v1/drain", drain, "Hand over this worker's tasks, then end it", "worker", (202, 501)),
 )

@@ -13,6 +13,7 @@ from cdcworker.coordinator.model import (
     AssignedTask,
     Assignment,
     Connector,
+    Fenced,
     Leader,
     Presence,
     PutConnector,
@@ -24,6 +25,7 @@ from cdcworker.coordinator.model import (
 from cdcworker.coordinator.state import (
     assignment_record,
     connector_record,
+    fenced_record,
     leader_record,
     task_set_record,
     tombstone,
@@ -299,45 +301,114 @@ def test_a_task_changes_hands_only_after_its_worker_reported_it_stopped():
     driver.settle(driver.lead())
     driver.settle(driver.status(presence_record(OTHER)))
     plan = driver.state.cluster.assignments
-    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY0,), (ENTRY1,))
+    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY1,), (ENTRY0,))
     assert "other" not in plan
     driver.now += 5
     assert not of(driver.told(ev.Tick()), ev.WriteLog)
-    late = task_status_record(TaskStatus("c", 1, "STOPPED", "me", ENTRY1.task_epoch - 1, 9))
+    late = task_status_record(TaskStatus("c", 0, "STOPPED", "me", ENTRY0.task_epoch - 1, 9))
     assert not of(driver.status(late), ev.WriteLog), "the report of an earlier epoch releases nothing"
-    driver.settle(driver.status(task_status_record(TaskStatus("c", 1, "STOPPED", "me", ENTRY1.task_epoch, 1))))
+    driver.settle(driver.status(task_status_record(TaskStatus("c", 0, "STOPPED", "me", ENTRY0.task_epoch, 1))))
     plan = driver.state.cluster.assignments
-    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY0,), ())
+    assert (plan["me"].tasks, plan["me"].revoke) == ((ENTRY1,), ())
     (moved,) = plan["other"].tasks
-    assert moved.id == ENTRY1.id
+    assert moved.id == ENTRY0.id
     assert moved.task_epoch >= 1 << 20
 
 
-def test_lost_tasks_are_fenced_before_they_move():
+def given(driver, worker="me"):
+    assignment = driver.state.cluster.assignments.get(worker)
+    return {entry.id for entry in assignment.tasks} if assignment else set()
+
+
+BOTH = {ENTRY0.id, ENTRY1.id}
+
+
+def test_lost_tasks_move_in_the_write_that_buries_their_worker_and_their_new_owner_fences_them():
     driver = Driver(*log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
     commands = driver.lead()
+    (write,) = of(commands, ev.WriteLog)
+    assert set(keys(write)) == {"assignment/gone", "assignment/me", "journal/1"}
+    assert not of(driver.settle(commands), ev.FenceIds)
+    assert given(driver) == BOTH
+    assert not driver.state.cluster.fenced
+
+
+def stopped_log(*assignments):
+    return [*log(*assignments), e(connector_record(replace(CONNECTOR, target_state="STOPPED", version=2)), 0)]
+
+
+def test_lost_tasks_of_a_stopped_connector_are_fenced_by_the_leader_after_it_wrote_that_down():
+    driver = Driver(*stopped_log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    commands = driver.lead()
+    (write,) = of(commands, ev.WriteLog)
+    assert not of(commands, ev.FenceIds), "not before the write proved the lead"
+    assert {"assignment/gone", "fenced/c", "tasks/c"} <= set(keys(write))
+    commands = driver.settle(commands)
     assert of(commands, ev.FenceIds) == [ev.FenceIds((TaskId("c", 0), TaskId("c", 1)))]
-    driver.settle(commands)
-    assert "me" not in driver.state.cluster.assignments
-    assert not of(driver.told(ev.Tick()), ev.FenceIds)
+    assert driver.state.cluster.fenced["c"].pending == (0, 1)
+    driver.now += 6
+    assert not of(driver.settle(driver.told(ev.Tick())), ev.FenceIds)
     driver.settle(driver.told(ev.FencesDone((TaskId("c", 0), TaskId("c", 1)))))
-    assert {e.id for e in driver.state.cluster.assignments["me"].tasks} == {ENTRY0.id, ENTRY1.id}
-    assert "gone" not in driver.state.cluster.assignments
+    assert driver.state.cluster.fenced["c"].pending == ()
+    assert not driver.state.lead.fences
 
 
-def test_a_fence_that_takes_too_long_holds_nothing_up():
-    driver = Driver(*log(assignment_record("gone", Assignment("bg", (ENTRY0,)))))
+def test_an_id_whose_fence_is_under_way_is_given_to_nobody():
+    driver = Driver(*stopped_log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
     driver.settle(driver.lead())
-    driver.now += 2.1
-    driver.settle(driver.told(ev.Tick()))
-    assert ENTRY0.id in {e.id for e in driver.state.cluster.assignments["me"].tasks}
+    resume = ev.RequestArrived("r", PutConnector("c", None, target_state="RUNNING"))
+    (plan,) = of(driver.settle(driver.told(resume)), ev.PlanTasks)
+    driver.settle(driver.told(ev.TasksPlanned("c", "i", plan.config_version, ({}, {}, {}))))
+    assert given(driver) == {TaskId("c", 2)}
+    commands = driver.settle(driver.told(ev.FencesDone((TaskId("c", 0),))))
+    assert given(driver) == {TaskId("c", 0), TaskId("c", 2)}
+    driver.now += 31
+    commands += driver.settle(driver.told(ev.Tick()))
+    assert given(driver) == {TaskId("c", 0), TaskId("c", 1), TaskId("c", 2)}, "a lost answer holds nothing up for ever"
+    assert not of(commands, ev.FenceIds)
+
+
+def test_the_ids_that_a_smaller_set_leaves_over_are_fenced_after_their_tasks_have_stopped():
+    driver = Driver(*log(assignment_record("me", Assignment("b1", (ENTRY0, ENTRY1)))))
+    driver.settle(driver.lead())
+    commands = driver.settle(driver.told(ev.TasksPlanned("c", "i", 1, ({},))))
+    fenced = driver.state.cluster.fenced["c"]
+    assert (fenced.count, fenced.pending) == (1, (1,))
+    assert not of(commands, ev.FenceIds)
+    stop = task_status_record(TaskStatus("c", 1, "STOPPED", "me", ENTRY1.task_epoch, 1))
+    assert of(driver.settle(driver.status(stop)), ev.FenceIds) == [ev.FenceIds((TaskId("c", 1),))]
+
+
+def test_lost_tasks_of_a_paused_source_are_fenced_before_they_move():
+    """A paused task opens nothing, so its start would not fence the one before."""
+    paused = e(connector_record(replace(CONNECTOR, target_state="PAUSED")), 0)
+    driver = Driver(*log(paused, assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    assert of(driver.settle(driver.lead()), ev.FenceIds) == [ev.FenceIds((TaskId("c", 0), TaskId("c", 1)))]
+    assert not given(driver)
+    driver.settle(driver.told(ev.FencesDone((TaskId("c", 0), TaskId("c", 1)))))
+    assert given(driver) == BOTH
+
+
+def test_a_new_leader_goes_on_with_fences_that_its_predecessor_wrote_down():
+    driver = Driver(
+        *log(e(fenced_record("c", Fenced(2, (7,))), 0), assignment_record("me", Assignment("b1", (ENTRY0,))))
+    )
+    assert of(driver.settle(driver.lead()), ev.FenceIds) == [ev.FenceIds((TaskId("c", 7),))]
+    assert given(driver) == BOTH
+
+
+def test_what_was_fenced_of_a_deleted_connector_is_swept():
+    driver = Driver(e(leader_record(Leader(0, "x", "bx", "u")), 0), e(fenced_record("old", Fenced(2, (1,))), 0))
+    driver.settle(driver.lead())
+    driver.settle(driver.told(ev.FencesDone((TaskId("old", 1),))))
+    assert not driver.state.cluster.fenced
 
 
 def test_tasks_of_sinks_are_not_fenced():
-    sink = replace(CONNECTOR, kind="sink")
+    sink = replace(CONNECTOR, kind="sink", target_state="PAUSED")
     driver = Driver(*log(e(connector_record(sink), 0), assignment_record("gone", Assignment("bg", (ENTRY0,)))))
     assert not of(driver.settle(driver.lead()), ev.FenceIds)
-    assert ENTRY0.id in {e.id for e in driver.state.cluster.assignments["me"].tasks}
+    assert given(driver) == BOTH
 
 
 def test_entries_that_fit_are_left_as_they_are():
@@ -363,5 +434,5 @@ def test_task_epochs_used_up_lead_to_a_new_claim():
     driver = Driver()
     driver.settle(driver.lead())
     driver.state = replace(driver.state, lead=replace(driver.state.lead, counter=(1 << 19) + 1))
-    driver.now += 1
+    driver.now += 6
     assert of(driver.told(ev.Tick()), ev.Claim)

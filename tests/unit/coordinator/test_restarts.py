@@ -230,6 +230,7 @@ def test_a_window_without_failures_gives_the_budget_back():
     assert len(worker.last["restarts"]) == 2
     worker.wait(201)
     worker.told(ev.TaskReport(entry(2), metrics={"n": 1}))
+    worker.wait(2)
     assert worker.last["restarts"] == []
     assert worker.crash_loop(entry(2), 2) == 2
 

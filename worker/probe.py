@@ -1,0 +1,76 @@
+"""Looks whether a silent worker still listens: refused twice, or another process at its address, means that it is gone."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import logging
+import threading
+import time
+from collections.abc import Callable
+from urllib.parse import urlsplit
+
+from cdcworker.coordinator.events import ProbeWorker, WorkerProbed
+
+log = logging.getLogger(__name__)
+
+PROBES_AT_ONCE_MAX = 8
+TIMEOUT_S = 1.0
+AGAIN_AFTER_S = 0.3
+"""A refusal may be a listener that is just being replaced."""
+LIVE_PATH = "/v1/live"
+ANSWER_BYTES_MAX = 4096
+
+Post = Callable[[WorkerProbed], None]
+
+
+class Prober:
+    """Called by the herder's thread; each probe has a thread of its own for a few seconds at most."""
+
+    def __init__(self, post: Post) -> None:
+        self._post = post
+        self._free = threading.Semaphore(PROBES_AT_ONCE_MAX)
+
+    def probe(self, command: ProbeWorker) -> None:
+        """Answers `unknown` when too many are under way: the core asks again."""
+        if not self._free.acquire(blocking=False):
+            self._post(WorkerProbed(command.worker_id, command.boot_id, "unknown"))
+            return
+        threading.Thread(target=self._run, args=(command,), name="probe", daemon=True).start()
+
+    def _run(self, command: ProbeWorker) -> None:
+        try:
+            gone = is_gone(command.url, command.boot_id)
+        finally:
+            self._free.release()
+        log.info("worker probed worker=%s gone=%s", command.worker_id, gone)
+        self._post(WorkerProbed(command.worker_id, command.boot_id, "gone" if gone else "unknown"))
+
+
+def is_gone(url: str, boot_id: str) -> bool:
+    """Whether it is certain enough that this process does not listen any more. Silence proves nothing."""
+    for attempt in range(2):
+        try:
+            answered = _boot_at(url)
+        except ConnectionRefusedError:
+            if attempt == 0:
+                time.sleep(AGAIN_AFTER_S)
+            continue
+        except (OSError, ValueError, http.client.HTTPException):
+            return False
+        return bool(answered) and answered != boot_id
+    return True
+
+
+def _boot_at(url: str) -> str:
+    """The boot id of whoever answers there."""
+    parts = urlsplit(url)
+    if parts.scheme != "http" or not parts.hostname:
+        raise ValueError("not an address of a worker")
+    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
+    try:
+        connection.request("GET", parts.path.rstrip("/") + LIVE_PATH)
+        answer = json.loads(connection.getresponse().read(ANSWER_BYTES_MAX))
+    finally:
+        connection.close()
+    return str(answer.get("boot", "")) if isinstance(answer, dict) else ""
