@@ -80,8 +80,8 @@ class FileSink:
         del tasks_max
         named = CONFIG_DEF.parse(self._config)["topics"]
         names = sorted(set(named)) if named else [name for name in topics if not name.startswith("__")]
-        base = {name: value for name, value in self._config.items() if name != "topics.regex"}
-        return [{**base, "topics": ",".join(names)}] if names else []
+        # The share is laid over the connector's config, where the pattern still stands.
+        return [{**self._config, "topics": ",".join(names), "topics.regex": ""}] if names else []
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
         from cdcworker.connectors.file_target import Target

@@ -25,7 +25,8 @@ class SparkSink:
         parsed = CONFIG_DEF.parse(self._config)
         names = sorted(set(parsed["topics"])) if parsed["topics"] else data_topics(topics)
         count = max(1, min(tasks_max, len(names)))
-        base = {name: value for name, value in self._config.items() if name != "topics.regex"}
+        # A share is laid over the connector's config, where the pattern still stands.
+        base = {**self._config, "topics.regex": ""}
         return [{**base, "topics": ",".join(names[number::count])} for number in range(count) if names]
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:

@@ -1,0 +1,141 @@
+"""One `cdcworker start` process for tests: its REST API, its log, the processes of its tasks."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import httpx
+from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.schemas.log import SchemaLog
+from cdcworker.worker.devstack.ports import free_ports
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+DEADLINE_S = 60.0
+STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
+
+
+class Worker:
+    """Properties are given with underscores for dots."""
+
+    def __init__(self, folder: Path, bootstrap: str, group: str, name: str = "w1", **properties: str) -> None:
+        (port,) = free_ports(1)
+        self.bootstrap, self.group, self.name = bootstrap, group, name
+        self.url = f"http://127.0.0.1:{port}"
+        settings = {
+            "bootstrap.servers": bootstrap,
+            "group.id": group,
+            "listeners": self.url,
+            "worker.id": name,
+            "session.timeout.ms": "6000",
+            "offset.storage.replication.factor": "1",
+            "offset.storage.partitions": "3",
+            **{key.replace("_", "."): value for key, value in properties.items()},
+        }
+        path = folder / f"{name}.properties"
+        path.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+        self.log = folder / f"{name}.log"
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen(
+                [str(Path(sys.executable).with_name("cdcworker")), "start", "--config", str(path)],
+                stdout=out,
+                stderr=out,
+            )
+
+    # -- REST ---------------------------------------------------------------------------------------------------------
+
+    def get(self, path: str) -> Any:
+        return httpx.get(self.url + path, timeout=5.0).json()
+
+    def put(self, name: str, config: dict[str, str]) -> None:
+        answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
+        assert answer.status_code in (200, 201), answer.text
+
+    def task(self, name: str, number: int = 0) -> dict[str, Any]:
+        """Of `/v1/cluster`: state, worker, epoch, metrics, error."""
+        tasks = self.get("/v1/cluster")["tasks"]
+        return next(task for task in tasks if (task["connector"], task["task"]) == (name, number))
+
+    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S) -> Any:
+        deadline = time.monotonic() + timeout_s
+        while True:
+            assert self.process.poll() is None, self.log.read_text()[-20_000:]
+            try:
+                found = condition()
+            except (httpx.HTTPError, KeyError, IndexError, ValueError, StopIteration):
+                found = None
+            if found:
+                return found
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self.log.read_text()[-20_000:]}"
+            select.select([], [], [], 0.05)
+
+    def wait_ready(self) -> None:
+        self.wait(lambda: self.get("/health")["status"] == "healthy", "health")
+
+    def wait_state(self, name: str, state: str, number: int = 0, timeout_s: float = DEADLINE_S) -> dict[str, Any]:
+        def there() -> Any:
+            task = self.task(name, number)
+            return task if task["state"] == state else None
+
+        found: dict[str, Any] = self.wait(there, f"{name}-{number} {state}", timeout_s)
+        return found
+
+    # -- processes ----------------------------------------------------------------------------------------------------
+
+    def starts(self, task: str) -> list[int]:
+        """Process ids of all starts of a task, oldest first."""
+        return [int(pid) for name, pid in STARTED.findall(self.log.read_text()) if name == task]
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        return self.process.wait(DEADLINE_S)
+
+    def kill(self) -> None:
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.wait()
+
+    # -- topics -------------------------------------------------------------------------------------------------------
+
+    def read(self, topic: str) -> list[Any]:
+        """Every committed record of a topic, partition by partition."""
+        settings = {"bootstrap.servers": self.bootstrap, "group.id": "t", "enable.partition.eof": True}
+        consumer = Consumer({**settings, "isolation.level": "read_committed"})
+        numbers = list(consumer.list_topics(topic, 10.0).topics[topic].partitions)
+        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
+        found, ended = [], set()
+        while len(ended) < len(numbers):
+            for message in consumer.consume(1000, 1.0):
+                if message.error():
+                    ended.add(message.partition())
+                else:
+                    found.append(message)
+        consumer.close()
+        return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    def schemas(self) -> SchemaLog:
+        log = CompactedLog({"bootstrap.servers": self.bootstrap}, f"{self.group}.schemas", client_id="t")
+        view = SchemaLog((record.key, record.value) for record in log.read_to_end(30.0))
+        log.close()
+        return view
+
+
+def alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def shown(value: Any) -> str:
+    return json.dumps(value, indent=1)
