@@ -98,8 +98,26 @@ TASK_KEYS: tuple[ConfigKey, ...] = (
         doc="A task that is starting and has said nothing for so long is killed; that counts as a failure.",
         validator=between(1_000, 86_400_000),
     ),
+    ConfigKey(
+        "task.hang.timeout.ms",
+        "LONG",
+        default=60_000,
+        importance="LOW",
+        group="Restarts",
+        doc="A task that has made no step for so long is killed; that counts as a failure. 0: never.",
+        validator=between(0, 86_400_000),
+    ),
+    ConfigKey(
+        "task.memory.limit.mb",
+        "INT",
+        importance="LOW",
+        group="Restarts",
+        doc="Most memory of a task with all its processes; past it the task is killed, which counts as a failure. 0: no"
+        " limit. Default: 2048, for a sink with a JVM its heap more.",
+        validator=between(0, 1_048_576),
+    ),
 )
-"""What the herd reads of a connector's config: when a failed task is started again."""
+"""What herd and worker read of a connector's config: limits of a task, and when a failed one is started again."""
 
 SOURCE_KEYS: tuple[ConfigKey, ...] = (
     *TASK_KEYS,

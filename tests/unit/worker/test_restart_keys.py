@@ -11,7 +11,7 @@ from cdcworker.coordinator.restarts import policy_of
 
 def test_keys_and_defaults_agree():
     names = {value for name, value in vars(restarts).items() if name.isupper() and isinstance(value, str)}
-    assert {key.name for key in TASK_KEYS} == names - {restarts.TASK_QUARANTINED}
+    assert names - {restarts.TASK_QUARANTINED} <= {key.name for key in TASK_KEYS}
     given = {key.name: str(key.default) for key in TASK_KEYS}
     assert policy_of(given, HerdSettings()) == policy_of({}, HerdSettings())
 
