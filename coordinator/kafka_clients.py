@@ -74,7 +74,7 @@ _REPEAT_S = 10.0
 _KINDS_MAX = 256
 
 
-class _Calm(logging.Filter):
+class Calm(logging.Filter):
     """Lets each kind of the library's log lines through once in a while: in an outage every client repeats itself."""
 
     def __init__(self) -> None:
@@ -92,7 +92,7 @@ class _Calm(logging.Filter):
         return True
 
 
-log.addFilter(_Calm())
+log.addFilter(Calm())
 
 
 def connection(properties: Mapping[str, str], role: Role) -> Config:

@@ -70,8 +70,9 @@ class KafkaWriter:
                 self._producer.produce(self._topic, value=value, key=key, headers=headers, partition=0)
             # The coordination topic stays empty: committing its offset 0 says nothing, but the broker checks the
             # member and the generation before it takes it into the transaction (INV-6).
-            place = TopicPartition(self._coordination, 0, 0)
-            self._producer.send_offsets_to_transaction([place], proof, self._timeout_s)
+            if proof is not None:
+                place = TopicPartition(self._coordination, 0, 0)
+                self._producer.send_offsets_to_transaction([place], proof, self._timeout_s)
             in_commit = True
             self._producer.commit_transaction(self._timeout_s)
         except (KafkaException, BufferError) as exc:
@@ -79,6 +80,7 @@ class KafkaWriter:
 
     @staticmethod
     def _checked(term: Term) -> Any:
+        """The proof for the broker; a term without one cannot write, unless its election has another way."""
         if term.proof is None:
             raise Stale("a term without proof cannot write")
         try:

@@ -15,11 +15,18 @@ from cdcworker.worker.devstack import jars
 from cdcworker.worker.devstack.java import find_java
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
+from cdcworker.worker.devstack.zookeeper import EmbeddedZooKeeper
+from cdcworker.worker.devstack.zookeeper import libraries as zookeeper_libraries
 
 REQUIRE_PARTS = os.environ.get("CDC_REQUIRE_PARTS") == "1"
 """Set where every part must be there: a missing one is then an error, not a skip."""
 
-NEEDS = {"kafka": ("kafka",), "postgres": ("postgres",), "spark": ("kafka", "postgres", "spark")}
+NEEDS = {
+    "kafka": ("kafka",),
+    "postgres": ("postgres",),
+    "spark": ("kafka", "postgres", "spark"),
+    "zookeeper": ("kafka", "zookeeper"),
+}
 
 
 @cache
@@ -28,6 +35,9 @@ def missing(part: str) -> str | None:
     try:
         if part == "postgres":
             find_programs()
+        elif part == "zookeeper":
+            find_java()
+            zookeeper_libraries()
         else:
             find_java()
             jars.ensure(part)
@@ -112,3 +122,25 @@ def postgres(devstack_dir: Path):
         yield server
     finally:
         server.remove()
+
+
+@pytest.fixture(scope="session")
+def zookeeper(devstack_dir: Path):
+    """The session's ZooKeeper, one server: `.connect`, `.kill_server(0)`, `.rebuild()`. Leave it running."""
+    server = EmbeddedZooKeeper(devstack_dir / "zookeeper")
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture(scope="session")
+def ensemble(devstack_dir: Path):
+    """Three ZooKeeper servers, as `zookeeper`. Leave all of them running."""
+    servers = EmbeddedZooKeeper(devstack_dir / "ensemble", servers=3)
+    servers.start()
+    try:
+        yield servers
+    finally:
+        servers.remove()

@@ -15,6 +15,7 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
+from cdcworker.connectors.config import invalid
 from cdcworker.connectors.registry import lookup, plugins
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import Connector
@@ -89,6 +90,10 @@ class App:
 
     def _herder_config(self) -> HerderConfig:
         config = self.config
+        digest = config.values["zookeeper.digest"]
+        if config.values["coordination.backend"] == "memory":
+            # Tasks are processes of their own and read the logs from Kafka: they would find none.
+            raise invalid([("coordination.backend", "memory is for tests within one process")])
         return HerderConfig(
             kafka=config.kafka,
             group_id=config.group_id,
@@ -104,6 +109,10 @@ class App:
             capacity=config.values["worker.capacity"],
             replication_factor=config.replication_factor,
             providers=config.providers,
+            backend=config.values["coordination.backend"],
+            zookeeper_connect=config.values["zookeeper.connect"] or "",
+            zookeeper_digest=digest.reveal() if digest else "",
+            accepted_identity=config.values["coordination.accept"] or "",
         )
 
     def _state_dir(self) -> str:

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Protocol
 
 from cdcworker.coordinator import memory
 from cdcworker.coordinator.api import Leadership, TailedLog, Writer
+from cdcworker.coordinator.claim import Identity
 from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
 from cdcworker.coordinator.kafka_errors import translate
 from cdcworker.coordinator.kafka_group import KafkaLeadership
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
 from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
+from cdcworker.coordinator.zk_client import ZkSettings
+from cdcworker.coordinator.zk_group import ZkLeadership
+from cdcworker.coordinator.zk_writer import ClaimedWriter
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -35,6 +40,10 @@ class Backend(Protocol):
     partitions: Mapping[str, int]
     """Of each internal topic."""
 
+    @property
+    def identity(self) -> Identity:
+        """What tells this cluster from others; complete after `open`."""
+
     def open(self) -> None:
         """Reach the servers and check what is there; CdcError that says why the worker cannot start."""
 
@@ -45,6 +54,9 @@ class Backend(Protocol):
     def join(self) -> Leadership:
         """Take part in the election."""
 
+    def recorded(self, identity: Identity) -> None:
+        """The config log says that it belongs to this one."""
+
     def claim(self) -> Writer:
         """A new pen: when it is there, the predecessor's is fenced. Called on the pen's thread."""
 
@@ -54,12 +66,13 @@ class Backend(Protocol):
     def topics(self) -> frozenset[str]:
         """Existing topics that are neither the system's own nor the cluster's. Called on planning threads."""
 
+    def close(self) -> None:
+        """End what `open` began."""
+
 
 def make_backend(config: HerderConfig) -> Backend:
     """The one that `coordination.backend` names."""
-    if config.backend == "memory":
-        return MemoryBackend(config)
-    return KafkaBackend(config)
+    return _BACKENDS[config.backend](config)
 
 
 class KafkaBackend:
@@ -70,6 +83,18 @@ class KafkaBackend:
         self._client_id = f"cdcworker-{config.worker_id}"
         self.cluster_id = ""
         self.partitions: Mapping[str, int] = {}
+
+    @property
+    def identity(self) -> Identity:
+        config, names = self._config, self._config.topics
+        topics = (names.configs, names.offsets, names.status, names.schemas, names.coordination)
+        return Identity(self.cluster_id, config.group_id, topics, config.backend)
+
+    def recorded(self, identity: Identity) -> None:
+        """The core alone decides by it."""
+
+    def close(self) -> None:
+        """Nothing is held between calls."""
 
     def open(self) -> None:
         config = self._config
@@ -101,8 +126,11 @@ class KafkaBackend:
         )
 
     def claim(self) -> Writer:
+        return self._pen(KafkaWriter)
+
+    def _pen(self, make: type[KafkaWriter]) -> Writer:
         config = self._config
-        return KafkaWriter(
+        return make(
             config.kafka,
             group_id=config.group_id,
             topic=config.topics.configs,
@@ -126,6 +154,37 @@ class KafkaBackend:
         return frozenset(name for name in found if not name.startswith("__") and name not in own)
 
 
+class ZooKeeperBackend(KafkaBackend):
+    """Logs and pen on Kafka, the election by a lock: who may write is settled by claims in the log."""
+
+    def __init__(self, config: HerderConfig) -> None:
+        super().__init__(config)
+        self._ensemble = ""
+        settings = ZkSettings(config.zookeeper_connect, config.session_timeout_s, config.zookeeper_digest)
+        self._leadership = ZkLeadership(settings, group_id=config.group_id, name=self._client_id)
+
+    @property
+    def identity(self) -> Identity:
+        return replace(super().identity, ensemble=self._ensemble)
+
+    def open(self) -> None:
+        super().open()
+        self._ensemble = self._leadership.open(CONNECT_S)
+
+    def recorded(self, identity: Identity) -> None:
+        self._leadership.recorded = identity.ensemble
+
+    def join(self) -> Leadership:
+        self._leadership.join()
+        return self._leadership
+
+    def claim(self) -> Writer:
+        return self._pen(ClaimedWriter)
+
+    def close(self) -> None:
+        self._leadership.close()
+
+
 class MemoryBackend:
     """Everything in this process, shared by the herders that name the same group; for tests. Nothing survives it."""
 
@@ -141,6 +200,16 @@ class MemoryBackend:
             names.schemas: 1,
             names.offsets: config.offsets_partitions,
         }
+
+    @property
+    def identity(self) -> Identity:
+        return Identity(self.cluster_id, self._config.group_id, tuple(self.partitions), "memory")
+
+    def recorded(self, identity: Identity) -> None:
+        """There is no other."""
+
+    def close(self) -> None:
+        """The cluster goes on without us."""
 
     def open(self) -> None:
         """There is nothing to reach."""
@@ -165,3 +234,10 @@ class MemoryBackend:
 
     def topics(self) -> frozenset[str]:
         return frozenset()
+
+
+_BACKENDS: Mapping[str, Callable[[HerderConfig], Backend]] = {
+    "kafka": KafkaBackend,
+    "zookeeper": ZooKeeperBackend,
+    "memory": MemoryBackend,
+}

@@ -73,6 +73,22 @@ KEYS = (
     ConfigKey(
         "coordination.topic", doc="The empty topic whose one partition elects (default: <group.id>.coordination)."
     ),
+    ConfigKey(
+        "coordination.backend",
+        default="kafka",
+        doc="What elects the leader: kafka (a consumer group), zookeeper (a lock; the logs stay on Kafka), or memory "
+        "(tests within one process).",
+        validator=one_of("kafka", "zookeeper", "memory"),
+    ),
+    ConfigKey(
+        "zookeeper.connect", doc="ZooKeeper's servers, host:port separated by commas, and a path if wanted: /cdc."
+    ),
+    ConfigKey("zookeeper.digest", "PASSWORD", doc="user:password for ZooKeeper; our nodes are then closed to others."),
+    ConfigKey(
+        "coordination.accept",
+        doc="The identity that a refused start named: the config log goes over to it (a moved cluster, a rebuilt "
+        "ensemble). All workers of the old identity must have ended.",
+    ),
     *(
         ConfigKey(name, "INT", default=-1, doc="Replicas of that topic when we create it; -1: the broker's default.")
         for name in REPLICATION_KEYS
@@ -181,6 +197,8 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
     host, port = _listener(str(values["listeners"]))
     if host not in LOOPBACK and not values["rest.insecure.bind"]:
         raise CdcError(INSECURE_BIND, f"listeners binds to {host or 'every address'}", where={"key": "listeners"})
+    if values["coordination.backend"] == "zookeeper" and not values["zookeeper.connect"]:
+        raise invalid([("zookeeper.connect", "is required with coordination.backend=zookeeper")])
     advertised = values["rest.advertised.host.name"] or (
         host if host not in ("", "0.0.0.0", "::") else socket.getfqdn()
     )

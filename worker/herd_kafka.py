@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.coordinator.api import Ends, Fenced, Record, Stale, Term, Unknown, Writer
+from cdcworker.coordinator.claim import CLUSTER, Identity, identity_of, refused
 from cdcworker.coordinator.events import (
     Claimed,
     ClaimFailed,
@@ -77,9 +78,24 @@ class HerdKafka:
         backend = self._backend
         backend.open()
         self._configs, self._status = backend.configs(), backend.status()
-        folded = self._configs.read_to_end(READ_S), self._status.read_to_end(READ_S)
+        configs, status = self._configs.read_to_end(READ_S), self._status.read_to_end(READ_S)
+        self._check_identity(configs)
         self._leadership = backend.join()
-        return folded
+        return configs, status
+
+    def _check_identity(self, records: Sequence[Record]) -> None:
+        """Two clusters that share topics or a group id would fence each other: the later one does not start."""
+        accepted = self._config.accepted_identity
+        known = next((identity_of(record.value) for record in reversed(records) if record.key == CLUSTER), None)
+        error = refused(known, self._backend.identity, accepted)
+        if error is not None:
+            raise error
+        if known is not None and self._backend.identity.fingerprint != accepted:
+            self._backend.recorded(known)
+
+    @property
+    def identity(self) -> Identity:
+        return self._backend.identity
 
     @property
     def cluster_id(self) -> str:
@@ -134,6 +150,10 @@ class HerdKafka:
             log.error("config log not read error=%s", exc)
             self._fold_again = True
             return
+        for record in records:
+            identity = identity_of(record.value) if record.key == CLUSTER else None
+            if identity is not None:
+                self._backend.recorded(identity)
         if records:
             yield ConfigRecords(tuple(records))
 
@@ -306,6 +326,7 @@ class HerdKafka:
             opened: Any = getattr(self, name, None)
             if opened is not None:
                 opened.close()
+        self._backend.close()
 
 
 class _Claim:

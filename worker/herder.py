@@ -68,6 +68,10 @@ class HerderConfig:
     crash_delay_s: float = 0.0
     restart_delay_s: float = 60.0
     backend: Literal["kafka", "zookeeper", "memory"] = "kafka"
+    zookeeper_connect: str = ""
+    zookeeper_digest: str = field(default="", repr=False)
+    accepted_identity: str = ""
+    """Fingerprint of our identity when an operator says that the log, which belongs to another, is ours now."""
 
 
 class Herder(threading.Thread):
@@ -177,6 +181,9 @@ class Herder(threading.Thread):
     def _open(self) -> None:
         self._launcher.open(self._post_event)
         configs, status = self._kafka.open()
+        identity, accepted = getattr(self._kafka, "identity", None), self.config.accepted_identity
+        settings = replace(self._settings, identity=identity, accepted_identity=accepted)
+        self._state = replace(self._state, settings=settings)
         self._feed(ev.ConfigRecords(tuple(configs), replay=True))
         self._feed(ev.StatusRecords(tuple(status)))
         self._feed(ev.Started())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 import threading
 import time
@@ -71,16 +72,17 @@ def shares(connector: Connector, _topics: frozenset[str]) -> Sequence[dict[str, 
     return [{"share": str(n)} for n in range(int(connector.config["tasks.max"]))]
 
 
-def herder(bootstrap: str, group: str, worker: str, launcher: StubLauncher | None = None) -> Herder:
-    config = HerderConfig(
-        kafka={"bootstrap.servers": bootstrap},
-        group_id=group,
-        worker_id=worker,
-        url=f"http://{worker}:8083",
-        topics=TopicNames.of_group(group),
-        offsets_partitions=3,
-        session_timeout_s=SESSION_S,
-    )
+def herder(bootstrap: str, group: str, worker: str, launcher: StubLauncher | None = None, **more: Any) -> Herder:
+    settings: dict[str, Any] = {
+        "kafka": {"bootstrap.servers": bootstrap},
+        "group_id": group,
+        "worker_id": worker,
+        "url": f"http://{worker}:8083",
+        "topics": TopicNames.of_group(group),
+        "offsets_partitions": 3,
+        "session_timeout_s": SESSION_S,
+    }
+    config = HerderConfig(**{**settings, **more})
     started = Herder(config, shares, launcher or StubLauncher())
     started.start()
     return started
@@ -93,7 +95,8 @@ def placement(view: View) -> dict[TaskId, str]:
 
 def main() -> None:
     """One herder until it is killed; each line `name tasks` on standard input makes a connector."""
-    one = herder(*sys.argv[1:4])
+    more = json.loads(sys.argv[4]) if len(sys.argv) > 4 else {}
+    one = herder(*sys.argv[1:4], **more)
     one.wait_started(30)
     for line in sys.stdin:
         name, tasks = line.split()
