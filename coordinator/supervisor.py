@@ -30,6 +30,9 @@ logger = logging.getLogger(__name__)
 EXIT_FENCED = 3
 """Exit code of a task process whose transactional id somebody else took over."""
 
+MEASURED = frozenset({"cpu_cores", "rss_bytes"})
+"""Numbers that the worker takes of a task by itself: no sign that the task comes along."""
+
 
 def own_assignment(turn: Turn) -> Assignment | None:
     """The own assignment, if it was made for this boot."""
@@ -206,7 +209,7 @@ def on_report(turn: Turn, event: TaskReport) -> None:
     if local is None or local.task != event.task or not local.has_process:
         return
     local = replace(local, metrics={**local.metrics, **event.metrics})
-    if local.phase == "starting" and not local.killed:
+    if local.phase == "starting" and not local.killed and (event.state or event.metrics.keys() - MEASURED):
         local = replace(local, due=turn.mono + _policy(turn, local).start_timeout_s)
     if event.state == "FAILED":
         local = replace(local, error=event.error)  # the policy decides when the process has ended

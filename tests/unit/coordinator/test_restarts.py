@@ -283,6 +283,14 @@ def test_a_start_that_says_what_it_does_has_time():
     assert not of(worker.wait(60), ev.KillTask)
 
 
+def test_what_the_worker_measures_of_a_start_is_no_sign_of_life():
+    worker = Worker(task_start_timeout_ms="20000")
+    worker.assigned(entry(2))
+    worker.wait(15)
+    worker.told(ev.TaskReport(entry(2), metrics={"cpu_cores": 0.0, "rss_bytes": 1}))
+    assert len(of(worker.wait(6), ev.KillTask)) == 1
+
+
 def test_a_process_that_survives_its_kill_does_not_hold_back_the_move():
     worker = Worker()
     worker.assigned(entry(2))
