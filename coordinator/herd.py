@@ -8,12 +8,10 @@ from typing import Any
 
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import fences, leader, lost, membership, placement, probing, supervisor, sweep, task_sets
-from cdcworker.coordinator.errors import WORKER_LOST
 from cdcworker.coordinator.herd_state import HerdSettings, HerdState, Turn
-from cdcworker.coordinator.model import ClusterState, Presence, TaskId, TaskStatus, View
-from cdcworker.coordinator.state import fold_taken, task_set_of
-from cdcworker.coordinator.status import live_workers
-from cdcworker.schemas.errors import CdcError
+from cdcworker.coordinator.model import ClusterState, Presence
+from cdcworker.coordinator.picture import view
+from cdcworker.coordinator.state import fold_taken
 
 __all__ = ["HerdSettings", "HerdState", "initial", "step", "view"]
 
@@ -151,63 +149,3 @@ def _work(turn: Turn) -> None:
     supervisor.report_numbers(turn)
     supervisor.resend_reports(turn)
     membership.leave_if_drained(turn)
-
-
-# --- view -----------------------------------------------------------------------------------------------------------
-
-
-def view(state: HerdState, now: ev.Now, kafka_cluster_id: str = "") -> View:
-    """The cluster as this worker knows it. A task that no live worker backs shows as UNASSIGNED, whatever it last said."""
-    me, work = state.me, state.work
-    workers = live_workers(state.status, state.settings.session_timeout_s)
-    has_lease = work.acked is not None and now.mono - work.acked < state.settings.mute_after_s
-    topics: dict[str, frozenset[str]] = {}
-    for task_id, names in state.status.topics.items():
-        if task_id.connector in state.cluster.connectors:
-            topics[task_id.connector] = topics.get(task_id.connector, frozenset()) | names
-    return View(
-        worker_id=me.worker_id,
-        boot_id=me.boot_id,
-        url=me.url,
-        kafka_cluster_id=kafka_cluster_id,
-        ready=state.started and not state.left and me.worker_id in workers and has_lease,
-        is_leader=state.lead.role == "leading",
-        state=state.cluster,
-        workers=workers,
-        statuses=_statuses(state, workers),
-        topics=topics,
-        draining=me.draining,
-    )
-
-
-def _statuses(state: HerdState, workers: dict[str, Presence]) -> dict[TaskId, TaskStatus]:
-    backed = {
-        (entry.id, entry.task_epoch): worker_id
-        for worker_id, assignment in state.cluster.assignments.items()
-        if worker_id in workers and workers[worker_id].boot_id == assignment.boot_id
-        for entry in assignment.tasks
-    }
-    out = {}
-    for name in state.cluster.connectors:
-        tasks = task_set_of(state.cluster, name)
-        for n in range(len(tasks.tasks) if tasks else 0):
-            task_id = TaskId(name, n)
-            out[task_id] = _shown(task_id, state.status.tasks.get(task_id), backed, workers)
-    return out
-
-
-def _shown(
-    task_id: TaskId,
-    status: TaskStatus | None,
-    backed: dict[tuple[TaskId, int], str],
-    workers: dict[str, Presence],
-) -> TaskStatus:
-    if status is None:
-        return TaskStatus(task_id.connector, task_id.task, "UNASSIGNED", "", 0)
-    if backed.get((task_id, status.task_epoch)) == status.worker_id:
-        return status
-    error = None
-    if status.worker_id not in workers and status.state in ("RUNNING", "PAUSED", "RESTARTING"):
-        where = {"worker": status.worker_id, "task": str(task_id)}
-        error = CdcError(WORKER_LOST, "the worker of this task is gone", where=where).to_dict()
-    return replace(status, state="UNASSIGNED", error=error)

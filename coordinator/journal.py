@@ -47,7 +47,3 @@ def record_moves(batch: Batch, moves: Sequence[Move]) -> None:
 
 def last_seq(state: ClusterState) -> int:
     return max((entry.seq for entry in state.journal.values()), default=0)
-
-
-def newest_first(state: ClusterState) -> tuple[JournalEntry, ...]:
-    return tuple(sorted(state.journal.values(), key=lambda entry: -entry.seq))

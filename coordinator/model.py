@@ -231,10 +231,13 @@ class View:
     """Topics in use per connector."""
     draining: bool = False
     last_tick_age_s: float = 0.0
-    journal: tuple[JournalEntry, ...] = ()
-    """The leader's last decisions about tasks, newest first."""
     waiting_s: Mapping[TaskId, float] = field(default_factory=dict)
     """Tasks that wait for their worker's return, and for how long at most."""
+
+    @property
+    def journal(self) -> tuple[JournalEntry, ...]:
+        """The leader's last decisions about tasks, newest first."""
+        return tuple(sorted(self.state.journal.values(), key=lambda entry: -entry.seq))
 
 
 # What REST asks of the herd. Each is answered with a Reply through a Future.
