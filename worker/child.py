@@ -10,7 +10,9 @@ from collections import deque
 from typing import Final
 
 from cdcworker.coordinator.model import AssignedTask, JsonObject
+from cdcworker.worker.limits import TaskLimits
 from cdcworker.worker.pipes import LOG_LINE_BYTES_MAX, Lines
+from cdcworker.worker.progress import Pulse
 
 CLOSED: Final = -1
 LOST_CODE: Final = 255
@@ -20,8 +22,13 @@ LOST_CODE: Final = 255
 class Child:
     """A task between its start and the report of its end. The process may not be there yet: `pid` is 0 then."""
 
-    def __init__(self, task: AssignedTask, family: str) -> None:
+    def __init__(self, task: AssignedTask, family: str, limits: TaskLimits) -> None:
         self.task = task
+        self.limits = limits
+        self.pulse = Pulse(limits.hang_s, limits.start_s)
+        self.members: dict[int, int] = {}
+        """Processes that belonged to it when it was last looked at, and their starts."""
+        self.peak_bytes = 0
         self.mark = family + uuid.uuid4().hex[:16]
         """Carried by the process and everything that comes from it."""
         self.pid = 0

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal, NoReturn
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.progress import OWN, RUNNING
 
 Clock = Callable[[], float]
 State = Literal["RUNNING", "PAUSED", "FAILED", "STOPPED"]
@@ -46,7 +47,10 @@ class Control:
         kind = message.get("type")
         with self._changed:
             if kind == "lease":
-                self._valid_until = max(self._valid_until, self._clock() + float(message["valid_s"]))
+                # The last word counts, also a shorter one. The worker's clock is ours: a message that lay in the pipe
+                # while we were paused is worth no more than when it was sent.
+                until = message.get("until")
+                self._valid_until = self._clock() + float(message["valid_s"]) if until is None else float(until)
             elif kind == "pause":
                 self._paused = True
             elif kind == "resume":
@@ -56,7 +60,8 @@ class Control:
             self._changed.notify_all()
 
     def wait(self, timeout_s: float, until: Callable[[], bool] | None = None) -> None:
-        """Until the time is over, the task is to stop, or `until` holds after a message."""
+        """Until the time is over, the task is to stop, or `until` holds after a message. Counts as a step."""
+        OWN.beat("a pause", timeout_s)
         with self._changed:
             self._changed.wait_for(lambda: self._stopping or (until is not None and until()), timeout_s)
 
@@ -71,10 +76,15 @@ class Reporter:
         self._topics: set[str] = set()
 
     def status(self, state: State, error: CdcError | None = None) -> None:
+        if state == "RUNNING":
+            OWN.enter(RUNNING)
         self._send({"type": "status", "state": state, "error": error.to_dict() if error else None})
 
     def metrics(self, numbers: Mapping[str, Any]) -> None:
         self._send({**numbers, "type": "metrics"})
+
+    def beat(self, message: Mapping[str, Any]) -> None:
+        self._send(message)
 
     def topics(self, names: Iterable[str]) -> None:
         """Topics in use; only those not reported before are sent."""

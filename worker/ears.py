@@ -31,6 +31,7 @@ LOG_LINES_BURST: Final = 1_000
 LAST_WORDS_LINES: Final = 500
 LAST_WORDS_BYTES_MAX: Final = 1_048_576
 METRICS_EVERY_S: Final = 0.2
+SILENT_S: Final = 2.0
 SUMMARY_EVERY_S: Final = 10.0
 
 
@@ -48,7 +49,10 @@ class Hearing:
         self.dropped_total = 0
         self.summary_at = float("-inf")
         self.metrics: JsonObject | None = None
-        self.metrics_at = float("-inf")
+        self.metrics_at = now - METRICS_EVERY_S
+        self.usage: JsonObject = {}
+        self.stands = False
+        """It has reported that it runs or is paused."""
         self.deaf: dict[int, float] = {}
         """Pipes that are not read for the moment, and until when."""
 
@@ -155,6 +159,7 @@ class Ears:
             if self._clock() - hearing.metrics_at >= METRICS_EVERY_S:
                 self._say_metrics(child, hearing)
         elif event is not None:
+            hearing.stands = hearing.stands or message.get("state") in ("RUNNING", "PAUSED")
             self._post(event)
         elif message.get("type") != "beat":
             hearing.noise += 1
@@ -162,14 +167,16 @@ class Ears:
     def _say_metrics(self, child: Child, hearing: Hearing) -> None:
         """The newest numbers of a task; more often than that nobody looks at them."""
         if hearing.metrics is not None:
-            self._post(TaskReport(child.task, metrics=hearing.metrics))
+            self._post(TaskReport(child.task, metrics={**hearing.metrics, **hearing.usage}))
             hearing.metrics, hearing.metrics_at = None, self._clock()
 
     def report(self, child: Child, numbers: JsonObject) -> None:
-        """Numbers about the task that the worker has measured itself."""
+        """What the worker has measured itself goes with the task's own numbers, and alone when it sends none."""
         hearing = self._hearings.get(child)
         if hearing is not None:
-            hearing.metrics = {**(hearing.metrics or {}), **numbers}
+            hearing.usage = numbers
+            if hearing.stands and hearing.metrics is None and self._clock() - hearing.metrics_at >= SILENT_S:
+                hearing.metrics = {}
 
     # --- the log -----------------------------------------------------------------------------------------------------
 

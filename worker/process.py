@@ -19,6 +19,8 @@ MARK: Final = "CDC_TASK_MARK"
 NO_MARK: Final = "0" * 32
 OOM_SCORE: Final = 500
 """When the machine runs out of memory a task goes before the worker."""
+DATA_ROOM_BYTES: Final = 1_073_741_824
+"""What is asked for and not used: stacks of threads, room that allocators keep."""
 ADOPTION_S_MAX: Final = 5.0
 _ADOPTION_STEP_S: Final = 0.0002
 _ARG_START: Final = 45
@@ -67,6 +69,15 @@ def lead() -> None:
         score = int(file.read())
         file.seek(0)
         file.write(str(min(1000, score + OOM_SCORE)))
+
+
+def bound_data(limit_bytes: int) -> None:
+    """A quick end for a process that asks for far more memory than it may have: the worker looks once a second only."""
+    with contextlib.suppress(OSError, ValueError):
+        hard = resource.getrlimit(resource.RLIMIT_DATA)[1]
+        bound = limit_bytes + DATA_ROOM_BYTES
+        if hard == resource.RLIM_INFINITY or bound < hard:
+            resource.setrlimit(resource.RLIMIT_DATA, (bound, hard))
 
 
 def rename(arguments: list[str], mark: str) -> None:

@@ -14,6 +14,7 @@ from cdcworker.coordinator.kafka_clients import reader_config
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
+from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_kafka import client_id
 from cdcworker.worker.taskspec import TaskSpec
 
@@ -117,4 +118,5 @@ def _context(spec: TaskSpec, control: Control, reporter: Reporter) -> TaskContex
         stopping=control.interrupted,
         file_roots=file_roots(spec.providers),
         report=report,
+        beat=OWN.beat,
     )

@@ -16,6 +16,7 @@ from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
+from cdcworker.worker.progress import OWN
 
 log = logging.getLogger(__name__)
 
@@ -169,6 +170,7 @@ class Session:
             batch = poll()
             self._require_lease()
             self.take(batch)
+            OWN.beat("the next poll")
             self._tools.on_tick(self)
 
     def take(self, batch: Batch) -> None:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import faulthandler
 import json
 import logging
 import os
+import signal
 import sys
 import threading
 from typing import BinaryIO, Final
@@ -12,8 +14,10 @@ from typing import BinaryIO, Final
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import logs
 from cdcworker.worker.control import Control, Reporter, end_process_group
+from cdcworker.worker.limits import MB, TASK_MEMORY
 from cdcworker.worker.policy import unexpected
-from cdcworker.worker.process import die_with, lead
+from cdcworker.worker.process import bound_data, die_with, lead
+from cdcworker.worker.progress import OWN, tell
 from cdcworker.worker.taskspec import TaskSpec
 
 log = logging.getLogger(__name__)
@@ -35,6 +39,8 @@ def main() -> int:
     out = _private_stdout()
     lead()
     die_with(os.getppid())
+    # A worker that gives the task up wants to know first where it stands.
+    faulthandler.register(signal.SIGQUIT, file=2, all_threads=True)
     logs.set_up(os.environ.get("CDC_LOG_LEVEL", "INFO"), "text")
     # A broken pipe means that the worker is gone; so does the end of stdin.
     reporter = Reporter(out, end_process_group)
@@ -44,6 +50,9 @@ def main() -> int:
     except CdcError as error:
         reporter.status("FAILED", error)
         return EXIT_FAILED
+    tell(OWN, reporter.beat)
+    if spec.kind == "source" and spec.memory_limit_mb:
+        bound_data(spec.memory_limit_mb * MB)
     control = Control(LEASE_SHARE * spec.session_timeout_s, paused=spec.paused)
     threading.Thread(target=_read_commands, args=(stdin, control), name="commands", daemon=True).start()
     try:
@@ -54,6 +63,9 @@ def main() -> int:
             return EXIT_FENCED
         log.error("task failed error=%s", error)
         reporter.status("FAILED", error)
+    except MemoryError:
+        log.exception("task is out of memory")
+        reporter.status("FAILED", CdcError(TASK_MEMORY, f"a part did not fit into {spec.memory_limit_mb} MB"))
     except Exception as exc:
         log.exception("task failed")
         reporter.status("FAILED", unexpected(exc))

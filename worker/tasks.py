@@ -16,6 +16,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final, Protocol
 
 from cdcworker.coordinator.events import Event, TaskExited
@@ -24,10 +25,12 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import procstat
 from cdcworker.worker.child import CLOSED, Child
 from cdcworker.worker.ears import Ears
+from cdcworker.worker.limits import MEMORY_MB, limits_of
 from cdcworker.worker.nursery import ZYGOTE, Birth, Nursery
 from cdcworker.worker.process import MARK
 from cdcworker.worker.strays import Adoption, Strays
 from cdcworker.worker.taskspec import TaskSpec
+from cdcworker.worker.watch import Watch
 
 log = logging.getLogger(__name__)
 
@@ -44,6 +47,8 @@ TERMINATE_S: Final = 3.0
 """And after so much longer SIGKILL, together with everything it started."""
 PENDING_BYTES_MAX: Final = 8_388_608
 STRAYS_S_MAX: Final = 1.0
+SHOW_S: Final = 0.5
+"""How long a task has to show its stacks (SIGQUIT) before it is ended."""
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.task_main")
 _READ_BYTES: Final = 65_536
 
@@ -85,9 +90,12 @@ class TaskProcesses:
         *,
         stop_s: float = STOP_S,
         terminate_s: float = TERMINATE_S,
+        memory_mb: int = MEMORY_MB,
         zygote: Sequence[str] | None = None,
     ) -> None:
+        """`memory_mb` is what a task may use whose connector does not say."""
         self._command = tuple(command or COMMAND)
+        self._memory_mb = memory_mb
         self._stop_s = stop_s
         self._terminate_s = terminate_s
         self._post: Post = lambda _event: None
@@ -96,7 +104,10 @@ class TaskProcesses:
         self._family = uuid.uuid4().hex[:16]
         self._selector = selectors.DefaultSelector()
         self._strays = Strays(self._selector)
-        self._ears = Ears(self._selector, lambda event: self._post(event))
+        self._ears = Ears(
+            self._selector, lambda event: self._post(event), lambda child, message: child.pulse.heard(message)
+        )
+        self._watch = Watch(self._end, self._ears.report)
         self._nursery = None if command else Nursery(self._selector, self._family, zygote or ZYGOTE)
         self._wake_near, self._wake_far = socket.socketpair()
         for end in (self._wake_near, self._wake_far):
@@ -189,6 +200,7 @@ class TaskProcesses:
         now = time.monotonic()
         self._enforce_steps(now)
         self._ears.tick(now)
+        self._watch.tick(self._children.values(), now)
         if self._nursery is not None:
             self._nursery.check(now)
 
@@ -198,6 +210,8 @@ class TaskProcesses:
 
     def _wait_s(self) -> float | None:
         deadlines = [child.steps[0][0] for child in self._children.values() if child.steps]
+        if self._children:
+            deadlines.append(self._watch.deadline())
         others = (self._ears.deadline(), self._nursery.deadline() if self._nursery is not None else None)
         deadlines += [at for at in others if at is not None]
         return max(0.0, min(deadlines) - time.monotonic()) if deadlines else None
@@ -215,8 +229,9 @@ class TaskProcesses:
         if self._closing or task in self._children:
             self._refuse(task, "the worker stops" if self._closing else "the task runs already")
             return
-        child = self._children[task] = Child(task, self._family)
-        self._send(task, spec.to_line())
+        limits = limits_of(spec, self._memory_mb)
+        child = self._children[task] = Child(task, self._family, limits)
+        self._send(task, replace(spec, memory_limit_mb=limits.memory_mb).to_line())
         if self._nursery is not None and self._nursery.open():
             self._nursery.ask(
                 Birth(
@@ -326,9 +341,24 @@ class TaskProcesses:
         if child is not None and not child.stopping:
             child.stopping = True
             terminate_at = time.monotonic() + self._stop_s
+            if child.pulse.beats:
+                child.steps.append((terminate_at, signal.SIGQUIT))
+                terminate_at += min(SHOW_S, self._terminate_s / 2)
             child.steps.append((terminate_at, signal.SIGTERM))
             child.steps.append((terminate_at + self._terminate_s, signal.SIGKILL))
             self._send(task, _line({"type": "stop"}))
+
+    def _end(self, child: Child, error: CdcError, *, show: bool) -> None:
+        """Kill it for a reason that its exit is reported with."""
+        log.warning("task is killed task=%s error=%s", child.task.id, error)
+        child.error = {**error.to_dict(), "where": {"task": str(child.task.id), **error.where}}
+        now = time.monotonic()
+        child.steps.clear()
+        if show:
+            # Its threads' stacks go to its log, those of a JVM too.
+            child.signal_group(signal.SIGQUIT)
+            now += SHOW_S
+        child.steps.append((now, signal.SIGKILL))
 
     def _kill(self, task: AssignedTask) -> None:
         child = self._children.get(task)
@@ -343,7 +373,7 @@ class TaskProcesses:
         # Before reaping: the id still belongs to the group, so what the task left behind can be ended safely.
         child.signal_group(signal.SIGKILL)
         spare = {other.pid for other in self._children.values()}
-        self._strays.sweep(child.mark, child.pid, spare)
+        self._strays.sweep(child.mark, child.pid, spare, child.members.items())
         code = child.reap()
         self._selector.unregister(child.pidfd)
         os.close(child.pidfd)
@@ -364,5 +394,6 @@ def _line(message: Mapping[str, Any]) -> bytes:
 
 
 def lease_message(valid_s: float) -> JsonObject:
-    """How long the task may go on producing without hearing from us again."""
-    return {"type": "lease", "valid_s": round(max(0.0, valid_s), 3)}
+    """How long the task may go on producing without hearing from us again: from now, by the clock of this machine."""
+    valid_s = max(0.0, valid_s)
+    return {"type": "lease", "valid_s": round(valid_s, 3), "until": time.monotonic() + valid_s}

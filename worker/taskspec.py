@@ -55,6 +55,8 @@ class TaskSpec:
     state_dir: str
     providers: Mapping[str, str] = field(default_factory=dict)
     """The worker's `config.providers.*` properties: what references in the config may read."""
+    memory_limit_mb: int = 0
+    """What the worker lets the task use, its children included; 0: no limit."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "spec", **asdict(self)}

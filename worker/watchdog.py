@@ -8,6 +8,8 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from cdcworker.worker.progress import OWN
+
 CHECK_S: Final = 1.0
 GRACE_S: Final = 15.0
 """Beyond the call's own time-out. A process that ends here is as safe as one that was killed."""
@@ -28,10 +30,12 @@ class Watchdog:
     @contextlib.contextmanager
     def guard(self, timeout_s: float, doing: str) -> Iterator[None]:
         self._guarded = (self._clock() + timeout_s + GRACE_S, doing)
+        OWN.beat(doing, timeout_s + GRACE_S)
         try:
             yield
         finally:
             self._guarded = None
+            OWN.beat()
 
     def check(self) -> None:
         guarded = self._guarded

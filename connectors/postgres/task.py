@@ -32,6 +32,8 @@ NUDGE_S = 0.02
 PUSH_S = 0.3
 """After this a waiting chunk moves an idle log on with a logical message."""
 MONITOR_S = 30.0
+READ_S_MAX = 600.0
+"""For one read of the snapshot beyond the usual limit of a poll: large rows, a server under load."""
 KEYLESS_ROWS = 2_000
 COMMIT = ord("C")
 MESSAGE = ord("M")
@@ -79,6 +81,8 @@ class PostgresTask:
             if session.complete or session.stream is None or session.changes is None:
                 time.sleep(POLL_S_MAX)
                 return Batch(idle=True)
+            if session.snapshot is not None and session.snapshot.active:
+                self._context.beat("a read of the snapshot", READ_S_MAX)
             if self._keyless is None:
                 self._open_window(session)
             if self._keyless is not None:

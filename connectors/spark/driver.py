@@ -39,6 +39,12 @@ WATCH_S = 0.1
 BATCH_END_S_MAX = 5.0
 """How long a stop waits for the batch that runs; then its statement is cancelled and its transaction is gone."""
 QUERY_STOP_S_MAX = 3.0
+BEGIN_S_MAX = 120.0
+"""For Spark's start, and for what comes before the first trigger of a query."""
+TRIGGER_S_MAX = 300.0
+"""For a trigger until its batch comes in; Kafka's clients try for long when a broker is away."""
+BATCH_S_MAX = 600.0
+"""For one batch: a statement of it may wait for somebody's lock on a table."""
 BATCH_BYTES_MAX = 128 * 1024 * 1024
 """Past this the next batches are smaller; several copies of a batch are in memory at a time."""
 RECORDS_MIN = 20
@@ -145,6 +151,8 @@ class Driver:
         self._batch = 0
         self._busy = threading.Lock()
         self._halting = False
+        self._triggered = False
+        """A trigger was seen and had its time; the next one is another after a batch or a rest."""
         self._error: BaseException | None = None
         self._reported = 0.0
         self.metrics = Metrics()
@@ -170,6 +178,7 @@ class Driver:
         """Queries over one Java process. One that dies, as it does when rows are too large for its heap, is followed
         by another with smaller batches; a few times, then that is an error."""
         settings, stopping, started = self._settings, self._context.stopping, time.monotonic()
+        self._context.beat("the start of Spark", BEGIN_S_MAX)
         with spark_session(self._spec, self._state.path, settings.memory, settings.cores, stopping) as (
             session,
             gateway,
@@ -195,6 +204,7 @@ class Driver:
         partitions = self._await_topics()
         if not partitions:
             return
+        self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
             # A batch of the query before may still be ending: the connection is for one thread at a time.
             self._writer.claim(self._spec.topics)
@@ -202,7 +212,7 @@ class Driver:
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
-        self._halting = False
+        self._halting = self._triggered = False
         self._error = None
         records_max = self._records_max
         frame = read.stream(session, jvm_settings(self._spec.kafka), partitions, self._offsets, records_max)
@@ -225,6 +235,7 @@ class Driver:
             found = self._brokers.partitions(self._spec.topics)
             if found:
                 return found
+            self._context.beat("topics that do not exist yet", 0.0)
             self._report()
             self._wait(TOPICS_EVERY_S / 5)
         return {}
@@ -238,8 +249,7 @@ class Driver:
                 log.info("the query starts again with smaller batches records_max=%d", self._records_max)
                 return
             if time.monotonic() - self._reported > REPORT_EVERY_S:
-                if self._idle(query):
-                    self.metrics.lag_s = 0.0
+                self._look(query)
                 self._report()
             if len(partitions) < len(self._spec.topics) and time.monotonic() - looked > TOPICS_EVERY_S:
                 looked = time.monotonic()
@@ -248,9 +258,19 @@ class Driver:
                     return
             time.sleep(WATCH_S)
 
-    def _idle(self, query: StreamingQuery) -> bool:
+    def _look(self, query: StreamingQuery) -> None:
+        """A query between two triggers comes along; a trigger has its time until it ends or its batch comes in."""
         status = query.status
-        return not self._busy.locked() and not status["isDataAvailable"] and not status["isTriggerActive"]
+        if self._busy.locked():
+            return
+        if not status["isTriggerActive"]:
+            self._triggered = False
+            self._context.beat("the next trigger", 0.0)
+            if not status["isDataAvailable"]:
+                self.metrics.lag_s = 0.0
+        elif not self._triggered:
+            self._triggered = True
+            self._context.beat("a trigger", TRIGGER_S_MAX)
 
     def _raise(self, query: StreamingQuery) -> None:
         error = self._error or query.exception()
@@ -289,8 +309,11 @@ class Driver:
         with self._busy:
             if self._halting or self._context.stopping():
                 return
+            self._context.beat("a batch", BATCH_S_MAX)
             try:
                 self._apply(frame)
+                self._triggered = False
+                self._context.beat("the end of a batch", 0.0)
             except BaseException as exc:
                 if not self._halting:
                     self._error = exc
@@ -340,6 +363,7 @@ class Driver:
     def _rest(self, seconds: float) -> None:
         deadline = time.monotonic() + seconds
         while (left := deadline - time.monotonic()) > 0 and not self._context.stopping():
+            self._context.beat("a warehouse that is away", BEGIN_S_MAX)
             self._report()
             self._wait(min(left, REPORT_EVERY_S))
 

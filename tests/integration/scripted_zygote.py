@@ -83,5 +83,5 @@ class Scripted:
 if __name__ == "__main__":
     registry._BY_NAME["scripted"] = registry.Plugin("scripted", "sink", "__main__:Scripted")
     machine = sink_runner.Machine("", ())
-    sink_runner.run_sink = functools.partial(sink_runner.run_sink, machine=lambda: machine)
+    sink_runner.run_sink = functools.partial(sink_runner.run_sink, machine=lambda *_jars: machine)
     sys.exit(zygote.main())

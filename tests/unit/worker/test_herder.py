@@ -174,7 +174,8 @@ def test_a_task_is_started_with_all_that_it_needs_and_the_time_that_the_lease_is
 
 def test_without_a_lease_tasks_are_told_to_stop_producing(one, tasks):
     one._carry_out(StopProducing())
-    assert tasks.said == [(None, {"type": "lease", "valid_s": 0.0})]
+    ((task, message),) = tasks.said
+    assert (task, message["type"], message["valid_s"]) == (None, "lease", 0.0)
 
 
 def test_a_start_that_fails_is_raised_to_who_waits_and_nothing_is_left_open(one, tasks):

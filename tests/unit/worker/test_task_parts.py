@@ -97,16 +97,34 @@ class Clock:
         return self.now
 
 
-def test_a_lease_runs_out_and_is_renewed_and_never_shortened():
+def test_a_lease_runs_out_and_is_renewed():
     clock = Clock()
     control = Control(6.0, clock=clock)
     assert control.leased()
     clock.now += 6.0
     assert not control.leased()
     control.apply({"type": "lease", "valid_s": 5})
-    control.apply({"type": "lease", "valid_s": 1})
     clock.now += 4.9
     assert control.leased()
+
+
+def test_a_lease_that_is_taken_back_is_gone_until_the_next_one():
+    clock = Clock()
+    control = Control(6.0, clock=clock)
+    control.apply({"type": "lease", "valid_s": 5, "until": clock.now + 5})
+    control.apply({"type": "lease", "valid_s": 0, "until": clock.now})
+    assert not control.leased()
+    control.apply({"type": "lease", "valid_s": 5, "until": clock.now + 5})
+    assert control.leased()
+
+
+def test_a_lease_is_worth_no_more_for_having_waited_in_the_pipe():
+    clock = Clock()
+    control = Control(0.0, clock=clock)
+    message = {"type": "lease", "valid_s": 5, "until": clock.now + 5}
+    clock.now += 20.0
+    control.apply(message)
+    assert not control.leased()
 
 
 def test_wishes_are_kept_until_taken_back():
