@@ -39,7 +39,7 @@ BASICS = (
     ConfigKey("connector.class", "CLASS", required=True, doc="Which connector; its names are below."),
 )
 SINK_KEYS = (
-    ConfigKey("tasks.max", "INT", default=1, doc="Most tasks that the topics are dealt out to, one Spark driver each."),
+    ConfigKey("tasks.max", "INT", default=1, doc="Most tasks that the topics are dealt out to."),
 )
 MEANINGS = {
     "database.connect.timeout.ms": "How long opening a connection may take.",

@@ -57,7 +57,13 @@ class Worker:
         return httpx.get(self.url + path, timeout=5.0).json()
 
     def put(self, name: str, config: dict[str, str]) -> None:
-        answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
+        """Tried again while there is no leader: a worker is healthy a moment before one is elected."""
+
+        def answered() -> httpx.Response | None:
+            answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
+            return None if answer.status_code == 409 else answer
+
+        answer = self.wait(answered, "a leader")
         assert answer.status_code in (200, 201), answer.text
 
     def task(self, name: str, number: int = 0) -> dict[str, Any]:
