@@ -44,7 +44,7 @@ def view(state: HerdState, now: Now, kafka_cluster_id: str = "") -> View:
 
 def _waiting_s(state: HerdState, now: Now) -> dict[TaskId, float]:
     """For how long tasks still wait for their worker, by this worker's clock."""
-    out = {}
+    out: dict[TaskId, float] = {}
     for what, deadline in state.cluster.deadlines.items():
         seen = state.lead.seen.get(what)
         left = (seen.mono if seen else now.mono) + deadline.delay_ms / 1000 - now.mono
@@ -143,5 +143,5 @@ class _WhyNot:
         able = able_workers(self._connector, takers)
         if able is None or able:
             return None
-        name = self._connector.config.get(CLASS, "")
+        name = self._connector.config.get(CLASS, "").strip()
         return CdcError(NO_PLUGIN, f"no live worker has {name}", where={"connector": self._connector.name}).to_dict()

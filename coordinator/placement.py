@@ -43,8 +43,8 @@ def place_tasks(turn: Turn, batch: Batch) -> None:
 
 def able_workers(connector: Connector, workers: Mapping[str, Presence]) -> Collection[str] | None:
     """Workers that have the connector's plugin; None: all. One that does not say what it has is taken to have it."""
-    name = connector.config.get(CLASS)
-    if name is None or all(not presence.plugins or name in presence.plugins for presence in workers.values()):
+    name = connector.config.get(CLASS, "").strip()
+    if not name or all(not presence.plugins or name in presence.plugins for presence in workers.values()):
         return None
     return frozenset(w for w, presence in workers.items() if not presence.plugins or name in presence.plugins)
 

@@ -52,6 +52,11 @@ def plugins_hash() -> str:
     return hashlib.sha256(json.dumps([version(), names]).encode()).hexdigest()[:16]
 
 
+def plugin_versions() -> dict[str, str]:
+    """Every name that `connector.class` may have on this worker, with the version behind it."""
+    return {name: version() for plugin in plugins() for name in (plugin.name, *plugin.aliases)}
+
+
 def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, str]]:
     """Task configs of a connector, by its own `split`."""
     plugin = lookup(connector.config["connector.class"])
@@ -72,6 +77,7 @@ class App:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._asked = threading.Event()
         self._at_once = threading.Event()
+        self._returns = bool(config.values["drain.restart.expected"])
         self.herder = Herder(self._herder_config(), plan)
         names = self.herder.config.topics
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
@@ -84,7 +90,7 @@ class App:
             registry_routes=registry_api.routes(self.schemas.current),
             settings=settings,
             checks=functools.partial(run_checks, providers=config.providers),
-            drain=self._asked.set,
+            drain=self.ask_to_drain,
         )
         self.rest = RestServer(app, config.host, config.port)
 
@@ -106,6 +112,9 @@ class App:
             state_dir=self._state_dir(),
             plugins_hash=plugins_hash(),
             version=version(),
+            plugins=plugin_versions(),
+            crash_delay_s=config.crash_delay_s,
+            restart_delay_s=config.values["restart.rebalance.delay.ms"] / 1000,
             capacity=config.values["worker.capacity"],
             replication_factor=config.replication_factor,
             providers=config.providers,
@@ -138,11 +147,18 @@ class App:
         while not self._asked.wait(CHECK_S):
             if not self.herder.is_alive():
                 raise self.herder.failure or CdcError(HERDER_ENDED, "the coordination thread has ended")
-        log.info("worker drains worker=%s", self.config.worker_id)
-        drainer = threading.Thread(target=self.herder.drain, name="drain", daemon=True)
+        log.info("worker drains worker=%s returns=%s", self.config.worker_id, self._returns)
+        drain = functools.partial(self.herder.drain, returns=self._returns)
+        drainer = threading.Thread(target=drain, name="drain", daemon=True)
         drainer.start()
         while drainer.is_alive() and not self._at_once.is_set():
             drainer.join(CHECK_S)
+
+    def ask_to_drain(self, returns: bool | None = None) -> None:
+        """`returns` None: as the worker's properties say."""
+        if returns is not None and not self._asked.is_set():
+            self._returns = returns
+        self._asked.set()
 
     def close(self) -> None:
         self.herder.stop()

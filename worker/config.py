@@ -31,6 +31,9 @@ INSECURE_BIND = declare(
 ENV_PREFIXES = ("CONNECT_", "CDC_")
 """Later ones win; the first is what Kafka Connect's images use."""
 RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS"})
+CRASH_DELAY = "scheduled.rebalance.max.delay.ms"
+CRASH_DELAY_MS_MAX = 10_000
+"""Connect's default is five minutes without a task; files with it are taken over and must not bring that along."""
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
 CLIENT_OVERRIDES = re.compile(
@@ -55,7 +58,8 @@ KEYS = (
     ConfigKey(
         "worker.id",
         importance="HIGH",
-        doc="This worker's stable name (default: the advertised host:port). In Kubernetes the pod's name.",
+        doc="This worker's stable name: a process of the same name takes its tasks up again. Default: the pod's name in "
+        "a StatefulSet (POD_NAME, else HOSTNAME), elsewhere the advertised host:port.",
     ),
     ConfigKey("listeners", default="http://127.0.0.1:8083", importance="HIGH", doc="Where the REST API listens."),
     ConfigKey("rest.advertised.host.name", doc="The host name by which other workers reach this one."),
@@ -116,6 +120,27 @@ KEYS = (
         validator=between(1_000, 1_800_000),
     ),
     ConfigKey(
+        CRASH_DELAY,
+        "INT",
+        default=0,
+        doc="How long the tasks of a worker that vanished wait for it to come back (ms, at most 10000). 0: they move.",
+        validator=between(0, 86_400_000),
+    ),
+    ConfigKey(
+        "restart.rebalance.delay.ms",
+        "INT",
+        default=60_000,
+        doc="The same for a worker that announced its restart (ms).",
+        validator=between(0, 3_600_000),
+    ),
+    ConfigKey(
+        "drain.restart.expected",
+        "BOOLEAN",
+        default=False,
+        doc="Every drain announces a restart: the tasks wait for this worker.id to come back. For StatefulSets whose "
+        "pods are replaced in place; leave it off where workers are scaled down.",
+    ),
+    ConfigKey(
         "state.dir",
         doc="Scratch space: checkpoints and spools, nothing that must survive (default: a temporary folder).",
     ),
@@ -148,7 +173,7 @@ KEYS = (
     ),
 )
 _UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
-ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "scheduled.rebalance.max.delay.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
+ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
 WORKER_DEF = ConfigDef(KEYS, {**ACCEPTED, **dict.fromkeys(CLIENT_PREFIXES, "passed on to the Kafka clients")})
 
 
@@ -168,6 +193,10 @@ class WorkerConfig:
     properties: Mapping[str, str] = field(repr=False)
 
     @property
+    def crash_delay_s(self) -> float:
+        return min(float(self.values[CRASH_DELAY]), CRASH_DELAY_MS_MAX) / 1000
+
+    @property
     def providers(self) -> dict[str, str]:
         """What references, and connectors of files, may read: for the processes that do."""
         found = {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
@@ -182,7 +211,7 @@ class WorkerConfig:
 def load(path: Path | None, env: Mapping[str, str] | None = None) -> tuple[WorkerConfig, list[str]]:
     """The settings and what is worth a warning. CdcError `config.invalid` lists every problem with its key."""
     variables = os.environ if env is None else env
-    properties = {**(read_file(path) if path else {}), **from_environment(variables)}
+    properties = {**_stable_name(variables), **(read_file(path) if path else {}), **from_environment(variables)}
     try:
         return parse(properties)
     except CdcError as error:
@@ -191,9 +220,19 @@ def load(path: Path | None, env: Mapping[str, str] | None = None) -> tuple[Worke
         raise CdcError(error.code, error.message, where={"file": str(path), **error.where}, hint=error.hint) from None
 
 
+def _stable_name(env: Mapping[str, str]) -> dict[str, str]:
+    """A StatefulSet's pod keeps its name when it is replaced; other pods have a new one each time, which names nothing."""
+    name = env.get("POD_NAME", "")
+    if not name and "KUBERNETES_SERVICE_HOST" in env and re.search(r"[a-z0-9]-[0-9]{1,5}$", env.get("HOSTNAME", "")):
+        name = env["HOSTNAME"]
+    return {"worker.id": name} if name else {}
+
+
 def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
     known, warnings = _without_unknown(properties)
     values = WORKER_DEF.parse(known)
+    if values[CRASH_DELAY] > CRASH_DELAY_MS_MAX:
+        warnings.append(f"{CRASH_DELAY} {values[CRASH_DELAY]} counts as {CRASH_DELAY_MS_MAX}")
     host, port = _listener(str(values["listeners"]))
     if host not in LOOPBACK and not values["rest.insecure.bind"]:
         raise CdcError(INSECURE_BIND, f"listeners binds to {host or 'every address'}", where={"key": "listeners"})

@@ -22,9 +22,10 @@ Texts = Callable[[Any], str]
 class Remote:
     """One worker, and how answers are shown."""
 
-    def __init__(self, url: str, as_json: bool) -> None:
+    def __init__(self, url: str, as_json: bool, group: str = "connector") -> None:
         self.url = url.rstrip("/")
         self.as_json = as_json
+        self._group = group
 
     def call(self, command: str, method: str, path: str, text: Texts, body: Any = None) -> None:
         """One request; its result is printed, a failure ends the program with the exit code of its kind."""
@@ -44,13 +45,13 @@ class Remote:
 
     def _show(self, command: str, content: Any, text: Texts) -> None:
         if self.as_json:
-            click.echo(_envelope(command, True, content, None))
+            click.echo(_envelope(f"{self._group} {command}", True, content, None))
         elif shown := text(content):
             click.echo(shown)
 
     def _fail(self, command: str, error: Body, code: int) -> NoReturn:
         if self.as_json:
-            click.echo(_envelope(command, False, None, error))
+            click.echo(_envelope(f"{self._group} {command}", False, None, error))
         else:
             click.echo(f"Error: {error['message']}", err=True)
             if error.get("suggestion"):
@@ -67,7 +68,7 @@ def _content(answer: Any) -> Any:
 
 def _envelope(command: str, ok: bool, result: Any, error: Body | None) -> str:
     summary = "" if error is None else error["message"].partition("\n")[0]
-    out = {"command": f"connector {command}", "ok": ok, "summary": summary, "result": result, "error": error}
+    out = {"command": command, "ok": ok, "summary": summary, "result": result, "error": error}
     return json.dumps(out, ensure_ascii=False, indent=2)
 
 
@@ -86,7 +87,7 @@ def _listing(content: Any) -> str:
         running = sum(task["state"] == "RUNNING" for task in status["tasks"])
         tasks = f"{running}/{len(status['tasks'])}"
         rows.append((name, status["type"], status["connector"]["state"], tasks, status.get("health", "")))
-    return _table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows)
+    return table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows)
 
 
 def _status(content: Any) -> str:
@@ -96,10 +97,10 @@ def _status(content: Any) -> str:
         (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace", "")) for task in content["tasks"]
     ]
     head = f"{content['name']}: {content.get('health', '')}".rstrip(": ")
-    return head + "\n" + _table(("WHAT", "STATE", "WORKER", "WHY"), rows)
+    return head + "\n" + table(("WHAT", "STATE", "WORKER", "WHY"), rows)
 
 
-def _table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
     lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
     return "\n".join(line.rstrip() for line in lines)

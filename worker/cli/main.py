@@ -12,6 +12,7 @@ COMMANDS = {
     "quickstart": ("cdcworker.worker.cli.quickstart", "quickstart", "See a row's whole way: everything, started here."),
     "sandbox": ("cdcworker.worker.cli.sandbox", "sandbox", "The embedded stack without load, until stopped."),
     "connector": ("cdcworker.worker.cli.connector", "connector", "List, create and control connectors over REST."),
+    "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
     "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
 }
 EXIT_RUNTIME, EXIT_VALIDATION, EXIT_ENVIRONMENT = 1, 2, 3

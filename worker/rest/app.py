@@ -37,10 +37,10 @@ def create_app(
     catalog: Catalog | None = None,
     checks: Checks = run_checks,
     forwarder: Forwarder | None = None,
-    drain: Callable[[], None] | None = None,
+    drain: Callable[[bool | None], None] | None = None,
 ) -> Starlette:
     """The application over one herder. `registry_routes` are further routes, such as the schema registry's; `drain`
-    asks this worker to hand over its tasks and end.
+    asks this worker to hand over its tasks and end, its argument whether it comes back (None: as configured).
     """
     api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder or Forwarder(), drain=drain)
 

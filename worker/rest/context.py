@@ -11,9 +11,11 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from typing import Protocol
 
+from cdcworker.coordinator.errors import RECORD_TOO_LARGE
 from cdcworker.coordinator.model import Connector, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.validate import (
     CHECK_TIMEOUT_S,
@@ -67,7 +69,7 @@ class Api:
     checks: Checks = run_checks
     forwarder: Forwarder = field(default_factory=Forwarder)
     clock: Callable[[], float] = time.time
-    drain: Callable[[], None] | None = None
+    drain: Callable[[bool | None], None] | None = None
 
     def __post_init__(self) -> None:
         self._checking = asyncio.Semaphore(self.settings.checks_max)
@@ -134,8 +136,12 @@ class Api:
 
     async def caught_up(self, version: int) -> None:
         """Waits until this worker has read the log up to a version; read-your-write for one client at one worker."""
+        await self.until(lambda: self.view().state.version >= version)
+
+    async def until(self, condition: Callable[[], bool]) -> None:
+        """Waits for this worker's picture to catch up, as long as its settings allow."""
         deadline = time.monotonic() + self.settings.catch_up_s
-        while self.view().state.version < version and time.monotonic() < deadline:
+        while not condition() and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
 
 
@@ -159,15 +165,27 @@ async def carry_out(
         response.headers["X-CDC-Version"] = str(api.view().state.version)
         return response
     if reply.outcome == "not_leader":
-        return await forward(api, request, reply.leader_url, checked=checked)
+        return await forward(api, request, reply.leader_url, checked=checked, epoch=reply.leader_epoch)
     name = command.connector if isinstance(command, Restart) else command.name
     raise refusal(api, reply, name, missing)
 
 
-async def forward(api: Api, request: Request, leader_url: str, *, checked: bool = False) -> Response:
-    if leader_url.rstrip("/") == api.view().url.rstrip("/"):
-        raise e.no_leader()
-    response = await api.forwarder.forward(request, leader_url, {"validate": "false"} if checked else {})
+async def forward(api: Api, request: Request, leader_url: str, *, checked: bool = False, epoch: int = 0) -> Response:
+    """Have the leader answer. One that has been followed says by whom: then this worker reads on and asks that one."""
+    extra = {"validate": "false"} if checked else {}
+    for is_last in (False, True):
+        if leader_url.rstrip("/") == api.view().url.rstrip("/"):
+            raise e.no_leader()
+        known = epoch or reading.leader_epoch(api)
+        response = await api.forwarder.forward(request, leader_url, extra, known)
+        newer = reading.newer_epoch(response)
+        if newer is None or is_last:
+            break
+        await api.until(lambda newer=newer: reading.leader_epoch(api) >= newer)  # type: ignore[misc]
+        leader = api.view().state.leader
+        if leader is None or leader.epoch < newer:
+            break
+        leader_url, epoch = leader.url, leader.epoch
     version = response.headers.get("X-CDC-Version", "")
     if version.isdigit():
         await api.caught_up(int(version))
@@ -184,6 +202,8 @@ def refusal(api: Api, reply: Reply, name: str, missing: str) -> e.RestError:
     if reply.outcome == "version_mismatch":
         message = f"Connector {name} is at another version" + (f": {reply.version}" if reply.version else "")
         return e.RestError(412, message, e.VERSION_MISMATCH)
+    if reply.outcome == "too_large":
+        return e.RestError(413, f"Connector {name} is too large: {reply.detail}", RECORD_TOO_LARGE)
     if reply.outcome == "timeout":
         return api.timed_out()
     return e.RestError(409, reply.detail or e.CONFLICTING_OPERATION, e.CONFLICT)

@@ -54,6 +54,12 @@ NOT_AVAILABLE = declare(
     "GET / tells the version; the README lists what it does not do.",
 )
 FORBIDDEN = declare("rest.forbidden", "config", "The worker's settings forbid this", "Change the worker's properties.")
+NOT_CAUGHT_UP = declare(
+    "rest.not_caught_up",
+    "transient",
+    "This worker has not yet read the write that the request wants to see",
+    "Repeat after Retry-After seconds, or ask another worker.",
+)
 TOO_LARGE = declare("rest.body_too_large", "config", "The body is larger than allowed", "Send a smaller body.")
 PORT_UNAVAILABLE = declare(
     "rest.port_unavailable",

@@ -8,6 +8,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import httpx
 from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.reading import EPOCH_HEADER
 from cdcworker.worker.rest.routing import encode_segment
 from starlette.requests import Request
 from starlette.responses import Response
@@ -16,7 +17,7 @@ log = logging.getLogger(__name__)
 
 SENT_HEADERS = ("authorization", "if-match", "content-type")
 """The caller's own: who asks, on which version, what the body is. Everything else stays here."""
-KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version")
+KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version", EPOCH_HEADER)
 USER_AGENT = "cdcworker"
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 100.0
@@ -41,7 +42,8 @@ class Forwarder:
             await self._client.aclose()
             self._client = None
 
-    async def forward(self, request: Request, leader_url: str, extra: Mapping[str, str]) -> Response:
+    async def forward(self, request: Request, leader_url: str, extra: Mapping[str, str], epoch: int = 0) -> Response:
+        """`epoch`: the leader's, as this worker knows it; a leader of another one must not act on the request."""
         hop = request.query_params.get("forward")
         if hop not in NEXT_HOP:
             raise e.RestError(409, e.CONFLICTING_OPERATION, e.NO_LEADER, headers=e.no_leader().headers)
@@ -51,7 +53,7 @@ class Forwarder:
         assert self._client is not None, "forwarding outside the server's lifespan"
         try:
             answer = await self._client.request(
-                request.method, url, content=await request.body(), headers=_headers(request)
+                request.method, url, content=await request.body(), headers=_headers(request, epoch)
             )
         except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
             # Nothing was sent: the caller may repeat safely, which Connect's clients do on 409.
@@ -78,9 +80,10 @@ def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> ht
     return base.copy_with(raw_path=raw.encode("ascii"))
 
 
-def _headers(request: Request) -> dict[str, str]:
+def _headers(request: Request, epoch: int) -> dict[str, str]:
     sent = {name: request.headers[name] for name in SENT_HEADERS if name in request.headers}
-    return {**sent, "accept": "application/json", "user-agent": USER_AGENT}
+    known = {EPOCH_HEADER: str(epoch)} if epoch else {}
+    return {**sent, **known, "accept": "application/json", "user-agent": USER_AGENT}
 
 
 def _relayed(answer: httpx.Response, leader_url: str) -> Response:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.context import HERDER_SILENT_S, Api
+from cdcworker.worker.rest.reading import number
 from cdcworker.worker.rest.routing import Endpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +16,10 @@ CONNECT_API = "4.1.0"
 """Clients compare the first two numbers to see what they may call; ours follows as a pre-release part."""
 BEAT_LOST_S = 60.0
 """A liveness probe restarts the process: it must be much slower than whatever heals by itself."""
+
+JOURNAL_ENTRIES = 50
+DRAINS = {None: None, "expected": True, "none": False}
+"""What `restart` may say; without it the worker's property decides."""
 
 READY = "Worker has completed startup and is ready to handle requests."
 STARTING = "Worker is still starting up."
@@ -70,11 +76,26 @@ async def cluster(api: Api, request: Request) -> Response:
     return JSONResponse(shapes.cluster(api.view()))
 
 
+async def journal(api: Api, request: Request) -> Response:
+    """The last decisions about tasks, newest first."""
+    limit = number(request.query_params.get("limit", str(JOURNAL_ENTRIES)))
+    if limit is None:
+        raise e.bad_request("limit must be a number", "limit")
+    view = api.view()
+    return JSONResponse({"entries": shapes.journal(view, limit), "version": view.state.version})
+
+
 async def drain(api: Api, request: Request) -> Response:
-    """Answers at once; the worker hands its tasks over and then ends."""
+    """Answers at once; the worker hands its tasks over and then ends.
+
+    `restart=expected`: they are not handed over but wait for the next process of this worker id, within its time.
+    """
     if api.drain is None:
         return JSONResponse({"error_code": 501, "message": "This worker cannot be drained over REST."}, 501)
-    api.drain()
+    restart = request.query_params.get("restart")
+    if restart not in DRAINS:
+        raise e.bad_request(f"restart must be one of {', '.join(filter(None, DRAINS))}", "restart")
+    api.drain(DRAINS[restart])
     return JSONResponse({"status": "draining"}, 202)
 
 
@@ -85,5 +106,14 @@ ENDPOINTS = (
     Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503)),
     Endpoint("GET", "/v1/live", live, "Which process of this worker answers", "worker"),
     Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster"),
-    Endpoint("POST", "/v1/drain", drain, "Hand over this worker's tasks, then end it", "worker", (202, 501)),
+    Endpoint("GET", "/v1/cluster/journal", journal, "Why tasks moved", "cluster", (200, 400), ("limit",)),
+    Endpoint(
+        "POST",
+        "/v1/drain",
+        drain,
+        "Hand over this worker's tasks, then end it",
+        "worker",
+        statuses=(202, 400, 501),
+        query=("restart",),
+    ),
 )

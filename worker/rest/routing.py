@@ -11,6 +11,7 @@ from urllib.parse import quote, unquote_to_bytes
 
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.reading import check_epoch, check_version
 from starlette.datastructures import URLPath
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -130,7 +131,12 @@ class ApiRoute(BaseRoute):
             raise e.plain(406)
         if has_body(request) and not is_json(request.headers.get("content-type")):
             raise e.plain(415)
-        return await endpoint.handler(request.app.state.api, request)
+        api = request.app.state.api
+        if endpoint.method == "GET":
+            await check_version(api, request)
+        else:
+            await check_epoch(api, request)
+        return await endpoint.handler(api, request)
 
 
 def routes(endpoints: Iterable[Endpoint]) -> list[ApiRoute]:

@@ -99,7 +99,8 @@ def task_state(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
     """What was reported under the present assignment by a living worker; anything else is UNASSIGNED."""
     holder = held.get(task)
     if holder is None:
-        return {"id": task.task, "state": "UNASSIGNED", "worker_id": ""}
+        known = view.statuses.get(task)
+        return {"id": task.task, "state": "UNASSIGNED", "worker_id": "", **_why(known.error if known else None)}
     out: Json = {"id": task.task, "state": "UNASSIGNED", "worker_id": holder.worker_id}
     if holder.version:
         out["version"] = holder.version
@@ -107,9 +108,11 @@ def task_state(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
     if status is None or not holder.alive:
         return out
     out["state"] = "UNASSIGNED" if status.state == "STOPPED" else status.state
-    if status.error:
-        out |= {"trace": trace(status.error), "error": dict(status.error)}
-    return out
+    return out | _why(status.error)
+
+
+def _why(error: Mapping[str, Any] | None) -> Json:
+    return {"trace": trace(error), "error": dict(error)} if error else {}
 
 
 def reported(view: View, holder: Holder) -> TaskStatus | None:
@@ -164,6 +167,9 @@ def _worker(view: View, name: str, tasks: int) -> Json:
         "url": presence.url if presence else None,
         "alive": presence is not None,
         "draining": presence.draining if presence else False,
+        "returns": presence.returns if presence else False,
+        "capacity": presence.capacity if presence else None,
+        "protocol": presence.protocol if presence else None,
         "version": presence.version if presence else None,
         "tasks": tasks,
     }
@@ -181,4 +187,26 @@ def _task(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
         "epoch": holder.task.task_epoch if holder else None,
         "metrics": dict(status.metrics) if status else {},
         "error": state.get("error"),
+        "waits_s": round(view.waiting_s[task], 1) if holder is None and task in view.waiting_s else None,
     }
+
+
+def journal(view: View, limit: int) -> list[Json]:
+    return [
+        {
+            "seq": entry.seq,
+            "ts": entry.ts_ms,
+            "cause": entry.cause,
+            "moves": [
+                {
+                    "connector": move.connector,
+                    "task": move.task,
+                    "from": move.source or None,
+                    "to": move.target or None,
+                    "why": move.why,
+                }
+                for move in entry.moves
+            ],
+        }
+        for entry in view.journal[:limit]
+    ]

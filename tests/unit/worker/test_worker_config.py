@@ -144,3 +144,26 @@ def test_a_missing_file_is_a_named_error(tmp_path):
     with pytest.raises(CdcError) as caught:
         load(tmp_path / "none.properties", {})
     assert caught.value.code == "worker.config_unreadable"
+
+
+def test_the_delays_of_lost_work_are_connects_names_with_our_bounds():
+    config, warnings = parse(BASE)
+    assert (config.crash_delay_s, config.values["restart.rebalance.delay.ms"]) == (0.0, 60_000)
+    config, warnings = parse({**BASE, "scheduled.rebalance.max.delay.ms": "300000"})
+    assert config.crash_delay_s == 10.0
+    assert warnings == ["scheduled.rebalance.max.delay.ms 300000 counts as 10000"]
+
+
+@pytest.mark.parametrize(
+    ("env", "name"),
+    [
+        ({"POD_NAME": "cdc-1"}, "cdc-1"),
+        ({"HOSTNAME": "cdc-2", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "cdc-2"),
+        ({"HOSTNAME": "cdc-5d9f7c6b8-x2x4z", "KUBERNETES_SERVICE_HOST": "10.0.0.1"}, "127.0.0.1:8083"),
+        ({"HOSTNAME": "laptop-1"}, "127.0.0.1:8083"),
+        ({"POD_NAME": "cdc-1", "CDC_WORKER_ID": "mine"}, "mine"),
+    ],
+)
+def test_a_pod_of_a_stateful_set_is_known_by_its_stable_name(env, name):
+    config, _ = load(None, {"CDC_BOOTSTRAP_SERVERS": "k:9092", "CDC_GROUP_ID": "g", **env})
+    assert config.worker_id == name

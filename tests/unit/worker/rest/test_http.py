@@ -341,6 +341,9 @@ def test_the_clusters_picture(client, cluster):
         "url": "http://follower:8083",
         "alive": True,
         "draining": False,
+        "returns": False,
+        "capacity": 1,
+        "protocol": 2,
         "version": "0.1.0",
         "tasks": 2,
     }
@@ -352,6 +355,7 @@ def test_the_clusters_picture(client, cluster):
         "epoch": 100,
         "metrics": {"records": 5},
         "error": None,
+        "waits_s": None,
     }
     assert body["tasks"][1]["state"] == "UNASSIGNED"
 
