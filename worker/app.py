@@ -27,6 +27,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
+from cdcworker.worker.tasks import TaskProcesses
 from cdcworker.worker.validate import run_checks
 
 log = logging.getLogger(__name__)
@@ -78,7 +79,8 @@ class App:
         self._asked = threading.Event()
         self._at_once = threading.Event()
         self._returns = bool(config.values["drain.restart.expected"])
-        self.herder = Herder(self._herder_config(), plan)
+        tasks = TaskProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
+        self.herder = Herder(self._herder_config(), plan, tasks)
         names = self.herder.config.topics
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
         settings = Settings(

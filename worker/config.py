@@ -171,6 +171,14 @@ KEYS = (
         doc="This worker's share of the work relative to others.",
         validator=between(1, 1000),
     ),
+    ConfigKey(
+        "task.memory.limit.default.mb",
+        "INT",
+        default=2_048,
+        doc="Memory that a task may use whose connector has no task.memory.limit.mb; a sink may use its "
+        "spark.driver.memory besides. 0: no limit.",
+        validator=between(0, 1_048_576),
+    ),
 )
 _UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
 ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
