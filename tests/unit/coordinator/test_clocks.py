@@ -1,0 +1,71 @@
+"""No clock on the wall decides who is alive, when work moves, or when a task falls silent."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import herd
+from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.model import Presence
+from cdcworker.coordinator.status import lease_record, presence_record
+
+ME = Presence("me", "b1", "http://me", "1", "p")
+OTHER = Presence("other", "b2", "http://other", "1", "p")
+HOUR_MS, DAY_MS = 3_600_000, 86_400_000
+
+
+class Watch:
+    """One herd whose clocks are set by hand."""
+
+    def __init__(self) -> None:
+        self.state = herd.initial(ME)
+        self.mono, self.wall_ms, self.lease = 100.0, 1_700_000_000_000, 0
+        self.commands: list[object] = []
+        self.told(ev.ConfigRecords((), replay=True))
+        self.told(ev.StatusRecords((presence_record(ME), presence_record(OTHER), lease_record("other", "b2", 1))))
+        self.told(ev.Started())
+
+    def told(self, event) -> None:
+        self.state, commands = herd.step(self.state, event, ev.Now(self.mono, self.wall_ms))
+        self.commands += commands
+
+    def second(self, *records: Record) -> None:
+        """One second passes: the own lease is renewed and read back, with what others wrote."""
+        self.mono += 1.0
+        self.wall_ms += 1000
+        self.lease += 1
+        self.told(ev.StatusRecords((lease_record("me", "b1", self.lease), *records)))
+        self.told(ev.LeaseAcked(self.mono))
+        self.told(ev.Tick())
+
+    @property
+    def alive(self) -> set[str]:
+        return set(herd.view(self.state, ev.Now(self.mono, self.wall_ms)).workers)
+
+
+@pytest.mark.parametrize("jump_ms", [HOUR_MS, -HOUR_MS, 10 * DAY_MS, -10 * DAY_MS])
+def test_a_clock_that_is_set_buries_nobody(jump_ms):
+    watch = Watch()
+    for n in range(30):
+        watch.second(lease_record("other", "b2", n + 2))
+        if n == 10:
+            watch.wall_ms += jump_ms
+            watch.told(ev.Tick())
+        assert watch.alive == {"me", "other"}
+    assert not [command for command in watch.commands if isinstance(command, ev.StopProducing | ev.Leave)]
+
+
+def test_a_clock_that_stands_still_keeps_nobody_alive():
+    watch = Watch()
+    for _ in range(12):
+        watch.wall_ms -= 1000
+        watch.second()
+    assert watch.alive == {"me"}
+
+
+def test_a_clock_that_jumps_to_and_fro_hides_no_death():
+    watch = Watch()
+    for n in range(12):
+        watch.wall_ms += HOUR_MS if n % 2 else -HOUR_MS
+        watch.second()
+        assert ("other" in watch.alive) == (n <= 10), n
