@@ -314,3 +314,14 @@ def test_fences_are_told_when_tried(rig):
     rig.kafka.fence([TaskId("c", 0)])
     rig.settle()
     assert rig.turn() == [FencesDone((TaskId("c", 0),))]
+
+
+def test_a_term_that_was_lost_and_won_again_needs_a_new_claim(rig):
+    rig.lead()
+    rig.term = None
+    rig.turn()
+    rig.term = NEW
+    rig.turn()
+    rig.kafka.write(WriteLog("1", (record(),)))
+    assert rig.turn() == [WriteFailed("1", "stale")]
+    assert rig.writes == []
