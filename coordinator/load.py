@@ -50,7 +50,7 @@ def weight(kind: Literal["source", "sink"], load: Load | None) -> int:
 
 
 def _cores(metrics: JsonObject) -> float | None:
-    cpu, events = metrics.get("cpu"), metrics.get("events_per_s")
+    cpu, events = metrics.get("cpu_cores"), metrics.get("events_per_s")
     if _is_number(cpu):
         return float(cpu)
     return float(events) / EVENTS_PER_CORE if _is_number(events) else None

@@ -33,7 +33,8 @@ MEMORY_MB: Final = 2_048
 HANG_MS: Final = 60_000
 START_MS: Final = 600_000
 HEAP_DEFAULT: Final = "1g"
-BEFORE_OTHERS_S: Final = 2.0
+EARLIER_S_MAX: Final = 2.0
+EARLIER: Final = 0.25
 """The herd has the same limit for a start. We are a little earlier, because we can say where the task stood."""
 MB: Final = 1_048_576
 _UNITS: Final = {"": 1 / MB, "k": 1 / 1024, "m": 1, "g": 1024, "t": 1_048_576}
@@ -45,17 +46,18 @@ class TaskLimits:
 
     memory_mb: int = MEMORY_MB
     hang_s: float = HANG_MS / 1000
-    start_s: float = START_MS / 1000 - BEFORE_OTHERS_S
+    start_s: float = START_MS / 1000 - EARLIER_S_MAX
 
 
 def limits_of(spec: TaskSpec, memory_mb: int = MEMORY_MB) -> TaskLimits:
     """The connector's own keys over the worker's default. A sink's default leaves room for the heap of its JVM."""
     if spec.kind == "sink" and memory_mb:
         memory_mb += heap_mb(spec.config.get(HEAP, HEAP_DEFAULT))
+    start_s = _number(spec, START_TIMEOUT_MS, START_MS) / 1000
     return TaskLimits(
         memory_mb=_number(spec, MEMORY_LIMIT_MB, memory_mb),
         hang_s=_number(spec, HANG_TIMEOUT_MS, HANG_MS) / 1000,
-        start_s=max(1.0, _number(spec, START_TIMEOUT_MS, START_MS) / 1000 - BEFORE_OTHERS_S),
+        start_s=start_s - min(EARLIER_S_MAX, EARLIER * start_s),
     )
 
 
