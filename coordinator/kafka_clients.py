@@ -191,6 +191,8 @@ def reader_config(properties: Mapping[str, str], *, client_id: str) -> Config:
         "fetch.error.backoff.ms": 50,
         "fetch.message.max.bytes": 8_388_608,
         "queued.max.messages.kbytes": 16_384,
+        # With the library's second a reader that was fed faster than it reads would stand still again and again.
+        "fetch.queue.backoff.ms": 10,
         **connection(properties, "consumer"),
         "client.id": client_id,
         "group.id": client_id,

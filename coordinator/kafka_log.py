@@ -6,7 +6,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cdcworker.coordinator import kafka_errors as e
@@ -27,6 +27,7 @@ from confluent_kafka.admin import AdminClient, OffsetSpec
 log = logging.getLogger(__name__)
 
 BATCH_RECORDS_MAX = 1_000
+_FOLD_RECORDS_MAX = 20_000
 _ANY_PARTITION = -1
 _WAIT_STEP_S = 0.1
 _LEADERS_S = 5.0
@@ -113,8 +114,11 @@ class CompactedLog:
         partitions: Sequence[int] | None = None,
         partition_of: Callable[[str], int] | None = None,
         strict: bool = False,
+        counters: bytes = b"",
     ) -> None:
+        """Of keys that begin with `counters` only the last record tells anything: `read_to_end` leaves out the rest."""
         self.topic = topic
+        self._counters = counters
         self._properties = properties
         self._client_id = client_id
         self._partition_of = partition_of
@@ -166,32 +170,49 @@ class CompactedLog:
         return all(self._positions[number] >= end for number, end in ends.items())
 
     def read_to_end(self, timeout_s: float) -> Sequence[Record]:
-        """Everything committed up to the end as it is now; raises `kafka.timeout` rather than giving a part."""
-        deadline = time.monotonic() + timeout_s
+        """Everything committed up to the end as it is now; `kafka.timeout` when nothing comes any more before that."""
         ends = self.ends(timeout_s)
         records: list[Record] = []
+        counted: dict[bytes, Message] = {}
+        deadline = time.monotonic() + timeout_s
         while not self.reached(ends):
-            left = deadline - time.monotonic()
-            if left <= 0:
+            if time.monotonic() >= deadline:
                 behind = sum(max(0, end - self._positions[number]) for number, end in ends.items())
                 where: dict[str, str | int] = {"topic": self.topic, "behind": behind}
                 raise CdcError(e.TIMEOUT, "the log could not be read to its end in time", where=where)
-            records += self.poll(min(left, _WAIT_STEP_S))
+            messages = self._fetch(_WAIT_STEP_S, _FOLD_RECORDS_MAX)
+            if messages:
+                deadline = time.monotonic() + timeout_s
+            records += self._decoded(self._without_counters(messages, counted))
+        if counted:
+            records += self._decoded(counted.values())
+            records.sort(key=lambda record: (record.partition, record.offset))
         return records
 
     def poll(self, timeout_s: float) -> Sequence[Record]:
         """New records since the last call, waiting at most `timeout_s` for the first."""
+        return self._decoded(self._fetch(timeout_s))
+
+    def _fetch(self, timeout_s: float, most: int = BATCH_RECORDS_MAX) -> Sequence[Message]:
         first = self._consumer.poll(timeout_s)
-        if first is None:
-            return ()
         # consume() with a time-out would wait for a full batch; zero takes what is there.
-        messages = [first, *self._consumer.consume(BATCH_RECORDS_MAX, 0)]
-        records = []
+        return () if first is None else (first, *self._consumer.consume(most, 0))
+
+    def _without_counters(self, messages: Iterable[Message], counted: dict[bytes, Message]) -> Iterator[Message]:
+        """A log that was not cleaned for a while holds mostly these; reading their JSON would take most of the time."""
+        if not self._counters:
+            yield from messages
+            return
+        counters = self._counters
         for message in messages:
-            record = self._take(message)
-            if record is not None:
-                records.append(record)
-        return records
+            key = message.key()
+            if key is not None and key.startswith(counters) and message.error() is None:
+                counted[key] = message
+            else:
+                yield message
+
+    def _decoded(self, messages: Iterable[Message]) -> list[Record]:
+        return [record for record in map(self._take, messages) if record is not None]
 
     def _take(self, message: Message) -> Record | None:
         error = message.error()

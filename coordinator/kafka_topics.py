@@ -17,13 +17,28 @@ from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetS
 log = logging.getLogger(__name__)
 
 _MIB = 1_048_576
+_DAY_MS, _MINUTE_MS = 86_400_000, 60_000
 _COMPACTED = {
     "cleanup.policy": "compact",
     "min.cleanable.dirty.ratio": "0.1",
-    # Small segments: only closed ones are compacted, and a fold must stay short after a week of leases.
+    # Only closed segments are compacted: what stands in the open one is read by every start.
     "segment.bytes": str(16 * _MIB),
+    # A reader that was away for up to half of this may go on where it was: it cannot have missed a deletion.
+    "delete.retention.ms": str(_DAY_MS),
 }
-_BUSY = {**_COMPACTED, "segment.ms": "600000", "max.compaction.lag.ms": "1800000"}
+_BUSY = {
+    **_COMPACTED,
+    "segment.bytes": str(4 * _MIB),
+    "segment.ms": str(10 * _MINUTE_MS),
+    "max.compaction.lag.ms": str(30 * _MINUTE_MS),
+}
+"""A record a second from each worker, five a second from each task: a start must not read a week of them."""
+_POSITIONS = {
+    **_BUSY,
+    # Each transaction leaves a marker that the cleaner keeps for this long, so that a day's markers would be the
+    # topic. Positions are only ever read from the start to the end within moments, never tailed.
+    "delete.retention.ms": str(10 * _MINUTE_MS),
+}
 _RECORD_BYTES_MAX = str(8 * _MIB)
 
 
@@ -67,8 +82,8 @@ def internal_topics(
     """One partition where a total order is needed; the others may have been made with another count."""
     large = {"max.message.bytes": _RECORD_BYTES_MAX}
     return (
-        TopicSpec(names.configs, 1, {**_COMPACTED, **large, "max.compaction.lag.ms": "86400000"}),
-        TopicSpec(names.offsets, offsets_partitions, _BUSY, exact=False),
+        TopicSpec(names.configs, 1, {**_COMPACTED, **large, "max.compaction.lag.ms": str(_DAY_MS)}),
+        TopicSpec(names.offsets, offsets_partitions, _POSITIONS, exact=False),
         TopicSpec(names.status, status_partitions, _BUSY, exact=False),
         TopicSpec(names.schemas, 1, {**_COMPACTED, **large}),
         TopicSpec(names.coordination, 1, {"cleanup.policy": "delete"}, empty=True),

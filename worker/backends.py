@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 CONNECT_S = 10.0
 TRANSACTION_S = 10.0
+LEASES = b"lease/"
 
 
 def status_partition(key: str) -> int:
@@ -113,7 +114,13 @@ class KafkaBackend:
     def status(self) -> TailedLog:
         config = self._config
         client_id = f"{self._client_id}-status"
-        return CompactedLog(config.kafka, config.topics.status, client_id=client_id, partition_of=status_partition)
+        return CompactedLog(
+            config.kafka,
+            config.topics.status,
+            client_id=client_id,
+            partition_of=status_partition,
+            counters=LEASES,
+        )
 
     def join(self) -> Leadership:
         config = self._config

@@ -132,6 +132,52 @@ def test_a_log_is_at_its_end_when_every_partition_is(parts):
     assert len(log.read_to_end(5)) == 1
 
 
+def test_of_counters_only_the_last_of_each_key_is_read_and_in_its_place(parts):
+    log = make(parts, counters=b"lease/")
+    parts.ends = {0: 6}
+    unread = b"not json, and nobody looks"
+    parts.consumer.messages = [
+        FakeMessage(0, b"lease/a", unread),
+        FakeMessage(1, b"worker/a"),
+        FakeMessage(2, b"lease/b", b'{"n":1}'),
+        FakeMessage(3, b"worker/a"),
+        FakeMessage(4, b"lease/a", b'{"n":2}'),
+        FakeMessage(5, b"worker/b"),
+    ]
+    records = log.read_to_end(5)
+    assert [(r.key, r.offset) for r in records] == [
+        ("worker/a", 1),
+        ("lease/b", 2),
+        ("worker/a", 3),
+        ("lease/a", 4),
+        ("worker/b", 5),
+    ]
+    assert records[3].value == {"n": 2}
+
+
+def test_counters_are_all_handed_out_while_the_log_is_tailed(parts):
+    log = make(parts, counters=b"lease/")
+    parts.consumer.messages = [FakeMessage(0, b"lease/a"), FakeMessage(1, b"lease/a")]
+    assert [record.offset for record in log.poll(0)] == [0, 1]
+
+
+def test_a_long_log_is_read_for_as_long_as_it_comes(parts, monkeypatch):
+    clock = [0.0]
+    monkeypatch.setattr(kafka_log.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(kafka_log, "_FOLD_RECORDS_MAX", 1)
+    log = make(parts)
+    parts.ends = {0: 100}
+    parts.consumer.messages = [FakeMessage(n) for n in range(100)]
+    poll = parts.consumer.poll
+
+    def slow(timeout):
+        clock[0] += 4.0
+        return poll(timeout)
+
+    parts.consumer.poll = slow
+    assert len(log.read_to_end(5)) == 100
+
+
 def test_an_end_mark_short_of_the_end_is_not_the_end(parts):
     """The mark stands at the last stable offset: what was committed behind it is still to come."""
     parts.ends = {0: 5}
