@@ -16,6 +16,7 @@ from .rest import Op, Rest
 from .sources import Slot
 from .workers import NAMES, Child, Sim
 
+WEIGHT = {"source": 1, "sink": 2}
 REFUSALS = ("no_leader", "not_leader", "exists", "not_found", "version_mismatch", "conflict")
 
 
@@ -239,6 +240,9 @@ class Checks:
         return f"held back: {held}, rows of: {behind}, sinks: {sinks}"
 
     def is_balanced(self) -> bool:
-        loads = Counter(child.worker.host for children in self.processes().values() for child in children)
-        counts = [loads[node.worker_id] for node in self.sim.nodes.values() if node.is_up]
-        return not counts or max(counts) - min(counts) <= 1
+        """No move of a task would make loads more even."""
+        weights = [(c.worker.host, WEIGHT[c.spec.kind]) for cs in self.processes().values() for c in cs]
+        loads = {node.worker_id: 0 for node in self.sim.nodes.values() if node.is_up}
+        for host, weight in weights:
+            loads[host] = loads.get(host, 0) + weight
+        return not weights or max(loads.values()) - min(loads.values()) <= max(weight for _, weight in weights)

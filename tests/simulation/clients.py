@@ -18,6 +18,7 @@ from .network import Network
 from .shims import SHIMS
 
 TXN = "txn"
+EARLIEST = -2
 REQUEST_S = 1.0
 RETRY_S = 0.05
 FETCH_AGAIN_S = 0.25
@@ -95,9 +96,9 @@ class Message:
 class _Tail:
     """One partition that a consumer reads."""
 
-    def __init__(self, consumer: Consumer, partition: Partition) -> None:
+    def __init__(self, consumer: Consumer, partition: Partition, start: int) -> None:
         self.consumer, self.partition = consumer, partition
-        self.fetched = self.position = 0
+        self.fetched = self.position = max(0, start)
         self.is_over = False
         self._idle = False
         self._try()
@@ -169,7 +170,7 @@ class Consumer(Client):
         assert self.config.get("isolation.level") == "read_committed"
         for place in places:
             partition = self.cluster.broker.partition(place.topic, place.partition)
-            self.tails[place.topic, place.partition] = _Tail(self, partition)
+            self.tails[place.topic, place.partition] = _Tail(self, partition, place.offset)
 
     def unassign(self) -> None:
         for tail in self.tails.values():
@@ -207,6 +208,10 @@ class Consumer(Client):
     def position(self, places: Sequence[TopicPartition]) -> list[TopicPartition]:
         self.live()
         return [TopicPartition(p.topic, p.partition, self.tails[p.topic, p.partition].position) for p in places]
+
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        self.live()
+        return _metadata(self.cluster.broker, topic)
 
     # --- member -----------------------------------------------------------------------------------------------------
 
@@ -275,32 +280,37 @@ class AdminClient(Client):
         self.live()
         out = {}
         stable = isolation_level == IsolationLevel.READ_COMMITTED
-        for place in asked:
+        for place, spec in asked.items():
             partition = self.cluster.broker.partition(place.topic, place.partition)
             out[place] = answered = Answered()
-            self.cluster.network.send(
-                self.proc,
-                answered,
-                partition.service,
-                lambda partition=partition: SimpleNamespace(offset=partition.lso if stable else partition.hw),
-                answered.set,
-            )
+
+            def look(partition: Partition = partition, is_first: bool = spec._value == EARLIEST) -> Any:
+                end = partition.lso if stable else partition.hw
+                return SimpleNamespace(
+                    offset=min((e.offset for e in partition.log[:1]), default=end) if is_first else end
+                )
+
+            self.cluster.network.send(self.proc, answered, partition.service, look, answered.set)
         return out
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Known to every broker, so that the client has it at hand."""
         self.live()
-        topics = {
-            name: SimpleNamespace(
-                partitions={n: SimpleNamespace(leader=1) for n in range(len(partitions))}, error=None, topic=name
-            )
-            for name, partitions in self.cluster.broker.topics.items()
-            if topic in (None, name)
-        }
-        return SimpleNamespace(topics=topics, cluster_id="simulated")
+        return _metadata(self.cluster.broker, topic)
 
     def poll(self, _timeout: float = 0.0) -> int:
         return 0
+
+
+def _metadata(broker: Broker, topic: str | None) -> Any:
+    topics = {
+        name: SimpleNamespace(
+            partitions={n: SimpleNamespace(leader=1) for n in range(len(partitions))}, error=None, topic=name
+        )
+        for name, partitions in broker.topics.items()
+        if topic in (None, name)
+    }
+    return SimpleNamespace(topics=topics, cluster_id="simulated")
 
 
 class _Outgoing:

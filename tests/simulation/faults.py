@@ -192,6 +192,15 @@ class Faults:
             self.world.fault("jump_wall_clock", node.worker_id)
             node.proc.wall_offset_s += self.random.choice((-3600.0, -5.0, 5.0, 30.0))
 
+    def deafen(self) -> None:
+        """Whoever probes the worker finds nobody there, although it runs."""
+        node = self.any_node()
+        if node is not None:
+            self.world.fault("deafen", node.worker_id)
+            node.is_deaf = True
+            self._cut("cut_status", f"p:{NAMES.status}/0", node.worker_id)
+            self.world.at(self.session(0.5, 1.5), lambda: setattr(node, "is_deaf", False))
+
     # --- membership -------------------------------------------------------------------------------------------------
 
     def twin(self) -> None:
@@ -363,6 +372,7 @@ class Faults:
             if proc.paused:
                 proc.resume()
         for node in list(self.sim.nodes.values()):
+            node.is_deaf = False
             for proc, _, _ in node.retired:
                 proc.kill("twin")
             for child in node.states().values():
@@ -371,10 +381,11 @@ class Faults:
         self._bring_up()
 
     def _bring_up(self) -> None:
-        """At least two machines; one that was replaced by its twin comes back too."""
+        """At least two machines, also when drains end later."""
         down = [n for n in self.sim.nodes.values() if not n.is_up]
         while len(self.up()) < 2 and down:
             down.pop(0).boot()
+        self.world.at(1.0, self._bring_up)
 
 
 KINDS = tuple(

@@ -202,6 +202,28 @@ class Future:
         return self._error
 
 
+class Executor:
+    """A pool in which every call has a thread of its own."""
+
+    def __init__(self, *_args: Any, **_kwargs: Any) -> None:
+        pass
+
+    def submit(self, call: Callable[..., Any], *args: Any, **kwargs: Any) -> Future:
+        future = Future()
+
+        def run() -> None:
+            try:
+                future.set_result(call(*args, **kwargs))
+            except Exception as exc:  # noqa: BLE001 - it is the caller's
+                future.set_exception(exc)
+
+        SHIMS.proc().spawn(run)
+        return future
+
+    def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
+        """Threads end by themselves."""
+
+
 def _module(name: str, real: types.ModuleType, **replaced: Any) -> types.ModuleType:
     """A module that has all of the real one except what is replaced."""
     made = types.ModuleType(name)
@@ -231,6 +253,7 @@ _REPLACED = (
     (real_queue, _QUEUE),
     (real_uuid, _UUID),
     (real_futures.Future, Future),
+    (real_futures.ThreadPoolExecutor, Executor),
 )
 
 

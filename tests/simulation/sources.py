@@ -10,7 +10,6 @@ from cdcworker.connectors.api import SinkSpec, TaskContext
 from cdcworker.coordinator import kafka_errors
 from cdcworker.schemas.change import Batch, OutRecord
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_session import TopicFacts
 
 from .clients import Client, Consumer
 from .engine import TIMED_OUT, World, block
@@ -138,16 +137,6 @@ class SourceTask(Client):
 class Encoder:
     def encode(self, changes: Sequence[Any]) -> list[OutRecord]:
         return [OutRecord(topic_of(name), b"%d" % number, b"%d" % number, None, 0) for name, number in changes]
-
-
-class Topics:
-    """Every data topic has one partition."""
-
-    def __call__(self, topic: str) -> TopicFacts:
-        return TopicFacts(1)
-
-    def rest(self) -> None:
-        """Nothing is held."""
 
 
 def topic_of(slot: str) -> str:

@@ -15,7 +15,7 @@ from .clients import AdminClient, Client, Cluster, Consumer, Producer
 from .engine import World
 from .shims import installed
 from .sources import Database, SinkConnector, Warehouse
-from .workers import NAMES, OFFSETS_PARTITIONS, STATUS_PARTITIONS, Setting, Sim
+from .workers import NAMES, OFFSETS_PARTITIONS, STATUS_PARTITIONS, Setting, Sim, boot_at
 
 logger = logging.getLogger(__name__)
 
@@ -28,7 +28,8 @@ class _Logged(logging.Handler):
         self._world = world
 
     def emit(self, record: logging.LogRecord) -> None:
-        print(f"{self._world.now:.6f} log {self.format(record)}")
+        if self._world.current is None or self._world.current.alive:
+            print(f"{self._world.now:.6f} log {self.format(record)}")
 
 
 class _Watchdog:
@@ -100,9 +101,12 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
         ("cdcworker.worker.backends", "ensure_topics"): _partitions,
         ("cdcworker.worker.source_ports", "Watchdog"): _Watchdog,
         ("cdcworker.worker.sink_runner", "lookup"): lambda _name: plugin,
+        ("cdcworker.worker.source_kafka", "lookup"): lambda _name: plugin,
         ("cdcworker.worker.herder", "IDLE_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder", "BUSY_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder", "TICK_S"): setting.tick_s,
         ("cdcworker.worker.herder", "VIEW_EVERY_S"): 1.0,
+        ("cdcworker.worker.source_opening", "WINDOWS"): (4, 40),
+        ("cdcworker.worker.probe", "_boot_at"): lambda url: boot_at(sim, url),
         ("cdcworker.coordinator.supervisor", "_restart"): counted,
     }

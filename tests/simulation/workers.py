@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -19,11 +18,13 @@ from cdcworker.worker.control import Control
 from cdcworker.worker.sink_runner import Machine, run_sink
 from cdcworker.worker.source_ports import SourcePorts, context_of
 from cdcworker.worker.source_runner import SourceRunner
+from cdcworker.worker.source_session import TopicFacts
 from cdcworker.worker.taskspec import TaskSpec
 
-from .clients import Cluster
-from .engine import Killed, Proc, Signal, World, block, sleep
-from .sources import Database, Encoder, SourceTask, Topics, Warehouse
+from .clients import Client, Cluster
+from .engine import TIMED_OUT, Killed, Proc, Signal, World, block, sleep
+from .network import HELD
+from .sources import Database, Encoder, SourceTask, Warehouse
 
 PIPE_S = 0.0005
 TERMINATE_S = 13.0
@@ -39,6 +40,8 @@ class Setting:
     tick_s: float = 0.2
     transaction_timeout_ms: int = 900_000
     spawn_s: tuple[float, float] = (0.01, 0.1)
+    crash_delay_s: float = 0.0
+    restart_delay_s: float = 10.0
 
 
 @dataclass
@@ -273,12 +276,12 @@ def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter
         return SourceTask(sim.database, name, lambda: child.hangs)
 
     ports = Ports(spec, dict(spec.config), make, reporter, context)  # type: ignore[arg-type]
-    ports.topics = Topics()  # type: ignore[assignment]
+    ports.topics._look_up = lambda _topic: TopicFacts(1)  # type: ignore[method-assign]
     return SourceRunner(ports, control, reporter, clock=proc.mono).run()
 
 
 def _run_sink(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:
-    return run_sink(child.spec, dict(child.spec.config), control, reporter, machine=lambda: Machine("", ()))  # type: ignore[arg-type]
+    return run_sink(child.spec, dict(child.spec.config), control, reporter, machine=lambda _jars: Machine())  # type: ignore[arg-type]
 
 
 class Node:
@@ -294,6 +297,8 @@ class Node:
         self.retired: list[tuple[Proc, Herder, Launcher]] = []
         """Earlier processes that may still run."""
         self.comes_back = True
+        self.is_deaf = False
+        """Nothing listens at its address although it runs."""
         sim.nodes[worker_id] = self
 
     @property
@@ -327,6 +332,8 @@ class Node:
             offsets_partitions=OFFSETS_PARTITIONS,
             status_partitions=STATUS_PARTITIONS,
             session_timeout_s=sim.setting.session_s,
+            crash_delay_s=sim.setting.crash_delay_s,
+            restart_delay_s=sim.setting.restart_delay_s,
         )
         herder = Herder(config, self._split, launcher)  # type: ignore[arg-type]
         herder.sim = sim
@@ -370,7 +377,7 @@ class Node:
     def drain(self, restart: bool = False) -> None:
         if not self.is_up or self.herder is None or self.proc is None:
             return
-        event = ev.DrainRequested(True) if restart and _takes_restart() else ev.DrainRequested()
+        event = ev.DrainRequested(returns=restart)
         self.comes_back = False
         self.proc.call(self.herder._post_event, event)
 
@@ -392,8 +399,23 @@ def _nothing() -> None:
     """Wakes the herder."""
 
 
-def _takes_restart() -> bool:
-    return bool(inspect.signature(ev.DrainRequested).parameters)
+def boot_at(sim: Sim, url: str) -> str:
+    """Who answers at this address: what a probe asks over TCP."""
+    node = sim.nodes[url.removeprefix("http://")]
+    client = Client()
+
+    def listen() -> Any:
+        if not node.is_up or node.is_deaf:
+            return ""
+        assert node.proc is not None
+        return HELD if node.proc.paused or node.herder is None else node.herder.boot_id
+
+    answer = client.ask(f"rest:{node.worker_id}", listen, 1.0)
+    if answer is TIMED_OUT:
+        raise TimeoutError
+    if not answer:
+        raise ConnectionRefusedError
+    return str(answer)
 
 
 __all__ = ["Herder", "Killed", "Launcher", "Node", "Setting", "Sim"]
