@@ -101,6 +101,8 @@ class SinkSpec:
     """The Java runtime that the worker found; empty: the sink looks for one itself."""
     jars: tuple[str, ...] = ()
     """Files for the driver's class path, fetched and verified by the worker."""
+    cache_dir: str = ""
+    """Where what was made from them may be kept; empty: nowhere."""
     consumer: Mapping[str, Any] = field(default_factory=dict)
     """The same as `kafka`, ready for a confluent-kafka consumer of committed records without a group."""
 

@@ -40,15 +40,16 @@ class Machine(NamedTuple):
 
     java_home: str = ""
     jars: tuple[str, ...] = ()
+    cache_dir: str = ""
 
 
 def find_machine(jars: str) -> Machine:
     """The Java runtime and the locked jars of this name, fetched when they are missing."""
-    from cdcworker.worker.devstack.jars import ensure
+    from cdcworker.worker.devstack.jars import cache_dir, ensure
     from cdcworker.worker.devstack.java import find_java
 
     java = find_java()
-    return Machine(str(java.home), tuple(str(path) for path in ensure(jars)))
+    return Machine(str(java.home), tuple(str(path) for path in ensure(jars)), str(cache_dir()))
 
 
 def run_sink(
@@ -101,6 +102,7 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: Machine) -> Sink
         state_dir=spec.state_dir,
         java_home=machine.java_home,
         jars=machine.jars,
+        cache_dir=machine.cache_dir,
         consumer=reader_config(spec.kafka, client_id=client_id(spec, "sink")),
     )
 

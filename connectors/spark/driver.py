@@ -2,33 +2,34 @@
 
 from __future__ import annotations
 
-import fcntl
 import logging
-import os
 import shutil
 import threading
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
+from cdcworker.connectors.api import SinkSpec, TableWriter, TaskContext
 from cdcworker.connectors.spark import read
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
+from cdcworker.connectors.spark.gateway import java_program
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
+from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
-from cdcworker.connectors.spark.session import spark_session
+from cdcworker.connectors.spark.session import Engine, Runtime
+from cdcworker.connectors.spark.state import StateFolder
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
 log = logging.getLogger(__name__)
@@ -45,6 +46,8 @@ TRIGGER_S_MAX = 300.0
 """For a trigger until its batch comes in; Kafka's clients try for long when a broker is away."""
 BATCH_S_MAX = 600.0
 """For one batch: a statement of it may wait for somebody's lock on a table."""
+SETTLED_S = 30.0
+"""A Java process this old has loaded what a first batch needs, and its task has caught up a little."""
 BATCH_BYTES_MAX = 128 * 1024 * 1024
 """Past this the next batches are smaller; several copies of a batch are in memory at a time."""
 RECORDS_MIN = 20
@@ -65,73 +68,6 @@ class Settings:
     records_max: int = 100_000
     memory: str = "1g"
     cores: int = 2
-
-
-@dataclass(slots=True)
-class Metrics:
-    """What the task reports; `lag_s` is how old the newest applied change was when it was committed, and 0 once
-    nothing waits."""
-
-    rows: int = 0
-    changes: int = 0
-    batches: int = 0
-    orphans: int = 0
-    lag_s: float = 0.0
-    session_start_s: float = 0.0
-    batch_ms: dict[str, int] = field(default_factory=dict)
-    tables: dict[str, int] = field(default_factory=dict)
-
-    def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int]) -> None:
-        self.rows += counts["rows"]
-        self.changes += counts["changes"]
-        self.orphans += counts["orphans"]
-        self.batches += 1
-        self.batch_ms = batch_ms
-        for name, rows in counts["tables"].items():
-            self.tables[name] = self.tables.get(name, 0) + rows
-        newest = max((ts for _, ts in batch.applied.values()), default=0)
-        if newest:
-            self.lag_s = max(0.0, round(time.time() - newest / 1000, 3))
-
-
-class StateFolder:
-    """A folder of this run alone, locked while it lives: another run on this machine, older or newer, has its own.
-    What runs that died left behind goes away at the next start."""
-
-    def __init__(self, parent: Path) -> None:
-        self._parent = parent
-        self.path = parent / uuid.uuid4().hex
-        self._lock: int | None = None
-
-    def open(self) -> None:
-        self._parent.mkdir(parents=True, exist_ok=True)
-        for other in self._parent.iterdir():
-            held = self._take(other)
-            if held is not None:
-                shutil.rmtree(other, ignore_errors=True)
-                os.close(held)
-        self.path.mkdir()
-        self._lock = self._take(self.path)
-
-    @staticmethod
-    def _take(folder: Path) -> int | None:
-        """A descriptor that holds the lock; None while somebody else has it."""
-        try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return None
-        return lock
-
-    def close(self) -> None:
-        if self._lock is not None:
-            shutil.rmtree(self.path, ignore_errors=True)
-            os.close(self._lock)
-            self._lock = None
 
 
 class Driver:
@@ -155,51 +91,61 @@ class Driver:
         """A trigger was seen and had its time; the next one is another after a batch or a rest."""
         self._error: BaseException | None = None
         self._reported = 0.0
+        self._engine: Engine | None = None
         self.metrics = Metrics()
         self._patience = Patience(context.stopping, self._rest, lambda: self.metrics.batches)
 
     def run(self) -> None:
         try:
             self._state.open()
-            # The fence comes first: from here on no older owner commits, and the ledger stands still.
+            # The longest part of a start goes on beside all others.
+            self._engine = self._new_engine()
+            # The fence comes before the ledger is read: from here on no older owner commits, and it stands still.
             self._patience.run(lambda: self._writer.fence(self._spec.epoch))
+            self.metrics.mark("fenced")
             self._schemas.refresh()
+            self.metrics.mark("loaded")
             while not self._context.stopping():
                 self._session()
         except CdcError:
             if not self._context.stopping():
                 raise
         finally:
+            if self._engine is not None:
+                self._engine.close()
             self._writer.close()
             self._schemas.close()
             self._state.close()
 
+    def _new_engine(self) -> Engine:
+        spec, settings = self._spec, self._settings
+        runtime = Runtime(java_program(spec.java_home), spec.jars, settings.memory, settings.cores, spec.cache_dir)
+        touch = read.toucher(jvm_settings(spec.kafka), spec.schema_topic)
+        return Engine(runtime, self._state.path, self._context.stopping, touch)
+
     def _session(self) -> None:
         """Queries over one Java process. One that dies, as it does when rows are too large for its heap, is followed
         by another with smaller batches; a few times, then that is an error."""
-        settings, stopping, started = self._settings, self._context.stopping, time.monotonic()
+        stopping = self._context.stopping
         self._context.beat("the start of Spark", BEGIN_S_MAX)
-        with spark_session(self._spec, self._state.path, settings.memory, settings.cores, stopping) as (
-            session,
-            gateway,
-        ):
-            self.metrics.session_start_s = round(time.monotonic() - started, 2)
-            try:
-                while not stopping():
-                    self._patience.run(lambda: self._query(session))
-            except Exception as exc:
-                if isinstance(self._error, CdcError) or gateway.alive or stopping():
-                    raise
-                if self._records_max // SHRINK < RECORDS_MIN:
-                    raise CdcError(
-                        JVM_DIED, "Spark's Java process ended", where={"records": self._records_max}
-                    ) from exc
-                self._records_max //= SHRINK
-                log.warning("Spark's Java process ended: smaller batches records_max=%d", self._records_max)
+        engine = self._engine = self._engine or self._new_engine()
+        try:
+            while not stopping():
+                self._patience.run(lambda: self._query(engine))
+        except Exception as exc:
+            if isinstance(self._error, CdcError) or engine.alive or not engine.ready or stopping():
+                raise
+            if self._records_max // SHRINK < RECORDS_MIN:
+                raise CdcError(JVM_DIED, "Spark's Java process ended", where={"records": self._records_max}) from exc
+            self._records_max //= SHRINK
+            log.warning("Spark's Java process ended: smaller batches records_max=%d", self._records_max)
+        finally:
+            self._engine = None
+            engine.close()
 
     # -- the query ----------------------------------------------------------------------------------------------------
 
-    def _query(self, session: SparkSession) -> None:
+    def _query(self, engine: Engine) -> None:
         """One query over the topics that exist now; returns when there are more, or on a stop."""
         partitions = self._await_topics()
         if not partitions:
@@ -215,6 +161,9 @@ class Driver:
         self._halting = self._triggered = False
         self._error = None
         records_max = self._records_max
+        session = engine.session()
+        self.metrics.mark("session")
+        self.metrics.session_start_s = engine.start_s
         frame = read.stream(session, jvm_settings(self._spec.kafka), partitions, self._offsets, records_max)
         query = (
             frame.writeStream.foreachBatch(self._on_batch)
@@ -222,9 +171,10 @@ class Driver:
             .trigger(processingTime=f"{self._settings.trigger_ms} milliseconds")
             .start()
         )
+        self.metrics.mark("query")
         log.info("query started topics=%d partitions=%d", len(partitions), sum(partitions.values()))
         try:
-            self._watch(query, partitions)
+            self._watch(query, partitions, engine)
         finally:
             self._end(query)
             shutil.rmtree(checkpoint, ignore_errors=True)
@@ -240,7 +190,7 @@ class Driver:
             self._wait(TOPICS_EVERY_S / 5)
         return {}
 
-    def _watch(self, query: StreamingQuery, partitions: Mapping[str, int]) -> None:
+    def _watch(self, query: StreamingQuery, partitions: Mapping[str, int], engine: Engine) -> None:
         looked, records_max = time.monotonic(), self._records_max
         while not self._context.stopping():
             if not query.isActive or self._error is not None:
@@ -251,6 +201,8 @@ class Driver:
             if time.monotonic() - self._reported > REPORT_EVERY_S:
                 self._look(query)
                 self._report()
+                if self.metrics.batches:
+                    engine.archive_classes(SETTLED_S)
             if len(partitions) < len(self._spec.topics) and time.monotonic() - looked > TOPICS_EVERY_S:
                 looked = time.monotonic()
                 if self._brokers.partitions(self._spec.topics).keys() != partitions.keys():
@@ -322,7 +274,9 @@ class Driver:
     def _apply(self, frame: DataFrame) -> None:
         hit("sink.batch_start")
         times = [time.monotonic()]
+        self.metrics.mark("batch")
         raw = frame.toArrow()
+        self.metrics.mark("read")
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
         batch = self._assembler.build(raw, self._offsets, self._batch)
@@ -336,6 +290,11 @@ class Driver:
         spans = [round((end - start) * 1000) for start, end in pairwise(times)]
         took = dict(zip(("read", "build", "apply"), spans, strict=True))
         self.metrics.add(counts, batch, {**took, "records": raw.num_rows})
+        if self._batch == 1:
+            self.metrics.mark("applied")
+            log.info(
+                "first batch applied %s", " ".join(f"{name}_ms={ms}" for name, ms in self.metrics.start_ms.items())
+            )
         self._report()
 
     def _bound(self, rows: int, size: int) -> None:
@@ -354,6 +313,7 @@ class Driver:
                 "orphans": m.orphans,
                 "lag_s": m.lag_s,
                 "session_start_s": m.session_start_s,
+                "start_ms": dict(m.start_ms),
                 "batch_ms": dict(m.batch_ms),
                 "tables": dict(m.tables),
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},

@@ -11,10 +11,12 @@ import struct
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cdcworker.connectors.spark.archive import Archive
 from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.schemas.errors import CdcError
 
@@ -90,41 +92,61 @@ class Gateway:
         settings: Mapping[str, str],
         options: Sequence[str],
         scratch: Path,
-        stopping: Callable[[], bool] = lambda: False,
+        cache: Path | None = None,
     ) -> None:
+        """Launches it. With a `cache` the process uses the archive of its classes there, or records what one is made from."""
         self._scratch = scratch
         self._work = Path(tempfile.mkdtemp(prefix="cdcworker-spark-"))
+        class_path = [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *jars]
+        self._archive = Archive(cache, java, class_path, jvm_flags()) if cache is not None else None
+        self._archived = self._archive.options(self._record) if self._archive is not None else []
+        self._process: subprocess.Popen[bytes] | None = None
+        self.port, self.secret = 0, ""
         try:
-            self._process = self._launch(java, jars, settings, options)
-            self.port, self.secret = self._await(stopping)
+            self._process = self._launch(java, class_path, settings, [*options, *self._archived])
         except BaseException:
             self.close()
             raise
 
+    def connect(self, stopping: Callable[[], bool] = lambda: False) -> None:
+        """Wait until it can be called."""
+        try:
+            self.port, self.secret = self._await(stopping)
+        except BaseException:
+            if self._archived and self._archive is not None and not self.alive:
+                self._archive.distrust()
+            raise
+
+    @property
+    def _record(self) -> Path:
+        return self._work / "classes"
+
+    def archive_classes(self, stopping: Callable[[], bool]) -> threading.Thread | None:
+        """Once a batch went through and the classes for it are loaded: make the archive, unless it is there."""
+        return self._archive.make_in_background(self._record, stopping) if self._archive is not None else None
+
     @property
     def pid(self) -> int:
-        return self._process.pid
+        return self._process.pid if self._process is not None else 0
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return self._process is not None and self._process.poll() is None
 
     def _launch(
-        self, java: str, jars: Sequence[str], settings: Mapping[str, str], options: Sequence[str]
+        self, java: str, class_path: Sequence[str], settings: Mapping[str, str], options: Sequence[str]
     ) -> subprocess.Popen[bytes]:
-        home = spark_home()
         logging_file = self._work / "log4j2.properties"
         logging_file.write_text(LOGGING, encoding="utf-8")
-        class_path = os.pathsep.join([*map(str, sorted((home / "jars").glob("*.jar"))), *jars])
         command = [java, *options, *jvm_flags(), f"-Dlog4j2.configurationFile={logging_file}"]
-        command += [f"-Djava.io.tmpdir={self._work}", "-cp", class_path]
+        command += [f"-Djava.io.tmpdir={self._work}", "-cp", os.pathsep.join(class_path)]
         command.append("org.apache.spark.deploy.SparkSubmit")
         for name, value in settings.items():
             command += ["--conf", f"{name}={value}"]
         environment = {
             **os.environ,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
-            "SPARK_HOME": str(home),
+            "SPARK_HOME": str(spark_home()),
             "SPARK_ENV_LOADED": "1",
             "SPARK_SCALA_VERSION": "2.13",
             "SPARK_LOCAL_IP": "127.0.0.1",
@@ -149,7 +171,8 @@ class Gateway:
                 port, size = struct.unpack(">ii", data[:8])
                 return port, data[8 : 8 + size].decode()
             if not self.alive:
-                raise CdcError(GATEWAY, f"Spark's Java process ended with code {self._process.returncode}")
+                code = self._process.returncode if self._process is not None else None
+                raise CdcError(GATEWAY, f"Spark's Java process ended with code {code}")
             if stopping() or time.monotonic() > deadline:
                 raise CdcError(GATEWAY, "Spark's Java process was not ready in time")
             time.sleep(0.01)
@@ -176,9 +199,10 @@ class Gateway:
 
     def close(self) -> None:
         """End of input asks it to exit; one that does not is killed."""
-        process = getattr(self, "_process", None)
+        process = self._process
         if process is not None:
             with contextlib.suppress(OSError):
+                assert process.stdin is not None
                 process.stdin.close()
             try:
                 process.wait(STOP_S_MAX)

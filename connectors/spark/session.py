@@ -3,25 +3,34 @@
 from __future__ import annotations
 
 import contextlib
+import importlib
 import logging
 import tempfile
-from collections.abc import Callable, Iterator
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark.errors import GATEWAY
-from cdcworker.connectors.spark.gateway import Gateway, java_program
+from cdcworker.connectors.spark.gateway import Gateway
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.api import SinkSpec
     from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
 
 ARROW_ROWS = 20_000
 ARROW_BYTES = "32m"
+WAIT_S = 0.05
+CLOSE_S_MAX = 2.0
+FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute", "cdcworker.connectors.spark._native")
+"""Imported while Java starts."""
 
 
-def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
+def settings(state: Path, cores: int) -> dict[str, str]:
     """No secret among them: they are process arguments."""
     return {
         "spark.master": f"local[{cores}]",
@@ -37,7 +46,7 @@ def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
         # A consumer per partition stays open; the default of 64 would close and reopen them.
-        "spark.kafka.consumer.cache.capacity": str(max(64, 2 * partitions)),
+        "spark.kafka.consumer.cache.capacity": "16384",
         "spark.sql.execution.arrow.maxRecordsPerBatch": str(ARROW_ROWS),
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
         # The path of a Unix socket has at most 107 characters.
@@ -58,36 +67,135 @@ def settings(state: Path, cores: int, partitions: int) -> dict[str, str]:
 
 def jvm_options(memory: str) -> list[str]:
     """A small driver: C1 code is there at once and fast enough, one collector thread is enough."""
-    small = ["-Xms128m", "-Xss2m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"]
+    small = ["-Xms128m", "-Xss2m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
     # A process that ran out of memory limps; one that ends is noticed.
     return [f"-Xmx{memory}", *small, "-XX:+ExitOnOutOfMemoryError"]
 
 
-@contextlib.contextmanager
-def spark_session(
-    spec: SinkSpec, state: Path, memory: str, cores: int, stopping: Callable[[], bool]
-) -> Iterator[tuple[SparkSession, Gateway]]:
-    """A session over a Java process of its own; both are gone afterwards."""
-    names = settings(state, cores, 64 * max(1, len(spec.topics)))
-    # py4j tells of every call at INFO.
-    logging.getLogger("py4j").setLevel(logging.WARNING)
-    gateway = Gateway(java_program(spec.java_home), spec.jars, names, jvm_options(memory), state / "local", stopping)
-    try:
-        yield _build(gateway), gateway
-    finally:
-        gateway.close()
+@dataclass(frozen=True, slots=True)
+class Runtime:
+    """What a Java process is started with. One that was started earlier with the same can be used."""
+
+    java: str
+    jars: tuple[str, ...]
+    memory: str = "1g"
+    cores: int = 2
+    cache: str = ""
+    """Folder for the archive of classes; empty: none."""
+
+
+class Engine:
+    """Spark's Java process and a session over it. A thread of its own brings both up, while the task does whatever does
+    not need them."""
+
+    def __init__(
+        self,
+        runtime: Runtime,
+        state: Path,
+        stopping: Callable[[], bool],
+        touch: Callable[[Any], None] = lambda _jvm: None,
+    ) -> None:
+        """`touch` gets the JVM as soon as it answers, in another thread: to load what the first batch will need."""
+        self.runtime = runtime
+        self._state = state
+        self._stopping = stopping
+        self._closing = self._archiving = False
+        self._touch = touch
+        self._gateway: Gateway | None = None
+        self._session: SparkSession | None = None
+        self._error: BaseException | None = None
+        self._archive: threading.Thread | None = None
+        self._began = time.monotonic()
+        self.start_s = 0.0
+        self._thread = threading.Thread(target=self._bring_up, name="spark-start", daemon=True)
+        self._thread.start()
+
+    def session(self) -> SparkSession:
+        """Waits for it; raises why there is none."""
+        while self._thread.is_alive():
+            self._thread.join(WAIT_S)
+        if self._error is not None:
+            raise self._error
+        assert self._session is not None
+        return self._session
+
+    @property
+    def gateway(self) -> Gateway | None:
+        return self._gateway
+
+    @property
+    def ready(self) -> bool:
+        """There was a session: an end of the process is not a failure to start."""
+        return self._session is not None
+
+    @property
+    def alive(self) -> bool:
+        """Not known to have ended: it may still be on its way."""
+        return self._thread.is_alive() or (self._gateway is not None and self._gateway.alive)
+
+    def archive_classes(self, after_s: float) -> None:
+        """Once in the life of the process, when it is `after_s` old: make the archive of its classes if there is none."""
+        if not self._archiving and self._gateway is not None and time.monotonic() - self._began > after_s:
+            self._archiving = True
+            self._archive = self._gateway.archive_classes(lambda: self._closing or self._stopping())
+
+    def _bring_up(self) -> None:
+        runtime = self.runtime
+        # py4j tells of every call at INFO.
+        logging.getLogger("py4j").setLevel(logging.WARNING)
+        try:
+            self._gateway = Gateway(
+                runtime.java,
+                runtime.jars,
+                settings(self._state, runtime.cores),
+                jvm_options(runtime.memory),
+                self._state / "local",
+                Path(runtime.cache) if runtime.cache else None,
+            )
+            # Of packages whose parts import each other, by one thread only.
+            for name in FIRST_NEEDED:
+                importlib.import_module(name)
+            self._gateway.connect(lambda: self._closing or self._stopping())
+            self._session = _build(self._gateway, self._touch)
+            self.start_s = round(time.monotonic() - self._began, 2)
+        except BaseException as exc:  # noqa: BLE001 - raised to whoever asks for the session
+            self._error = exc
+
+    def close(self) -> None:
+        """Both are gone afterwards; a start that is under way is broken off."""
+        self._closing = True
+        while True:
+            alive = self._thread.is_alive()
+            if self._gateway is not None:
+                self._gateway.close()
+            if not alive:
+                break
+            self._thread.join(WAIT_S)
+        if self._archive is not None:
+            self._archive.join(CLOSE_S_MAX)
         _forget()
 
 
-def _build(gateway: Gateway) -> SparkSession:
+def _build(gateway: Gateway, touch: Callable[[Any], None]) -> SparkSession:
     from py4j.protocol import Py4JError  # type: ignore[import-untyped]
+    from pyspark import SparkContext
     from pyspark.sql import SparkSession
 
+    context: Any = SparkContext
     try:
         with gateway.environment():
+            context._ensure_initialized()
+            threading.Thread(target=_try, args=(touch, context._jvm), name="spark-touch", daemon=True).start()
             return SparkSession.builder.getOrCreate()
     except (Py4JError, OSError) as exc:
         raise CdcError(GATEWAY, f"Spark's session did not start ({type(exc).__name__})") from exc
+
+
+def _try(touch: Callable[[Any], None], jvm: Any) -> None:
+    try:
+        touch(jvm)
+    except Exception as exc:  # noqa: BLE001 - the first batch loads it itself
+        log.debug("not loaded ahead error=%s", type(exc).__name__)
 
 
 def _forget() -> None:

@@ -73,7 +73,7 @@ def test_client_settings_are_translated_for_java_and_nothing_else_goes_along():
 
 
 def test_session_settings_hold_no_secret_and_listen_on_loopback_only(tmp_path):
-    found = settings(tmp_path, 2, 10)
+    found = settings(tmp_path, 2)
     assert "hidden" not in str(found)
     assert found["spark.driver.bindAddress"] == "127.0.0.1"
     assert found["spark.ui.enabled"] == "false"

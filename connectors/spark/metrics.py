@@ -1,0 +1,44 @@
+"""What a sink task reports of itself."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from cdcworker.connectors.api import SinkBatch
+
+
+@dataclass(slots=True)
+class Metrics:
+    """What the task reports; `lag_s` is how old the newest applied change was when it was committed, and 0 once
+    nothing waits."""
+
+    rows: int = 0
+    changes: int = 0
+    batches: int = 0
+    orphans: int = 0
+    lag_s: float = 0.0
+    session_start_s: float = 0.0
+    began: float = field(default_factory=time.monotonic)
+    start_ms: dict[str, int] = field(default_factory=dict)
+    """When the steps of the start were done, up to the first batch, since the task began."""
+    batch_ms: dict[str, int] = field(default_factory=dict)
+    tables: dict[str, int] = field(default_factory=dict)
+
+    def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int]) -> None:
+        self.rows += counts["rows"]
+        self.changes += counts["changes"]
+        self.orphans += counts["orphans"]
+        self.batches += 1
+        self.batch_ms = batch_ms
+        for name, rows in counts["tables"].items():
+            self.tables[name] = self.tables.get(name, 0) + rows
+        newest = max((ts for _, ts in batch.applied.values()), default=0)
+        if newest:
+            self.lag_s = max(0.0, round(time.time() - newest / 1000, 3))
+
+    def mark(self, step: str) -> None:
+        """The first time counts: what comes later is no start."""
+        self.start_ms.setdefault(step, round((time.monotonic() - self.began) * 1000))

@@ -1,0 +1,88 @@
+"""The start of a sink: Java, its archive of classes, Spark's session."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from cdcworker.connectors.spark.archive import Archive
+from cdcworker.connectors.spark.gateway import jvm_flags, spark_home
+from cdcworker.connectors.spark.session import Engine, Runtime
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack import jars
+from cdcworker.worker.devstack.java import find_java
+
+pytestmark = [pytest.mark.spark]
+START_S_MAX = 150
+
+
+@pytest.fixture
+def engines(tmp_path):
+    """Makes engines over one cache; all are closed in the end."""
+    made = []
+
+    def make(**settings):
+        runtime = Runtime(
+            str(find_java().home / "bin" / "java"),
+            tuple(str(path) for path in jars.ensure("spark")),
+            **{"cache": str(tmp_path / "cache"), **settings},
+        )
+        state = tmp_path / f"state{len(made)}"
+        state.mkdir()
+        made.append(Engine(runtime, state, lambda: False))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()
+
+
+def archive_of(tmp_path):
+    class_path = [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *map(str, jars.ensure("spark"))]
+    return Archive(tmp_path / "cache", str(find_java().home / "bin" / "java"), class_path, jvm_flags())
+
+
+def mapped(engine):
+    return ".jsa" in "".join(
+        line for line in Path(f"/proc/{engine.gateway.pid}/maps").read_text().splitlines() if "classes/" in line
+    )
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_first_run_makes_the_archive_and_the_next_one_starts_from_it(engines, tmp_path, until):
+    first = engines()
+    first.session().range(10).toArrow()
+    assert not mapped(first)
+    first.archive_classes(0.0)
+    until(archive_of(tmp_path).path.exists, 600, 0.5)
+    second = engines()
+    assert second.session().range(10).count() == 10
+    assert mapped(second)
+
+
+@pytest.mark.parametrize("content", [b"", b"no archive\n" * 100_000])
+def test_an_archive_that_is_none_is_ignored(engines, tmp_path, content):
+    archive = archive_of(tmp_path)
+    archive.path.parent.mkdir(parents=True)
+    archive.path.write_bytes(content)
+    engine = engines()
+    assert engine.session().range(10).count() == 10
+    assert not mapped(engine)
+
+
+def test_a_start_that_is_not_wanted_any_more_is_broken_off(engines):
+    engine = engines()
+    began = time.monotonic()
+    engine.close()
+    assert time.monotonic() - began < 20
+    assert not engine.alive
+
+
+def test_java_that_cannot_start_is_an_error_with_its_code(engines):
+    engine = engines(memory="1m")
+    with pytest.raises(CdcError) as raised:
+        engine.session()
+    assert raised.value.code == "spark.gateway"
+    assert not engine.ready
