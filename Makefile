@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-failover lint format reference types clean help
+.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale lint format reference types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -52,6 +52,9 @@ bench: env jars
 
 bench-failover: env jars
 	@$(BIN)/python tests/bench/failover.py $(ARGS)
+
+bench-scale: env jars
+	@$(BIN)/python tests/bench/scale.py $(ARGS)
 
 lint: env types
 	@$(BIN)/ruff check .

@@ -14,6 +14,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
+from aging import age
 from failover_report import figures, percentile, show, summary
 from failover_stage import Stage, stage, start_workers
 from failover_trials import Results, Trials
@@ -58,14 +59,10 @@ def say(began: float, text: str) -> None:
 
 
 def run(found: Stage, given: argparse.Namespace, began: float) -> tuple[Results, Watcher]:
-    try:
-        from aging import age
-    except ImportError:
-        given.age = 0
-
     say(began, f"aging the internal topics by {given.age:,} records")
     if given.age:
-        age(found.kafka.bootstrap, found.topics, given.age)
+        found.aged = age(found.kafka.bootstrap, found.topics, given.age)
+        print("  " + " ".join(f"{name}={value}" for name, value in found.aged.items()), flush=True)
     say(began, f"starting {given.workers} workers")
     start_workers(found, given.workers)
     found.add_sources(given.tables, given.generators)
@@ -94,7 +91,9 @@ def run(found: Stage, given: argparse.Namespace, began: float) -> tuple[Results,
     return trials.results, watcher
 
 
-def report(results: Results, watcher: Watcher, given: argparse.Namespace, elapsed_s: float) -> int:
+def report(
+    results: Results, watcher: Watcher, given: argparse.Namespace, aged: dict[str, float], elapsed_s: float
+) -> int:
     show("SIGKILL of a worker → first new record committed, slowest of its tasks", results.worker_kills)
     show("  of these, the leader", results.leader_owner_kills)
     show("  of these, a follower", results.follower_kills)
@@ -109,7 +108,7 @@ def report(results: Results, watcher: Watcher, given: argparse.Namespace, elapse
     for name, values in results.steps.items():
         print(f"  {name:<24} {summary(values)}")
     tallies = watcher.tallies.values()
-    out: dict[str, float | int | str] = {"session_s": given.session, "aged_records": given.age}
+    out: dict[str, float | int | str] = {"session_s": given.session, "aged_records": given.age, **aged}
     out |= figures("worker_kill", results.worker_kills) | figures("leader_kill", results.leader_kills)
     out |= figures("leader_with_tasks_kill", results.leader_owner_kills)
     out |= figures("follower_kill", results.follower_kills)
@@ -137,7 +136,7 @@ def main() -> int:
     given, began = options(), time.monotonic()
     with tempfile.TemporaryDirectory(prefix="cdc-failover-") as folder, stage(Path(folder), given.session) as found:
         results, watcher = run(found, given, began)
-    return report(results, watcher, given, time.monotonic() - began)
+    return report(results, watcher, given, found.aged, time.monotonic() - began)
 
 
 if __name__ == "__main__":

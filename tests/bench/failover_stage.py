@@ -112,6 +112,8 @@ class Stage:
     sources: dict[str, str] = field(default_factory=dict)
     """Connector → its data topic."""
     writer: Writer | None = None
+    aged: dict[str, float] = field(default_factory=dict)
+    """What ageing the internal topics took, and left."""
 
     @property
     def topics(self) -> TopicNames:

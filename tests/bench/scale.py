@@ -1,0 +1,266 @@
+"""How start, a config change and the loss of a worker grow with the number of connectors.
+
+Two parts on a real broker. `real`: 100 connectors with one generator task each on five workers (`cdcworker start`),
+every task a process of its own. `stub`: 10, 100 and 1,000 connectors of three tasks on five production herders whose
+task processes are stubbed at their pipe, so that what is measured is the coordination. Growth is given as the exponent
+between two sizes: 1 is linear, 0 is no growth.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+from cdcworker.coordinator.kafka_topics import TopicNames, ensure_topics, internal_topics
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from measure import cpu_s, finish, rss_mb, tree, wait
+from scale_real import real
+
+CHILD = Path(__file__).with_name("scale_child.py")
+TASKS = 3
+TIMEOUT_S = 300.0
+CALM_S = 2.0
+FLOOR_S = 0.05
+"""Times below this say nothing about growth: exponents are taken of no less."""
+LINEAR = 1.15
+"""What still counts as linear: sizes are a decade apart and the machine is not quiet."""
+
+
+class Member:
+    """A herder in a process of its own, and what it has said."""
+
+    def __init__(self, bootstrap: str, group: str, worker: str, session_s: float, folder: Path, profile: bool) -> None:
+        argv = [sys.executable, str(CHILD), bootstrap, group, worker, str(session_s)]
+        argv += [str(folder / f"{group}-{worker}.profile")] if profile else []
+        self.id = worker
+        self.leads = self.ready = False
+        self.workers = 0
+        self.running: dict[str, int] = {}
+        self.starts: Counter[str] = Counter()
+        self.answers: Counter[str] = Counter()
+        self.changed = 0.0
+        self.log = (folder / f"{group}-{worker}.log").open("wb")
+        self.process = subprocess.Popen(
+            argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=self.log, text=True, bufsize=1
+        )
+        self._reader = threading.Thread(target=self._read, name=worker, daemon=True)
+        self._reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stdout is not None
+        for line in self.process.stdout:
+            message = json.loads(line)
+            if "start" in message:
+                self.running[message["start"]] = message["epoch"]
+                self.starts[message["start"]] += 1
+                self.changed = time.monotonic()
+            elif "stop" in message:
+                self.running.pop(message["stop"], None)
+            elif "outcome" in message:
+                self.answers[message["outcome"]] += 1
+            else:
+                self.leads = message.get("leads", self.leads)
+                self.workers = message.get("workers", self.workers)
+                self.ready = self.ready or "ready" in message
+
+    def put(self, name: str, config: Mapping[str, str]) -> None:
+        assert self.process.stdin is not None
+        self.process.stdin.write(json.dumps({"put": name, "tasks": TASKS, "config": dict(config)}) + "\n")
+
+    def kill(self) -> None:
+        os.kill(self.process.pid, signal.SIGKILL)
+        self.process.wait()
+        self.leads, self.running = False, {}
+
+    def end(self) -> None:
+        assert self.process.stdin is not None
+        if self.process.poll() is None:
+            self.process.stdin.close()
+            try:
+                self.process.wait(30)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+                self.process.wait()
+        self._reader.join(10)
+        self.log.close()
+
+
+class Herd:
+    """Five members of one group."""
+
+    def __init__(self, bootstrap: str, size: int, given: argparse.Namespace, folder: Path) -> None:
+        self.size = size
+        group = f"scale-{size}"
+        ensure_topics({"bootstrap.servers": bootstrap}, internal_topics(TopicNames.of_group(group)), client_id="bench")
+        self.members = [
+            Member(bootstrap, group, f"w{number}", given.session, folder, given.profile)
+            for number in range(given.workers)
+        ]
+        wait("herders", lambda: all(member.ready for member in self.members), TIMEOUT_S)
+        wait("a leader that sees all", lambda: any(m.leads and m.workers == given.workers for m in self.members), 60)
+
+    def leader(self) -> Member | None:
+        return next((member for member in self.members if member.leads), None)
+
+    def running(self) -> dict[str, tuple[str, int]]:
+        return {task: (m.id, epoch) for m in self.members for task, epoch in list(m.running.items())}
+
+    def starts(self) -> Counter[str]:
+        return sum((member.starts for member in self.members), Counter())
+
+    def last_change(self) -> float:
+        return max(member.changed for member in self.members)
+
+    def complete(self) -> bool:
+        return len(self.running()) == self.size * TASKS
+
+    def settle(self) -> None:
+        """Until every task runs and nothing has moved for a while."""
+        wait("calm", lambda: self.complete() and time.monotonic() - self.last_change() > CALM_S, TIMEOUT_S)
+
+    def end(self) -> None:
+        for member in self.members:
+            member.end()
+
+
+def timed(
+    herd: Herd, what: str, act: Callable[[], None], done: Callable[[], bool]
+) -> tuple[float, Counter[str], float]:
+    """Seconds until `done`, starts of tasks meanwhile, CPU seconds of the leader."""
+    leader = herd.leader()
+    assert leader is not None
+    before, cpu, at = herd.starts(), cpu_s([leader.process.pid]), time.monotonic()
+    act()
+    wait(what, done, TIMEOUT_S, 0.005)
+    seconds = time.monotonic() - at
+    print(f"  {what}: {seconds:.2f} s", flush=True)
+    return seconds, herd.starts() - before, cpu_s([leader.process.pid]) - cpu
+
+
+def stub_round(bootstrap: str, size: int, given: argparse.Namespace, folder: Path) -> dict[str, float]:
+    herd = Herd(bootstrap, size, given, folder)
+    try:
+        leader = herd.leader()
+        assert leader is not None
+        names = [f"c{number}" for number in range(size)]
+        start, _, start_cpu = timed(
+            herd, f"start of {size}", lambda: [leader.put(n, {}) for n in names] and None, herd.complete
+        )
+        if set(leader.answers) != {"ok"}:
+            sys.exit(f"answers: {dict(leader.answers)}")
+        herd.settle()
+        restarts = sum(herd.starts().values()) - size * TASKS
+        counts = sorted(len(member.running) for member in herd.members)
+        before = herd.running()
+        mine = [f"c0-{number}" for number in range(TASKS)]
+        change, changed, change_cpu = timed(
+            herd,
+            "a config change",
+            lambda: leader.put("c0", {"changed": "1"}),
+            lambda: all(herd.running().get(t, ("", 0))[1] > before[t][1] for t in mine),
+        )
+        herd.settle()
+        idle_at, idle_cpu = time.monotonic(), cpu_s([leader.process.pid])
+        time.sleep(given.idle)
+        idle = (cpu_s([leader.process.pid]) - idle_cpu) / (time.monotonic() - idle_at)
+        before = herd.running()
+        victim = next(member for member in herd.members if member is not leader)
+        lost = [task for task, (worker, _) in before.items() if worker == victim.id]
+        first: list[float] = []
+
+        def moved() -> bool:
+            found = herd.running()
+            done = [task for task in lost if found.get(task, ("", 0))[1] > before[task][1]]
+            if done and not first:
+                first.append(time.monotonic())
+            return len(done) == len(lost)
+
+        at = time.monotonic()
+        loss, moves, loss_cpu = timed(herd, "the loss of a worker", victim.kill, moved)
+        return {
+            "start_s": start,
+            "start_restarts": restarts,
+            "tasks_per_worker_min": counts[0],
+            "tasks_per_worker_max": counts[-1],
+            "start_leader_cpu_s": start_cpu,
+            "change_s": change,
+            "change_restarts": sum(changed.values()) - TASKS,
+            "change_leader_cpu_s": change_cpu,
+            "loss_s": loss,
+            "loss_move_s": at + loss - first[0],
+            "loss_tasks": len(lost),
+            "loss_restarts": sum(moves.values()) - len(lost),
+            "loss_leader_cpu_s": loss_cpu,
+            "idle_leader_cpu_ratio": idle,
+            "leader_rss_mb": rss_mb(tree(leader.process.pid)),
+        }
+    finally:
+        herd.end()
+
+
+def exponents(sizes: Sequence[int], rows: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Of each step between each two neighbouring sizes."""
+    out = {}
+    for (small, a), (large, b) in zip(
+        zip(sizes, rows, strict=True), list(zip(sizes, rows, strict=True))[1:], strict=False
+    ):
+        for step in ("start_s", "change_s", "loss_move_s", "loss_s", "start_leader_cpu_s"):
+            growth = max(b[step], FLOOR_S) / max(a[step], FLOOR_S)
+            out[f"{step.removesuffix('_s')}_exponent_{small}_{large}"] = round(math.log(growth, large / small), 3)
+    return out
+
+
+def options() -> argparse.Namespace:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", type=int, nargs="*", default=[10, 100, 1_000], help="connectors of the stub part")
+    parser.add_argument("--real", type=int, default=100, help="connectors of the real part; 0 leaves it out")
+    parser.add_argument("--workers", type=int, default=5)
+    parser.add_argument("--session", type=float, default=10.0)
+    parser.add_argument("--idle", type=float, default=5.0, help="seconds for which an idle leader is watched")
+    parser.add_argument("--profile", action="store_true", help="profile the herders' threads (slower)")
+    return parser.parse_args()
+
+
+def main() -> int:
+    given = options()
+    out: dict[str, Any] = {"workers": given.workers, "session_s": given.session}
+    rows = []
+    with tempfile.TemporaryDirectory(prefix="cdc-scale-") as name:
+        folder = Path(name)
+        folder.chmod(0o711)
+        with EmbeddedKafka(folder / "kafka") as kafka:
+            for size in given.sizes:
+                rows.append(stub_round(kafka.bootstrap, size, given, folder))
+                shown = " ".join(f"{key}={value:.2f}" for key, value in rows[-1].items())
+                print(f"stub, {size} connectors of {TASKS} tasks: {shown}", flush=True)
+                out |= {f"stub_{size}_{key}": round(value, 3) for key, value in rows[-1].items()}
+                if given.profile:
+                    for path in sorted(folder.glob(f"scale-{size}-*.profile")):
+                        print(f"--- {path.name}\n{path.read_text()[:6000]}")
+            if given.real:
+                figures = real(kafka, folder, given.real, given.workers, given.session)
+                print("real: " + " ".join(f"{key}={value:.2f}" for key, value in figures.items()), flush=True)
+                out |= {f"real_{key}": round(value, 3) for key, value in figures.items()}
+    growth = exponents(given.sizes, rows) if len(rows) > 1 else {}
+    for step, exponent in growth.items():
+        print(f"{step:<40} {exponent:6.2f}{'   faster than linear' if exponent > LINEAR else ''}")
+    out |= growth | {"steps_faster_than_linear": sum(exponent > LINEAR for exponent in growth.values())}
+    finish(out)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
