@@ -1,0 +1,401 @@
+"""Workers that vanish, restart or are probed: who gets their tasks, when, and what the journal says about it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import herd
+from cdcworker.coordinator.api import Term
+from cdcworker.coordinator.herd_state import HerdSettings
+from cdcworker.coordinator.memory import MemoryTopic
+from cdcworker.coordinator.model import Connector, Leader, Presence, TaskId, TaskSet, TaskStatus
+from cdcworker.coordinator.state import connector_record, leader_record, task_set_record, tombstone
+from cdcworker.coordinator.status import lease_record, presence_record, task_status_record
+
+ME = Presence("me", "b1", "http://me", "1", "p")
+OTHER = Presence("other", "b2", "http://other", "1", "p")
+TASKS = [TaskId("c", n) for n in range(4)]
+
+
+class Cluster:
+    """A leader, and the other worker as the leader sees it: its records are written by the test."""
+
+    def __init__(self, me=ME, config=None, **settings):
+        self.settings = HerdSettings(**settings)
+        self.now = 100.0
+        self.leases = {}
+        self.configs, self.status = MemoryTopic(), MemoryTopic()
+        connector = Connector("c", "i", 1, config or {}, "RUNNING", "source")
+        records = [leader_record(Leader(1, "x", "bx", "u")), connector_record(connector)]
+        self.configs.append([replace(r, headers={"e": "1"}) for r in records])
+        tasks = task_set_record("c", TaskSet("i", 1, ({},) * 4, task_epoch=1))
+        self.configs.append([replace(tasks, headers={"e": "1"})])
+        self.boot(me)
+
+    def boot(self, me):
+        """This process, or one that takes over: both read the logs from the start."""
+        self.me, self.out = me, []
+        self.state = herd.initial(me, self.settings)
+        self.read_configs = self.configs.end
+        self.told(ev.ConfigRecords(tuple(self.configs.records), replay=True))
+        self.told(ev.StatusRecords(tuple(self.status.records)))
+        self.told(ev.Started())
+        self.lease(me)
+        self.told(ev.TermChanged(Term(b"proof", 1)))
+        self.told(ev.Claimed())
+
+    def told(self, event):
+        self.state, commands = herd.step(self.state, event, ev.Now(self.now, round(self.now * 1000)))
+        self.out += commands
+        for command in commands:
+            if isinstance(command, ev.WriteLog):
+                self.configs.append(command.records)
+            if isinstance(command, ev.AppendStatus):
+                self.append(*command.records)
+        fresh = self.configs.since(self.read_configs)
+        self.read_configs = self.configs.end
+        if fresh:
+            self.told(ev.ConfigRecords(tuple(fresh)))
+
+    def append(self, *records):
+        start = self.status.end
+        self.status.append(records)
+        self.told(ev.StatusRecords(tuple(self.status.since(start))))
+
+    def lease(self, presence):
+        count = self.leases[presence.boot_id] = self.leases.get(presence.boot_id, 0) + 1
+        self.append(lease_record(presence.worker_id, presence.boot_id, count))
+
+    def join(self, presence=OTHER):
+        self.append(presence_record(presence))
+        self.lease(presence)
+        self.obey(self.me)
+
+    def obey(self, *workers):
+        """These workers stop what they are to let go."""
+        for presence in workers:
+            assignment = self.state.cluster.assignments.get(presence.worker_id)
+            for entry in assignment.revoke if assignment else ():
+                who = presence.worker_id
+                self.append(task_status_record(TaskStatus("c", entry.task, "STOPPED", who, entry.task_epoch, 1)))
+
+    def wait(self, seconds, *alive):
+        """Time passes; these and this process renew their leases, and fences are carried out."""
+        until = self.now + seconds
+        while self.now < until - 1e-9:
+            self.now += 0.5
+            for presence in (self.me, *alive):
+                self.lease(presence)
+            self.told(ev.LeaseAcked(self.now))
+            self.told(ev.Tick())
+            for command in self.take(ev.FenceIds):
+                self.told(ev.FencesDone(command.tasks))
+
+    def take(self, kind):
+        found = [command for command in self.out if isinstance(command, kind)]
+        self.out = [command for command in self.out if not isinstance(command, kind)]
+        return found
+
+    def of(self, worker):
+        assignment = self.state.cluster.assignments.get(worker)
+        return {entry.id for entry in assignment.tasks} if assignment else set()
+
+    def why(self):
+        """The last decision: (task, from, to, why)."""
+        entry = self.view().journal[0]
+        return {(m.task, m.source, m.target, m.why) for m in entry.moves}
+
+    def view(self):
+        return herd.view(self.state, ev.Now(self.now, 0))
+
+
+@pytest.fixture
+def shared():
+    """Two workers with two tasks each."""
+
+    def make(**options):
+        cluster = Cluster(**options)
+        cluster.join()
+        assert (len(cluster.of("me")), len(cluster.of("other"))) == (2, 2)
+        return cluster
+
+    return make
+
+
+# --- deadlines ------------------------------------------------------------------------------------------------------
+
+
+def test_lost_tasks_move_when_the_lease_lapses_and_the_journal_says_so(shared):
+    cluster = shared()
+    theirs = {task.task for task in cluster.of("other")}
+    cluster.wait(10)
+    assert len(cluster.of("other")) == 2
+    cluster.wait(1)
+    assert cluster.of("me") == set(TASKS)
+    assert cluster.why() == {(task, "other", "me", "lease lapsed") for task in theirs}
+    assert not cluster.take(ev.FenceIds)
+
+
+def test_a_crash_delay_keeps_lost_tasks_for_a_worker_that_comes_back_in_time(shared):
+    cluster = shared(crash_delay_s=8.0)
+    theirs = cluster.of("other")
+    cluster.wait(11)
+    assert cluster.of("other") == set()
+    assert len(cluster.of("me")) == 2
+    statuses = cluster.view().statuses
+    assert {statuses[task].error["code"] for task in theirs} == {"coordinator.task_waits"}
+    assert 0 < cluster.view().waiting_s[min(theirs)] <= 8
+    back = replace(OTHER, boot_id="b3")
+    cluster.join(back)
+    assert cluster.of("other") == theirs
+    assert cluster.why() == {(task.task, "other", "other", "worker returned") for task in theirs}
+    assert not cluster.state.cluster.deadlines
+
+
+def test_lost_tasks_that_wait_are_fenced_at_once_and_move_when_the_delay_is_over(shared):
+    cluster = shared(crash_delay_s=5.0)
+    theirs = cluster.of("other")
+    while not cluster.state.cluster.deadlines:
+        cluster.now += 0.5
+        cluster.lease(ME)
+        cluster.told(ev.Tick())
+    (fence,) = cluster.take(ev.FenceIds)
+    assert set(fence.tasks) == theirs
+    cluster.told(ev.FencesDone(fence.tasks))
+    cluster.wait(4.5)
+    assert len(cluster.of("me")) == 2
+    cluster.wait(1.5)
+    assert cluster.of("me") == set(TASKS)
+    assert {why for *_, why in cluster.why()} == {"worker did not return in time"}
+
+
+def test_a_worker_that_restarts_within_its_lease_gets_its_own_tasks_back(shared):
+    cluster = shared()
+    theirs = cluster.of("other")
+    cluster.join(replace(OTHER, boot_id="b3"))
+    assert cluster.of("other") == theirs
+    assert cluster.why() == {(task.task, "other", "other", "worker restarted") for task in theirs}
+    assert not cluster.take(ev.FenceIds), "their start fences them"
+
+
+def test_an_announced_restart_reserves_the_tasks_and_the_next_process_takes_them_up(shared):
+    cluster = shared()
+    theirs = cluster.of("other")
+    going = replace(OTHER, draining=True, returns=True)
+    cluster.append(presence_record(going))
+    assert cluster.of("other") == set()
+    assert {entry.id for entry in cluster.state.cluster.assignments["other"].revoke} == theirs
+    assert cluster.why() == {(task.task, "other", "", "restart announced") for task in theirs}
+    cluster.obey(going)
+    assert "other" not in cluster.state.cluster.assignments
+    cluster.append(tombstone("worker/other"), tombstone("lease/other"))
+    cluster.wait(40)
+    assert len(cluster.of("me")) == 2
+    assert not cluster.take(ev.FenceIds), "they stopped by themselves"
+    cluster.join(replace(OTHER, boot_id="b3"))
+    assert cluster.of("other") == theirs
+
+
+def test_an_announced_restart_that_never_ends_is_not_waited_for_for_ever(shared):
+    cluster = shared()
+    going = replace(OTHER, draining=True, returns=True)
+    cluster.append(presence_record(going))
+    cluster.obey(going)
+    cluster.append(tombstone("worker/other"), tombstone("lease/other"))
+    cluster.wait(59)
+    assert len(cluster.of("me")) == 2
+    cluster.wait(2)
+    assert cluster.of("me") == set(TASKS)
+
+
+def test_a_scaled_down_worker_hands_over_at_once(shared):
+    cluster = shared()
+    going = replace(OTHER, draining=True)
+    cluster.append(presence_record(going))
+    cluster.obey(going)
+    assert cluster.of("me") == set(TASKS)
+    assert {why for *_, why in cluster.why()} == {"drain"}
+    assert not cluster.state.cluster.deadlines
+
+
+def test_a_deadline_goes_on_under_a_new_leader_by_its_own_clock(shared):
+    cluster = shared()
+    going = replace(OTHER, draining=True, returns=True)
+    cluster.append(presence_record(going))
+    cluster.obey(going)
+    cluster.append(tombstone("worker/other"), tombstone("lease/other"))
+    cluster.wait(50)
+    theirs = set(TASKS) - cluster.of("me")
+    cluster.boot(Presence("me", "b9", "http://me", "1", "p"))
+    cluster.now += 100_000.0  # another machine's clock says nothing
+    cluster.boot(Presence("me", "b10", "http://me", "1", "p"))
+    cluster.wait(50)
+    assert set(TASKS) - cluster.of("me") == theirs, "counted from when this process read it"
+    cluster.wait(11)
+    assert cluster.of("me") == set(TASKS)
+
+
+def test_a_follower_ages_deadlines_before_it_leads(shared):
+    cluster = shared()
+    follower = herd.initial(Presence("third", "b7", "http://third", "1", "p"), cluster.settings)
+    going = replace(OTHER, draining=True, returns=True)
+    cluster.append(presence_record(going))
+    records = ev.ConfigRecords(tuple(cluster.configs.records), replay=True)
+    follower, _ = herd.step(follower, records, ev.Now(500.0, 0))
+    assert max(herd.view(follower, ev.Now(530.0, 0)).waiting_s.values()) == pytest.approx(30.0)
+
+
+def test_while_an_older_version_is_there_nothing_is_written_that_it_does_not_act_on(shared):
+    cluster = shared(crash_delay_s=8.0)
+    cluster.append(presence_record(replace(OTHER, protocol=1)))
+    before = cluster.view().journal[0].seq
+    old = Presence("third", "b7", "http://third", "1", "p", protocol=1)
+    cluster.join(old)
+    cluster.wait(12, old)
+    assert cluster.of("other") == set()
+    assert cluster.of("me") | cluster.of("third") == set(TASKS)
+    assert not cluster.state.cluster.deadlines
+    assert not cluster.state.cluster.fenced
+    assert cluster.view().journal[0].seq == before
+
+
+# --- probes ---------------------------------------------------------------------------------------------------------
+
+
+def silent(cluster):
+    """Until the other is probed."""
+    for _ in range(10):
+        cluster.wait(0.5)
+        if probes := cluster.take(ev.ProbeWorker):
+            return probes
+    raise AssertionError("no probe")
+
+
+def test_a_silent_worker_is_probed_after_three_lease_intervals(shared):
+    cluster = shared()
+    cluster.wait(5, OTHER)
+    assert not cluster.take(ev.ProbeWorker)
+    began = cluster.now
+    assert silent(cluster) == [ev.ProbeWorker("other", "b2", "http://other")]
+    assert 2.0 <= cluster.now - began <= 3.0
+
+
+def test_a_worker_that_was_probed_gone_loses_its_tasks_at_once(shared):
+    cluster = shared()
+    silent(cluster)
+    cluster.told(ev.WorkerProbed("other", "b2", "gone"))
+    assert cluster.of("me") == set(TASKS)
+    assert {why for *_, why in cluster.why()} == {"worker probed gone"}
+    assert "other" not in cluster.view().workers
+
+
+def test_a_verdict_of_unknown_changes_nothing_and_is_asked_again(shared):
+    cluster = shared()
+    silent(cluster)
+    cluster.told(ev.WorkerProbed("other", "b2", "unknown"))
+    assert len(cluster.of("other")) == 2
+    assert silent(cluster)
+
+
+def test_a_lease_that_advances_outweighs_the_verdict(shared):
+    cluster = shared()
+    silent(cluster)
+    cluster.lease(OTHER)
+    cluster.told(ev.WorkerProbed("other", "b2", "gone"))
+    assert len(cluster.of("other")) == 2, "the verdict is older than the sign of life"
+    silent(cluster)
+    cluster.told(ev.WorkerProbed("other", "b2", "gone"))
+    assert "other" not in cluster.view().workers
+    cluster.append(presence_record(OTHER))
+    cluster.lease(OTHER)
+    assert "other" in cluster.view().workers
+
+
+def test_a_verdict_about_another_process_says_nothing(shared):
+    cluster = shared()
+    silent(cluster)
+    cluster.told(ev.WorkerProbed("other", "b0", "gone"))
+    cluster.told(ev.WorkerProbed("stranger", "b0", "gone"))
+    assert len(cluster.of("other")) == 2
+
+
+def test_while_the_own_lease_does_not_advance_nobody_looks_silent(shared):
+    cluster = shared()
+    for _ in range(40):
+        cluster.now += 0.5
+        cluster.told(ev.Tick())
+    assert not cluster.take(ev.ProbeWorker)
+
+
+# --- plugins and weights --------------------------------------------------------------------------------------------
+
+
+def test_tasks_go_only_where_their_plugin_is():
+    cluster = Cluster(replace(ME, plugins={"postgres": "1"}), {"connector.class": "datagen"})
+    assert cluster.of("me") == set()
+    errors = {status.error["code"] for status in cluster.view().statuses.values()}
+    assert errors == {"coordinator.no_plugin"}
+    cluster.join(replace(OTHER, plugins={"datagen": "1"}))
+    assert cluster.of("other") == set(TASKS)
+
+
+def test_a_worker_with_twice_the_capacity_gets_twice_the_tasks():
+    cluster = Cluster(replace(ME, capacity=3))
+    cluster.join()
+    assert (len(cluster.of("me")), len(cluster.of("other"))) == (3, 1)
+
+
+def test_without_a_worker_that_takes_tasks_they_say_so(shared):
+    cluster = shared()
+    cluster.wait(11)
+    cluster.told(ev.DrainRequested())
+    cluster.obey(ME)
+    errors = {(status.error or {}).get("code") for status in cluster.view().statuses.values()}
+    assert errors == {"coordinator.no_worker"}
+
+
+# --- versions -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs", "code"),
+    [
+        ({"protocol": 1}, {"floor": 2}, "coordinator.protocol_too_old"),
+        ({"floor": 2}, {"protocol": 1}, "coordinator.peers_too_old"),
+    ],
+)
+def test_a_version_that_does_not_fit_a_live_worker_refuses_to_start(mine, theirs, code):
+    state = herd.initial(replace(ME, **mine))
+    theirs = replace(OTHER, **theirs)
+    out = []
+
+    def told(event, now):
+        nonlocal state
+        state, commands = herd.step(state, event, ev.Now(now, 0))
+        out.extend(commands)
+
+    told(ev.StatusRecords((presence_record(theirs), lease_record("other", "b2", 5))), 0.0)
+    told(ev.Started(), 0.0)
+    assert not [c for c in out if isinstance(c, ev.AppendStatus)], "it is not there before it is known whether it may"
+    for n in range(1, 4):
+        told(ev.StatusRecords((lease_record("me", "b1", n), lease_record("other", "b2", 5 + n))), float(n))
+        told(ev.Tick(), float(n))
+    (leave,) = [c for c in out if isinstance(c, ev.Leave)]
+    assert leave.error["code"] == code
+
+
+def test_the_presence_of_a_dead_worker_of_another_version_keeps_nobody_away():
+    state = herd.initial(replace(ME, floor=2))
+    dead = replace(OTHER, protocol=1)
+    appended = []
+    records = (presence_record(dead), lease_record("other", "b2", 5))
+    state, _ = herd.step(state, ev.StatusRecords(records), ev.Now(0.0, 0))
+    state, _ = herd.step(state, ev.Started(), ev.Now(0.0, 0))
+    for n in range(1, 15):
+        state, _ = herd.step(state, ev.StatusRecords((lease_record("me", "b1", n),)), ev.Now(float(n), 0))
+        state, commands = herd.step(state, ev.Tick(), ev.Now(float(n), 0))
+        appended += [r.key for c in commands if isinstance(c, ev.AppendStatus) for r in c.records]
+        assert not [c for c in commands if isinstance(c, ev.Leave)]
+    assert "worker/me" in appended
