@@ -41,6 +41,8 @@ class Child:
         self.steps: deque[tuple[float, signal.Signals]] = deque()
         """Signals and their times, for a process that is to end."""
         self.stopping = False
+        self.showing = False
+        """It was asked for its stacks: what it says to its log now is worth reading at any level."""
         self.unwanted = False
         """Killed before it was there."""
         self.error: JsonObject | None = None

@@ -196,7 +196,8 @@ class Ears:
             return
         text = line.decode(errors="replace").rstrip()
         names = {"connector": child.task.connector, "task": child.task.task}
-        task_log.log(level_of(text), "[%s] %s", child.task.id, text, extra=names)
+        level = max(level_of(text), logging.WARNING if child.showing else logging.NOTSET)
+        task_log.log(level, "[%s] %s", child.task.id, text, extra=names)
 
     def _summarize(self, child: Child, hearing: Hearing, now: float) -> None:
         if now - hearing.summary_at < SUMMARY_EVERY_S:

@@ -70,8 +70,12 @@ class Pulse:
     def heard(self, message: Mapping[str, Any]) -> None:
         """A message of the task. Before its first beat anything that it says is a sign of life."""
         if message.get("type") != "beat":
-            if self._seen is None:
+            started = message.get("type") == "status" and message.get("state") == RUNNING.upper()
+            if self._seen is None or (started and self._phase == STARTING):
                 self.still_s = 0.0
+            if started and self._seen is not None:
+                # The next beat may never come.
+                self._phase = RUNNING
             return
         count, phase, allow_s = message.get("n"), message.get("phase"), message.get("allow_s")
         if not isinstance(count, int) or (count, phase) == self._seen:

@@ -38,9 +38,7 @@ BASICS = (
     ConfigKey("name", required=True, doc="Name of the connector, unique in the cluster."),
     ConfigKey("connector.class", "CLASS", required=True, doc="Which connector; its names are below."),
 )
-SINK_KEYS = (
-    ConfigKey("tasks.max", "INT", default=1, doc="Most tasks that the topics are dealt out to."),
-)
+SINK_KEYS = (ConfigKey("tasks.max", "INT", default=1, doc="Most tasks that the topics are dealt out to."),)
 MEANINGS = {
     "database.connect.timeout.ms": "How long opening a connection may take.",
     "slot.creation.timeout.ms": "How long a new slot may wait for older transactions of the server.",

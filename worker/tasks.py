@@ -222,6 +222,7 @@ class TaskProcesses:
                 _, number = child.steps.popleft()
                 log.warning("task does not end task=%s signal=%s", child.task.id, number.name)
                 child.signal_group(number)
+                child.showing = child.showing or number == signal.SIGQUIT
 
     # --- the start ---------------------------------------------------------------------------------------------------
 
@@ -353,12 +354,9 @@ class TaskProcesses:
         log.warning("task is killed task=%s error=%s", child.task.id, error)
         child.error = {**error.to_dict(), "where": {"task": str(child.task.id), **error.where}}
         now = time.monotonic()
-        child.steps.clear()
-        if show:
-            # Its threads' stacks go to its log, those of a JVM too.
-            child.signal_group(signal.SIGQUIT)
-            now += SHOW_S
-        child.steps.append((now, signal.SIGKILL))
+        # Asked by SIGQUIT its threads' stacks go to its log, those of a JVM too.
+        child.steps = deque([(now, signal.SIGQUIT)] if show else [])
+        child.steps.append((now + SHOW_S * show, signal.SIGKILL))
 
     def _kill(self, task: AssignedTask) -> None:
         child = self._children.get(task)

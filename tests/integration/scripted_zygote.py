@@ -40,7 +40,7 @@ def obey(spec: SinkSpec, context: TaskContext) -> None:
     print("INFO task speaks to its log", file=sys.stderr)
     while not context.stopping():
         context.report(numbers)
-        getattr(context, "beat", lambda: None)()
+        context.beat("", 0.0)
         time.sleep(0.05)
 
 
@@ -69,7 +69,90 @@ def abandon(spec: SinkSpec, context: TaskContext) -> None:
     time.sleep(600)
 
 
-DOINGS = {"obey": obey, "abandon": abandon}
+def hang(spec: SinkSpec, context: TaskContext) -> None:
+    """Says all the time how well it does, and makes no step."""
+    context.beat("the last step", 0.0)
+    while True:
+        context.report({"pid": os.getpid()})
+        time.sleep(0.05)
+
+
+def spin(spec: SinkSpec, context: TaskContext) -> None:
+    context.report({"pid": os.getpid()})
+    while True:
+        pass
+
+
+def halt(spec: SinkSpec, context: TaskContext) -> None:
+    context.report({"pid": os.getpid()})
+    os.kill(os.getpid(), signal.SIGSTOP)
+
+
+def wait(spec: SinkSpec, context: TaskContext) -> None:
+    """One step that takes longer than the limit and said so, then idle ones."""
+    context.beat("a long step", 30.0)
+    until = time.monotonic() + float(spec.config["seconds"])
+    while time.monotonic() < until and not context.stopping():
+        time.sleep(0.05)
+    context.report({"waited": True})
+    while not context.stopping():
+        context.beat("idle", 0.0)
+        time.sleep(0.05)
+
+
+LEAK = "import time; hoard = bytearray(b'x') * (%d << 20); time.sleep(600)"
+
+
+def leak(spec: SinkSpec, context: TaskContext) -> None:
+    """Memory and processor time that a process of a process in a session of its own uses."""
+    child = subprocess.Popen([sys.executable, "-I", "-c", LEAK % 300], start_new_session=True)
+    context.report({"left": [child.pid]})
+    while not context.stopping():
+        context.beat("", 0.0)
+        time.sleep(0.05)
+
+
+def work(spec: SinkSpec, context: TaskContext) -> None:
+    """Uses one core, in a child."""
+    child = subprocess.Popen([sys.executable, "-I", "-c", "while True: pass"])
+    while not context.stopping():
+        context.beat("", 0.0)
+        context.report({"child": child.pid})
+        time.sleep(0.05)
+
+
+def pipe_of_worker() -> int:
+    """The private descriptor of the task's messages: the one pipe besides the three streams."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2 and os.readlink(f"/proc/self/fd/{name}").startswith("pipe:"):
+            return int(name)
+    raise AssertionError("no pipe")
+
+
+FLOODS = {
+    "messages": b'{"type": "metrics", "records": 1}\n' * 1000,
+    "states": b'{"type": "status", "state": "RUNNING", "error": null}\n' * 1000,
+    "noise": b'{"type": "met\n\xff\xfe\n' * 1000,
+    "endless": b"x" * 65536,
+}
+
+
+def flood(spec: SinkSpec, context: TaskContext) -> None:
+    what = spec.config["what"]
+    target = 2 if what == "log" else pipe_of_worker()
+    text = FLOODS.get(what, b"INFO nothing to say\n" * 1000)
+    while True:
+        os.write(target, text)
+
+
+def mute(spec: SinkSpec, context: TaskContext) -> None:
+    """Closes every descriptor that it has."""
+    context.report({"pid": os.getpid()})
+    os.closerange(0, 100)
+    time.sleep(600)
+
+
+DOINGS = {doing.__name__: doing for doing in (obey, abandon, hang, spin, halt, wait, leak, work, flood, mute)}
 
 
 class Scripted:

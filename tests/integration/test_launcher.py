@@ -304,3 +304,122 @@ def test_children_of_tasks_are_not_mistaken_for_those_of_others(run, heard):
     assert is_alive(kept)
     other.kill()
     assert other.wait() == -9
+
+
+def test_a_stop_that_hangs_is_told_with_the_stacks_of_the_task(run, heard, caplog):
+    tasks = run(stop_s=0.1, terminate_s=2.0)
+    tasks.start(TASK, spec("hang"))
+    heard.metrics()
+    tasks.stop(TASK)
+    assert heard.exit().code == -15
+    assert "scripted_zygote.py" in logged(caplog)
+    assert " in hang" in logged(caplog)
+
+
+def logged(caplog) -> str:
+    return "\n".join(record.getMessage() for record in caplog.records if record.name == "cdcworker.task")
+
+
+# --- standstill and memory -------------------------------------------------------------------------------------------
+
+SHORT = {"task.hang.timeout.ms": "1500"}
+
+
+@pytest.mark.parametrize("do", ["hang", "spin"])
+def test_a_task_without_a_step_shows_its_stacks_and_is_killed(run, heard, caplog, do):
+    tasks = run()
+    tasks.start(TASK, spec(do, **SHORT))
+    pid = heard.metrics()["pid"]
+    exited = heard.exit()
+    assert exited.code == -9
+    assert (exited.error["code"], exited.error["kind"]) == ("worker.task_hung", "transient")
+    assert exited.error["where"]["task"] == "shop-0"
+    gone([pid])
+    assert f" in {do}" in logged(caplog)
+
+
+def test_a_stopped_process_is_hung_and_killed(run, heard):
+    tasks = run()
+    tasks.start(TASK, spec("halt", **SHORT))
+    pid = heard.metrics()["pid"]
+    exited = heard.exit()
+    assert (exited.code, exited.error["code"]) == (-9, "worker.task_hung")
+    assert "stopped" in exited.error["message"]
+    gone([pid])
+
+
+def test_a_task_that_closed_all_its_pipes_ends_with_its_next_word(run, heard):
+    tasks = run()
+    tasks.start(TASK, spec("mute"))
+    pid = heard.metrics()["pid"]
+    assert heard.exit() == TaskExited(TASK, -9)
+    gone([pid])
+
+
+def test_a_task_that_waits_within_its_bounds_is_left_alone(run, heard):
+    tasks = run()
+    tasks.start(TASK, spec("wait", seconds="2.5", **SHORT))
+    heard.metrics(name="waited")
+    until = time.monotonic() + 2
+    while time.monotonic() < until:
+        heard.metrics(name="cpu_cores")
+    tasks.stop(TASK)
+    assert heard.exit() == TaskExited(TASK, 0)
+
+
+def test_memory_of_all_that_a_task_has_started_counts_and_all_of_it_is_ended(run, heard):
+    tasks = run(memory_mb=0)
+    tasks.start(number(0), spec())
+    kept = heard.metrics(number(0))["pid"]
+    tasks.start(TASK._replace(task=1), spec("leak", **{"task.memory.limit.mb": "250"}))
+    exited = heard.exit(number(1))
+    left = next(e.metrics["left"] for e in heard.all if isinstance(e, TaskReport) and "left" in e.metrics)
+    assert (exited.code, exited.error["code"]) == (-9, "worker.task_memory")
+    assert exited.error["where"]["limit_mb"] == 250
+    assert exited.error["where"]["peak_mb"] > 250
+    gone(left)
+    assert is_alive(kept)
+
+
+def test_processor_time_and_memory_of_a_task_are_reported_with_its_numbers(run, heard):
+    tasks = run()
+    tasks.start(TASK, spec("work"))
+    deadline = time.monotonic() + DEADLINE_S
+    while (said := heard.metrics(name="cpu_cores"))["cpu_cores"] < 0.2:
+        assert time.monotonic() < deadline
+    assert said["rss_bytes"] > 10_000_000
+    tasks.kill(TASK)
+    heard.exit()
+    gone([said["child"]])
+
+
+# --- floods ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("what", ["messages", "states", "noise", "endless", "log"])
+def test_a_flood_neither_blocks_the_worker_nor_grows_it(run, heard, caplog, what):
+    tasks = run()
+    tasks.start(number(0), spec())
+    heard.metrics(number(0))
+    tasks.start(number(1), spec("flood", what=what, **{"task.hang.timeout.ms": "0"}))
+    heard.state("RUNNING", number(1))
+    before = read_stat(os.getpid()).rss_bytes
+    heard.all.clear()
+    until = time.monotonic() + 3.0
+    while time.monotonic() < until:
+        heard.metrics(number(0))
+    flooded = [event for event in heard.all if event.task == number(1)]
+    tasks.send(number(0), {"type": "pause"})
+    asked = time.monotonic()
+    heard.state("PAUSED", number(0))
+    assert time.monotonic() - asked < 2.0
+    tasks.kill(number(1))
+    assert heard.exit(number(1)).code == -9
+    assert read_stat(os.getpid()).rss_bytes - before < 64 << 20
+    assert len(flooded) < 3_000
+    told = [record.getMessage() for record in caplog.records if record.name == "cdcworker.worker.ears"]
+    if what == "log":
+        assert any("task logs too much task=shop-1 dropped_lines=" in text for text in told)
+    if what in ("noise", "endless"):
+        assert any("something else than messages task=shop-1 lines=" in text for text in told)
+    assert len([record for record in caplog.records if record.name == "cdcworker.task"]) < 3_000

@@ -365,3 +365,10 @@ def test_a_task_is_ended_once_and_one_that_stops_has_another_limit():
     watched.child.error = {"code": "worker.task_memory"}
     watched.pass_s(10)
     assert not watched.ended
+
+
+def test_a_task_that_stands_still_right_after_its_start_hangs_although_no_further_beat_came():
+    pulse = pulse_of(Progress())
+    pulse.heard({"type": "status", "state": "RUNNING"})
+    pass_s(pulse, 11)
+    assert pulse.hangs
