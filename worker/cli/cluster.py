@@ -1,4 +1,4 @@
-"""`cdcworker cluster`: the workers, why tasks moved, and a worker's drain, over the REST API."""
+"""`cdcworker cluster`: the workers, who has which task, why tasks moved, and a worker's drain."""
 
 from __future__ import annotations
 
@@ -6,26 +6,52 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from cdcworker.worker.cli.connector import DEFAULT_URL, Remote, table
+from cdcworker.worker.cli.output import EXIT_RUNTIME, Table
+from cdcworker.worker.cli.remote import Remote, cluster_options, remote_command
 
 
 @click.group("cluster")
-@click.option("--url", envvar="CDC_URL", default=DEFAULT_URL, show_default=True, help="REST address of any worker.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: command, ok, summary, result, error.")
-@click.pass_context
-def cluster(context: click.Context, url: str, as_json: bool) -> None:
-    """The cluster: who is there, who leads, why tasks moved."""
-    context.obj = Remote(url, as_json, "cluster")
+@cluster_options
+def cluster() -> None:
+    """The cluster: who is there, who leads, who has which task, why tasks moved."""
 
 
-@cluster.command("status")
-@click.pass_obj
-def status(remote: Remote) -> None:
-    """The workers with their load."""
-    remote.call("status", "GET", "/v1/cluster", _workers)
+@remote_command(cluster, "info")
+def info(remote: Remote) -> None:
+    """Version, Kafka cluster, leader and counts."""
+    root, picture = remote.get("/"), remote.get("/v1/cluster")
+    states: dict[str, int] = {}
+    for task in picture["tasks"]:
+        states[task["state"]] = states.get(task["state"], 0) + 1
+    leader = picture["leader"]
+    remote.tell(
+        {
+            "version": root["version"],
+            "kafka_cluster_id": root["kafka_cluster_id"],
+            "leader": leader,
+            "workers": sum(worker["alive"] for worker in picture["workers"]),
+            "connectors": len({task["connector"] for task in picture["tasks"]}),
+            "tasks": states,
+        },
+        _info,
+    )
 
 
-def _workers(content: Any) -> str:
+def _info(content: Any) -> str:
+    leader = content["leader"]
+    tasks = ", ".join(f"{number} {state}" for state, number in sorted(content["tasks"].items())) or "none"
+    return "\n".join(
+        (
+            f"version   {content['version']}",
+            f"kafka     {content['kafka_cluster_id'] or 'unknown'}",
+            f"leader    {leader['id']} (epoch {leader['epoch']})" if leader else "leader    none at this moment",
+            f"workers   {content['workers']}",
+            f"tasks     {tasks}",
+        )
+    )
+
+
+def _workers(content: Any) -> Table:
     leader = content["leader"]
     rows = []
     for worker in content["workers"]:
@@ -33,32 +59,75 @@ def _workers(content: Any) -> str:
         leads = "leader" if leader and leader["id"] == worker["id"] else ""
         rows.append((worker["id"], state, str(worker["tasks"]), worker["version"] or "", leads))
     lost = sum(task["state"] == "UNASSIGNED" for task in content["tasks"])
-    tail = f"\n{lost} of {len(content['tasks'])} tasks unassigned" if lost else ""
-    return table(("WORKER", "STATE", "TASKS", "VERSION", ""), rows) + tail
+    after = f"{lost} of {len(content['tasks'])} tasks unassigned" if lost else ""
+    return Table(("WORKER", "STATE", "TASKS", "VERSION", ""), rows, after=after)
 
 
-@cluster.command("journal")
+def _listed(name: str) -> None:
+    def command(remote: Remote) -> None:
+        """The workers with their load."""
+        remote.call("GET", "/v1/cluster", _workers)
+
+    remote_command(cluster, name)(command)
+
+
+_listed("workers")
+_listed("status")
+
+
+@remote_command(cluster, "assignments")
+def assignments(remote: Remote) -> None:
+    """Every task: where it runs, how it is, and how long it has been waiting for a worker."""
+    remote.call("GET", "/v1/cluster", _assignments)
+
+
+def _assignments(content: Any) -> Table:
+    rows = []
+    for task in content["tasks"]:
+        waits = f"{task['waits_s']:.0f} s" if task.get("waits_s") is not None else ""
+        why = (task["error"] or {}).get("message", "")
+        rows.append((task["connector"], str(task["task"]), task["state"], task["worker"] or "-", waits, why))
+    return Table(("CONNECTOR", "TASK", "STATE", "WORKER", "WAITS", "WHY"), rows)
+
+
+@remote_command(cluster, "journal")
 @click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="Decisions, newest first.")
-@click.pass_obj
 def journal(remote: Remote, limit: int) -> None:
     """Why tasks moved."""
-    remote.call("journal", "GET", f"/v1/cluster/journal?limit={limit}", _moves)
+    remote.call("GET", f"/v1/cluster/journal?limit={limit}", _moves)
 
 
-def _moves(content: Any) -> str:
+def _moves(content: Any) -> Table:
     rows = []
     for entry in content["entries"]:
         when = datetime.fromtimestamp(entry["ts"] / 1000, UTC).strftime("%Y-%m-%d %H:%M:%S")
         for move in entry["moves"]:
             task = f"{move['connector']}-{move['task']}"
             rows.append((str(entry["seq"]), when, task, move["from"] or "-", move["to"] or "-", move["why"]))
-    return table(("SEQ", "UTC", "TASK", "FROM", "TO", "WHY"), rows)
+    return Table(("SEQ", "UTC", "TASK", "FROM", "TO", "WHY"), rows)
 
 
-@cluster.command("drain")
+@remote_command(cluster, "drain")
+@click.argument("worker", required=False)
 @click.option("--restart", is_flag=True, help="The worker comes back soon: its tasks wait for it.")
-@click.pass_obj
-def drain(remote: Remote, restart: bool) -> None:
-    """Have the worker at this address hand its tasks over and end."""
+def drain(remote: Remote, worker: str | None, restart: bool) -> None:
+    """Have WORKER (an id of `cluster workers`) hand its tasks over and end.
+
+    Without WORKER it is the one at the address, which then must be a single one.
+    """
+    if worker is not None:
+        remote.urls = (_url_of(remote, worker),)
+    elif len(remote.urls) > 1:
+        raise click.UsageError("several addresses are given: name the WORKER that is to be drained")
     path = "/v1/drain?restart=expected" if restart else "/v1/drain"
-    remote.call("drain", "POST", path, lambda _: "draining")
+    remote.call("POST", path, lambda _: "draining")
+
+
+def _url_of(remote: Remote, worker: str) -> str:
+    workers = remote.get("/v1/cluster")["workers"]
+    for item in workers:
+        if item["id"] == worker and item["url"]:
+            return str(item["url"]).rstrip("/")
+    known = ", ".join(item["id"] for item in workers if item["url"])
+    message = f"there is no living worker {worker}; there are: {known or 'none'}"
+    raise remote.error({"code": "rest.not_found", "message": message}, EXIT_RUNTIME)

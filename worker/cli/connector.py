@@ -2,161 +2,87 @@
 
 from __future__ import annotations
 
-import json
-import sys
-from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn
-from urllib.parse import quote
+from typing import Any
 
 import click
+from cdcworker.worker.cli import connector_texts as texts
+from cdcworker.worker.cli.connector_files import read_config, read_named
+from cdcworker.worker.cli.output import EXIT_VALIDATION, Table, pretty
+from cdcworker.worker.cli.remote import (
+    Remote,
+    cluster_options,
+    complete_names,
+    remote_command,
+    segment,
+)
 
-DEFAULT_URL = "http://127.0.0.1:8083"
-TIMEOUT_S = 100.0
-"""Longer than the worker's own limit, so that its answer is what one sees."""
-EXIT_RUNTIME, EXIT_VALIDATION, EXIT_ENVIRONMENT = 1, 2, 3
-Body = Mapping[str, Any]
-Texts = Callable[[Any], str]
-
-
-class Remote:
-    """One worker, and how answers are shown."""
-
-    def __init__(self, url: str, as_json: bool, group: str = "connector") -> None:
-        self.url = url.rstrip("/")
-        self.as_json = as_json
-        self._group = group
-
-    def call(self, command: str, method: str, path: str, text: Texts, body: Any = None) -> None:
-        """One request; its result is printed, a failure ends the program with the exit code of its kind."""
-        import httpx
-
-        try:
-            answer = httpx.request(method, self.url + path, json=body, timeout=TIMEOUT_S, trust_env=False)
-        except (httpx.HTTPError, httpx.InvalidURL) as exc:
-            self._fail(command, {"code": "rest.unreachable", "message": f"{self.url}: {exc}"}, EXIT_ENVIRONMENT)
-        content = _content(answer)
-        if answer.is_success:
-            self._show(command, content, text)
-        else:
-            error = content if isinstance(content, dict) else {"message": f"HTTP {answer.status_code}"}
-            code = EXIT_VALIDATION if answer.status_code in (400, 412) else EXIT_RUNTIME
-            self._fail(command, {**error, "error_code": answer.status_code}, code)
-
-    def _show(self, command: str, content: Any, text: Texts) -> None:
-        if self.as_json:
-            click.echo(_envelope(f"{self._group} {command}", True, content, None))
-        elif shown := text(content):
-            click.echo(shown)
-
-    def _fail(self, command: str, error: Body, code: int) -> NoReturn:
-        if self.as_json:
-            click.echo(_envelope(f"{self._group} {command}", False, None, error))
-        else:
-            click.echo(f"Error: {error['message']}", err=True)
-            if error.get("suggestion"):
-                click.echo(f"  {error['suggestion']}", err=True)
-        sys.exit(code)
-
-
-def _content(answer: Any) -> Any:
-    try:
-        return answer.json()
-    except ValueError:
-        return None
-
-
-def _envelope(command: str, ok: bool, result: Any, error: Body | None) -> str:
-    summary = "" if error is None else error["message"].partition("\n")[0]
-    out = {"command": command, "ok": ok, "summary": summary, "result": result, "error": error}
-    return json.dumps(out, ensure_ascii=False, indent=2)
-
-
-def _segment(name: str) -> str:
-    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
-
-
-def _pretty(content: Any) -> str:
-    return json.dumps(content, ensure_ascii=False, indent=2)
-
-
-def _listing(content: Any) -> str:
-    rows = []
-    for name, expanded in sorted(content.items()):
-        status = expanded["status"]
-        running = sum(task["state"] == "RUNNING" for task in status["tasks"])
-        tasks = f"{running}/{len(status['tasks'])}"
-        rows.append((name, status["type"], status["connector"]["state"], tasks, status.get("health", "")))
-    return table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows)
-
-
-def _status(content: Any) -> str:
-    connector = content["connector"]
-    rows = [("connector", connector["state"], connector["worker_id"], connector.get("trace", ""))]
-    rows += [
-        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace", "")) for task in content["tasks"]
-    ]
-    head = f"{content['name']}: {content.get('health', '')}".rstrip(": ")
-    return head + "\n" + table(("WHAT", "STATE", "WORKER", "WHY"), rows)
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows))
-    return "\n".join(line.rstrip() for line in lines)
-
-
-def _read_config(source: Path | None, settings: tuple[str, ...]) -> tuple[str | None, dict[str, Any]]:
-    """(name, config) of a file in either of Connect's forms, with `key=value` settings laid over it."""
-    given: Any = {}
-    if source is not None:
-        try:
-            given = json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
-        except (OSError, ValueError) as exc:
-            raise click.UsageError(f"{source}: {exc}") from None
-    if not isinstance(given, dict):
-        raise click.UsageError(f"{source}: expected a JSON object")
-    name, config = (given.get("name"), given["config"]) if isinstance(given.get("config"), dict) else (None, given)
-    config = dict(config)
-    for setting in settings:
-        key, separator, value = setting.partition("=")
-        if not separator:
-            raise click.UsageError(f"{setting}: expected key=value")
-        config[key] = value
-    return name or config.get("name"), config
+NAME = click.argument("name", shell_complete=complete_names)
+FILE = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+NAME_OPTION = click.option("--name", help="Name, when the file has none.")
+SET = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Sets a key; may be repeated.")
+NO_LIVE = click.option("--no-live-checks", is_flag=True, help="Do not ask the database first.")
 
 
 @click.group("connector")
-@click.option("--url", envvar="CDC_URL", default=DEFAULT_URL, show_default=True, help="REST address of any worker.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON object: command, ok, summary, result, error.")
-@click.pass_context
-def connector(context: click.Context, url: str, as_json: bool) -> None:
+@cluster_options
+def connector() -> None:
     """Connectors: create, watch, control."""
-    context.obj = Remote(url, as_json)
 
 
-@connector.command("list")
-@click.pass_obj
+def _of(name: str) -> str:
+    return f"/connectors/{segment(name)}"
+
+
+@remote_command(connector, "list")
 def list_(remote: Remote) -> None:
     """All connectors with their states."""
-    remote.call("list", "GET", "/connectors?expand=status", _listing)
+    remote.call("GET", "/connectors?expand=status", texts.listing)
 
 
-@connector.command("get")
-@click.argument("name")
-@click.pass_obj
+@remote_command(connector, "get")
+@NAME
 def get(remote: Remote, name: str) -> None:
     """The config, secrets masked."""
-    remote.call("get", "GET", f"/connectors/{_segment(name)}/config", _pretty)
+    remote.call("GET", f"{_of(name)}/config", pretty)
 
 
-@connector.command("create")
+@remote_command(connector, "status")
+@NAME
+def status(remote: Remote, name: str) -> None:
+    """States of the connector and its tasks."""
+    remote.call("GET", f"{_of(name)}/status", texts.status)
+
+
+@remote_command(connector, "describe")
+@NAME
+def describe(remote: Remote, name: str) -> None:
+    """Everything about one connector: states, errors and what they ask for, numbers, topics, config."""
+    state = remote.get(f"{_of(name)}/status")
+    tasks = [task for task in remote.get("/v1/cluster")["tasks"] if task["connector"] == name]
+    content = {"status": state, "tasks": tasks, "topics": _topics(remote, name)}
+    remote.tell({**content, "config": remote.get(f"{_of(name)}/config")}, texts.description)
+
+
+def _topics(remote: Remote, name: str) -> list[str] | None:
+    """None where the worker's settings say that topics in use are not tracked."""
+    from cdcworker.worker.cli.output import CliError
+
+    try:
+        found = remote.get(f"{_of(name)}/topics")
+    except CliError as error:
+        if error.error.get("error_code") == 403:
+            return None
+        raise
+    return list(found[name]["topics"])
+
+
+@remote_command(connector, "create")
 @click.argument("file", required=False, type=click.Path(path_type=Path, allow_dash=True))
-@click.option("--name", help="Name, when the file has none.")
-@click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Sets a key; may be repeated.")
+@NAME_OPTION
+@SET
 @click.option("--state", type=click.Choice(["running", "paused", "stopped"]), help="Initial state.")
-@click.option("--no-live-checks", is_flag=True, help="Do not ask the database before creating.")
-@click.pass_obj
+@NO_LIVE
 def create(
     remote: Remote,
     file: Path | None,
@@ -166,49 +92,170 @@ def create(
     no_live_checks: bool,
 ) -> None:
     """Create from FILE (JSON; - is stdin): {"name", "config"} as in Connect, or the flat config alone."""
-    found, config = _read_config(file, settings)
+    found, config = read_config(file, settings)
     body = {"name": name or found or "", "config": {**config, "name": name} if name else config}
     if state:
         body["initial_state"] = state.upper()
-    query = "?validate=false" if no_live_checks else ""
-    remote.call("create", "POST", f"/connectors{query}", _created, body)
+    remote.call("POST", f"/connectors{_query(no_live_checks)}", texts.created, body)
 
 
-def _created(content: Any) -> str:
-    notes = "".join(f"\n  {note['severity']}: {note['message']}" for note in content.get("notes", ()))
-    return f"created {content['name']}{notes}"
+def _query(no_live_checks: bool) -> str:
+    return "?validate=false" if no_live_checks else ""
 
 
-@connector.command("status")
-@click.argument("name")
-@click.pass_obj
-def status(remote: Remote, name: str) -> None:
-    """States of the connector and its tasks."""
-    remote.call("status", "GET", f"/connectors/{_segment(name)}/status", _status)
+@remote_command(connector, "apply")
+@FILE
+@NAME_OPTION
+@SET
+@click.option("--dry-run", is_flag=True, help="Show and validate, change nothing.")
+@NO_LIVE
+def apply(
+    remote: Remote,
+    file: Path,
+    name: str | None,
+    settings: tuple[str, ...],
+    dry_run: bool,
+    no_live_checks: bool,
+) -> None:
+    """Make the connector of FILE be as FILE says: created, changed, or left alone.
+
+    Whoever changes it at the same moment is not overwritten: then it ends with exit code 2.
+    """
+    chosen, config = read_named(file, name, settings)
+    present, etag = _present(remote, chosen)
+    changes = texts.differences(present, config)
+    if dry_run:
+        found = _validated(remote, config, no_live_checks)
+        result = _effect(chosen, present, changes, done=False)
+        remote.tell({**result, "findings": found["findings"]}, _dry_text, ok=not found["error_count"])
+        raise SystemExit(EXIT_VALIDATION if found["error_count"] else 0)
+    if present is not None and not changes:
+        remote.tell(_effect(chosen, present, changes, done=True), _effect_text)
+        return
+    headers = {"If-Match": etag} if etag else {}
+    answer = remote.ask("PUT", f"{_of(chosen)}/config{_query(no_live_checks)}", config, headers)
+    result = _effect(chosen, present, changes, done=True)
+    remote.tell({**result, "notes": answer.content.get("notes", [])}, _effect_text)
+
+
+def _effect(name: str, present: Any, changes: list[dict[str, Any]], *, done: bool) -> dict[str, Any]:
+    effect = "created" if present is None else "changed" if changes else "unchanged"
+    return {"name": name, "effect": effect, "done": done, "changes": texts.hidden(changes)}
+
+
+def _effect_text(content: Any) -> str:
+    lines = texts.indented(texts.difference_lines(content["changes"])) if content["changes"] else ""
+    return f"{content['effect']} {content['name']}" + (f"\n{lines}" if lines else "") + texts.notes(content)
+
+
+def _dry_text(content: Any) -> str:
+    errors = sum(item["severity"] == "error" for item in content["findings"])
+    report = {"name": content["name"], "error_count": errors, "findings": content["findings"]}
+    return f"would be {_effect_text(content)}\n{texts.validation(report)}"
+
+
+def _present(remote: Remote, name: str) -> tuple[dict[str, str] | None, str]:
+    """The running config with its tag; None when there is no such connector."""
+    from cdcworker.worker.cli.output import CliError
+
+    try:
+        answer = remote.ask("GET", f"{_of(name)}/config")
+    except CliError as error:
+        if error.error.get("error_code") == 404:
+            return None, ""
+        raise
+    return answer.content, answer.headers.get("etag", "")
+
+
+@remote_command(connector, "validate")
+@FILE
+@NAME_OPTION
+@SET
+@NO_LIVE
+def validate(remote: Remote, file: Path, name: str | None, settings: tuple[str, ...], no_live_checks: bool) -> None:
+    """Check FILE as a worker would before it starts it, the database included. Exit code 2 if it would be refused."""
+    found, config = read_config(file, settings)
+    given = {**config, "name": name or found} if name or found else config
+    report = _validated(remote, given, no_live_checks)
+    remote.tell(report, texts.validation, ok=not report["error_count"])
+    raise SystemExit(EXIT_VALIDATION if report["error_count"] else 0)
+
+
+def _validated(remote: Remote, config: dict[str, Any], no_live_checks: bool) -> dict[str, Any]:
+    plugin = segment(str(config.get("connector.class") or "-"))
+    answer = remote.ask("PUT", f"/connector-plugins/{plugin}/config/validate{_query(no_live_checks)}", config)
+    return dict(answer.content)
+
+
+@remote_command(connector, "diff")
+@FILE
+@NAME_OPTION
+@SET
+@click.option("--exit-code", is_flag=True, help="Exit code 1 if there is a difference.")
+def diff(remote: Remote, file: Path, name: str | None, settings: tuple[str, ...], exit_code: bool) -> None:
+    """What `apply` would change of the running connector."""
+    chosen, config = read_named(file, name, settings)
+    present, _ = _present(remote, chosen)
+    changes = texts.differences(present, config)
+    remote.tell({"name": chosen, "exists": present is not None, "changes": texts.hidden(changes)}, _diff_text)
+    raise SystemExit(1 if exit_code and (changes or present is None) else 0)
+
+
+def _diff_text(content: Any) -> str:
+    head = "" if content["exists"] else f"{content['name']} does not exist\n"
+    return head + texts.difference_lines(content["changes"])
 
 
 def _verb(verb: str, method: str, path: str, doc: str, done: str) -> None:
-    @connector.command(verb, help=doc)
-    @click.argument("name")
-    @click.pass_obj
+    @NAME
     def command(remote: Remote, name: str) -> None:
-        remote.call(verb, method, f"/connectors/{_segment(name)}{path}", lambda _: f"{done} {name}")
+        remote.call(method, _of(name) + path, lambda _: f"{done} {name}")
+
+    remote_command(connector, verb, help=doc)(command)
 
 
 _verb("pause", "PUT", "/pause", "Pause: tasks stay where they are and stop reading.", "paused")
 _verb("resume", "PUT", "/resume", "Resume a paused or stopped connector.", "resumed")
 _verb("stop", "PUT", "/stop", "Stop: give up the tasks, keep config and positions.", "stopped")
-_verb("delete", "DELETE", "", "Delete the connector.", "deleted")
+_verb("delete", "DELETE", "", "Delete the connector. Its slot, topics and positions stay.", "deleted")
 
 
-@connector.command("restart")
-@click.argument("name")
+@remote_command(connector, "restart")
+@NAME
 @click.option("--failed", is_flag=True, help="Only what failed.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task.")
-@click.pass_obj
 def restart(remote: Remote, name: str, failed: bool, task: int | None) -> None:
     """Restart the connector with its tasks, what failed of them, or one task."""
-    base = f"/connectors/{_segment(name)}"
     only_failed = "true" if failed else "false"
     path = f"/restart?includeTasks=true&onlyFailed={only_failed}" if task is None else f"/tasks/{task}/restart"
-    remote.call("restart", "POST", base + path, lambda _: f"restarting {name}")
+    remote.call("POST", _of(name) + path, lambda _: f"restarting {name}")
+
+
+@remote_command(connector, "offsets")
+@NAME
+@click.option("--reset", is_flag=True, help="Forget all positions; the connector must be stopped.")
+@click.option("--set", "file", type=click.Path(path_type=Path, allow_dash=True), help="Positions to set (JSON).")
+def offsets(remote: Remote, name: str, reset: bool, file: Path | None) -> None:
+    """Where the connector stands."""
+    if reset and file is not None:
+        raise click.UsageError("--reset and --set exclude each other")
+    if reset:
+        remote.call("DELETE", f"{_of(name)}/offsets", _message)
+    elif file is not None:
+        remote.call("PATCH", f"{_of(name)}/offsets", _message, read_config(file)[1])
+    else:
+        remote.call("GET", f"{_of(name)}/offsets", _offsets)
+
+
+def _message(content: Any) -> str:
+    return str(content["message"]) if isinstance(content, dict) and "message" in content else "done"
+
+
+def _offsets(content: Any) -> Table:
+    import json
+
+    rows = [
+        tuple(json.dumps(item[side], ensure_ascii=False, sort_keys=True) for side in ("partition", "offset"))
+        for item in content["offsets"]
+    ]
+    return Table(("PARTITION", "OFFSET"), rows)

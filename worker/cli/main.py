@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import importlib
 import sys
+from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
+
+if TYPE_CHECKING:
+    from cdcworker.worker.cli.output import CliError
 
 COMMANDS = {
     "start": ("cdcworker.worker.cli.start", "start", "Run one worker against a Kafka."),
@@ -13,10 +17,14 @@ COMMANDS = {
     "sandbox": ("cdcworker.worker.cli.sandbox", "sandbox", "The embedded stack without load, until stopped."),
     "connector": ("cdcworker.worker.cli.connector", "connector", "List, create and control connectors over REST."),
     "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
+    "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
+    "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
+    "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
+    "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
+    "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
     "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
 }
-EXIT_RUNTIME, EXIT_VALIDATION, EXIT_ENVIRONMENT = 1, 2, 3
-EXIT_OF_KIND = {"config": EXIT_VALIDATION, "transient": EXIT_ENVIRONMENT, "environment": EXIT_ENVIRONMENT}
+EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -35,6 +43,16 @@ class LazyGroup(click.Group):
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         with formatter.section("Commands"):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
+        """From the list alone: completing a command's name imports none."""
+        from click.shell_completion import CompletionItem
+
+        found = [(name, text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
+        return [
+            *(CompletionItem(name, help=text) for name, text in found),
+            *click.Command.shell_complete(self, ctx, incomplete),
+        ]
 
 
 def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
@@ -57,18 +75,59 @@ def main() -> None:
 
     try:
         # Outside its own mode click hands back the code of `ctx.exit(code)` as the result.
-        result = cli.main(standalone_mode=False)
+        result = cli.main(standalone_mode=False, prog_name="cdcworker")
         sys.exit(result if isinstance(result, int) else 0)
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as problem:
-        problem.show()
-        sys.exit(problem.exit_code)
+        _refused(problem)
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(130)
+        sys.exit(EXIT_INTERRUPTED)
+    except BrokenPipeError:
+        _reader_gone()
     except CdcError as error:
-        click.echo(f"error: {error}\n  {error.hint}", err=True)
-        sys.exit(EXIT_OF_KIND.get(error.kind, EXIT_RUNTIME))
+        from cdcworker.worker.cli.output import of_error
+
+        _end(of_error(error, _words(), as_json=_as_json()))
+
+
+def _refused(problem: click.ClickException) -> NoReturn:
+    from cdcworker.worker.cli.output import CliError, of_usage
+
+    if isinstance(problem, CliError):
+        _end(problem)
+    if _as_json():
+        _end(of_usage(problem, _words()))
+    problem.show()
+    sys.exit(problem.exit_code)
+
+
+def _end(error: CliError) -> NoReturn:
+    error.show()
+    sys.exit(error.exit_code)
+
+
+def _reader_gone() -> NoReturn:
+    """As `head` does it: nobody reads on, which is no error of ours. The descriptor is left with nothing to flush to."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.exit(141)
+
+
+def _as_json() -> bool:
+    """Where no command was reached that could know it."""
+    return "--json" in sys.argv[1:]
+
+
+def _words() -> str:
+    """The command's name without what was given to it."""
+    words: list[str] = []
+    for word in sys.argv[1:3]:
+        if word.startswith("-") or (not words and word not in COMMANDS) or not word.isalpha():
+            break
+        words.append(word)
+    return " ".join(words)
 
 
 if __name__ == "__main__":

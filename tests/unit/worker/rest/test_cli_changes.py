@@ -1,0 +1,208 @@
+"""The command line against the application in memory: files applied, compared and validated, the cluster looked at."""
+
+from __future__ import annotations
+
+import json
+
+import httpx
+import pytest
+from cdcworker.connectors.api import Finding
+from cdcworker.worker.cli import remote as remotes
+from cdcworker.worker.cli.main import cli
+from click.testing import CliRunner
+
+URL = "http://leader:8083"
+
+
+@pytest.fixture
+def asked():
+    return []
+
+
+@pytest.fixture
+def run(client, monkeypatch, asked):
+    def request(method, url, **options):
+        options.pop("timeout")
+        options.pop("trust_env")
+        asked.append((method, url))
+        if not url.startswith(URL):
+            raise httpx.ConnectError("refused")
+        return client(method, url.removeprefix(URL), **options)
+
+    monkeypatch.setattr(httpx, "request", request)
+    monkeypatch.setenv("CDC_URL", URL)
+
+    def invoke(*arguments, **options):
+        return CliRunner().invoke(cli, arguments, **options)
+
+    return invoke
+
+
+@pytest.fixture
+def write(tmp_path):
+    def to_file(content):
+        path = tmp_path / "c.json"
+        path.write_text(json.dumps(content))
+        return str(path)
+
+    return to_file
+
+
+def result(answer):
+    return json.loads(answer.stdout)["result"]
+
+
+def test_apply_creates_then_changes_then_leaves_alone(run, write, config, cluster):
+    config = {**config, "password": "${env:DB_PASSWORD}"}
+    path = write({"name": "c", "config": config})
+    assert run("connector", "apply", path).output.startswith("created c\n")
+    changed = run("connector", "apply", path, "--set", "port=1")
+    assert changed.output == "changed c\n  + port: 1\n"
+    version = cluster.state.connectors["c"].version
+    assert run("connector", "apply", path, "--set", "port=1").output == "unchanged c\n"
+    assert cluster.state.connectors["c"].version == version
+    removed = run("connector", "apply", path)
+    assert removed.output == "changed c\n  - port: 1\n"
+
+
+def test_apply_does_not_overwrite_who_changed_it_meanwhile(run, write, config, cluster, monkeypatch):
+    cluster.add("c", {"port": "1"})
+    original = remotes.Remote.ask
+
+    def ask(self, method, path, body=None, headers=None):
+        answer = original(self, method, path, body, headers)
+        if method == "GET":
+            cluster.add("c", {"port": "2"}, version=99)
+        return answer
+
+    monkeypatch.setattr(remotes.Remote, "ask", ask)
+    answer = run("connector", "apply", write({"name": "c", "config": config}))
+    assert answer.exit_code == 2
+    assert "[rest.version_mismatch]" in answer.output
+    assert cluster.state.connectors["c"].config["port"] == "2"
+
+
+def test_a_dry_run_shows_validates_and_changes_nothing(run, write, config, cluster):
+    answer = run("connector", "apply", write({"name": "c", "config": config}), "--dry-run")
+    assert answer.exit_code == 0
+    assert answer.output.startswith("would be created c\n")
+    assert cluster.state.connectors == {}
+    refused = run("connector", "apply", write({"name": "c", "config": {"connector.class": "fake"}}), "--dry-run")
+    assert refused.exit_code == 2
+    assert "host is required" in refused.output
+
+
+def test_a_secret_is_never_compared_and_never_shown(run, write, config, cluster, words):
+    cluster.add("c")
+    path = write({"name": "c", "config": {**config, "password": "an0ther-Secret"}})
+    for command in (("diff", path), ("--json", "diff", path), ("apply", "--dry-run", path), ("apply", path)):
+        shown = run("connector", *command).output
+        assert "an0ther-Secret" not in shown
+        assert words.secret not in shown
+    assert "? password: a secret: cannot be compared" in run("connector", "diff", path).output
+
+
+def test_diff_names_every_key_and_only_says_so_by_exit_code_when_asked(run, write, config, cluster):
+    cluster.add("c", {"port": "1", "topic.prefix": "t"})
+    path = write({"name": "c", "config": {**config, "password": "****", "port": 2}})
+    answer = run("connector", "diff", path)
+    assert (answer.exit_code, answer.output) == (0, "- port: 1\n+ port: 2\n- topic.prefix: t\n")
+    assert run("connector", "diff", path, "--exit-code").exit_code == 1
+    assert run("connector", "diff", path, "--name", "other", "--exit-code").output.startswith("other does not exist")
+
+
+def test_a_plain_secret_that_only_the_file_has_is_not_printed(run, write, config):
+    path = write({"name": "c", "config": {**config, "password": "an0ther-Secret"}})
+    assert "an0ther-Secret" not in run("connector", "diff", path).output
+    assert "an0ther-Secret" not in run("connector", "diff", path, "--json").output
+
+
+def test_validate_names_keys_and_what_to_do(run, write, config, checks):
+    checks.findings = [
+        Finding("host", "error", "postgres.unreachable", "no answer", "Start it."),
+        Finding("port", "warning", "postgres.wal_level", "hm", ""),
+    ]
+    path = write({"name": "c", "config": config})
+    answer = run("connector", "validate", path)
+    assert answer.exit_code == 2
+    assert answer.output.splitlines() == ["fake: 1 error", "error: host: no answer", "  Start it.", "warning: port: hm"]
+    envelope = json.loads(run("connector", "validate", path, "--json").stdout)
+    assert (envelope["ok"], envelope["error"]) == (False, None)
+    assert envelope["result"]["error_count"] == 1
+    checks.findings = []
+    assert run("connector", "validate", path).output == "fake: valid\n"
+    assert run("connector", "validate", path, "--no-live-checks").exit_code == 0
+
+
+def test_describe_is_the_whole_connector(run, cluster, words):
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", "FAILED")
+    cluster.report("c", 0, "RUNNING", metrics={"rows": 12, "lag_s": 0.25})
+    cluster.topics["c"] = frozenset({"t.a"})
+    output = run("connector", "describe", "c").output
+    for part in (
+        "c: degraded",
+        "[postgres.slot_lost]",
+        "make one",
+        "task 0: lag_s=0.25  rows=12",
+        "topics: t.a",
+        "host ",
+    ):
+        assert part in output
+    assert words.secret not in output
+    assert set(result(run("connector", "describe", "c", "--json"))) == {"status", "tasks", "topics", "config"}
+
+
+def test_offsets_that_cannot_be_read_are_said_to_be(run, cluster):
+    cluster.add("c")
+    answer = run("connector", "offsets", "c", "--json")
+    assert answer.exit_code != 0
+    assert json.loads(answer.stdout)["error"]["code"] == "rest.not_available"
+    assert run("connector", "offsets", "nope").exit_code == 1
+
+
+def test_the_cluster_in_a_few_lines(run, cluster):
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", "FAILED")
+    output = run("cluster", "info").output
+    assert "leader    leader:8083 (epoch 3)" in output
+    assert "tasks     1 FAILED, 1 RUNNING" in output
+    assert run("cluster", "workers").output == run("cluster", "status").output
+    rows = run("cluster", "assignments").output.splitlines()
+    assert rows[1].split()[:4] == ["c", "0", "RUNNING", "follower:8083"]
+    assert rows[2].endswith("gone")
+
+
+def test_the_drained_worker_is_never_guessed(run, asked):
+    answer = run("--help")
+    assert answer.exit_code == 0
+    answer = run("cluster", "drain", "--url", f"{URL},http://b:1")
+    assert answer.exit_code == 2
+    assert asked == []
+    answer = run("cluster", "drain", "follower:8083")
+    assert asked[-1] == ("POST", "http://follower:8083/v1/drain")
+    assert run("cluster", "drain", "nobody").exit_code == 1
+
+
+def test_plugins_and_their_keys(run):
+    assert run("plugins").output.splitlines()[1].split()[:2] == ["fake", "source"]
+    assert any(
+        line.split()[:3] == ["host", "string", "required"] for line in run("plugins", "fake").output.splitlines()
+    )
+    assert run("plugins", "nothing").exit_code == 1
+
+
+def test_options_may_stand_before_or_after_the_subcommand(run, cluster):
+    cluster.add("c")
+    one = run("connector", "--json", "get", "c").stdout
+    assert one == run("connector", "get", "c", "--json").stdout
+    assert json.loads(one)["command"] == "connector get"
+    assert run("connector", "--url", "http://b:1", "get", "c", "--url", URL).exit_code == 0
+
+
+def test_text_of_others_cannot_steer_the_terminal(run, cluster):
+    cluster.add("c", {"topic.prefix": "a\x1b]0;owned\x07\x9b2J"})
+    for arguments in (("get", "c"), ("get", "c", "--json"), ("describe", "c")):
+        output = run("connector", *arguments).output
+        assert not set(output) & {"\x1b", "\x07", "\x9b"}
+    assert result(run("connector", "get", "c", "--json"))["topic.prefix"] == "a\x1b]0;owned\x07\x9b2J"

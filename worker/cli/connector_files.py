@@ -1,0 +1,39 @@
+"""Configs of connectors as files: either of Connect's forms, from a path or from stdin."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import click
+
+
+def read_config(source: Path | None, settings: tuple[str, ...] = ()) -> tuple[str | None, dict[str, Any]]:
+    """(name, config) of a file in either of Connect's forms, with `key=value` settings laid over it."""
+    given: Any = {}
+    if source is not None:
+        try:
+            given = json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
+        except (OSError, ValueError, RecursionError) as exc:
+            raise click.UsageError(f"{source}: {exc}") from None
+    if not isinstance(given, dict):
+        raise click.UsageError(f"{source}: expected a JSON object")
+    name, config = (given.get("name"), given["config"]) if isinstance(given.get("config"), dict) else (None, given)
+    config = dict(config)
+    for setting in settings:
+        key, separator, value = setting.partition("=")
+        if not separator:
+            raise click.UsageError(f"{setting}: expected key=value")
+        config[key] = value
+    return name or config.get("name"), config
+
+
+def read_named(source: Path, name: str | None, settings: tuple[str, ...]) -> tuple[str, dict[str, Any]]:
+    """As `read_config`, for commands that cannot do without a name."""
+    found, config = read_config(source, settings)
+    chosen = name or found
+    if not chosen:
+        raise click.UsageError(f"{source}: the file names no connector; --name does")
+    return str(chosen), {**config, "name": str(chosen)}

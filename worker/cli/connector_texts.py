@@ -1,0 +1,143 @@
+"""What is shown of connectors: lists, states, configs and their differences."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from cdcworker.worker.cli.output import Table, plain, table
+
+MASK = "****"
+SECRET = "a secret: cannot be compared"
+
+
+def listing(content: Any) -> Table:
+    rows = []
+    for name, expanded in sorted(content.items()):
+        status = expanded["status"]
+        running = sum(task["state"] == "RUNNING" for task in status["tasks"])
+        tasks = f"{running}/{len(status['tasks'])}"
+        rows.append((name, status["type"], status["connector"]["state"], tasks, status.get("health", "")))
+    return Table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows)
+
+
+def status(content: Any) -> Table:
+    connector = content["connector"]
+    rows = [("connector", connector["state"], connector["worker_id"], connector.get("trace", ""))]
+    rows += [
+        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace", "")) for task in content["tasks"]
+    ]
+    head = f"{content['name']}: {content.get('health', '')}".rstrip(": ")
+    return Table(("WHAT", "STATE", "WORKER", "WHY"), rows, before=head)
+
+
+def description(content: Any) -> str:
+    """Everything about one connector: state, tasks with what their errors ask for and their numbers, topics, config."""
+    parts = [plain(status(content["status"]))]
+    parts += [f"{place}\n  {error['hint']}" for place, error in _errors(content["status"]) if error.get("hint")]
+    for task in content["tasks"]:
+        numbers = "  ".join(f"{name}={_number(value)}" for name, value in sorted(task["metrics"].items()))
+        if numbers:
+            parts.append(f"task {task['task']}: {numbers}")
+    topics = content["topics"]
+    parts.append("topics: " + (", ".join(topics) if topics else "none yet" if topics is not None else "not tracked"))
+    parts.append("config:\n" + indented(table(("KEY", "VALUE"), sorted(content["config"].items()))))
+    return "\n\n".join(parts)
+
+
+def _errors(state: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:
+    if state["connector"].get("error"):
+        yield "the connector failed", state["connector"]["error"]
+    for task in state["tasks"]:
+        if task.get("error"):
+            yield f"task {task['id']} failed", task["error"]
+
+
+def _number(value: Any) -> str:
+    return f"{value:.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
+
+
+def created(content: Any) -> str:
+    return f"created {content['name']}{notes(content)}"
+
+
+def notes(content: Mapping[str, Any]) -> str:
+    return "".join(f"\n  {note['severity']}: {note['message']}" for note in content.get("notes", ()))
+
+
+def indented(text: str) -> str:
+    return "\n".join(f"  {line}" for line in text.splitlines())
+
+
+def differences(before: Mapping[str, str] | None, after: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """What the file would change of the running config. What is masked is said to be, never guessed at."""
+    old = dict(before or {})
+    old.pop("name", None)
+    new = {key: _text(value) for key, value in after.items() if key != "name" and value is not None}
+    out: list[dict[str, Any]] = []
+    for key in sorted({*old, *new}):
+        present, wanted = old.get(key), new.get(key)
+        if present == MASK and wanted is not None:
+            if wanted != MASK:
+                out.append({"key": key, "change": "unknown", "from": MASK, "to": MASK})
+        elif present is None:
+            out.append({"key": key, "change": "add", "from": None, "to": wanted})
+        elif wanted is None:
+            out.append({"key": key, "change": "remove", "from": present, "to": None})
+        elif present != wanted:
+            out.append({"key": key, "change": "change", "from": present, "to": wanted})
+    return out
+
+
+def _text(value: Any) -> str:
+    """As the worker reads a JSON value."""
+    return {True: "true", False: "false"}[value] if isinstance(value, bool) else str(value)
+
+
+def difference_lines(changes: Sequence[Mapping[str, Any]]) -> str:
+    """Like a patch. A value that comes from the file alone is not shown when its name sounds like a secret."""
+    lines = []
+    for item in changes:
+        key, hidden = item["key"], sounds_secret(item["key"])
+        if item["change"] == "unknown":
+            lines.append(f"? {key}: {SECRET}")
+            continue
+        for mark, value in (("-", item["from"]), ("+", item["to"])):
+            if value is not None:
+                lines.append(f"{mark} {key}: {MASK if hidden and not value.startswith('${') else value}")
+    return "\n".join(lines) or "no difference"
+
+
+def sounds_secret(key: str) -> bool:
+    return any(word in key.lower() for word in ("password", "secret", "token", "jaas", "credential"))
+
+
+def hidden(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """The differences as they may be printed by machines too."""
+    out = []
+    for item in changes:
+        if sounds_secret(item["key"]):
+            masked = {side: _masked(item[side]) for side in ("from", "to")}
+            out.append({**item, **masked})
+        else:
+            out.append(dict(item))
+    return out
+
+
+def _masked(value: str | None) -> str | None:
+    return value if value is None or value.startswith("${") else MASK
+
+
+def validation(content: Any) -> str:
+    """Every problem with its key and what to do; then warnings and notes."""
+    if not content["findings"] and not content["error_count"]:
+        return f"{content['name']}: valid"
+    found = content["findings"]
+    errors = content["error_count"]
+    lines = [f"{content['name']}: " + (f"{errors} error{'s' * (errors != 1)}" if errors else "valid")]
+    for item in sorted(found, key=lambda item: ("error", "warning", "note").index(item["severity"])):
+        key = (item.get("configPath") or "").removeprefix("/config/") or "-"
+        lines.append(f"{item['severity']}: {key}: {item['message']}")
+        if item.get("suggestion"):
+            lines.append(f"  {item['suggestion']}")
+    return "\n".join(lines)

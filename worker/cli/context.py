@@ -1,0 +1,96 @@
+"""`cdcworker context`: named clusters, so that commands need no addresses."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import Any
+
+import click
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.cli import contexts
+from cdcworker.worker.cli.output import Table, envelope, of_error, show
+from cdcworker.worker.cli.remote import command_name, json_option, wants_json
+
+
+@click.group("context")
+@json_option
+def context() -> None:
+    """Named clusters: their addresses, and which one commands ask.
+
+    They lie in $XDG_CONFIG_HOME/cdcworker/contexts.json. --url, --context, CDC_URL and CDC_CONTEXT go before.
+    """
+
+
+def tell(content: Any, text: str | Table, *, ok: bool = True) -> None:
+    here = click.get_current_context()
+    if wants_json(here):
+        click.echo(envelope(command_name(here), content, ok=ok))
+    else:
+        show(text)
+
+
+@context.command("add")
+@click.argument("name")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@json_option
+def add(name: str, urls: tuple[str, ...]) -> None:
+    """Remember a cluster by any of its workers' addresses. The first one that is added is used."""
+    if not contexts.NAME.fullmatch(name):
+        raise click.UsageError("a name has letters, digits, dots, hyphens and underscores, at most 64")
+    with _told():
+        given = contexts.split(urls)
+        stored = contexts.load()
+        current = stored.current or name
+        contexts.save(contexts.Contexts(current, {**stored.urls, name: given}))
+    tell({"name": name, "urls": given, "current": current == name}, f"added {name}")
+
+
+@context.command("use")
+@click.argument("name")
+@json_option
+def use(name: str) -> None:
+    """Ask this cluster from now on."""
+    with _told():
+        stored = contexts.load()
+        stored.get(name)
+        contexts.save(contexts.Contexts(name, stored.urls))
+    tell({"name": name}, f"using {name}")
+
+
+@context.command("remove")
+@click.argument("name")
+@json_option
+def remove(name: str) -> None:
+    """Forget a cluster's addresses; the cluster itself is not touched."""
+    with _told():
+        stored = contexts.load()
+        stored.get(name)
+        rest = {known: urls for known, urls in stored.urls.items() if known != name}
+        contexts.save(contexts.Contexts("" if stored.current == name else stored.current, rest))
+    tell({"name": name}, f"removed {name}")
+
+
+@context.command("list")
+@json_option
+def list_() -> None:
+    """The clusters that are known by name."""
+    with _told():
+        stored = contexts.load()
+    content = [
+        {"name": name, "urls": urls, "current": name == stored.current} for name, urls in sorted(stored.urls.items())
+    ]
+    rows = [
+        ("*" if name == stored.current else "", name, ", ".join(urls)) for name, urls in sorted(stored.urls.items())
+    ]
+    tell(content, Table(("", "NAME", "ADDRESSES"), rows))
+
+
+@contextlib.contextmanager
+def _told() -> Iterator[None]:
+    """Our errors as the command's answer."""
+    try:
+        yield
+    except CdcError as error:
+        here = click.get_current_context()
+        raise of_error(error, command_name(here), as_json=wants_json(here)) from error

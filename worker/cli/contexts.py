@@ -1,0 +1,110 @@
+"""Named clusters: the REST addresses that commands ask, kept in the user's configuration folder."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import tempfile
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from urllib.parse import urlsplit
+
+from cdcworker.schemas.errors import CdcError, declare
+
+DEFAULT_URL = "http://127.0.0.1:8083"
+URL_VARIABLE, CONTEXT_VARIABLE = "CDC_URL", "CDC_CONTEXT"
+
+UNREADABLE = declare(
+    "cli.contexts_unreadable", "config", "The file of contexts cannot be read", "Correct it, or remove it."
+)
+UNKNOWN = declare(
+    "cli.context_unknown", "config", "There is no context of this name", "`cdcworker context list` shows them."
+)
+BAD_URL = declare(
+    "cli.url_invalid",
+    "config",
+    "The address of a worker is not valid",
+    "http://host:port or https://host:port; a password never belongs into it: process lists show it.",
+)
+NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
+
+
+@dataclass(frozen=True)
+class Contexts:
+    current: str = ""
+    urls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+
+    def get(self, name: str) -> tuple[str, ...]:
+        if name not in self.urls:
+            raise CdcError(UNKNOWN, f"there is no context {name!r}", where={"file": str(path())})
+        return self.urls[name]
+
+
+def path() -> Path:
+    base = os.environ.get("XDG_CONFIG_HOME") or ""
+    folder = Path(base) if base.startswith("/") else Path.home() / ".config"
+    return folder / "cdcworker" / "contexts.json"
+
+
+def load() -> Contexts:
+    try:
+        content = json.loads(path().read_text(encoding="utf-8"))
+        current, stored = str(content["current"]), content["contexts"]
+        return Contexts(current, {str(name): tuple(map(str, item["urls"])) for name, item in stored.items()})
+    except FileNotFoundError:
+        return Contexts()
+    except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
+        raise CdcError(UNREADABLE, f"{path()}: {type(exc).__name__}", where={"file": str(path())}) from exc
+
+
+def save(contexts: Contexts) -> None:
+    """Replaced as a whole: a reader sees the old file or the new one."""
+    content = {"current": contexts.current, "contexts": {name: {"urls": urls} for name, urls in contexts.urls.items()}}
+    target = path()
+    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+    descriptor, name = tempfile.mkstemp(dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            json.dump(content, file, indent=2)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+def chosen(urls: Iterable[str], context: str) -> tuple[str, ...]:
+    """The addresses to ask: what the command names, then the environment, then the current context."""
+    given = split(urls)
+    if given:
+        return given
+    if context:
+        return load().get(context)
+    from_env = split([os.environ.get(URL_VARIABLE, "")])
+    if from_env:
+        return from_env
+    if os.environ.get(CONTEXT_VARIABLE):
+        return load().get(os.environ[CONTEXT_VARIABLE])
+    stored = load()
+    return stored.get(stored.current) if stored.current else (DEFAULT_URL,)
+
+
+def split(urls: Iterable[str]) -> tuple[str, ...]:
+    """Addresses given one by one or separated by commas, each checked."""
+    return tuple(valid(part.strip()) for text in urls for part in text.split(",") if part.strip())
+
+
+def valid(url: str) -> str:
+    try:
+        parts = urlsplit(url)
+        fine = parts.scheme in ("http", "https") and bool(parts.hostname) and (parts.port or 1) > 0
+    except ValueError:
+        fine, parts = False, urlsplit("")
+    if parts.username is not None or parts.password is not None:
+        raise CdcError(BAD_URL, f"the address of {parts.hostname} holds a user or a password")
+    if not fine or parts.query or parts.fragment:
+        raise CdcError(BAD_URL, f"{url!r} is no address of a worker")
+    return url.rstrip("/")

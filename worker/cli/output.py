@@ -1,0 +1,134 @@
+"""What commands print: one JSON envelope, text without control characters, and the one table of exit codes."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import IO, Any
+
+import click
+from cdcworker.schemas.errors import CdcError, declare
+
+EXIT_RUNTIME, EXIT_VALIDATION, EXIT_ENVIRONMENT = 1, 2, 3
+EXIT_OF_KIND = {"config": EXIT_VALIDATION, "transient": EXIT_ENVIRONMENT, "environment": EXIT_ENVIRONMENT}
+EXIT_OF_STATUS = {
+    **dict.fromkeys((400, 412, 413, 415, 422), EXIT_VALIDATION),
+    **dict.fromkeys((401, 403, 408, 429, 502, 503, 504), EXIT_ENVIRONMENT),
+}
+"""Of an answer over REST; any other refusal is of the run: what is asked for is not there, or not in that state."""
+USAGE = declare("cli.usage", "config", "The command line is not valid", "--help after a command shows its form.")
+
+_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
+_STATES = {
+    "RUNNING": "green", "alive": "green", "healthy": "green", "ok": "green", "FAILED": "red", "failed": "red",
+    "gone": "red", "error": "red", "PAUSED": "yellow", "UNASSIGNED": "yellow", "degraded": "yellow", "warning": "yellow",
+    "draining": "yellow", "STOPPED": "yellow", "unknown": "magenta", "leader": "cyan",
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows under a head, with text around them."""
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    before: str = ""
+    after: str = ""
+
+
+class CliError(click.ClickException):
+    """An error that ends the command: told in words or as the envelope, with the exit code of its kind."""
+
+    def __init__(self, command: str, error: Mapping[str, Any], exit_code: int, *, as_json: bool) -> None:
+        super().__init__(str(error["message"]))
+        self.command = command
+        self.error = dict(error)
+        self.exit_code = exit_code  # type: ignore[misc]
+        self.as_json = as_json
+
+    def show(self, file: IO[Any] | None = None) -> None:
+        if self.as_json:
+            click.echo(envelope(self.command, None, self.error))
+            return
+        code = f"[{self.error['code']}] " if self.error.get("code") else ""
+        click.echo(f"Error: {code}{clean(self.message)}", file=file, err=True)
+        if self.error.get("suggestion"):
+            click.echo(f"  {clean(str(self.error['suggestion']))}", file=file, err=True)
+
+
+def of_error(error: CdcError, command: str, *, as_json: bool) -> CliError:
+    """One of our errors in the form of the reference: where it lies is `configPath` or `where`, the hint `suggestion`."""
+    out: dict[str, Any] = {"code": error.code, "message": error.message, "suggestion": error.hint or None}
+    if error.where:
+        out["where"] = error.where
+    if error.fix:
+        out["fix"] = error.fix
+    return CliError(command, out, EXIT_OF_KIND.get(error.kind, EXIT_RUNTIME), as_json=as_json)
+
+
+def of_usage(problem: click.ClickException, command: str) -> CliError:
+    error = {"code": USAGE, "message": problem.format_message(), "suggestion": "--help shows the form"}
+    return CliError(command, error, problem.exit_code, as_json=True)
+
+
+def envelope(command: str, result: Any, error: Mapping[str, Any] | None = None, *, ok: bool | None = None) -> str:
+    """`ok` false without an error: the command ran, and found problems. Its summary is one line."""
+    summary = "" if error is None else str(error["message"]).partition("\n")[0]
+    if isinstance(result, dict) and error is None:
+        summary = str(result.get("summary", ""))
+    fine = error is None if ok is None else ok
+    out = {"command": command, "ok": fine, "summary": summary, "result": result, "error": error}
+    text = json.dumps(out, ensure_ascii=False, indent=2)
+    return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
+
+
+def show(content: str | Table) -> None:
+    """On a terminal a table is fitted to its width and coloured; anywhere else the output is plain text."""
+    if isinstance(content, str):
+        if content:
+            click.echo(clean(content))
+        return
+    if not coloured():
+        click.echo(clean(plain(content)))
+        return
+    from rich.console import Console
+    from rich.table import Table as RichTable
+    from rich.text import Text
+
+    grid = RichTable(*content.head, box=None, pad_edge=False, header_style="bold")
+    for row in content.rows:
+        grid.add_row(*(Text(clean(cell), style=_STATES.get(cell, "")) for cell in row))
+    console = Console()
+    for part in (content.before and Text(clean(content.before)), grid, content.after and Text(clean(content.after))):
+        if part:
+            console.print(part)
+
+
+def plain(content: Table) -> str:
+    lines = [content.before, table(content.head, content.rows), content.after]
+    return "\n".join(line for line in lines if line)
+
+
+def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
+    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
+    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *cells))
+    return "\n".join(line.rstrip() for line in lines)
+
+
+def coloured() -> bool:
+    """Whether escape sequences may be written: to a terminal, unless NO_COLOR or a dumb terminal says no."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def clean(text: str) -> str:
+    """Text of others without characters that a terminal would obey."""
+    return _CONTROL.sub(lambda found: f"\\x{ord(found.group()):02x}", text)
+
+
+def pretty(content: Any) -> str:
+    return json.dumps(content, ensure_ascii=False, indent=2)

@@ -1,0 +1,248 @@
+"""Requests to a cluster: several addresses tried in turn, refusals that pass waited for, the answer shown."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn
+from urllib.parse import quote
+
+import click
+from cdcworker.schemas.errors import CODES, CdcError, declare
+from cdcworker.worker.cli import contexts
+from cdcworker.worker.cli.output import (
+    EXIT_ENVIRONMENT,
+    EXIT_OF_STATUS,
+    EXIT_RUNTIME,
+    CliError,
+    Table,
+    clean,
+    envelope,
+    of_error,
+    show,
+)
+
+ANSWER_S = 100.0
+"""Longer than the worker's own limit, so that its answer is what one sees."""
+CONNECT_S = 5.0
+WAIT_S = 30.0
+WAITED_FOR = (409, 429, 503)
+"""With Retry-After: no worker leads at this moment, too many requests, or it is just starting."""
+
+UNREACHABLE = declare(
+    "rest.unreachable",
+    "environment",
+    "No worker answers",
+    "Check the address (--url, CDC_URL, `cdcworker context list`) and that a worker runs there.",
+)
+NO_ANSWER = declare(
+    "rest.no_answer",
+    "environment",
+    "A worker took the request and did not answer it",
+    "The change may have happened: look before repeating it.",
+)
+_META = "cdcworker.cli."
+
+Texts = Callable[[Any], "str | Table"]
+
+
+@dataclass(frozen=True)
+class Answer:
+    status: int
+    content: Any
+    headers: Mapping[str, str]
+
+
+class Remote:
+    """One command's way to its cluster."""
+
+    def __init__(self, urls: tuple[str, ...], command: str, *, as_json: bool, wait_s: float = WAIT_S) -> None:
+        self.urls = urls
+        self.command = command
+        self.as_json = as_json
+        self.wait_s = wait_s
+        self._at = 0
+
+    def call(self, method: str, path: str, text: Texts, body: Any = None) -> None:
+        """One request; its result is printed, a failure ends the program with the exit code of its kind."""
+        self.tell(self.ask(method, path, body).content, text)
+
+    def get(self, path: str) -> Any:
+        return self.ask("GET", path).content
+
+    def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
+        """The answer, once it is neither a refusal that passes nor from a worker that is not there."""
+        deadline, told = time.monotonic() + self.wait_s, False
+        while True:
+            answer = self._send(method, path, body, headers)
+            if answer.status < 300:
+                return answer
+            pause = _retry_after(answer)
+            left = deadline - time.monotonic()
+            if pause is None or left <= 0:
+                self.refuse(answer)
+            if not told:
+                self.note(f"{_message(answer)}: waiting for it, {self.wait_s:g} s at most")
+                told = True
+            time.sleep(min(pause, left))
+
+    def tell(self, content: Any, text: Texts, *, ok: bool = True) -> None:
+        if self.as_json:
+            click.echo(envelope(self.command, content, ok=ok))
+        else:
+            show(text(content))
+
+    def note(self, line: str) -> None:
+        """To stderr: the output stays what it is."""
+        click.echo(clean(line), err=True)
+
+    def refuse(self, answer: Answer) -> NoReturn:
+        error = dict(answer.content) if isinstance(answer.content, dict) else {}
+        error = {**error, "message": _message(answer), "error_code": answer.status}
+        raise self.error(error, EXIT_OF_STATUS.get(answer.status, EXIT_RUNTIME))
+
+    def error(self, error: Mapping[str, Any], exit_code: int) -> CliError:
+        return CliError(self.command, error, exit_code, as_json=self.as_json)
+
+    def fail(self, error: CdcError) -> NoReturn:
+        raise of_error(error, self.command, as_json=self.as_json) from error
+
+    def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str] | None) -> Answer:
+        """From the first worker that is there. A change that was handed over is never sent twice."""
+        import httpx
+
+        timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+        silent: list[str] = []
+        for _ in self.urls:
+            url = self.urls[self._at]
+            try:
+                found = httpx.request(
+                    method, url + path, json=body, headers=dict(headers or {}), timeout=timeout, trust_env=False
+                )
+                if silent:
+                    self.note(f"{url} answers instead of {', '.join(silent)}")
+                return Answer(found.status_code, _content(found), found.headers)
+            except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
+                last: Exception = exc
+            except httpx.HTTPError as exc:
+                if method != "GET":
+                    raise self._unreachable(NO_ANSWER, url, exc) from exc
+                last = exc
+            silent.append(url)
+            self._at = (self._at + 1) % len(self.urls)
+        raise self._unreachable(UNREACHABLE, ", ".join(silent), last) from last
+
+    def _unreachable(self, code: str, url: str, exc: Exception) -> CliError:
+        suggestion = CODES[code].hint
+        message = f"{url}: {str(exc) or type(exc).__name__}"
+        return self.error({"code": code, "message": message, "suggestion": suggestion}, EXIT_ENVIRONMENT)
+
+
+def _content(answer: Any) -> Any:
+    try:
+        return answer.json()
+    except ValueError:
+        return None
+
+
+def _message(answer: Answer) -> str:
+    found = answer.content.get("message") if isinstance(answer.content, dict) else None
+    return str(found or f"HTTP {answer.status}")
+
+
+def _retry_after(answer: Answer) -> float | None:
+    text = answer.headers.get("retry-after", "")
+    return float(text) if answer.status in WAITED_FOR and text.isdigit() else None
+
+
+def segment(name: str) -> str:
+    """A name as one path segment; dots alone are encoded, since clients resolve them away."""
+    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
+
+
+# -- options ----------------------------------------------------------------------------------------------------------
+
+
+def _keep(context: click.Context, parameter: click.Parameter, value: Any) -> None:
+    """Options may stand before or after a subcommand: the last word counts."""
+    if value not in (None, False, ()):
+        context.meta[f"{_META}{parameter.name}"] = value
+
+
+_JSON = click.option(
+    "--json", "as_json", is_flag=True, expose_value=False, callback=_keep,
+    help="One JSON object: command, ok, summary, result, error.",
+)  # fmt: skip
+_URL = click.option(
+    "--url", multiple=True, expose_value=False, callback=_keep, metavar="URL",
+    help="REST address of any worker; several are tried in turn.  [CDC_URL]",
+)  # fmt: skip
+_CONTEXT = click.option(
+    "--context", expose_value=False, callback=_keep, metavar="NAME",
+    help="A named cluster of `cdcworker context`.  [CDC_CONTEXT]",
+)  # fmt: skip
+_WAIT = click.option(
+    "--wait", type=click.FloatRange(min=0), expose_value=False, callback=_keep, metavar="SECONDS",
+    help=f"How long a refusal that passes is waited for.  [{WAIT_S:g}]",
+)  # fmt: skip
+
+
+def json_option(function: Any) -> Any:
+    return _JSON(function)
+
+
+def cluster_options(function: Any) -> Any:
+    for option in (_JSON, _WAIT, _CONTEXT, _URL):
+        function = option(function)
+    return function
+
+
+def wants_json(context: click.Context) -> bool:
+    return bool(context.meta.get(f"{_META}as_json"))
+
+
+def command_name(context: click.Context) -> str:
+    """`connector list`, whatever the program is called."""
+    names = []
+    at: click.Context | None = context
+    while at is not None:
+        names.append(at.command.name or "")
+        at = at.parent
+    return " ".join(name for name in reversed(names) if name and name != "cli")
+
+
+def remote_of(context: click.Context) -> Remote:
+    meta, name = context.meta, command_name(context)
+    try:
+        urls = contexts.chosen(meta.get(f"{_META}url", ()), meta.get(f"{_META}context", ""))
+    except CdcError as exc:
+        raise of_error(exc, name, as_json=wants_json(context)) from exc
+    wait_s = meta.get(f"{_META}wait", WAIT_S)
+    return Remote(urls, name, as_json=wants_json(context), wait_s=wait_s)
+
+
+def remote_command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
+    """A subcommand that asks a cluster: its function gets the `Remote` first."""
+
+    def decorate(function: Callable[..., None]) -> click.Command:
+        def run(*arguments: Any, **options: Any) -> None:
+            function(remote_of(click.get_current_context()), *arguments, **options)
+
+        run.__doc__ = function.__doc__
+        run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
+        return group.command(name, **attributes)(cluster_options(run))
+
+    return decorate
+
+
+def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
+    """Names of connectors for the shell: of a worker that answers at once, else none."""
+    import httpx
+
+    try:
+        urls = contexts.chosen(context.meta.get(f"{_META}url", ()), context.meta.get(f"{_META}context", ""))
+        found = httpx.get(urls[0] + "/connectors", timeout=1.0, trust_env=False).json()
+        return [name for name in found if isinstance(name, str) and name.startswith(incomplete)]
+    except (CdcError, httpx.HTTPError, ValueError, TypeError):
+        return []
