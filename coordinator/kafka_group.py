@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import struct
+import time
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -17,6 +18,8 @@ log = logging.getLogger(__name__)
 
 _MAGIC = b"CGMDv2:"
 _ELECTING_PARTITION = 0
+REJOIN_AFTER_S = 2.0
+"""An owner that has lost its term without being told that it lost the partition joins afresh after this."""
 
 
 def parse_metadata(metadata: bytes) -> tuple[int, str]:
@@ -60,13 +63,21 @@ class KafkaLeadership:
         self._closed = False
         config = member_config(properties, client_id=client_id, group_id=group_id, session_timeout_s=session_timeout_s)
         self._consumer = make_consumer(config)
-        self._consumer.subscribe([topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost)
+        self._rejoin_at: float | None = None
+        self._subscribe()
+
+    def _subscribe(self) -> None:
+        self._consumer.subscribe(
+            [self._topic], on_assign=self._on_assign, on_revoke=self._on_revoke, on_lost=self._on_lost
+        )
 
     def tick(self, timeout_s: float) -> None:
         """Serve the group protocol; all callbacks run inside this call."""
         if self._closed:
             return
         try:
+            if self._rejoin_at is not None and time.monotonic() >= self._rejoin_at:
+                self._rejoin()
             message = self._consumer.poll(timeout_s)
         except KafkaException as exc:
             self._give_up(e.kafka_error(exc))
@@ -83,6 +94,17 @@ class KafkaLeadership:
 
     def term(self) -> Term | None:
         return self._term
+
+    def _rejoin(self) -> None:
+        """Give the partition back: an owner without a proof would keep the lead from everybody."""
+        self._rejoin_at = None
+        log.warning("joining the group again")
+        self._consumer.unsubscribe()
+        self._subscribe()
+
+    def _rejoin_soon(self) -> None:
+        if self._rejoin_at is None:
+            self._rejoin_at = time.monotonic() + REJOIN_AFTER_S
 
     def close(self) -> None:
         """Leave the group at once, so that the next owner need not wait for the session to end."""
@@ -110,9 +132,11 @@ class KafkaLeadership:
     def _capture(self, consumer: Any) -> None:
         try:
             self._term = proof_of(consumer.consumer_group_metadata())
+            self._rejoin_at = None
             log.info("elected generation=%d", self._term.hint)
         except (ValueError, KafkaException, RuntimeError) as exc:
             self._term = None
+            self._rejoin_soon()
             log.error("no proof of the term error=%s", exc)
 
     def _on_revoke(self, _consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
@@ -120,6 +144,7 @@ class KafkaLeadership:
             self._step_down("revoked")
 
     def _on_lost(self, _consumer: Consumer, _partitions: Sequence[TopicPartition]) -> None:
+        self._rejoin_at = None
         self._step_down("lost")
 
     def _step_down(self, why: str) -> None:
@@ -136,6 +161,8 @@ class KafkaLeadership:
             log.debug("group membership stalls error=%s", error.str())
 
     def _give_up(self, error: KafkaError) -> None:
+        if self._owner:
+            self._rejoin_soon()
         self._step_down(error.name())
         if error.fatal():
             raise CdcError(e.code_of(error), f"group membership ended: {error.str()}", where={"topic": self._topic})

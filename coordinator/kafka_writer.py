@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import threading
@@ -20,11 +21,42 @@ from confluent_kafka import KafkaError, KafkaException, TopicPartition
 log = logging.getLogger(__name__)
 
 FENCES_AT_ONCE_MAX = 8
+CONNECT_S = 5.0
+INIT_CALL_S = 2.0
+INIT_STEP_S = 0.05
+INIT_STEP_S_MAX = 0.5
+PASSING = frozenset({KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS})
 _GRACE_S = 1.0
 
 
 def leader_transactional_id(group_id: str) -> str:
     return f"cdc-leader-{group_id}"
+
+
+def take_over(config: Mapping[str, Any], timeout_s: float) -> Any:
+    """A transactional producer whose predecessors are fenced.
+
+    The client looks for its coordinator only every half second while it has no connection yet, and as seldom while
+    the broker still aborts what a predecessor left open: so it is connected first, and a new one asks again at once.
+    """
+    deadline, step_s = time.monotonic() + timeout_s, INIT_STEP_S
+    producer = make_producer(dict(config))
+    with contextlib.suppress(KafkaException):  # the call below says why
+        producer.list_topics(timeout=min(CONNECT_S, timeout_s))
+    while True:
+        try:
+            producer.init_transactions(max(INIT_STEP_S, min(INIT_CALL_S, deadline - time.monotonic())))
+        except KafkaException as exc:
+            error = e.kafka_error(exc)
+            is_passing = error.retriable() or error.code() in PASSING
+            if not is_passing or time.monotonic() >= deadline:
+                raise
+            if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                time.sleep(step_s)
+                step_s = min(2 * step_s, INIT_STEP_S_MAX)
+                producer = make_producer(dict(config))
+        else:
+            return producer
 
 
 class KafkaWriter:
@@ -49,10 +81,10 @@ class KafkaWriter:
             transactional_id=leader_transactional_id(group_id),
             transaction_timeout_ms=int(timeout_s * 1000),
         )
-        self._producer: Any = make_producer(config)
+        self._producer: Any = None
         self._spent = False
         try:
-            self._producer.init_transactions(timeout_s)
+            self._producer = take_over(config, timeout_s)
         except KafkaException as exc:
             self.close()
             raise e.translate(exc, "claim the leader's transactional id") from exc
@@ -152,7 +184,7 @@ def _fence_one(
 ) -> CdcError | None:
     try:
         config = transactional_config(properties, client_id=client_id, transactional_id=transactional_id)
-        make_producer(config).init_transactions(timeout_s)
+        take_over(config, timeout_s)
     except KafkaException as exc:
         return e.translate(exc, "fence the transactional id")
     except CdcError as exc:

@@ -18,6 +18,10 @@ class FakeConsumer:
         self.script: list = []
         self.metadata: object = metadata(1)
         self.closed = False
+        self.left = 0
+
+    def unsubscribe(self):
+        self.left += 1
 
     def subscribe(self, topics, on_assign, on_revoke, on_lost):
         self.on_assign, self.on_revoke, self.on_lost = on_assign, on_revoke, on_lost
@@ -174,3 +178,56 @@ def test_a_closed_leadership_has_no_term_and_polls_no_more(leadership, consumer)
     leadership.close()
     assert consumer.closed
     assert leadership.term() is None
+
+
+def raising(error):
+    def poll():
+        raise KafkaException(error)
+
+    return poll
+
+
+def test_an_owner_that_lost_its_term_by_an_error_gives_the_partition_back(leadership, consumer, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(kafka_group.time, "monotonic", lambda: clock[0])
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(raising(KafkaError(KafkaError._STATE)))
+    leadership.tick(0)
+    assert leadership.term() is None
+    leadership.tick(0)
+    assert consumer.left == 0
+    clock[0] += 2.1
+    leadership.tick(0)
+    assert consumer.left == 1
+    clock[0] += 10
+    leadership.tick(0)
+    assert consumer.left == 1, "once"
+    consumer.assign(0)
+    leadership.tick(0)
+    assert leadership.term() is not None
+
+
+def test_an_owner_without_a_proof_gives_the_partition_back(leadership, consumer, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(kafka_group.time, "monotonic", lambda: clock[0])
+    consumer.metadata = RuntimeError("no")
+    consumer.assign(0)
+    leadership.tick(0)
+    clock[0] += 2.1
+    leadership.tick(0)
+    assert consumer.left == 1
+
+
+def test_an_owner_that_is_told_of_its_loss_need_not_join_again(leadership, consumer, monkeypatch):
+    clock = [100.0]
+    monkeypatch.setattr(kafka_group.time, "monotonic", lambda: clock[0])
+    consumer.assign(0)
+    leadership.tick(0)
+    consumer.script.append(FakeMessage(KafkaError(KafkaError._MAX_POLL_EXCEEDED)))
+    consumer.script.append(lambda: consumer.on_lost(consumer, []))
+    leadership.tick(0)
+    leadership.tick(0)
+    clock[0] += 10
+    leadership.tick(0)
+    assert consumer.left == 0

@@ -24,6 +24,9 @@ class FakeProducer:
         if error is not None:
             raise error
 
+    def list_topics(self, timeout):
+        """Connected."""
+
     def init_transactions(self, timeout):
         self._call("init")
 
@@ -152,14 +155,29 @@ def test_fencing_tells_of_each_id_and_one_failure_stops_no_other(monkeypatch):
     def make(config):
         fake = FakeProducer()
         if config["transactional.id"] == "b":
-            fake.fail = {"init": refused(KafkaError._TIMED_OUT)}
+            fake.fail = {"init": refused(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED)}
         return fake
 
     monkeypatch.setattr(kafka_writer, "make_producer", make)
     outcome = fence({"bootstrap.servers": "x:1"}, ["a", "b", "c"], client_id="c")
     assert {name: error and error.code for name, error in outcome.items()} == {
         "a": None,
-        "b": "kafka.timeout",
+        "b": "kafka.authorization",
         "c": None,
     }
     assert fence({}, [], client_id="c") == {}
+
+
+def test_while_the_broker_ends_what_a_predecessor_left_open_a_new_client_asks_again_at_once(monkeypatch):
+    made = []
+
+    def make(config):
+        fake = FakeProducer()
+        if len(made) < 2:
+            fake.fail = {"init": refused(KafkaError.CONCURRENT_TRANSACTIONS, retriable=True)}
+        made.append(fake)
+        return fake
+
+    monkeypatch.setattr(kafka_writer, "make_producer", make)
+    assert kafka_writer.take_over({}, 5.0) is made[2]
+    assert [fake.names() for fake in made] == [["init"]] * 3
