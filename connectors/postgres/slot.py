@@ -22,6 +22,7 @@ from psycopg import sql
 
 log = logging.getLogger(__name__)
 
+TAKEOVER_STEP_S = 0.01
 TAKEOVER_S_MAX = 20.0
 """How long a predecessor's walsender may take to let go of the slot after it was told to end."""
 
@@ -127,7 +128,7 @@ def take_over(connection: AdminConnection, name: str, stopping: Callable[[], boo
             ended.add(pid)
         if time.monotonic() > deadline:
             raise CdcError(e.SLOT_BUSY, "the earlier walsender does not end", where=where)
-        time.sleep(0.05)
+        time.sleep(TAKEOVER_STEP_S)
 
 
 def create(connection: AdminConnection, settings: Settings) -> int:
