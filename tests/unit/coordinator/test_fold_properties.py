@@ -12,6 +12,7 @@ from cdcworker.coordinator.status import (
     StatusState,
     fold_status,
     lease_record,
+    live_workers,
     presence_record,
     task_key,
     task_status_record,
@@ -80,6 +81,16 @@ def test_a_lease_counts_when_it_advances_and_only_then(counts):
         if count > highest:
             highest, seen_s = count, state.clock_s
         assert (state.leases["other"].count, state.leases["other"].seen_s) == (highest, seen_s)
+
+
+@given(st.lists(st.integers(0, 6), min_size=1))
+def test_late_words_of_a_replaced_process_take_nothing_from_its_successor(counts):
+    old, new = (Presence("other", boot, "http://other", "1", "p") for boot in ("b2", "b3"))
+    start = [presence_record(old), lease_record("other", "b2", 1), presence_record(new), lease_record("other", "b3", 1)]
+    state = fold_status(StatusState(), start, JUDGE)
+    late = fold_status(state, [lease_record("other", "b2", count) for count in counts], JUDGE)
+    assert late.leases["other"] == state.leases["other"]
+    assert live_workers(late, 10.0)["other"] == new
 
 
 # --- the config log ---------------------------------------------------------------------------------------------------
