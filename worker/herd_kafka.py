@@ -27,6 +27,7 @@ from cdcworker.coordinator.events import (
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.backends import make_backend
+from cdcworker.worker.log_tail import LogTail
 from cdcworker.worker.pen import Pen
 from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
 
@@ -41,15 +42,8 @@ HANGS_S = 12.0
 CLAIM_S = 25.0
 REFUSED_TERM_S = 5.0
 """How long a claim waits for the group to sync after its proof was refused."""
-FOLD_AGAIN_S = 12 * 3600.0
-"""Half of the time for which Kafka keeps tombstones: a reader that was away longer may have missed deletions."""
 
 Job = Callable[[], None]
-
-
-def boot_clock_s() -> float:
-    """A monotonic clock that also runs while the machine sleeps, where there is one."""
-    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
 class HerdKafka:
@@ -67,8 +61,6 @@ class HerdKafka:
         self._refused: Term | None = None
         self._lease_sent: float | None = None
         self._lease_waiting: Record | None = None
-        self._last_ack_boot = boot_clock_s()
-        self._fold_again = False
         self._writing: _Writing | None = None
 
     # --- start ------------------------------------------------------------------------------------------------------
@@ -79,6 +71,8 @@ class HerdKafka:
         backend.open()
         self._configs, self._status = backend.configs(), backend.status()
         configs, status = self._configs.read_to_end(READ_S), self._status.read_to_end(READ_S)
+        self._config_tail = LogTail(self._configs, "configs", self._post)
+        self._status_tail = LogTail(self._status, "status", self._post)
         self._check_identity(configs)
         self._leadership = backend.join()
         return configs, status
@@ -115,10 +109,10 @@ class HerdKafka:
         """Serve all clients once without waiting; gives what happened, in the order in which it may be taken."""
         self._leadership.tick(0)
         yield from self._term_events()
-        yield from self._config_events()
-        records = self._status.poll(0)
-        if records:
-            yield StatusRecords(tuple(records))
+        if tailed := self._config_tail.poll():
+            yield ConfigRecords(tailed.records, replay=tailed.reset, reset=tailed.reset)
+        if tailed := self._status_tail.poll():
+            yield StatusRecords(tailed.records, reset=tailed.reset)
         self._status.serve()
         self._configs.serve()
         yield from self._claim_events()
@@ -134,28 +128,6 @@ class HerdKafka:
         if term is None:
             self._drop_writer()
         yield TermChanged(term)
-
-    def _config_events(self) -> Iterator[Event]:
-        try:
-            if self._fold_again:
-                log.warning("config log is read again from its start")
-                self._configs.rewind()
-                records = self._configs.read_to_end(READ_S)
-                self._fold_again = False
-                yield ConfigRecords(tuple(records), replay=True, reset=True)
-                return
-            records = self._configs.poll(0)
-        except CdcError as exc:
-            # The place in the log is lost: only a whole fold is safe. It is tried again in the next turn.
-            log.error("config log not read error=%s", exc)
-            self._fold_again = True
-            return
-        for record in records:
-            identity = identity_of(record.value) if record.key == CLUSTER else None
-            if identity is not None:
-                self._backend.recorded(identity)
-        if records:
-            yield ConfigRecords(tuple(records))
 
     # --- claims and writes ------------------------------------------------------------------------------------------
 
@@ -181,7 +153,7 @@ class HerdKafka:
             elif age_s > REFUSED_TERM_S:
                 self._refused = None
                 self._fail_claim(claim, "the group has not synced since the proof was refused")
-        elif claim.ends is not None and not self._fold_again and self._configs.reached(claim.ends):
+        elif claim.ends is not None and self._config_tail.whole and self._configs.reached(claim.ends):
             # Reading after init_transactions and before the first write leaves no room for a predecessor (INV-6).
             self._claim, self._writer, self._pen = None, claim.writer, claim.pen
             yield Claimed()
@@ -281,18 +253,10 @@ class HerdKafka:
         if error is not None:
             log.warning("lease not renewed error=%s", error)
         elif sent is not None:
-            self._note_contact()
             self._events.append(LeaseAcked(sent))
         waiting, self._lease_waiting = self._lease_waiting, None
         if waiting is not None:
             self.renew_lease(waiting)
-
-    def _note_contact(self) -> None:
-        now = boot_clock_s()
-        away_s, self._last_ack_boot = now - self._last_ack_boot, now
-        if away_s > FOLD_AGAIN_S:
-            log.warning("worker was away away_s=%.0f", away_s)
-            self._fold_again = True
 
     # --- other ------------------------------------------------------------------------------------------------------
 

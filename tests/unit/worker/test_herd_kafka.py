@@ -1,4 +1,5 @@
 import threading
+import time
 from types import SimpleNamespace
 
 import pytest
@@ -18,7 +19,7 @@ from cdcworker.coordinator.events import (
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError
-from cdcworker.worker import backends, herd_kafka
+from cdcworker.worker import backends, herd_kafka, log_tail
 from cdcworker.worker.backends import status_partition
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.herder import HerderConfig
@@ -278,20 +279,65 @@ def test_a_place_in_the_log_that_is_lost_means_a_whole_fold(rig):
     rig.turn()
     rig.configs.broken = True
     assert rig.turn() == []
-    rig.configs.records = [record()]
-    assert rig.turn() == [ConfigRecords((record(),), replay=True, reset=True)]
+    rig.configs.records, rig.configs.end = [record(), record("b", 1)], 2
+    rig.turn()
+    rig.settle()
+    assert rig.turn() == [ConfigRecords((record(), record("b", 1)), replay=True, reset=True)]
     assert rig.configs.rewinds == 1
 
 
-def test_a_worker_that_was_away_for_long_folds_again(rig, monkeypatch):
-    now = herd_kafka.boot_clock_s()
+def test_the_status_log_is_read_again_too_and_nothing_else_waits_for_it(rig):
     rig.turn()
-    monkeypatch.setattr(herd_kafka, "boot_clock_s", lambda: now + herd_kafka.FOLD_AGAIN_S + 60)
-    rig.kafka.renew_lease(record("lease/w1"))
-    rig.status.sent.pop()[1](None)
-    events = rig.turn()
-    assert events[0] == ConfigRecords((), replay=True, reset=True)
-    assert [type(event) for event in events[1:]] == [LeaseAcked]
+    rig.status.broken = True
+    assert rig.turn() == []
+    rig.configs.records = [record("c")]
+    rig.status.records, rig.status.end = [record()], 2
+    assert rig.turn() == [ConfigRecords((record("c"),))]
+    rig.settle()
+    assert rig.turn() == [], "a part of the log is not folded"
+    rig.status.records = [record("b", 1)]
+    assert rig.turn() == [StatusRecords((record(), record("b", 1)), reset=True)]
+
+
+def test_a_claim_waits_while_the_log_is_read_again(rig):
+    rig.turn()
+    rig.configs.broken = True
+    rig.configs.end = 1
+    rig.turn()
+    rig.kafka.claim()
+    rig.turn()
+    rig.settle()
+    rig.settle()
+    assert Claimed() not in rig.turn()
+    rig.configs.records = [record()]
+    assert rig.turn() == [ConfigRecords((record(),), replay=True, reset=True), Claimed()]
+
+
+def test_a_worker_that_was_away_for_long_folds_again(rig, monkeypatch):
+    now = log_tail.boot_clock_s()
+    rig.turn()
+    monkeypatch.setattr(log_tail, "boot_clock_s", lambda: now + log_tail.AWAY_S_MAX + 60)
+    rig.turn()
+    rig.turn()
+    rig.settle()
+    rig.settle()
+    assert rig.turn() == [ConfigRecords((), replay=True, reset=True), StatusRecords((), reset=True)]
+    assert rig.turn() == []
+
+
+def test_a_reader_that_makes_sure_now_and_then_is_not_away(rig, monkeypatch):
+    clock, boot = [time.monotonic()], [0.0]
+    monkeypatch.setattr(log_tail.time, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(log_tail, "boot_clock_s", lambda: boot[0])
+    rig.turn()
+    for _ in range(3):
+        clock[0] += log_tail.CHECK_EVERY_S
+        boot[0] += 0.4 * log_tail.AWAY_S_MAX
+        rig.turn()
+        rig.settle()
+        rig.settle()
+        assert rig.turn() == []
+    assert (rig.configs.rewinds, rig.status.rewinds) == (0, 0)
 
 
 def test_a_lease_is_told_with_the_time_of_sending_and_only_the_newest_waits(rig, monkeypatch):
