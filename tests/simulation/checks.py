@@ -41,6 +41,7 @@ class Checks:
         """Rows committed of each data topic."""
         self.positions: dict[str, tuple[int, int]] = {}
         """Per offsets key: task epoch and position last committed."""
+        self._state, self._folded = ClusterState(), 0
         self.by_request: dict[str, list[int]] = {}
         configs = sim.cluster.broker.partition(NAMES.configs, 0)
         self.configs = configs
@@ -177,7 +178,11 @@ class Checks:
     # --- the cluster as it is ---------------------------------------------------------------------------------------
 
     def state(self) -> ClusterState:
-        return fold_all(ClusterState(), self.history)
+        """What the whole log folds to."""
+        if self._folded < len(self.history):
+            self._state = fold_all(self._state, self.history[self._folded :])
+            self._folded = len(self.history)
+        return self._state
 
     def wanted(self) -> set[TaskId]:
         state = self.state()

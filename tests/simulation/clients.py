@@ -260,8 +260,9 @@ class Answered:
         self._signal = Signal()
 
     def set(self, value: Any) -> None:
-        self.value = value
-        self._signal.set_off()
+        if self.value is TIMED_OUT:
+            self.value = value
+            self._signal.set_off()
 
     def result(self, timeout: float | None = None) -> Any:
         if not self._signal.wait_for(lambda: self.value is not TIMED_OUT, timeout if timeout is not None else 60.0):
@@ -290,8 +291,14 @@ class AdminClient(Client):
                     offset=min((e.offset for e in partition.log[:1]), default=end) if is_first else end
                 )
 
-            self.cluster.network.send(self.proc, answered, partition.service, look, answered.set)
+            self._repeat(answered, partition.service, look, self.proc.mono() + request_timeout)
         return out
+
+    def _repeat(self, answered: Answered, service: str, handler: Callable[[], Any], until: float) -> None:
+        """What was lost on the way is sent again by the connection."""
+        if answered.value is TIMED_OUT and self.proc.mono() < until:
+            self.cluster.network.send(self.proc, answered, service, handler, answered.set)
+            self.proc.later(REQUEST_S, self._repeat, answered, service, handler, until)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
         """Known to every broker, so that the client has it at hand."""
