@@ -178,6 +178,14 @@ def test_without_a_lease_tasks_are_told_to_stop_producing(one, tasks):
     assert (task, message["type"], message["valid_s"]) == (None, "lease", 0.0)
 
 
+def test_a_lease_is_good_from_when_it_was_sent_however_late_its_answer_comes(one, tasks):
+    one._feed(LeaseAcked(time.monotonic() - 4.0))
+    ((_, message),) = tasks.said
+    assert 0 < message["valid_s"] <= 2.0
+    one._feed(LeaseAcked(time.monotonic() - 7.0))
+    assert tasks.said[-1][1]["valid_s"] == 0.0
+
+
 def test_a_start_that_fails_is_raised_to_who_waits_and_nothing_is_left_open(one, tasks):
     one._kafka.fail_open = CdcError(INTERNAL, "no")
     one.start()
