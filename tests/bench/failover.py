@@ -61,7 +61,7 @@ def say(began: float, text: str) -> None:
 def run(found: Stage, given: argparse.Namespace, began: float) -> tuple[Results, Watcher]:
     say(began, f"aging the internal topics by {given.age:,} records")
     if given.age:
-        found.aged = age(found.kafka.bootstrap, found.topics, given.age)
+        found.aged = age(found.kafka.bootstrap, found.topics, given.age, settle_s=20.0 if given.quick else 180.0)
         print("  " + " ".join(f"{name}={value}" for name, value in found.aged.items()), flush=True)
     say(began, f"starting {given.workers} workers")
     start_workers(found, given.workers)
