@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import re
 import struct
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Term
+from cdcworker.coordinator.errors import OTHER_CLUSTER
 from cdcworker.coordinator.kafka_clients import make_consumer, member_config
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient
 
 log = logging.getLogger(__name__)
 
@@ -20,6 +24,7 @@ _MAGIC = b"CGMDv2:"
 _ELECTING_PARTITION = 0
 REJOIN_AFTER_S = 2.0
 """An owner that has lost its term without being told that it lost the partition joins afresh after this."""
+_FLAG_SESSION_S = 10.0
 
 
 def parse_metadata(metadata: bytes) -> tuple[int, str]:
@@ -43,6 +48,65 @@ def proof_of(metadata: bytes) -> Term:
     if generation < 0 or not member:
         raise ValueError("group metadata of a consumer that has not joined")
     return Term(proof=metadata, hint=generation)
+
+
+class Flag:
+    """A member that wants nothing: by its client id it shows that the group id is taken, and by whom."""
+
+    def __init__(self, properties: Mapping[str, str], *, topic: str, group_id: str, client_id: str) -> None:
+        config = member_config(properties, client_id=client_id, group_id=group_id, session_timeout_s=_FLAG_SESSION_S)
+        self._consumer: Any = make_consumer(config)
+        self._consumer.subscribe([topic])
+
+    def serve(self) -> None:
+        """Nothing rests on it: what goes wrong is the client's to repair."""
+        if self._consumer is not None:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                self._consumer.poll(0)
+
+    def close(self) -> None:
+        consumer, self._consumer = self._consumer, None
+        if consumer is not None:
+            with contextlib.suppress(KafkaException, RuntimeError):
+                consumer.close()
+
+
+_FLAG = re.compile(r"cdcworker-(?P<worker>.*)-cluster\.(?P<flag>[0-9a-f]{12})")
+
+
+def flagged(client_id: str, flag: str) -> str:
+    """The client id under which a worker joins its group."""
+    return f"{client_id}-cluster.{flag}"
+
+
+def check_strangers(names: Iterable[str], group_id: str, flag: str) -> None:
+    """CdcError when one of these members of the group is another cluster's, or no worker at all."""
+    for name in names:
+        match = _FLAG.fullmatch(name)
+        # A worker of an older version shows no flag: it may be one of ours.
+        if (match and match["flag"] == flag) or (not match and name.startswith("cdcworker-")):
+            continue
+        who = f"worker {match['worker']} with other topics or another backend" if match else f"client {name!r}"
+        raise CdcError(
+            OTHER_CLUSTER,
+            f"the group id is in use by {who}",
+            where={"group.id": group_id},
+            hint="Give this cluster a group.id of its own, or end what uses the id first.",
+        )
+
+
+def members(admin: AdminClient, group_id: str, timeout_s: float) -> list[str]:
+    """Client ids of the group's live members; none when we may not ask."""
+    (answer,) = admin.describe_consumer_groups([group_id], request_timeout=timeout_s).values()
+    try:
+        return [str(member.client_id) for member in answer.result(timeout_s).members]
+    except KafkaException as exc:
+        error = e.kafka_error(exc)
+        if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
+            log.warning("members of the group not checked group=%s error=%s", group_id, error.str())
+    except TimeoutError:
+        log.warning("members of the group not checked group=%s error=no answer", group_id)
+    return []
 
 
 class KafkaLeadership:

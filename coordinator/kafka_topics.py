@@ -5,9 +5,11 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+from cdcworker.coordinator import kafka_checks as checks
 from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator.kafka_checks import Found
 from cdcworker.coordinator.kafka_clients import Reports, make_admin, unreachable
 from cdcworker.coordinator.kafka_log import list_offsets
 from cdcworker.schemas.errors import CdcError
@@ -74,6 +76,12 @@ class TopicSpec:
     config: Mapping[str, str] = field(default_factory=dict)
     exact: bool = True
     empty: bool = False
+    key: str = "the worker's properties"
+    """Where the worker's properties name it."""
+
+    @property
+    def is_compacted(self) -> bool:
+        return self.config.get("cleanup.policy") == "compact"
 
 
 def internal_topics(
@@ -81,13 +89,21 @@ def internal_topics(
 ) -> tuple[TopicSpec, ...]:
     """One partition where a total order is needed; the others may have been made with another count."""
     large = {"max.message.bytes": _RECORD_BYTES_MAX}
-    return (
-        TopicSpec(names.configs, 1, {**_COMPACTED, **large, "max.compaction.lag.ms": str(_DAY_MS)}),
-        TopicSpec(names.offsets, offsets_partitions, _POSITIONS, exact=False),
-        TopicSpec(names.status, status_partitions, _BUSY, exact=False),
-        TopicSpec(names.schemas, 1, {**_COMPACTED, **large}),
-        TopicSpec(names.coordination, 1, {"cleanup.policy": "delete"}, empty=True),
+    configs = {**_COMPACTED, **large, "max.compaction.lag.ms": str(_DAY_MS)}
+    specs = (
+        TopicSpec(names.configs, 1, configs, key="config.storage.topic"),
+        TopicSpec(names.offsets, offsets_partitions, _POSITIONS, exact=False, key="offset.storage.topic"),
+        TopicSpec(names.status, status_partitions, _BUSY, exact=False, key="status.storage.topic"),
+        TopicSpec(names.schemas, 1, {**_COMPACTED, **large}, key="schema.storage.topic"),
+        TopicSpec(names.coordination, 1, {"cleanup.policy": "delete"}, empty=True, key="coordination.topic"),
     )
+    by_name: dict[str, str] = {}
+    for spec in specs:
+        other = by_name.setdefault(spec.name, spec.key)
+        if other != spec.key:
+            message = f"{other} and {spec.key} name the same topic"
+            raise CdcError(e.TOPIC_MISCONFIGURED, message, where={"topic": spec.name})
+    return specs
 
 
 def ensure_topics(
@@ -108,12 +124,25 @@ def ensure_topics(
         admin.poll(0)
         raise unreachable(properties, reports.cause(exc)) from exc
     _create(admin, [spec for spec in specs if spec.name not in there], replication_factor, deadline)
-    counts = _await_leaders(admin, [spec.name for spec in specs], deadline)
+    found = _configs_of(admin, _await_leaders(admin, [spec.name for spec in specs], deadline), deadline)
+    bootstrap = properties.get("bootstrap.servers", "")
     for spec in specs:
-        _check_partitions(spec, counts[spec.name])
-    _check_policies(admin, specs, deadline)
+        topic = found[spec.name]
+        if spec.exact:
+            checks.check_partitions(topic, spec.partitions, spec.key)
+        if spec.is_compacted:
+            checks.check_policy(topic, bootstrap)
+            checks.check_in_sync(topic, bootstrap)
     _check_empty(admin, [spec.name for spec in specs if spec.empty], deadline)
-    return counts
+    _warn(specs, found, len(admin.list_topics(timeout=_left(deadline)).brokers))
+    return {name: topic.partitions for name, topic in found.items()}
+
+
+def _warn(specs: Sequence[TopicSpec], found: Mapping[str, Found], brokers: int) -> None:
+    kept = [spec for spec in specs if spec.is_compacted]
+    retention_ms = {spec.name: int(spec.config.get("delete.retention.ms", 0)) for spec in kept}
+    for text in checks.warnings([found[spec.name] for spec in kept], brokers, retention_ms):
+        log.warning("%s", text)
 
 
 def _left(deadline: float) -> float:
@@ -137,8 +166,8 @@ def _create(admin: AdminClient, specs: Sequence[TopicSpec], replication_factor: 
             raise CdcError(e.TIMEOUT, "the topic was not created in time", where={"topic": name}) from exc
 
 
-def _await_leaders(admin: AdminClient, names: Sequence[str], deadline: float) -> dict[str, int]:
-    """Partition counts, once every partition has a leader: before that, a fold would start with errors."""
+def _await_leaders(admin: AdminClient, names: Sequence[str], deadline: float) -> list[Found]:
+    """The topics, once every partition has a leader: before that, a fold would start with errors."""
     while True:
         try:
             topics = admin.list_topics(timeout=_left(deadline)).topics
@@ -153,7 +182,11 @@ def _await_leaders(admin: AdminClient, names: Sequence[str], deadline: float) ->
             or any(part.leader < 0 for part in topics[name].partitions.values())
         ]
         if not waiting:
-            return {name: len(topics[name].partitions) for name in names}
+            return [
+                Found(name, len(parts), min(len(part.replicas) for part in parts.values()))
+                for name in names
+                for parts in (topics[name].partitions,)
+            ]
         if time.monotonic() >= deadline:
             raise CdcError(
                 e.TOPIC_MISSING,
@@ -163,35 +196,23 @@ def _await_leaders(admin: AdminClient, names: Sequence[str], deadline: float) ->
         time.sleep(0.1)
 
 
-def _check_partitions(spec: TopicSpec, found: int) -> None:
-    if spec.exact and found != spec.partitions:
-        raise CdcError(
-            e.TOPIC_MISCONFIGURED,
-            f"the topic has {found} partitions and must have exactly {spec.partitions}: it holds one total order",
-            where={"topic": spec.name},
-        )
-
-
-def _check_policies(admin: AdminClient, specs: Iterable[TopicSpec], deadline: float) -> None:
-    """A topic that forgets by age would forget connectors and positions without a word (INV-9)."""
-    compacted = [spec.name for spec in specs if spec.config.get("cleanup.policy") == "compact"]
-    asked = [ConfigResource(ResourceType.TOPIC, name) for name in compacted]
+def _configs_of(admin: AdminClient, topics: Iterable[Found], deadline: float) -> dict[str, Found]:
+    """The topics with their configs, as far as we may see them."""
+    found = {topic.name: topic for topic in topics}
+    asked = [ConfigResource(ResourceType.TOPIC, name) for name in found]
     for resource, answer in admin.describe_configs(asked, request_timeout=_left(deadline)).items():
+        where = {"topic": resource.name}
         try:
-            policy = str(answer.result(_left(deadline))["cleanup.policy"].value)
+            config = {name: str(entry.value) for name, entry in answer.result(_left(deadline)).items()}
         except KafkaException as exc:
             if e.code_of(exc) != e.AUTHORIZATION:
-                raise e.translate(exc, "read the topic's config", where={"topic": resource.name}) from exc
-            log.warning("cleanup policy not checked topic=%s error=no right to describe configs", resource.name)
+                raise e.translate(exc, "read the topic's config", where=where) from exc
+            log.warning("topic not checked topic=%s error=no right to describe configs", resource.name)
             continue
         except TimeoutError as exc:
-            raise CdcError(e.TIMEOUT, "the topic's config was not answered", where={"topic": resource.name}) from exc
-        if policy != "compact":
-            raise CdcError(
-                e.TOPIC_MISCONFIGURED,
-                f"cleanup.policy is {policy!r} and must be 'compact' alone",
-                where={"topic": resource.name},
-            )
+            raise CdcError(e.TIMEOUT, "the topic's config was not answered", where=where) from exc
+        found[resource.name] = replace(found[resource.name], config=config)
+    return found
 
 
 def _check_empty(admin: AdminClient, names: Sequence[str], deadline: float) -> None:

@@ -11,7 +11,7 @@ from cdcworker.coordinator.api import Leadership, TailedLog, Writer
 from cdcworker.coordinator.claim import Identity
 from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
 from cdcworker.coordinator.kafka_errors import translate
-from cdcworker.coordinator.kafka_group import KafkaLeadership
+from cdcworker.coordinator.kafka_group import Flag, KafkaLeadership, check_strangers, flagged, members
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
 from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
@@ -82,6 +82,7 @@ class KafkaBackend:
     def __init__(self, config: HerderConfig) -> None:
         self._config = config
         self._client_id = f"cdcworker-{config.worker_id}"
+        self._claims = 0
         self.cluster_id = ""
         self.partitions: Mapping[str, int] = {}
 
@@ -107,6 +108,16 @@ class KafkaBackend:
             config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
         )
         self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
+        self._check_strangers()
+
+    @property
+    def _flagged(self) -> str:
+        return flagged(self._client_id, self.identity.flag)
+
+    def _check_strangers(self) -> None:
+        """Another cluster under our group id has our transactional ids too: the two would fence each other for ever."""
+        group_id = self._config.group_id
+        check_strangers(members(self._admin, group_id, CONNECT_S), group_id, self.identity.flag)
 
     def configs(self) -> TailedLog:
         return CompactedLog(self._config.kafka, self._config.topics.configs, client_id=f"{self._client_id}-configs")
@@ -128,7 +139,7 @@ class KafkaBackend:
             config.kafka,
             topic=config.topics.coordination,
             group_id=config.group_id,
-            client_id=self._client_id,
+            client_id=self._flagged,
             session_timeout_s=config.session_timeout_s,
         )
 
@@ -137,6 +148,10 @@ class KafkaBackend:
 
     def _pen(self, make: type[KafkaWriter]) -> Writer:
         config = self._config
+        self._claims += 1
+        if self._claims > 1:
+            # Two clusters that started at the same moment did not see each other: each fences the other's leader.
+            self._check_strangers()
         return make(
             config.kafka,
             group_id=config.group_id,
@@ -168,7 +183,7 @@ class ZooKeeperBackend(KafkaBackend):
         super().__init__(config)
         self._ensemble = ""
         settings = ZkSettings(config.zookeeper_connect, config.session_timeout_s, config.zookeeper_digest)
-        self._leadership = ZkLeadership(settings, group_id=config.group_id, name=self._client_id)
+        self._leadership = FlaggedLock(settings, group_id=config.group_id, name=self._flagged)
 
     @property
     def identity(self) -> Identity:
@@ -177,11 +192,16 @@ class ZooKeeperBackend(KafkaBackend):
     def open(self) -> None:
         super().open()
         self._ensemble = self._leadership.open(CONNECT_S)
+        check_strangers(self._leadership.contenders(), self._config.group_id, self.identity.flag)
 
     def recorded(self, identity: Identity) -> None:
         self._leadership.recorded = identity.ensemble
 
     def join(self) -> Leadership:
+        config = self._config
+        self._leadership.flag = Flag(
+            config.kafka, topic=config.topics.coordination, group_id=config.group_id, client_id=self._flagged
+        )
         self._leadership.join()
         return self._leadership
 
@@ -190,6 +210,22 @@ class ZooKeeperBackend(KafkaBackend):
 
     def close(self) -> None:
         self._leadership.close()
+
+
+class FlaggedLock(ZkLeadership):
+    """A contender for the lock that also shows itself in the group: Kafka's users must see that the id is taken."""
+
+    flag: Flag | None = None
+
+    def tick(self, timeout_s: float) -> None:
+        if self.flag is not None:
+            self.flag.serve()
+        super().tick(timeout_s)
+
+    def close(self) -> None:
+        super().close()
+        if self.flag is not None:
+            self.flag.close()
 
 
 class MemoryBackend:

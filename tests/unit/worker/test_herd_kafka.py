@@ -99,6 +99,7 @@ class Rig:
             "cluster_id": lambda *a, **k: "cluster",
             "ensure_topics": lambda *a, **k: {},
             "make_admin": lambda *a, **k: None,
+            "members": lambda *a: [],
             "CompactedLog": lambda properties, topic, **k: logs[topic],
             "KafkaLeadership": lambda *a, **k: leadership,
             "KafkaWriter": lambda *a, **k: FakeWriter(self),
