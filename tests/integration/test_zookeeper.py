@@ -212,6 +212,7 @@ def test_a_rebuilt_ensemble_is_refused_until_an_operator_accepts_it(kafka, devst
 def test_a_worker_that_elects_by_the_group_does_not_start_on_a_log_of_a_lock(rig, kafka):
     first = rig.herder("w1")
     eventually(lambda: CLUSTER in first.view().state.settings, what="the identity")
+    assert first.drain()
     with pytest.raises(CdcError) as caught:
         rig.herder("w2", backend="kafka")
     assert caught.value.code == OTHER_CLUSTER
