@@ -62,6 +62,12 @@ STANDBY = declare(
     "It is tried again, a failover may be under way. Else point database.hostname at the primary, or list several "
     "hosts.",
 )
+POOLED = declare(
+    "postgres.pooled",
+    "config",
+    "A connection pooler stands before the server",
+    "Point database.hostname and database.port at the server itself: poolers do not pass replication on.",
+)
 SERVER_ENCODING = declare(
     "postgres.server_encoding",
     "config",

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import ClassVar
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.task import PostgresTask
+from cdcworker.schemas.change import JsonObject
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.checkup import Examined
 
 __all__ = ["PostgresSource", "PostgresTask"]
 
@@ -33,4 +37,11 @@ class PostgresSource:
         """Live findings about server, rights, slot, publication and tables; opens connections."""
         from cdcworker.connectors.postgres.check import check
 
-        return check(parse(self._config))
+        return list(check(parse(self._config)))
+
+    def examine(self, position: JsonObject | None = None, *, deep: bool = False) -> Iterator[Examined]:
+        """The doctor's table: what was measured, why it matters, what mends it. `position` is what is stored."""
+        from cdcworker.connectors.postgres.doctor import examine
+        from cdcworker.connectors.postgres.patient import Patient
+
+        return examine(Patient(parse(self._config), position), deep=deep)

@@ -1,0 +1,199 @@
+"""Does the publication hold every chosen table, whole, with every operation?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import fixes
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.fixes import ident
+from cdcworker.connectors.postgres.patient import Patient, listed
+
+OPERATIONS = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}
+
+
+def _names(patient: Patient, oids: set[int]) -> list[tuple[str, str]]:
+    return [(schema, table) for oid, schema, table in patient.tables if oid in oids]
+
+
+def _texts(names: list[tuple[str, str]]) -> str:
+    return listed([f"{schema}.{table}" for schema, table in names])
+
+
+def _exists(patient: Patient) -> Iterator[Result]:
+    if patient.publication is not None:
+        yield ok(f"{patient.settings.publication} exists")
+        return
+    settings, tables = patient.settings, [(schema, table) for _, schema, table in patient.tables]
+    fix = fixes.publication(settings.publication, tables, via_root=settings.via_root) if tables else None
+    if settings.autocreate == "disabled":
+        text = f"publication {settings.publication} does not exist"
+        yield Result("error", "missing", text, e.PUBLICATION, fix=fix)
+        return
+    may, superuser = patient.row(
+        "select has_database_privilege(current_database(), 'create'), rolsuper from pg_roles where rolname = current_user"
+    )
+    found = list(_may_not_create(patient, may, superuser, fix))
+    yield from found
+    if not found:
+        yield ok(f"{settings.publication} does not exist yet; the connector makes it ({settings.autocreate})")
+
+
+def _may_not_create(patient: Patient, may: bool, superuser: bool, fix: Fix | None) -> Iterator[Result]:
+    settings = patient.settings
+    if not may:
+        grant = Fix((f"GRANT CREATE ON DATABASE {ident(settings.dbname)} TO {ident(patient.user)}",), safe=True)
+        hint = f"GRANT CREATE ON DATABASE {settings.dbname} TO {settings.user}, or create the publication yourself."
+        yield Result("error", "missing", "the role may not create a publication", e.PUBLICATION, hint=hint, fix=grant)
+    if settings.autocreate == "all_tables" and not superuser:
+        hint = "Use publication.autocreate.mode=filtered."
+        yield Result("error", "missing", "a publication of all tables needs a superuser", e.PUBLICATION, hint=hint)
+    if settings.autocreate == "filtered":
+        rows = patient.rows(
+            "select oid from pg_class where oid = any(%s) and not pg_has_role(relowner, 'usage')", patient.oids
+        )
+        if rows:
+            names = _names(patient, {row[0] for row in rows})
+            hint = "Publishing a table needs its ownership: let the owner create the publication, or grant the role."
+            text = f"{len(rows)} tables belong to other roles: {_texts(names)}"
+            yield Result("error", "missing", text, e.PUBLICATION, hint=hint, fix=fix)
+
+
+def _members(patient: Patient) -> Iterator[Result]:
+    found, settings = patient.publication, patient.settings
+    if found is None:
+        yield ok("no publication yet")
+        return
+    members = {oid for oid, _, _ in slots.published(patient.connection, settings)}
+    outside = _names(patient, set(patient.oids) - members)
+    measured = f"{len(patient.oids) - len(outside)} of {len(patient.oids)} tables"
+    if not outside or found["all"]:
+        yield ok(measured)
+        return
+    name, fix = settings.publication, fixes.add_tables(settings.publication, outside)
+    if settings.autocreate == "filtered":
+        if found["ours"]:
+            yield ok(f"{measured}; the connector adds {_texts(outside)}")
+            return
+        text = f"publication {name} lacks {len(outside)} tables and belongs to another role: {_texts(outside)}"
+        hint = "Let its owner add the tables, or make database.user its owner."
+        yield Result("error", measured, text, e.PUBLICATION, hint=hint, fix=fix)
+        return
+    text = f"publication {name} does not hold {len(outside)} of the chosen tables: {_texts(outside)}"
+    yield Result("warning", measured, text, e.PUBLICATION, hint=f"ALTER PUBLICATION {name} ADD TABLE …", fix=fix)
+
+
+def _operations(patient: Patient) -> Iterator[Result]:
+    found = patient.publication
+    if found is None:
+        yield ok("no publication yet")
+        return
+    missing = [name for name, op in OPERATIONS.items() if not found[name] and op not in patient.settings.skipped]
+    present = ", ".join(name for name in OPERATIONS if found[name])
+    if not missing:
+        yield ok(present)
+        return
+    name = patient.settings.publication
+    text = f"publication {name} leaves out {', '.join(missing)}: they never arrive"
+    change = f"ALTER PUBLICATION {ident(name)} SET (publish = 'insert, update, delete, truncate')"
+    yield Result("warning", present or "nothing", text, e.PUBLICATION, fix=Fix((change,), safe=True))
+
+
+def _filters(patient: Patient) -> Iterator[Result]:
+    rows = _published(patient, "rowfilter is not null")
+    if not rows:
+        yield ok("none")
+        return
+    text = f"publication {patient.settings.publication} publishes only some rows of {_texts(rows)}"
+    hint = "A snapshot reads all rows, the stream only those: publish the whole table, or take it for what it is."
+    fix = Fix(tuple(_whole(patient, rows)))
+    yield Result("warning", f"{len(rows)} tables", text, e.PUBLICATION, hint=hint, fix=fix)
+
+
+def _columns(patient: Patient) -> Iterator[Result]:
+    """A column list without the key makes the server refuse updates and deletes."""
+    keyless = (
+        "exists (select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)"
+        " where i.indrelid = c.oid and i.indisprimary and not a.attname = any(p.attnames))"
+    )
+    rows = _published(patient, keyless)
+    if not rows:
+        yield ok("every key is published")
+        return
+    text = f"the column lists of {_texts(rows)} leave out the key: updates and deletes are refused by the server"
+    yield Result("error", f"{len(rows)} tables", text, e.PUBLICATION, fix=Fix(tuple(_whole(patient, rows))))
+
+
+def _published(patient: Patient, condition: str) -> list[tuple[str, str]]:
+    """Chosen tables of the publication for which something of PostgreSQL 15 and later holds."""
+    if patient.publication is None or patient.version < 150000:
+        return []
+    rows = patient.rows(
+        "select c.oid from pg_publication_tables p join pg_namespace n on n.nspname = p.schemaname"
+        " join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename"
+        f" where p.pubname = %s and c.oid = any(%s) and {condition}",
+        patient.settings.publication, patient.oids,
+    )  # fmt: skip
+    return _names(patient, {row[0] for row in rows})
+
+
+def _whole(patient: Patient, tables: list[tuple[str, str]]) -> Iterator[str]:
+    name = ident(patient.settings.publication)
+    for table in tables:
+        yield f"ALTER PUBLICATION {name} DROP TABLE ONLY {ident(*table)}"
+        yield f"ALTER PUBLICATION {name} ADD TABLE ONLY {ident(*table)}"
+
+
+def _root(patient: Patient) -> Iterator[Result]:
+    found, wanted = patient.publication, patient.settings.via_root
+    if found is None or found["root"] == wanted or patient.settings.autocreate == "filtered":
+        yield ok("as configured" if wanted else "partitions by themselves")
+        return
+    text = f"publish_via_partition_root is {str(found['root']).lower()} and the config says {str(wanted).lower()}"
+    name = ident(patient.settings.publication)
+    change = f"ALTER PUBLICATION {name} SET (publish_via_partition_root = {str(wanted).lower()})"
+    key = "publish.via.partition.root"
+    yield Result("warning", str(found["root"]).lower(), text, e.PUBLICATION, key, fix=Fix((change,), safe=True))
+
+
+def _generated(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select distinct attrelid from pg_attribute where attrelid = any(%s) and attgenerated <> '' and not attisdropped",
+        patient.oids,
+    )
+    if not rows:
+        yield ok("none")
+        return
+    names = _names(patient, {row[0] for row in rows})
+    text = f"generated columns are not captured: {_texts(names)}"
+    yield Result("note", f"{len(names)} tables", text, hint="Compute them in the target if they are needed there.")
+
+
+def _schemas(patient: Patient) -> Iterator[Result]:
+    if patient.publication is None or patient.version < 150000:
+        yield ok("none")
+        return
+    rows = patient.rows(
+        "select n.nspname from pg_publication_namespace p join pg_namespace n on n.oid = p.pnnspid where p.pnpubid = %s",
+        patient.publication["oid"],
+    )
+    if not rows or patient.settings.autocreate != "filtered":
+        yield ok(listed([row[0] for row in rows]) or "none")
+        return
+    text = f"the publication holds whole schemas ({listed([row[0] for row in rows])}); mode filtered may replace them"
+    hint = "Use publication.autocreate.mode=disabled to keep the publication as it is."
+    yield Result("warning", f"{len(rows)} schemas", text, e.PUBLICATION, "publication.autocreate.mode", hint)
+
+
+CHECKS = (
+    Check("publication.exists", "The server sends only what a publication names.", _exists),
+    Check("publication.tables", "A table outside of the publication is never heard of.", _members),
+    Check("publication.operations", "An operation that is not published does not happen for any reader.", _operations),
+    Check("publication.row_filters", "Rows that the publication filters out are missing without a word.", _filters),
+    Check("publication.column_lists", "Updates and deletes need the key.", _columns),
+    Check("publication.partition_root", "Decides whether topics are per partition or per table.", _root),
+    Check("publication.generated", "What is not in the log cannot be captured.", _generated, validates=False),
+    Check("publication.schemas", "Publications of whole schemas grow by themselves.", _schemas),
+)

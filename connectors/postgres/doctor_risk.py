@@ -1,0 +1,89 @@
+"""What of others on the server holds the slot back, fills the disk, or is never captured."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.postgres.fixes import literal
+from cdcworker.connectors.postgres.patient import Patient, duration, listed, size
+
+OLD_S = 300.0
+ORPHAN_BYTES = 1 << 30
+
+
+def _transactions(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select pid, coalesce(application_name, ''), extract(epoch from now() - xact_start)::float8"
+        " from pg_stat_activity where backend_xid is not null and pid <> pg_backend_pid() order by xact_start limit 5"
+    )
+    if not rows:
+        yield ok("no writing transaction is open")
+        return
+    pid, application, age = rows[0]
+    measured = f"the oldest is {duration(age or 0)} old"
+    if (age or 0) < OLD_S:
+        yield ok(measured)
+        return
+    text = f"backend {pid} ({application or 'no name'}) has a transaction open for {duration(age)}"
+    fix = Fix((f"SELECT pg_terminate_backend({pid})",), "Only if nobody needs it any more.")
+    yield Result("warning", measured, text, fix=fix)
+
+
+def _prepared(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select gid, extract(epoch from now() - prepared)::float8 from pg_prepared_xacts"
+        " where database = current_database() order by prepared"
+    )
+    if not rows:
+        yield ok("none")
+        return
+    gid, age = rows[0]
+    text = f"{len(rows)} prepared transactions are open, the oldest for {duration(age)}"
+    fix = Fix((f"ROLLBACK PREPARED {literal(gid)}",), "Or COMMIT PREPARED: whoever prepared it knows.")
+    yield Result("warning" if age > OLD_S else "note", f"{len(rows)}", text, fix=fix)
+
+
+def _orphans(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::float8"
+        " from pg_replication_slots where not active and not temporary and slot_name <> %s order by 2 desc",
+        patient.settings.slot,
+    )
+    if not rows:
+        yield ok("none")
+        return
+    name, kept = rows[0]
+    names = listed([f"{row[0]} ({size(row[1])})" for row in rows], 5)
+    text = f"slots that nobody reads keep the log: {names}"
+    fix = Fix((f"SELECT pg_drop_replication_slot({literal(name)})",), "Only if its reader never comes back.")
+    yield Result("warning" if kept >= ORPHAN_BYTES else "note", f"{len(rows)} slots, {size(kept)}", text, fix=fix)
+
+
+def _wal(patient: Patient) -> Iterator[Result]:
+    files, total = patient.row("select count(*), coalesce(sum(size), 0)::float8 from pg_ls_waldir()")
+    yield ok(f"{size(total)} in {files} files; the disk's free space is not visible over SQL")
+
+
+def _uncaptured(patient: Patient) -> Iterator[Result]:
+    schemas = sorted({schema for _, schema, _ in patient.tables})
+    (count,) = patient.row(
+        "select count(*) from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where c.relkind = 'S' and n.nspname = any(%s)",
+        schemas,
+    )
+    if not count:
+        yield ok("no sequences")
+        return
+    hint = "Set sequences from the tables' highest values before a target takes over; DDL is not replicated either."
+    yield Result("note", f"{count} sequences", "the values of sequences are not captured", hint=hint)
+
+
+CHECKS = (
+    Check("risk.transactions", "A slot starts, and lets go of the log, only when older transactions have ended.",
+          _transactions, validates=False),
+    Check("risk.prepared", "A forgotten prepared transaction holds the log for ever.", _prepared, validates=False),
+    Check("risk.orphan_slots", "Slots without a reader fill the disk.", _orphans, validates=False),
+    Check("risk.wal_volume", "The log shares a disk with the data.", _wal, validates=False),
+    Check("risk.uncaptured", "Some things are not in the log of changes.", _uncaptured, validates=False),
+)  # fmt: skip

@@ -1,0 +1,233 @@
+"""Is the server's log decoded, is there room for a slot, and how is ours?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import fixes
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.connection import APPLICATION, conninfo
+from cdcworker.connectors.postgres.patient import APPLICATION_NAME, Patient, duration, size
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.stream import ReplicationStream
+from cdcworker.schemas.errors import CdcError
+
+MB = 1024 * 1024
+SPILL_BYTES = 1 << 30
+FORECAST_S_MIN = 86_400.0
+RETAINED_BYTES = 10 << 30
+
+
+def _wal_level(patient: Patient) -> Iterator[Result]:
+    level = patient.server["wal_level"]
+    if level == "logical":
+        yield ok(level)
+        return
+    fix = fixes.parameter(patient.flavour, fixes.LOGICAL, "logical", restart=True)
+    yield Result("error", level, f"wal_level is {level}", e.WAL_LEVEL, fix=fix)
+
+
+def _free_slots(patient: Patient) -> Iterator[Result]:
+    used, most = patient.row(
+        "select (select count(*) from pg_replication_slots), current_setting('max_replication_slots')::int"
+    )
+    yield from _free(patient, "replication slots", "max_replication_slots", used, most)
+
+
+def _free_senders(patient: Patient) -> Iterator[Result]:
+    used, most = patient.row(
+        "select (select count(*) from pg_stat_replication), current_setting('max_wal_senders')::int"
+    )
+    yield from _free(patient, "walsenders", "max_wal_senders", used, most)
+
+
+def _free(patient: Patient, what: str, setting: str, used: int, most: int) -> Iterator[Result]:
+    measured = f"{used} of {most} in use"
+    if used < most:
+        yield ok(measured)
+        return
+    fix = fixes.parameter(patient.flavour, setting, str(most + 10), restart=True)
+    if patient.slot is not None:
+        text = f"all {most} {what} are in use; this connector has its slot"
+        yield Result("note", measured, text, e.NO_FREE_SLOT, fix=fix)
+        return
+    hint = f"Raise {setting}, or drop a slot that nobody reads."
+    yield Result("error", measured, f"all {most} {what} are in use", e.NO_FREE_SLOT, hint=hint, fix=fix)
+
+
+def _wal_limit(patient: Patient) -> Iterator[Result]:
+    limit = int(patient.server["max_slot_wal_keep_size"])
+    if limit >= 0:
+        yield ok(f"a slot may keep {size(limit * MB)}")
+        return
+    text = "nothing limits what a slot keeps: a connector that is stopped for long fills the server's disk"
+    fix = fixes.parameter(patient.flavour, "max_slot_wal_keep_size", "51200", restart=False)
+    hint = "With a limit the slot is lost instead, and the connector says so; choose what the disk can bear (in MB)."
+    yield Result("warning", "no limit", text, hint=hint, fix=fix)
+
+
+def _idle_timeout(patient: Patient) -> Iterator[Result]:
+    found = patient.server.get("idle_replication_slot_timeout")
+    if found is None:
+        yield ok(f"not in PostgreSQL {patient.version // 10000}")
+    elif int(found) == 0:
+        yield ok("off")
+    else:
+        text = f"the slot is lost when the connector does not read it for {duration(int(found))}"
+        fix = fixes.parameter(patient.flavour, "idle_replication_slot_timeout", "0", restart=False)
+        yield Result("warning", duration(int(found)), text, fix=fix)
+
+
+def _spill(patient: Patient) -> Iterator[Result]:
+    memory = f"logical_decoding_work_mem {size(int(patient.server['logical_decoding_work_mem']) * 1024)}"
+    rows = patient.rows(
+        "select spill_txns, spill_bytes from pg_stat_replication_slots where slot_name = %s", patient.settings.slot
+    )
+    if not rows:
+        yield ok(f"{memory}, nothing decoded yet")
+        return
+    times, spilt = rows[0]
+    measured = f"{memory}, {times} transactions spilt {size(spilt)} to disk"
+    if spilt < SPILL_BYTES:
+        yield ok(measured)
+        return
+    fix = fixes.parameter(patient.flavour, "logical_decoding_work_mem", "262144", restart=False)
+    yield Result("note", measured, "large transactions go to the server's disk while they are decoded", fix=fix)
+
+
+def _failover(patient: Patient) -> Iterator[Result]:
+    wanted, able = patient.settings.raw["slot.failover"], patient.version >= 170000
+    if wanted and not able:
+        hint = "Failover slots need PostgreSQL 17; an ordinary slot is made."
+        yield Result("note", "", "slot.failover has no effect here", e.SERVER_VERSION, "slot.failover", hint)
+        return
+    yield ok("not asked for" if not wanted else "the slot follows to synchronised standbys")
+
+
+def _standbys(patient: Patient) -> Iterator[Result]:
+    """A server with standbys and a slot that stays behind when one of them takes over."""
+    names = [row[0] for row in patient.rows("select slot_name from pg_replication_slots where slot_type = 'physical'")]
+    if not names or patient.settings.raw["slot.failover"] or patient.version < 170000:
+        yield ok(f"{len(names)} physical slots")
+        return
+    text = "there are standbys, and the slot does not follow when one of them takes over"
+    hint = "slot.failover=true, with sync_replication_slots = on and hot_standby_feedback = on at the standby."
+    yield Result("note", f"{len(names)} physical slots", text, key="slot.failover", hint=hint)
+
+
+def _state(patient: Patient) -> Iterator[Result]:
+    found = patient.slot
+    if found is None:
+        yield ok(f"{patient.settings.slot} does not exist yet; the connector makes it")
+        return
+    try:
+        slots.check_kind(found, patient.settings.dbname)
+    except CdcError as exc:
+        yield Result("error", found.plugin or found.kind, exc.message, exc.code, hint=exc.hint)
+        return
+    if found.wal_status == "lost":
+        yield from _lost(patient)
+        return
+    if found.active_pid is None:
+        yield ok(f"{found.name}, {found.wal_status}, nobody reads it")
+        return
+    rows = patient.rows(
+        "select coalesce(application_name, ''), extract(epoch from now() - backend_start)::float8"
+        " from pg_stat_activity where pid = %s", found.active_pid,
+    )  # fmt: skip
+    application, since = rows[0] if rows else ("", None)
+    measured = f"{found.name}, {found.wal_status}, read by {application or f'backend {found.active_pid}'}"
+    measured += f" for {duration(since)}" if since is not None else ""
+    if application.startswith(APPLICATION):
+        hint = "Fine if this connector is running; two connectors must not share a slot."
+        yield Result("note", measured, f"the slot is read by {application}", e.SLOT_IN_USE, hint=hint)
+    else:
+        yield Result("error", measured, f"backend {found.active_pid} reads the slot", e.SLOT_IN_USE)
+
+
+def _lost(patient: Patient) -> Iterator[Result]:
+    text, why = "the slot exists and has lost WAL that it needed", ""
+    if patient.version >= 170000:
+        why = patient.row(
+            "select coalesce(invalidation_reason, '') from pg_replication_slots where slot_name = %s",
+            patient.settings.slot,
+        )[0]
+    fix = Fix((f"SELECT pg_drop_replication_slot({fixes.literal(patient.settings.slot)})",), "Then reset the offsets.")
+    yield Result("error", "lost" + (f" ({why})" if why else ""), text, e.SLOT_LOST, fix=fix)
+
+
+def _retained(patient: Patient) -> Iterator[Result]:
+    """How much log the slot holds, how fast that grows, and when it ends."""
+    found = patient.slot
+    if found is None or found.restart_lsn is None:
+        yield ok("nothing")
+        return
+    kept, per_s = patient.row(
+        "select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::float8,"
+        " (select wal_bytes / greatest(1, extract(epoch from now() - stats_reset)) from pg_stat_wal)::float8"
+        " from pg_replication_slots where slot_name = %s",
+        patient.settings.slot,
+    )
+    measured = f"{size(kept)}, the log grows by {size((per_s or 0) * 3600)} an hour on average"
+    left = found.safe_wal_size / per_s if found.safe_wal_size is not None and per_s else None
+    if left is not None:
+        measured += f", room for {duration(left)}"
+    if found.active_pid is None and left is not None and left < FORECAST_S_MIN:
+        text = f"nobody reads the slot, and it is lost in {duration(left)}"
+        hint = "Start the connector, or raise max_slot_wal_keep_size."
+        yield Result("warning", measured, text, e.SLOT_LOST, hint=hint)
+    elif kept > RETAINED_BYTES:
+        hint = "Is the connector running, and does it keep up? See the check of long transactions too."
+        yield Result("warning", measured, f"the slot keeps {size(kept)} of log", hint=hint)
+    else:
+        yield ok(measured)
+
+
+def _two_phase(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows("select two_phase from pg_replication_slots where slot_name = %s", patient.settings.slot)
+    if rows and rows[0][0]:
+        text = "the slot decodes transactions when they are prepared; this connector reads committed ones"
+        yield Result("error", "two_phase", text, e.SLOT_UNFIT, "slot.name")
+        return
+    yield ok("off")
+
+
+def _position(patient: Patient) -> Iterator[Result]:
+    if patient.position is None:
+        yield Result("unknown", "", "the connector's stored position is not known here")
+        return
+    stored = StoredPosition.from_json(patient.position)
+    stream = ReplicationStream(conninfo(patient.settings, APPLICATION_NAME, replication=True))
+    try:
+        identity = stream.identify()
+        slots.verify(stored, identity, patient.slot, patient.settings)
+        slots.verify_timeline(stored, identity, stream.timeline_history)
+    except CdcError as exc:
+        yield Result("error", "", exc.message, exc.code, "slot.name", exc.hint)
+        return
+    finally:
+        stream.close()
+    yield ok("slot, server and stored position belong together")
+
+
+CHECKS = (
+    Check("decoding.wal_level", "Only a log of level logical tells what happened to rows.", _wal_level),
+    Check("decoding.slots_free", "The connector needs a slot of its own.", _free_slots),
+    Check("decoding.senders_free", "The stream needs a walsender.", _free_senders),
+    Check("decoding.failover", "After a failover the stream goes on only from a slot that followed.", _failover),
+    Check("decoding.standbys", "A slot that stays behind at a failover costs a new snapshot.", _standbys,
+          validates=False),
+    Check("decoding.slot_limit", "A slot that nobody reads keeps the log until the disk is full.", _wal_limit,
+          validates=False),
+    Check("decoding.idle_timeout", "A paused connector must find its slot again.", _idle_timeout, validates=False),
+    Check("decoding.spill", "Transactions larger than the memory for decoding are written to disk and read again.",
+          _spill, validates=False),
+    Check("slot.state", "The slot must be ours, intact, and read by nobody else.", _state),
+    Check("slot.retained", "The log that a slot keeps fills the disk, or the slot is lost at its limit.", _retained,
+          validates=False),
+    Check("slot.two_phase", "Prepared transactions may still be rolled back.", _two_phase),
+    Check("slot.position", "What the slot has dropped before the stored position is lost to the connector.", _position,
+          validates=False),
+)  # fmt: skip

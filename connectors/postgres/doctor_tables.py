@@ -1,0 +1,245 @@
+"""The chosen tables: are they there, may they be read, can their changes be told apart, and what will a snapshot cost?"""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Sequence
+
+from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres.catalog import Catalog
+from cdcworker.connectors.postgres.fixes import ident
+from cdcworker.connectors.postgres.patient import Patient, duration, listed, size
+from cdcworker.connectors.postgres.types import is_known
+
+TABLES_NAMED_MAX = 20
+"""Findings of one kind that name their table; the rest are counted."""
+PROBE_ROWS = 20_000
+
+
+def _matched(patient: Patient) -> Iterator[Result]:
+    include = patient.settings.filters.table_include
+    if not patient.tables:
+        wanted = ", ".join(include) or "the include and exclude lists"
+        yield Result("error", "0 tables", f"no table matches {wanted}", e.TABLE_MISSING)
+        return
+    names = [f"{schema}.{table}" for _, schema, table in patient.tables]
+    missing = [pattern for pattern in include if not any(re.fullmatch(pattern, name, re.I) for name in names)]
+    for pattern in missing:
+        yield Result("warning", f"{len(names)} tables", f"no table matches {pattern}", e.TABLE_MISSING)
+    if not missing:
+        yield ok(f"{len(names)} tables")
+
+
+def _reads(patient: Patient) -> bool:
+    return bool(patient.settings.snapshot_mode != "no_data" and patient.tables)
+
+
+def _usage(patient: Patient) -> Iterator[Result]:
+    schemas = sorted({schema for _, schema, _ in patient.tables})
+    rows = patient.rows("select s from unnest(%s::text[]) s where not has_schema_privilege(s, 'usage')", schemas)
+    if not rows or not _reads(patient):
+        yield ok(listed(schemas) or "no table")
+        return
+    closed = [str(row[0]) for row in rows]
+    grants = tuple(f"GRANT USAGE ON SCHEMA {ident(schema)} TO {ident(patient.user)}" for schema in closed)
+    text = f"the role may not use schema {listed(closed)}"
+    yield Result("error", f"{len(closed)} schemas closed", text, e.PERMISSION, fix=Fix(grants, safe=True))
+
+
+def _select(patient: Patient) -> Iterator[Result]:
+    """By column: the connector reads those that the config leaves in."""
+    if not _reads(patient):
+        yield ok("not needed")
+        return
+    rows = patient.rows(
+        "select n.nspname, c.relname, array_agg(a.attname::text order by a.attnum) from pg_class c"
+        " join pg_namespace n on n.oid = c.relnamespace join pg_attribute a on a.attrelid = c.oid"
+        " where c.oid = any(%s) and a.attnum > 0 and not a.attisdropped"
+        " and not has_column_privilege(c.oid, a.attnum, 'select') group by 1, 2 order by 1, 2",
+        patient.oids,
+    )
+    column = patient.settings.filters.column
+    closed = [(schema, table) for schema, table, names in rows if any(column(schema, table, name) for name in names)]
+    if not closed:
+        yield ok(f"{len(patient.tables)} tables")
+        return
+    names = [f"{schema}.{table}" for schema, table in closed]
+    text = f"{len(closed)} tables may not be read: {listed(names, TABLES_NAMED_MAX)}"
+    grant = f"GRANT SELECT ON {', '.join(ident(*table) for table in closed)} TO {ident(patient.user)}"
+    hint = f"{grant}, or use snapshot.mode=no_data."
+    yield Result("error", f"{len(closed)} tables closed", text, e.PERMISSION, hint=hint, fix=Fix((grant,), safe=True))
+
+
+def _row_security(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select o::oid::regclass::text from unnest(%s::oid[]) o where row_security_active(o)", patient.oids
+    )
+    if not rows or not _reads(patient):
+        yield ok("none is in the way")
+        return
+    names = [row[0] for row in rows]
+    text = f"row security hides rows of {listed(names)} from this role: the snapshot misses them, the stream does not"
+    fix = Fix((f"ALTER ROLE {ident(patient.user)} BYPASSRLS",), "By a superuser.")
+    yield Result("warning", f"{len(names)} tables", text, e.PERMISSION, "database.user", fix=fix)
+
+
+_KEYLESS = """
+select n.nspname, c.relname, c.relreplident::text,
+    exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
+    (select x.relname from pg_index i join pg_class x on x.oid = i.indexrelid where i.indrelid = c.oid and i.indisunique
+     and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null and not exists (
+        select from unnest(i.indkey[0:i.indnkeyatts - 1]) k(num) join pg_attribute a
+        on a.attrelid = i.indrelid and a.attnum = k.num where not a.attnotnull)
+     order by i.indnkeyatts, i.indexrelid limit 1)
+from pg_class c join pg_namespace n on n.oid = c.relnamespace
+where c.oid = any(%s) and (c.relreplident = 'n' or not exists (
+    select from pg_index i where i.indrelid = c.oid
+    and case c.relreplident when 'i' then i.indisreplident when 'd' then i.indisprimary
+        else i.indisunique and i.indpred is null and i.indexprs is null end))
+order by 1, 2
+"""
+
+
+def _keys(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(_KEYLESS, patient.oids)
+    if not rows:
+        yield ok(f"{len(patient.tables)} tables with a key")
+    for schema, table, identity, has_primary, unique in rows[:TABLES_NAMED_MAX]:
+        yield _keyless(schema, table, identity, has_primary, unique)
+    if len(rows) > TABLES_NAMED_MAX:
+        text = f"{len(rows) - TABLES_NAMED_MAX} more tables have no key"
+        yield Result("warning", f"{len(rows)} tables", text, e.TABLE_KEYLESS, "table.include.list")
+
+
+def _keyless(schema: str, table: str, identity: str, has_primary: bool, unique: str | None) -> Result:
+    name, target = f"{schema}.{table}", ident(schema, table)
+    what = {
+        "f": "has no key: its records have none either, and a snapshot of it is not resumable",
+        "n": "has REPLICA IDENTITY NOTHING: the server refuses its updates and deletes once it is published",
+    }.get(identity, "has no primary key: the server refuses its updates and deletes once it is published")
+    change = f"ALTER TABLE {target} REPLICA IDENTITY "
+    hint = f"ALTER TABLE {name} ADD PRIMARY KEY …, or ALTER TABLE {name} REPLICA IDENTITY FULL."
+    if has_primary:
+        fix, hint = Fix((change + "DEFAULT",)), f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT."
+    elif unique is not None:
+        fix, hint = Fix((change + f"USING INDEX {ident(unique)}",)), ""
+    elif identity == "f":
+        fix = Fix(steps=f"ALTER TABLE {target} ADD PRIMARY KEY (…).")
+    else:
+        fix = Fix((change + "FULL",), "Better: a primary key. FULL writes the whole old row to the log each time.")
+    measured = {"d": "default", "i": "index", "n": "nothing", "f": "full"}[identity]
+    return Result("warning", f"{name}: {measured}", f"{name} {what}", e.TABLE_KEYLESS, "table.include.list", hint, fix)
+
+
+def _unlogged(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
+        " where c.relkind in ('r', 'p') and c.relpersistence = 'u' order by 1, 2"
+    )
+    include = patient.settings.filters.table_include
+    names = [(str(row[0]), str(row[1])) for row in rows if include and patient.settings.filters.table(row[0], row[1])]
+    if not names:
+        yield ok("none")
+        return
+    shown = listed([".".join(name) for name in names])
+    fix = Fix(tuple(f"ALTER TABLE {ident(*name)} SET LOGGED" for name in names), "Rewrites the table under a lock.")
+    text = f"unlogged tables are not in the log and are left out: {shown}"
+    yield Result("warning", f"{len(names)} tables", text, e.TABLE_MISSING, fix=fix)
+
+
+def _toast(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select c.oid::regclass::text from pg_class c where c.oid = any(%s) and c.relreplident in ('d', 'i')"
+        " and c.reltoastrelid <> 0 and pg_relation_size(c.reltoastrelid) > 0 order by 1",
+        patient.oids,
+    )
+    if not rows:
+        yield ok("none")
+        return
+    text = f"large values that an update leaves alone come as a placeholder: {listed([row[0] for row in rows])}"
+    hint = "Our sinks keep the old value. For other readers: ALTER TABLE … REPLICA IDENTITY FULL (more log)."
+    yield Result("note", f"{len(rows)} tables", text, hint=hint)
+
+
+def _partitions(patient: Patient) -> Iterator[Result]:
+    found = patient.row(
+        "select count(*) filter (where relispartition), count(*) filter (where relkind = 'p')"
+        " from pg_class where oid = any(%s)",
+        patient.oids,
+    )
+    if not found[0] or patient.settings.via_root:
+        yield ok(f"{found[1]} partitioned tables")
+        return
+    text = f"{found[0]} partitions have a topic each"
+    hint = "publish.via.partition.root=true gives one topic per partitioned table."
+    yield Result("note", f"{found[0]} partitions", text, key="publish.via.partition.root", hint=hint)
+
+
+def _types(patient: Patient) -> Iterator[Result]:
+    rows = patient.rows(
+        "select distinct atttypid, atttypmod from pg_attribute where attrelid = any(%s) and attnum > 0"
+        " and not attisdropped",
+        patient.oids,
+    )
+    known = Catalog(patient.connection).types([(row[0], row[1]) for row in rows])
+    plain = {known.types[row[0]].name for row in rows if not is_known(known.types[row[0]], known.types)}
+    if not plain:
+        yield ok(f"{len({row[0] for row in rows})} types")
+        return
+    text = f"these types have no form of their own and come as text: {listed(sorted(plain))}"
+    yield Result("note", f"{len(plain)} types", text, hint="Nothing is lost: it is the server's own text.")
+
+
+def _estimate(patient: Patient) -> Iterator[Result]:
+    rows, size_bytes = patient.row(
+        "select coalesce(sum(greatest(reltuples, 0)), 0)::float8, coalesce(sum(pg_table_size(oid)), 0)::float8"
+        " from pg_class where oid = any(%s)",
+        patient.oids,
+    )
+    yield ok(f"about {rows:,.0f} rows, {size(size_bytes)}")
+
+
+def _speed(patient: Patient) -> Iterator[Result]:
+    """A snapshot's time at the speed of a few thousand rows of the largest table."""
+    if not _reads(patient):
+        yield ok("no snapshot")
+        return
+    schema, table, total, largest = patient.row(
+        "select n.nspname, c.relname, (select sum(pg_table_size(oid)) from pg_class where oid = any(%s))::float8,"
+        " pg_table_size(c.oid)::float8 / greatest(c.reltuples, 1) from pg_class c join pg_namespace n"
+        " on n.oid = c.relnamespace where c.oid = any(%s) order by pg_table_size(c.oid) desc limit 1",
+        patient.oids, patient.oids,
+    )  # fmt: skip
+    began, count = time.monotonic(), 0
+    with patient.connection.cursor() as cursor:
+        statement = f"copy (select * from {ident(schema, table)} limit {PROBE_ROWS}) to stdout"
+        with cursor.copy(statement.encode()) as copy:
+            count = sum(bytes(block).count(b"\n") for block in copy)
+    took = max(time.monotonic() - began, 1e-6)
+    if count == 0:
+        yield ok("the largest table is empty")
+        return
+    seconds = total / max(count * largest / took, 1.0)
+    yield ok(f"{count / took:,.0f} rows/s from {schema}.{table}: about {duration(seconds)} for {size(total)}")
+
+
+def _of(*checks: Check) -> Sequence[Check]:
+    return checks
+
+
+CHECKS = _of(
+    Check("tables.matched", "A pattern without a table is mostly a misspelt one.", _matched),
+    Check("rights.schema_usage", "Tables of a schema that may not be used cannot be read.", _usage),
+    Check("rights.select", "The snapshot reads the rows themselves.", _select),
+    Check("rights.row_security", "Policies hide rows from ordinary reads, not from the log.", _row_security),
+    Check("tables.keys", "Without a key nobody can say which row was updated or deleted.", _keys),
+    Check("tables.unlogged", "What is not in the log cannot be captured.", _unlogged),
+    Check("tables.toast", "The server does not send large values again that did not change.", _toast, validates=False),
+    Check("tables.partitions", "Decides how many topics there are.", _partitions, validates=False),
+    Check("tables.types", "A reader should know which columns are text only for want of a form.", _types,
+          validates=False),
+    Check("tables.size", "What a snapshot has to read.", _estimate, validates=False),
+    Check("tables.speed", "How long a snapshot will take.", _speed, validates=False, deep=True),
+)  # fmt: skip
