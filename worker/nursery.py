@@ -23,7 +23,7 @@ from cdcworker.worker.zygote import PADDING, REQUEST_BYTES_MAX
 log = logging.getLogger(__name__)
 
 READY_S_MAX: Final = 20.0
-ANSWER_S_MAX: Final = 3.0
+ANSWER_S_MAX: Final = 5.0
 ASKED_MAX: Final = 4
 """Requests under way: more would only wait in the socket, with their descriptors."""
 RETRY_S_MAX: Final = 60.0

@@ -143,7 +143,6 @@ def _become(request: dict[str, Any], streams: list[int]) -> NoReturn:
         for target, descriptor in enumerate(streams):
             os.dup2(descriptor, target)
             os.close(descriptor)
-        os.setsid()
         signal.pthread_sigmask(signal.SIG_SETMASK, ())
         os.environ.clear()
         os.environ.update(request["env"])

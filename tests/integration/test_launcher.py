@@ -135,10 +135,11 @@ def zygote_of(tasks: TaskProcesses) -> int:
 
 def test_a_forked_task_is_a_process_like_a_started_one(run, heard, monkeypatch, caplog):
     tasks = run()
+    tasks.start(number(1), spec())
+    heard.metrics(number(1))
     monkeypatch.setenv("SCRIPTED_WORD", "changed after the zygote's start")
     with caplog.at_level(logging.INFO):
         tasks.start(TASK, spec())
-        heard.state("RUNNING")
         said = heard.metrics()
         assert said["parent"] == os.getpid()
         assert said["session"] == said["group"] == said["pid"] != zygote_of(tasks)
@@ -245,7 +246,7 @@ time.sleep(600)
 """
 
 
-@pytest.mark.parametrize(("do", "name"), [("obey", "pid"), ("abandon", "left")])
+@pytest.mark.parametrize(("do", "name"), [("obey", "pid"), ("abandon", "left"), ("halt", "pid")])
 def test_nothing_outlives_a_worker_that_is_killed(do, name):
     """A forked task's parent-death signal holds after its adoption; the zygote ends what left its task's session."""
     here = str(Path(__file__).parent)
@@ -256,6 +257,9 @@ def test_nothing_outlives_a_worker_that_is_killed(do, name):
         line = worker.stdout.readline()
         pids = [int(word.strip(b"[],")) for word in line.split()]
         assert all(is_alive(pid) for pid in pids)
+        if do == "halt":
+            # Neither the task nor the zygote can do anything any more: the kernel has to.
+            os.kill(pids[-1], signal.SIGKILL)
         worker.kill()
     gone(pids)
 
@@ -385,7 +389,7 @@ def test_processor_time_and_memory_of_a_task_are_reported_with_its_numbers(run, 
     tasks = run()
     tasks.start(TASK, spec("work"))
     deadline = time.monotonic() + DEADLINE_S
-    while (said := heard.metrics(name="cpu_cores"))["cpu_cores"] < 0.2:
+    while (said := heard.metrics(name="cpu_cores"))["cpu_cores"] < 0.02:
         assert time.monotonic() < deadline
     assert said["rss_bytes"] > 10_000_000
     tasks.kill(TASK)
@@ -412,7 +416,7 @@ def test_a_flood_neither_blocks_the_worker_nor_grows_it(run, heard, caplog, what
     tasks.send(number(0), {"type": "pause"})
     asked = time.monotonic()
     heard.state("PAUSED", number(0))
-    assert time.monotonic() - asked < 2.0
+    assert time.monotonic() - asked < 5.0
     tasks.kill(number(1))
     assert heard.exit(number(1)).code == -9
     assert read_stat(os.getpid()).rss_bytes - before < 64 << 20
