@@ -128,7 +128,8 @@ def _rest(turn: Turn, *, wrote: bool) -> None:
     until = turn.mono
     if not wrote:
         until = min(turn.mono + settings.idle_s, max(_next_due(turn), turn.mono + settings.rest_s))
-    gap = settings.round_s_per_task * max(0, len(turn.status.tasks) - settings.small_cluster)
+    size = len(turn.cluster.connectors) + sum(len(held.tasks) for held in turn.cluster.assignments.values())
+    gap = settings.round_s_per_task * size if size > settings.small_cluster else 0.0
     turn.lead = replace(lead, rest_until=until, rest_live=turn.live(), round_due=turn.mono + gap)
 
 

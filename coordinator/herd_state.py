@@ -66,7 +66,7 @@ class HerdSettings:
     round_s_per_task: float = 0.00005
     """Rounds of a large cluster are taken together: each looks at every task."""
     small_cluster: int = 200
-    """Tasks up to which every news gets a round at once."""
+    """Connectors and tasks up to which every news gets a round at once."""
     queue_max: int = 1000
     """Requests that wait for the leader's pen; more are refused (INV-10)."""
     identity: Identity | None = None

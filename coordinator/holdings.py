@@ -7,7 +7,15 @@ from dataclasses import dataclass, field
 
 from cdcworker.coordinator import journal
 from cdcworker.coordinator.herd_state import Turn
-from cdcworker.coordinator.model import AssignedTask, Assignment, ClusterState, Presence, TaskId
+from cdcworker.coordinator.model import (
+    AssignedTask,
+    Assignment,
+    ClusterState,
+    Presence,
+    TaskId,
+    TaskSet,
+    TaskStatus,
+)
 from cdcworker.coordinator.state import task_set_of
 
 
@@ -19,6 +27,8 @@ class Holdings:
     """Those who are alive."""
     holders: dict[TaskId, str] = field(default_factory=dict)
     held: dict[TaskId, AssignedTask] = field(default_factory=dict)
+    outdated: set[TaskId] = field(default_factory=set)
+    """Held tasks of an older set: to be given anew where they run."""
     prefer: dict[TaskId, str] = field(default_factory=dict)
     """Who had the task and is back: the first choice, though it does not run there."""
     revoked: dict[str, list[AssignedTask]] = field(default_factory=dict)
@@ -44,10 +54,13 @@ class Holdings:
 
 def is_released(turn: Turn, entry: AssignedTask) -> bool:
     """Its worker reported it stopped, or a later owner exists."""
-    status = turn.status.tasks.get(entry.id)
-    if status is None:
+    return _is_over(turn.status.tasks.get(entry.id), entry.task_epoch)
+
+
+def _is_over(status: TaskStatus | None, epoch: int) -> bool:
+    if status is None or status.task_epoch < epoch:
         return False
-    return status.task_epoch > entry.task_epoch or (status.task_epoch == entry.task_epoch and status.state == "STOPPED")
+    return status.task_epoch > epoch or status.state == "STOPPED"
 
 
 def is_of(presence: Presence | None, assignment: Assignment) -> bool:
@@ -57,12 +70,13 @@ def is_of(presence: Presence | None, assignment: Assignment) -> bool:
 
 def count_living(turn: Turn, state: ClusterState, have: Holdings) -> None:
     """What the assignments of living processes hold, and what these have still to let go."""
+    sets = {name: task_set_of(state, name) for name in state.connectors}
     for worker_id, assignment in sorted(state.assignments.items()):
         if is_of(have.workers.get(worker_id), assignment):
             for entry in assignment.revoke:
                 _count_revoked(turn, have, worker_id, assignment, entry)
             for entry in assignment.tasks:
-                _count_task(turn, state, have, worker_id, entry)
+                _count_task(turn, have, worker_id, entry, sets.get(entry.connector))
 
 
 def _count_revoked(turn: Turn, have: Holdings, worker_id: str, assignment: Assignment, entry: AssignedTask) -> None:
@@ -73,12 +87,14 @@ def _count_revoked(turn: Turn, have: Holdings, worker_id: str, assignment: Assig
         have.revoke(worker_id, entry, why)
 
 
-def _count_task(turn: Turn, state: ClusterState, have: Holdings, worker_id: str, entry: AssignedTask) -> None:
-    task_id, tasks = entry.id, task_set_of(state, entry.connector)
+def _count_task(turn: Turn, have: Holdings, worker_id: str, entry: AssignedTask, tasks: TaskSet | None) -> None:
+    task_id = entry.id
     exists = tasks is not None and entry.task < len(tasks.tasks)
-    if is_released(turn, entry):
+    if _is_over(turn.status.tasks.get(task_id), entry.task_epoch):
         have.before[task_id] = (worker_id, journal.UNASSIGNED if exists else journal.NO_LONGER_WANTED)
-    elif exists and task_id not in have.held:
-        have.holders[task_id], have.held[task_id] = worker_id, entry
-    else:
+    elif tasks is None or not exists or task_id in have.held:
         have.revoke(worker_id, entry, journal.NO_LONGER_WANTED)
+    else:
+        have.holders[task_id], have.held[task_id] = worker_id, entry
+        if entry.incarnation != tasks.incarnation or entry.task_epoch < tasks.task_epoch:
+            have.outdated.add(task_id)

@@ -20,7 +20,7 @@ from cdcworker.coordinator.model import (
     Presence,
     TaskId,
 )
-from cdcworker.coordinator.state import assignment_record, is_wanted, task_set_of, tombstone
+from cdcworker.coordinator.state import assignment_record, task_set_of, tombstone
 
 CLASS = "connector.class"
 
@@ -104,7 +104,7 @@ class _Plan:
 
     def _give_one(self, task_id: TaskId, target: str) -> None:
         entry = self.have.held.get(task_id)
-        if entry is not None and is_wanted(self.batch.draft, entry):
+        if entry is not None and task_id not in self.have.outdated:
             self._keep(target, entry)
             return
         incarnation = self.batch.draft.connectors[task_id.connector].incarnation
@@ -161,6 +161,8 @@ class _Plan:
     def leave_to_fences(self, wanted: set[TaskId]) -> None:
         """Lost tasks that nobody gets now: what they left open would hold back readers, so it is ended."""
         batch, have = self.batch, self.have
+        if not have.lost:
+            return
         owned = {entry.id for tasks in self.given.values() for entry in tasks} | have.blocked_by_living()
         nobody = {i for i in have.lost if i not in owned and not fences.is_sink(batch.draft, i.connector)}
         fresh = nobody - fences.pending_of(batch.draft)

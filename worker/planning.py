@@ -64,6 +64,7 @@ class Planner:
         self._watch_every_s = watch_every_s
         self._lock = threading.Lock()
         self._running: dict[Key, _Running] = {}
+        self._waiting: dict[Key, Connector] = {}
         self._matched: dict[Key, frozenset[str]] = {}
         self._hung = 0
         self._watching = False
@@ -73,15 +74,26 @@ class Planner:
         """Plan in the background; the answer is posted, in the worst case `worker.plan_timeout`."""
         key = (connector.name, connector.incarnation, config_version)
         with self._lock:
-            if key in self._running:
+            if key in self._running or key in self._waiting:
                 return
-            busy = len(self._running) + self._hung >= PLANS_AT_ONCE_MAX
-            if not busy:
+            is_stuck = self._hung >= PLANS_AT_ONCE_MAX
+            if not is_stuck:
+                self._waiting[key] = connector
+        if is_stuck:
+            self._answer(key, error=_busy(connector.name))
+        self._start_waiting()
+
+    def _start_waiting(self) -> None:
+        """As many as may run at once, in the order in which they were asked for."""
+        with self._lock:
+            free = max(0, PLANS_AT_ONCE_MAX - len(self._running) - self._hung)
+            begun = list(self._waiting.items())[:free]
+            for key, connector in begun:
+                del self._waiting[key]
                 self._running[key] = _Running(connector, time.monotonic())
-        if busy:
-            self._answer(key, error=CdcError(PLANS_BUSY, "no thread is free", where={"connector": connector.name}))
-            return
-        threading.Thread(target=self._run, args=(connector, key), name=f"plan-{connector.name}", daemon=True).start()
+        for key, connector in begun:
+            name = f"plan-{connector.name}"
+            threading.Thread(target=self._run, args=(connector, key), name=name, daemon=True).start()
 
     def tick(self, state: ClusterState, *, leading: bool) -> None:
         """Give up on plans that hang; on the leader, look now and then whether patterns match other topics."""
@@ -91,6 +103,12 @@ class Planner:
             for key in late:
                 del self._running[key]
                 self._hung += 1
+            stuck = list(self._waiting) if self._hung >= PLANS_AT_ONCE_MAX else []
+            for key in stuck:
+                del self._waiting[key]
+        self._start_waiting()
+        for key in stuck:
+            self._answer(key, error=_busy(key[0]))
         for key in late:
             text = f"no answer within {self._timeout_s:.0f} s"
             self._answer(key, error=CdcError(PLAN_TIMEOUT, text, where={"connector": key[0]}))
@@ -113,6 +131,7 @@ class Planner:
             in_time = self._running.pop(key, None) is not None
             if not in_time:
                 self._hung -= 1
+        self._start_waiting()
         if in_time:
             self._answer(key, tuple(tasks), failure)
 
@@ -156,6 +175,10 @@ class Planner:
             log.warning("topics not listed error=%s", exc)
         finally:
             self._watching = False
+
+
+def _busy(name: str) -> CdcError:
+    return CdcError(PLANS_BUSY, "no thread is free", where={"connector": name})
 
 
 def matching_topics(connector: Connector, topics: frozenset[str]) -> frozenset[str]:

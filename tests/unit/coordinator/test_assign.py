@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from cdcworker.coordinator.assign import assign
+import time
+
+from cdcworker.coordinator.assign import Facts, assign
+from cdcworker.coordinator.load import metered, weight
 from cdcworker.coordinator.model import TaskId
 from hypothesis import given
 from hypothesis import strategies as st
@@ -59,3 +62,84 @@ def test_a_joining_worker_takes_tasks_of_several_connectors_first():
 
 def test_without_workers_nobody_gets_anything():
     assert assign([TaskId("a", 0)], {}, []) == {}
+
+
+def facts(**weights):
+    return Facts(weight={TaskId("c", int(name[1:])): weight for name, weight in weights.items()})
+
+
+def test_heavy_tasks_count_for_what_they_weigh():
+    tasks = [TaskId("c", n) for n in range(5)]
+    out = assign(tasks, {}, ["w0", "w1"], facts(t0=16))
+    heavy = out[tasks[0]]
+    assert [worker for task, worker in out.items() if task != tasks[0]] == [({"w0", "w1"} - {heavy}).pop()] * 4
+
+
+def test_an_imbalance_of_weights_has_to_be_worth_the_moves():
+    tasks = [TaskId("c", n) for n in range(20)]
+    holders = {task: f"w{task.task % 2}" for task in tasks}
+    out = assign(tasks, holders, ["w0", "w1"], facts(t0=8))
+    assert out == holders
+    out = assign(tasks, holders, ["w0", "w1"], facts(t0=32))
+    moved = [task for task in tasks if out[task] != holders[task]]
+    assert 1 <= len(moved) <= 4
+    assert {holders[task] for task in moved} == {"w0"}
+
+
+def test_capacity_is_respected_and_tasks_that_fit_nowhere_are_left_out():
+    tasks = [TaskId("c", n) for n in range(6)] + [TaskId("d", 0)]
+    out = assign(tasks, {}, ["w0", "w1"], Facts(capacity={"w0": 2}, allowed={"d": ()}))
+    assert sum(worker == "w0" for worker in out.values()) == 4
+    assert TaskId("d", 0) not in out
+
+
+@given(TASKS, WORKERS, st.data())
+def test_tasks_are_only_where_they_may_be_and_what_is_held_rests_when_nothing_changed(tasks, workers, data):
+    some = st.sets(st.sampled_from(sorted(workers)))
+    allowed = data.draw(st.dictionaries(st.sampled_from("abc"), some))
+    weight = data.draw(st.dictionaries(st.sampled_from(sorted(tasks) or [TaskId("z", 0)]), st.sampled_from([4, 8, 36])))
+    known = Facts(weight=weight, allowed=allowed, capacity=data.draw(st.dictionaries(st.sampled_from("w"), st.just(2))))
+    out = assign(tasks, {}, workers, known)
+    assert all(out[task] in allowed.get(task.connector, workers) for task in out)
+    assert {task for task in tasks if allowed.get(task.connector, workers)} == out.keys()
+    again = assign(tasks, out, workers, known)
+    assert assign(tasks, again, workers, known) == again
+
+
+def test_a_decision_about_thousands_of_tasks_takes_a_moment_and_grows_no_faster_than_they():
+    def cpu_s(connectors):
+        tasks = [TaskId(f"c{i}", n) for i in range(connectors) for n in range(3)]
+        first = assign(tasks, {}, [f"w{n}" for n in range(5)])
+        began = time.process_time()
+        assign(tasks, first, [f"w{n}" for n in range(6)])
+        return time.process_time() - began
+
+    small, large = min(cpu_s(250) for _ in range(3)), min(cpu_s(1000) for _ in range(3))
+    assert large < 0.3
+    assert large < 12 * max(small, 0.002)
+
+
+# --- load -----------------------------------------------------------------------------------------------------------
+
+
+def measured(*cores):
+    load = None
+    for value in cores:
+        load = metered(load, {"cpu_cores": value})
+    return load
+
+
+def test_a_load_climbs_only_when_it_lasts_and_falls_only_far_below():
+    assert measured(*[0.1] * 50).level == 0
+    assert measured(*[0.1] * 50, 1.0, 1.0).level == 0, "a burst"
+    assert measured(*[0.6] * 100).level == 2
+    assert measured(*[0.6] * 100, *[0.4, 0.6] * 50).level == 2, "noise"
+    assert measured(*[0.6] * 100, *[0.05] * 100).level == 0
+
+
+def test_a_report_without_a_measure_changes_nothing():
+    assert metered(None, {}) is None
+    assert metered(None, {"cpu_cores": "much", "events_per_s": None}) is None
+    assert metered(None, {"events_per_s": 20_000.0}).mean > 0
+    assert weight("sink", None) > weight("source", None)
+    assert weight("source", measured(*[0.6] * 100)) > weight("sink", None)

@@ -117,3 +117,33 @@ def join(name: str) -> None:
     for thread in threading.enumerate():
         if thread.name == name:
             thread.join(10)
+
+
+def test_plans_that_find_no_free_thread_wait_for_one():
+    gate = threading.Event()
+
+    def split(_connector, _topics):
+        assert gate.wait(10)
+        return [{}]
+
+    bench = Bench(split)
+    for n in range(5 * PLANS_AT_ONCE_MAX):
+        bench.planner.request(connector(f"c{n}"), 3)
+        bench.planner.request(connector(f"c{n}"), 3)
+    gate.set()
+    answers = [bench.answer() for _ in range(5 * PLANS_AT_ONCE_MAX)]
+    assert len({answer.connector for answer in answers}) == 5 * PLANS_AT_ONCE_MAX
+    assert not [answer for answer in answers if answer.error]
+
+
+def test_plans_that_wait_behind_hanging_ones_are_told_so():
+    release = threading.Event()
+    bench = Bench(lambda _connector, _topics: [{}] if release.wait(10) else [], timeout_s=0.0)
+    try:
+        for n in range(PLANS_AT_ONCE_MAX + 1):
+            bench.planner.request(connector(f"c{n}"), 3)
+        bench.planner.tick(ClusterState(), leading=False)
+        codes = {bench.answer().error["code"] for _ in range(PLANS_AT_ONCE_MAX + 1)}
+        assert codes == {PLAN_TIMEOUT, PLANS_BUSY}
+    finally:
+        release.set()
