@@ -6,7 +6,8 @@ import pytest
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import herd
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.model import Presence
+from cdcworker.coordinator.model import AssignedTask, Deadline, Presence
+from cdcworker.coordinator.state import deadline_record
 from cdcworker.coordinator.status import lease_record, presence_record
 
 ME = Presence("me", "b1", "http://me", "1", "p")
@@ -69,3 +70,19 @@ def test_a_clock_that_jumps_to_and_fro_hides_no_death():
         watch.wall_ms += HOUR_MS if n % 2 else -HOUR_MS
         watch.second()
         assert ("other" in watch.alive) == (n <= 10), n
+
+
+def test_a_deadline_that_takes_in_more_tasks_ends_when_it_would_have_ended():
+    watch = Watch()
+    entries = [AssignedTask("c", "i", n, 1) for n in range(2)]
+
+    def written(boot_id, *tasks):
+        record = deadline_record("worker/other", Deadline(boot_id, "crash", 10_000, tasks))
+        watch.told(ev.ConfigRecords((record,)))
+        return watch.state.lead.seen["worker/other"].mono
+
+    begun = written("b2", entries[0])
+    watch.second()
+    watch.second()
+    assert written("b2", *entries) == begun
+    assert written("b3", entries[0]) == watch.mono, "another process that is lost has a deadline of its own"
