@@ -18,7 +18,7 @@ STEPS = (0.25, 0.5, 1.0)
 FALL = 0.5
 EVENTS_PER_CORE = 20_000.0
 """Stands in where nothing measured the processor time."""
-SMOOTHING = 0.1
+SMOOTHING = 0.02
 """Share of one report in the running mean: a burst of seconds does not move a task."""
 
 

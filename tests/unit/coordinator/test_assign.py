@@ -132,9 +132,9 @@ def measured(*cores):
 def test_a_load_climbs_only_when_it_lasts_and_falls_only_far_below():
     assert measured(*[0.1] * 50).level == 0
     assert measured(*[0.1] * 50, 1.0, 1.0).level == 0, "a burst"
-    assert measured(*[0.6] * 100).level == 2
-    assert measured(*[0.6] * 100, *[0.4, 0.6] * 50).level == 2, "noise"
-    assert measured(*[0.6] * 100, *[0.05] * 100).level == 0
+    assert measured(*[0.6] * 200).level == 2
+    assert measured(*[0.6] * 200, *[0.4, 0.6] * 50).level == 2, "noise"
+    assert measured(*[0.6] * 200, *[0.05] * 200).level == 0
 
 
 def test_a_report_without_a_measure_changes_nothing():
@@ -142,4 +142,4 @@ def test_a_report_without_a_measure_changes_nothing():
     assert metered(None, {"cpu_cores": "much", "events_per_s": None}) is None
     assert metered(None, {"events_per_s": 20_000.0}).mean > 0
     assert weight("sink", None) > weight("source", None)
-    assert weight("source", measured(*[0.6] * 100)) > weight("sink", None)
+    assert weight("source", measured(*[0.6] * 200)) > weight("sink", None)
