@@ -25,6 +25,7 @@ _ELECTING_PARTITION = 0
 REJOIN_AFTER_S = 2.0
 """An owner that has lost its term without being told that it lost the partition joins afresh after this."""
 _FLAG_SESSION_S = 10.0
+_ASK_AGAIN_S = 0.2
 
 
 def parse_metadata(metadata: bytes) -> tuple[int, str]:
@@ -97,16 +98,21 @@ def check_strangers(names: Iterable[str], group_id: str, flag: str) -> None:
 
 def members(admin: AdminClient, group_id: str, timeout_s: float) -> list[str]:
     """Client ids of the group's live members; none when we may not ask."""
-    (answer,) = admin.describe_consumer_groups([group_id], request_timeout=timeout_s).values()
-    try:
-        return [str(member.client_id) for member in answer.result(timeout_s).members]
-    except KafkaException as exc:
-        error = e.kafka_error(exc)
-        if error.code() != KafkaError.GROUP_ID_NOT_FOUND:
-            log.warning("members of the group not checked group=%s error=%s", group_id, error.str())
-    except TimeoutError:
-        log.warning("members of the group not checked group=%s error=no answer", group_id)
-    return []
+    deadline = time.monotonic() + timeout_s
+    while True:
+        left = max(0.1, deadline - time.monotonic())
+        (answer,) = admin.describe_consumer_groups([group_id], request_timeout=left).values()
+        try:
+            return [str(member.client_id) for member in answer.result(left).members]
+        except (KafkaException, TimeoutError) as exc:
+            error = e.kafka_error(exc) if isinstance(exc, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
+        if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
+            return []
+        # The group's coordinator may be on its way to another broker, or to its first one.
+        if e.code_of(error) not in (e.TRANSIENT, e.TIMEOUT) or time.monotonic() + _ASK_AGAIN_S >= deadline:
+            log.warning("members of the group not checked group=%s error=%s", group_id, error.name())
+            return []
+        time.sleep(_ASK_AGAIN_S)
 
 
 class KafkaLeadership:
