@@ -113,22 +113,26 @@ class Partition:
     def committed(self) -> list[Entry]:
         return self.fetch(0, 1 << 60)[0]
 
-    def compact(self, drop_tombstones: bool) -> int:
-        """Keep the last committed record of each key below the last stable offset; offsets never change."""
+    def compact(self, retention_s: float) -> int:
+        """Keep the last committed record of each key below the last stable offset, tombstones for so long.
+
+        Offsets never change.
+        """
+        old_ms = int((self.world.now - retention_s) * 1000)
         edge = min(self.lso, self.hw - 1)
         last: dict[bytes | None, int] = {}
         for entry in self.log:
             if entry.offset < edge and entry.kind == "data" and entry.state == "committed":
                 last[entry.key] = entry.offset
         before = len(self.log)
-        self.log = [entry for entry in self.log if entry.offset >= edge or self._survives(entry, last, drop_tombstones)]
+        self.log = [entry for entry in self.log if entry.offset >= edge or self._survives(entry, last, old_ms)]
         return before - len(self.log)
 
     @staticmethod
-    def _survives(entry: Entry, last: dict[bytes | None, int], drop_tombstones: bool) -> bool:
+    def _survives(entry: Entry, last: dict[bytes | None, int], old_ms: int) -> bool:
         if entry.kind != "data" or entry.state != "committed":
             return False
-        return last.get(entry.key) == entry.offset and not (drop_tombstones and entry.value is None)
+        return last.get(entry.key) == entry.offset and not (entry.value is None and entry.timestamp_ms < old_ms)
 
     def produce(
         self, pid: int, epoch: int, sequence: int, records: Sequence[Any], txn: Callable[[], Code] | None

@@ -54,6 +54,11 @@ class Client:
     def ask(self, service: str, handler: Callable[[], Any], timeout_s: float) -> Any:
         return self.cluster.network.ask(self.proc, self, service, handler, timeout_s)
 
+    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
+        """Known to every broker, so that the client has it at hand."""
+        self.live()
+        return _metadata(self.cluster.broker, topic)
+
     def poke(self) -> None:
         wake = self.cluster.data_arrived.get(self.proc)
         if wake is not None:
@@ -209,10 +214,6 @@ class Consumer(Client):
         self.live()
         return [TopicPartition(p.topic, p.partition, self.tails[p.topic, p.partition].position) for p in places]
 
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        self.live()
-        return _metadata(self.cluster.broker, topic)
-
     # --- member -----------------------------------------------------------------------------------------------------
 
     def subscribe(self, topics: Sequence[str], **callbacks: Callable[..., None]) -> None:
@@ -299,11 +300,6 @@ class AdminClient(Client):
         if answered.value is TIMED_OUT and self.proc.mono() < until:
             self.cluster.network.send(self.proc, answered, service, handler, answered.set)
             self.proc.later(REQUEST_S, self._repeat, answered, service, handler, until)
-
-    def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Known to every broker, so that the client has it at hand."""
-        self.live()
-        return _metadata(self.cluster.broker, topic)
 
     def poll(self, _timeout: float = 0.0) -> int:
         return 0

@@ -10,6 +10,9 @@ from .network import Rule
 from .workers import NAMES, Child, Node, Sim
 
 WORKERS_MAX = 5
+TOMBSTONES_S = 20.0
+"""How long deletions stay in the log: longer than a reader can be cut off without folding again."""
+AWAY_S_MAX, CHECK_EVERY_S = 10.0, 3.0
 
 
 class Faults:
@@ -332,10 +335,9 @@ class Faults:
         self.world.at(self.session(0.5, 1.0), usual)
 
     def compact(self) -> None:
-        drop = self.random.random() < 0.5
         for topic in (NAMES.configs, NAMES.status, NAMES.offsets):
             for partition in self.sim.cluster.broker.topics[topic]:
-                self.world.fault("compact", f"{partition.name} {partition.compact(drop)} {drop}")
+                self.world.fault("compact", f"{partition.name} {partition.compact(TOMBSTONES_S)}")
 
     def restart_database(self) -> None:
         self.world.fault("restart_database", "")
@@ -351,9 +353,10 @@ class Faults:
     def fold_again(self) -> None:
         """The worker finds that it was away for so long that tombstones may be gone."""
         node = self.any_node()
-        if node is not None and node.herder is not None:
-            self.world.fault("fold_again", node.worker_id)
-            node.herder._kafka._fold_again = True
+        if node is not None and node.proc is not None and node.herder is not None and node.herder._ready.is_set():
+            tail = self.random.choice((node.herder._kafka._config_tail, node.herder._kafka._status_tail))
+            self.world.fault("fold_again", f"{node.worker_id} {tail._name}")
+            node.proc.call(tail._read_again, "fault")
 
     # --- the end ----------------------------------------------------------------------------------------------------
 

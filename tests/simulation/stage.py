@@ -13,6 +13,7 @@ from cdcworker.coordinator import supervisor
 
 from .clients import AdminClient, Client, Cluster, Consumer, Producer
 from .engine import World
+from .faults import AWAY_S_MAX, CHECK_EVERY_S
 from .shims import installed
 from .sources import Database, SinkConnector, Warehouse
 from .workers import NAMES, OFFSETS_PARTITIONS, STATUS_PARTITIONS, Setting, Sim, boot_at
@@ -100,12 +101,15 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
         ("cdcworker.coordinator.kafka_clients", "AdminClient"): AdminClient,
         ("cdcworker.worker.backends", "ensure_topics"): _partitions,
         ("cdcworker.worker.source_ports", "Watchdog"): _Watchdog,
+        ("cdcworker.worker.backends", "members"): lambda *_args: (),
         ("cdcworker.worker.sink_runner", "lookup"): lambda _name: plugin,
         ("cdcworker.worker.source_kafka", "lookup"): lambda _name: plugin,
         ("cdcworker.worker.herder", "IDLE_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder", "BUSY_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder", "TICK_S"): setting.tick_s,
         ("cdcworker.worker.herder", "VIEW_EVERY_S"): 1.0,
+        ("cdcworker.worker.log_tail", "AWAY_S_MAX"): AWAY_S_MAX,
+        ("cdcworker.worker.log_tail", "CHECK_EVERY_S"): CHECK_EVERY_S,
         ("cdcworker.worker.source_opening", "WINDOWS"): (4, 40),
         ("cdcworker.worker.probe", "_boot_at"): lambda url: boot_at(sim, url),
         ("cdcworker.coordinator.supervisor", "_restart"): counted,
