@@ -12,7 +12,7 @@ from cdcworker.connectors.postgres.task import PostgresTask
 from cdcworker.schemas.change import JsonObject
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.checkup import Examined
+    from cdcworker.connectors.checkup import Examined, Fix
 
 __all__ = ["PostgresSource", "PostgresTask"]
 
@@ -45,3 +45,9 @@ class PostgresSource:
         from cdcworker.connectors.postgres.patient import Patient
 
         return examine(Patient(parse(self._config), position), deep=deep)
+
+    def mend(self, fix: Fix, administrator: str | None = None) -> None:
+        """Runs what the doctor proposed; changes the database."""
+        from cdcworker.connectors.postgres.mend import mend
+
+        mend(parse(self._config), fix.statements, administrator)

@@ -19,6 +19,7 @@ COMMANDS = {
     "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
     "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
+    "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
     "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
     "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
     "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
