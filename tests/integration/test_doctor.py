@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import threading
 from contextlib import contextmanager, suppress
+from datetime import UTC, datetime, timedelta
 from urllib.parse import unquote, urlsplit
 
 import psycopg
 import pytest
-from cdcworker.connectors.postgres import doctor_risk, doctor_slots
+from cdcworker.connectors.postgres import doctor_reach, doctor_risk, doctor_slots
 from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.doctor import CHECKS, examine
 from cdcworker.connectors.postgres.patient import Patient
@@ -412,6 +414,89 @@ def test_the_statements_of_the_settings_work_once_the_server_has_restarted(tmp_p
             assert after[name][0].status == "ok", after[name]
     finally:
         server.remove()
+
+
+def test_a_slot_that_will_be_lost_is_foreseen_and_a_lost_one_is_found(tmp_path_factory):
+    path = tmp_path_factory.mktemp("lost")
+    path.chmod(0o711)
+    server = EmbeddedPostgres(path / "postgres", {"max_slot_wal_keep_size": "64MB", "max_wal_size": "32MB"})
+    server.start()
+    try:
+        config = config_of(server, "postgres")
+        with psycopg.connect(server.dsn(), autocommit=True) as connection:
+            connection.execute("create table item (id int primary key, v text)")
+            connection.execute("select pg_create_logical_replication_slot('postgres', 'pgoutput')")
+            insert = "insert into item select g, repeat('x', 1000) from generate_series(%s::int, %s::int) g"
+            connection.execute(insert, (1, 20_000))
+            found = look(config)["slot.retained"]
+            assert [(result.status, result.code) for result in found] == [("warning", "postgres.slot_lost")]
+            assert "room for" in found[0].measured
+            connection.execute(insert, (20_001, 120_000))
+            connection.execute("checkpoint")
+            connection.execute("select pg_switch_wal()")
+            connection.execute("checkpoint")
+            found = look(config)["slot.state"]
+            assert [(result.status, result.code) for result in found] == [("error", "postgres.slot_lost")]
+            mend(found, connection.execute)
+        assert statuses(config, "slot.state") == {"ok"}
+    finally:
+        server.remove()
+
+
+@pytest.mark.parametrize(("application", "status"), [("cdcworker:shop:0", "note"), ("pg_recvlogical", "error")])
+def test_who_reads_the_slot_decides(config, sql, application, status):
+    from cdcworker.connectors.postgres.connection import conninfo
+    from cdcworker.connectors.postgres.stream import ReplicationStream
+
+    sql(f"create publication {config['publication.name']} for table item")
+    sql(f"select pg_create_logical_replication_slot('{config['slot.name']}', 'pgoutput')")
+    stream = ReplicationStream(conninfo(parse(config), application, replication=True))
+    stream.start(config["slot.name"], 0, config["publication.name"])
+    try:
+        found = look(config)["slot.state"]
+    finally:
+        stream.close()
+    assert [(result.status, result.code) for result in found] == [(status, "postgres.slot_in_use")]
+    assert application in found[0].measured
+
+
+def certificate_that_ends(now, days, folder):
+    from cryptography import x509
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "db")])
+    builder = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+    builder = builder.not_valid_before(now - timedelta(days=90)).not_valid_after(now + timedelta(days=days))
+    path = folder / "server.pem"
+    private = key.private_bytes(
+        serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+    )
+    path.write_bytes(private + builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM))
+    return path
+
+
+@pytest.mark.parametrize(("days", "status"), [(400, "ok"), (10, "warning"), (-1, "error")])
+def test_the_end_of_the_servers_certificate_is_foreseen(tmp_path, days, status):
+    now = datetime.now(UTC).replace(microsecond=0)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate_that_ends(now, days, tmp_path))
+
+    def serve(listener):
+        client, _ = listener.accept()
+        assert client.recv(8)[4:] == (80877103).to_bytes(4, "big")
+        client.sendall(b"S")
+        with suppress(OSError), context.wrap_socket(client, server_side=True) as wrapped:
+            wrapped.recv(1)
+
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        thread = threading.Thread(target=serve, args=(listener,), daemon=True)
+        thread.start()
+        (result,) = doctor_reach._certificate("127.0.0.1", listener.getsockname()[1], now)
+        thread.join(10)
+    assert result.status == status
+    assert f"{now + timedelta(days=days):%Y-%m-%d}" in result.measured
 
 
 # -- what stands between ----------------------------------------------------------------------------------------------

@@ -7,12 +7,14 @@ import os
 import secrets
 import subprocess
 import sys
+from types import SimpleNamespace
 from urllib.parse import unquote, urlsplit
 
 import httpx
 import psycopg
 import pytest
 from cdcworker.worker import doctor_kafka
+from cdcworker.worker.cli import doctor as command
 from cdcworker.worker.cli.main import cli
 from cdcworker.worker.doctor_stack import Machine
 from click.testing import CliRunner
@@ -97,6 +99,26 @@ def test_what_blocks_is_found_applied_on_request_and_then_nothing_blocks(file):
     assert [item["done"] for item in result["applied"]] == [True, True]
     assert run(file).exit_code == 0
     assert PASSWORD not in before.output + own.output + applied.output
+
+
+@pytest.mark.postgres
+def test_each_statement_is_asked_for_and_a_no_is_a_no(file, monkeypatch):
+    asked = []
+
+    def confirm(text, default):
+        asked.append(text)
+        return len(asked) > 1
+
+    monkeypatch.setattr(command.click, "confirm", confirm)
+    monkeypatch.setattr(command.sys, "stdin", SimpleNamespace(isatty=lambda: True))
+    arguments = ["doctor", file, "--apply", "--admin-dsn-env", "ADMIN_DSN"]
+    with pytest.raises(SystemExit) as ended:
+        cli.main(arguments, standalone_mode=False)
+    assert ended.value.code == 1
+    assert len(asked) == 2
+    assert "Run this?" in asked[0]
+    severity = checks(run(file, "--json"))
+    assert sorted((severity["publication.exists"], severity["rights.select"])) == ["error", "ok"]
 
 
 @pytest.mark.postgres
