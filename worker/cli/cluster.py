@@ -116,7 +116,7 @@ def drain(remote: Remote, worker: str | None, restart: bool) -> None:
     Without WORKER it is the one at the address, which then must be a single one.
     """
     if worker is not None:
-        remote.urls = (_url_of(remote, worker),)
+        remote.turn_to(_url_of(remote, worker))
     elif len(remote.urls) > 1:
         raise click.UsageError("several addresses are given: name the WORKER that is to be drained")
     path = "/v1/drain?restart=expected" if restart else "/v1/drain"

@@ -64,6 +64,10 @@ class Remote:
         self.wait_s = wait_s
         self._at = 0
 
+    def turn_to(self, url: str) -> None:
+        """This worker alone from now on."""
+        self.urls, self._at = (url,), 0
+
     def call(self, method: str, path: str, text: Texts, body: Any = None) -> None:
         """One request; its result is printed, a failure ends the program with the exit code of its kind."""
         self.tell(self.ask(method, path, body).content, text)
