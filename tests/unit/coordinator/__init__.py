@@ -1,0 +1,1 @@
+"""The herd core and its parts, without I/O."""
