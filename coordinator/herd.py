@@ -7,7 +7,18 @@ from dataclasses import replace
 from typing import Any
 
 from cdcworker.coordinator import events as ev
-from cdcworker.coordinator import fences, leader, lost, membership, placement, probing, supervisor, sweep, task_sets
+from cdcworker.coordinator import (
+    fences,
+    leader,
+    lost,
+    membership,
+    placement,
+    probing,
+    reports,
+    supervisor,
+    sweep,
+    task_sets,
+)
 from cdcworker.coordinator.herd_state import HerdSettings, HerdState, Turn
 from cdcworker.coordinator.model import ClusterState, Presence
 from cdcworker.coordinator.picture import view
@@ -52,7 +63,7 @@ def _on_config(turn: Turn, event: ev.ConfigRecords) -> None:
 
 def _on_status(turn: Turn, event: ev.StatusRecords) -> None:
     membership.on_status(turn, event.records, reset=event.reset)
-    supervisor.confirm_reports(turn, event.records)
+    reports.confirm_reports(turn, event.records)
 
 
 def _on_started(turn: Turn, _event: ev.Started) -> None:
@@ -147,6 +158,6 @@ def _work(turn: Turn) -> None:
     membership.watch_lease(turn)
     probing.probe_silent(turn)
     supervisor.reconcile(turn)
-    supervisor.report_numbers(turn)
-    supervisor.resend_reports(turn)
+    reports.report_numbers(turn)
+    reports.resend_reports(turn)
     membership.leave_if_drained(turn)

@@ -252,6 +252,7 @@ class Turn:
         self.commands: list[HerdCommand] = []
         self._appends: list[Record] = []
         self._local: dict[TaskId, LocalTask] | None = None
+        self._reports: dict[TaskId, Report] | None = None
 
     @property
     def mono(self) -> float:
@@ -276,6 +277,13 @@ class Turn:
             self._local.pop(task_id, None)
         else:
             self._local[task_id] = local
+
+    def set_report(self, task_id: TaskId, report: Report) -> None:
+        """As `set_local`."""
+        if self._reports is None or self._reports is not self.work.reports:
+            self._reports = dict(self.work.reports)
+            self.work = replace(self.work, reports=self._reports)
+        self._reports[task_id] = report
 
     def live(self) -> dict[str, Presence]:
         return live_workers(self.status, self.settings.session_timeout_s)

@@ -42,6 +42,8 @@ class Holdings:
     """Tasks that wait for a worker, with the cause."""
     lost: list[TaskId] = field(default_factory=list)
     """Tasks of dead processes, not reported stopped."""
+    unclean: set[TaskId] = field(default_factory=set)
+    """Tasks that were let go by processes that ended badly: a transaction may have stayed open."""
 
     def blocked_by_living(self) -> set[TaskId]:
         return {entry.id for entries in self.revoked.values() for entry in entries}
@@ -61,6 +63,13 @@ def _is_over(status: TaskStatus | None, epoch: int) -> bool:
     if status is None or status.task_epoch < epoch:
         return False
     return status.task_epoch > epoch or status.state == "STOPPED"
+
+
+def note_end(turn: Turn, have: Holdings, entry: AssignedTask) -> None:
+    """How its process ended, if no later owner has fenced it anyway."""
+    status = turn.status.tasks.get(entry.id)
+    if status is not None and status.task_epoch == entry.task_epoch and status.error is not None:
+        have.unclean.add(entry.id)
 
 
 def is_of(presence: Presence | None, assignment: Assignment) -> bool:
@@ -83,6 +92,7 @@ def _count_revoked(turn: Turn, have: Holdings, worker_id: str, assignment: Assig
     why = assignment.causes.get(str(entry.id), journal.BALANCE)
     if is_released(turn, entry):
         have.before[entry.id] = (worker_id, why)
+        note_end(turn, have, entry)
     else:
         have.revoke(worker_id, entry, why)
 
@@ -92,6 +102,7 @@ def _count_task(turn: Turn, have: Holdings, worker_id: str, entry: AssignedTask,
     exists = tasks is not None and entry.task < len(tasks.tasks)
     if _is_over(turn.status.tasks.get(task_id), entry.task_epoch):
         have.before[task_id] = (worker_id, journal.UNASSIGNED if exists else journal.NO_LONGER_WANTED)
+        note_end(turn, have, entry)
     elif tasks is None or not exists or task_id in have.held:
         have.revoke(worker_id, entry, journal.NO_LONGER_WANTED)
     else:

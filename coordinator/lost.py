@@ -9,7 +9,7 @@ from dataclasses import replace
 from cdcworker.coordinator import journal
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.herd_state import Seen, Turn
-from cdcworker.coordinator.holdings import Holdings, is_of, is_released
+from cdcworker.coordinator.holdings import Holdings, is_of, is_released, note_end
 from cdcworker.coordinator.leader import Batch
 from cdcworker.coordinator.model import AssignedTask, Assignment, ClusterState, Deadline, TaskId
 from cdcworker.coordinator.state import deadline_record, is_wanted, tombstone
@@ -70,6 +70,9 @@ def _bury(turn: Turn, batch: Batch, have: Holdings, worker_id: str, assignment: 
     """Its tasks are free at once: a new owner's start fences them. Unless it is worth while to wait for a return."""
     why = _cause_of_death(turn, have, worker_id, assignment)
     lost = [entry for entry in (*assignment.tasks, *assignment.revoke) if not is_released(turn, entry)]
+    for entry in (*assignment.tasks, *assignment.revoke):
+        if is_released(turn, entry):
+            note_end(turn, have, entry)
     logger.info("worker lost worker=%s cause=%s tasks=%d", worker_id, why, len(lost))
     for entry in lost:
         have.lost.append(entry.id)

@@ -60,7 +60,7 @@ def _wanted(state: ClusterState) -> list[TaskId]:
 
 def _hold_back_paused(batch: Batch, have: Holdings) -> None:
     """A paused source opens nothing, so its start fences nobody: its lost tasks are fenced before they move."""
-    for task_id in have.lost:
+    for task_id in (*have.lost, *have.unclean):
         connector = batch.draft.connectors.get(task_id.connector)
         if connector is not None and connector.kind == "source" and connector.target_state == "PAUSED":
             have.blocked.add(task_id)
@@ -161,10 +161,11 @@ class _Plan:
     def leave_to_fences(self, wanted: set[TaskId]) -> None:
         """Lost tasks that nobody gets now: what they left open would hold back readers, so it is ended."""
         batch, have = self.batch, self.have
-        if not have.lost:
+        if not have.lost and not have.unclean:
             return
         owned = {entry.id for tasks in self.given.values() for entry in tasks} | have.blocked_by_living()
-        nobody = {i for i in have.lost if i not in owned and not fences.is_sink(batch.draft, i.connector)}
+        left_open = {*have.lost, *have.unclean}
+        nobody = {i for i in left_open if i not in owned and not fences.is_sink(batch.draft, i.connector)}
         fresh = nobody - fences.pending_of(batch.draft)
         if fresh:
             fences.to_do(batch, fresh)

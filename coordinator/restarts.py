@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcworker.coordinator.errors import TASK_QUARANTINED
-from cdcworker.coordinator.herd_state import HerdSettings
+from cdcworker.coordinator.herd_state import HerdSettings, LocalTask, Turn
 from cdcworker.coordinator.model import JsonObject, TaskId
 from cdcworker.schemas.errors import CdcError
 
@@ -68,6 +68,11 @@ def policy_of(config: Mapping[str, str], settings: HerdSettings) -> Policy:
         backoff_max_s=number(RESTART_BACKOFF_MAX_MS, settings.backoff_max_s * 1000) / 1000,
         start_timeout_s=number(START_TIMEOUT_MS, settings.start_timeout_s * 1000) / 1000,
     )
+
+
+def policy_for(turn: Turn, local: LocalTask) -> Policy:
+    connector = turn.cluster.connectors.get(local.task.connector)
+    return policy_of(connector.config if connector else {}, turn.settings)
 
 
 def quarantine(task_id: TaskId, cause: JsonObject) -> JsonObject:

@@ -18,11 +18,12 @@ from cdcworker.coordinator.events import (
     TaskReport,
     TaskTopics,
 )
-from cdcworker.coordinator.herd_state import LocalTask, Report, Turn
-from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskState, TaskStatus
-from cdcworker.coordinator.restarts import Policy, is_quarantine, policy_of, quarantine
+from cdcworker.coordinator.herd_state import LocalTask, Turn
+from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId
+from cdcworker.coordinator.reports import last_status, report
+from cdcworker.coordinator.restarts import is_quarantine, policy_for, policy_of, quarantine
 from cdcworker.coordinator.state import is_wanted, task_set_of
-from cdcworker.coordinator.status import status_order, task_key, task_status_record, topics_record
+from cdcworker.coordinator.status import topics_record
 from cdcworker.schemas.errors import CdcError, Where
 
 logger = logging.getLogger(__name__)
@@ -63,7 +64,7 @@ def reconcile(turn: Turn) -> None:
     for entry in assignment.revoke if assignment else ():
         local_task = turn.work.local.get(entry.id)
         if (local_task is None or local_task.task != entry) and not _was_stopped(turn, entry):
-            _report(turn, entry, "STOPPED")
+            report(turn, entry, "STOPPED")
 
 
 def may_start(turn: Turn) -> bool:
@@ -95,29 +96,22 @@ def _is_outdated(turn: Turn, entry: AssignedTask) -> bool:
 
 def _was_stopped(turn: Turn, entry: AssignedTask) -> bool:
     """A stop that was reported is final for its task epoch: the leader may have given the task to another worker."""
-    last = _last_status(turn, entry.id)
+    last = last_status(turn, entry.id)
     if last is None:
         return False
     return last.task_epoch > entry.task_epoch or (last.task_epoch == entry.task_epoch and last.state == "STOPPED")
 
 
-def _last_status(turn: Turn, task_id: TaskId) -> TaskStatus | None:
-    """The newest thing said about a task, by its former owners or by this process."""
-    report = turn.work.reports.get(task_id)
-    said = [s for s in (report.status if report else None, turn.status.tasks.get(task_id)) if s is not None]
-    return max(said, key=status_order, default=None)
-
-
 def _take_up(turn: Turn, entry: AssignedTask) -> None:
     """Start a task that is new here, with what its former owners left of its budget: a move gives no fresh one."""
-    tasks, last = task_set_of(turn.cluster, entry.connector), _last_status(turn, entry.id)
+    tasks, last = task_set_of(turn.cluster, entry.connector), last_status(turn, entry.id)
     if tasks is None or last is None or last.task_epoch < tasks.task_epoch:
         _start(turn, LocalTask(entry, "starting"))  # never ran, or not with this config
         return
     local = LocalTask(entry, "failed", restarts=tuple(turn.mono - age for age in last.restarts))
     if is_quarantine(last.error):
         turn.set_local(entry.id, replace(local, error=last.error))
-        _report(turn, entry, "FAILED")
+        report(turn, entry, "FAILED")
     else:
         _start(turn, local)
 
@@ -141,7 +135,7 @@ def _let_go(turn: Turn, local: LocalTask, replaced: bool) -> None:
     if not local.has_process:
         turn.set_local(local.task.id, None)
         if not replaced:
-            _report(turn, local.task, "STOPPED")
+            report(turn, local.task, "STOPPED", local.error)
     elif local.phase == "stopping" or local.killed:
         _kill_if_late(turn, local)
     else:
@@ -187,7 +181,7 @@ def _give_up(turn: Turn, local: LocalTask) -> None:
     if left is not None and left.task == local.task:
         # This very start cannot be repeated beside its own remains: a new owner can, or a person sees to it.
         turn.set_local(local.task.id, replace(left, phase="failed", error=error))
-        _report(turn, local.task, "FAILED")
+        report(turn, local.task, "FAILED")
 
 
 def _start(turn: Turn, local: LocalTask) -> None:
@@ -210,26 +204,14 @@ def on_report(turn: Turn, event: TaskReport) -> None:
         return
     local = replace(local, metrics={**local.metrics, **event.metrics})
     if local.phase == "starting" and not local.killed and (event.state or event.metrics.keys() - MEASURED):
-        local = replace(local, due=turn.mono + _policy(turn, local).start_timeout_s)
+        local = replace(local, due=turn.mono + policy_for(turn, local).start_timeout_s)
     if event.state == "FAILED":
         local = replace(local, error=event.error)  # the policy decides when the process has ended
     elif event.state in ("RUNNING", "PAUSED") and local.phase != "stopping" and not local.killed:
         local = replace(local, phase="running" if event.state == "RUNNING" else "paused", error=None)
     turn.set_local(event.task.id, replace(local, fresh=local.fresh or bool(event.metrics)))
     if local.phase in ("running", "paused") and event.state in ("RUNNING", "PAUSED"):
-        _report(turn, event.task, event.state)
-
-
-def report_numbers(turn: Turn) -> None:
-    """New numbers of all tasks in one append; the more tasks the cluster has, the less often."""
-    settings = turn.settings
-    if turn.mono < turn.work.numbers_due:
-        return
-    interval = max(settings.metrics_interval_s, len(turn.status.tasks) / settings.status_records_per_s)
-    turn.work = replace(turn.work, numbers_due=turn.mono + interval)
-    for _, local in sorted(turn.work.local.items()):
-        if local.fresh and local.phase in ("running", "paused"):
-            _report(turn, local.task, "RUNNING" if local.phase == "running" else "PAUSED")
+        report(turn, event.task, event.state)
 
 
 def on_topics(turn: Turn, event: TaskTopics) -> None:
@@ -250,14 +232,16 @@ def on_exited(turn: Turn, event: TaskExited) -> None:
     if local.phase != "stopping":
         _failed(turn, local, _error_of(local, event))
         return
+    if event.code != 0 or event.error is not None:
+        local = replace(local, error=_error_of(local, event))
     entry = _desired(turn, own_assignment(turn)).get(local.task.id)
     if entry == local.task:  # stopped for a restart or for want of a lease: not given up
         turn.set_local(local.task.id, replace(local, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
-        _report(turn, local.task, "RESTARTING")
+        report(turn, local.task, "RESTARTING")
     else:
         turn.set_local(local.task.id, None)
         if entry is None:
-            _report(turn, local.task, "STOPPED")
+            report(turn, local.task, "STOPPED", local.error)
 
 
 def _error_of(local: LocalTask, event: TaskExited) -> JsonObject:
@@ -272,7 +256,7 @@ def _error_of(local: LocalTask, event: TaskExited) -> JsonObject:
 
 def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
     """Wait and start again, or give up. A fenced task that is still assigned is the rightful owner: it fences back."""
-    settings, mono, policy = turn.settings, turn.mono, _policy(turn, local)
+    settings, mono, policy = turn.settings, turn.mono, policy_for(turn, local)
     restarts = policy.charged(local.restarts, mono)
     fences = tuple(at for at in local.fences if at > mono - settings.fence_window_s)
     if error.get("kind") == "fenced":
@@ -289,12 +273,7 @@ def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
         local = replace(local, phase="failed", error=quarantine(local.task.id, error) if budget else error)
     logger.warning("task failed task=%s phase=%s error=%s", local.task.id, local.phase, error.get("code"))
     turn.set_local(local.task.id, local)
-    _report(turn, local.task, "RESTARTING" if local.phase == "waiting" else "FAILED")
-
-
-def _policy(turn: Turn, local: LocalTask) -> Policy:
-    connector = turn.cluster.connectors.get(local.task.connector)
-    return policy_of(connector.config if connector else {}, turn.settings)
+    report(turn, local.task, "RESTARTING" if local.phase == "waiting" else "FAILED")
 
 
 # --- restart commands -----------------------------------------------------------------------------------------------
@@ -327,71 +306,8 @@ def _restart(turn: Turn, command: Command) -> None:
         fresh = replace(local, restarts=(), fences=(), error=None)
         if not local.has_process:
             turn.set_local(task_id, replace(fresh, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
-            _report(turn, local.task, "RESTARTING")
+            report(turn, local.task, "RESTARTING")
         elif local.phase != "stopping" and not local.killed:
             _stop(turn, fresh)
         else:  # it ends already
             turn.set_local(task_id, replace(fresh, error=local.error))
-
-
-# --- reports --------------------------------------------------------------------------------------------------------
-
-
-def _report(turn: Turn, entry: AssignedTask, state: TaskState) -> None:
-    """Append the task's status; it is kept and sent again until it has been read from the log (R10: epoch, then seq)."""
-    seq = turn.work.seq + 1
-    local = turn.work.local.get(entry.id)
-    mine = local if local is not None and local.task == entry else None
-    last = _last_status(turn, entry.id)
-    if mine is not None:
-        error, restarts = (
-            mine.error,
-            tuple(round(turn.mono - at, 1) for at in _policy(turn, mine).charged(mine.restarts, turn.mono)),
-        )
-    else:  # let go: what it was charged with goes to its next owner
-        restarts = last.restarts if last else ()
-        error = last.error if last and is_quarantine(last.error) else None
-    status = TaskStatus(
-        connector=entry.connector,
-        task=entry.task,
-        state=state,
-        worker_id=turn.me.worker_id,
-        task_epoch=entry.task_epoch,
-        seq=seq,
-        error=error,
-        metrics=mine.metrics if mine else {},
-        restarts=restarts,
-    )
-    sent = turn.work.reports.get(entry.id)
-    if sent is not None and sent.status.task_epoch > entry.task_epoch:
-        return
-    reports = {**turn.work.reports, entry.id: Report(status, turn.mono)}
-    turn.work = replace(turn.work, seq=seq, reports=reports)
-    if mine is not None:
-        turn.set_local(entry.id, replace(mine, fresh=False))
-    turn.append(task_status_record(status))
-
-
-def confirm_reports(turn: Turn, records: Sequence[Record]) -> None:
-    """Forget reports that the log shows, or shows a later one of; the record counts, a tombstone may follow at once."""
-    if not turn.work.reports:
-        return
-    seen = {(record.key, _order_of(record)) for record in records if record.value is not None}
-    kept = {}
-    for task_id, report in turn.work.reports.items():
-        status, order = turn.status.tasks.get(task_id), status_order(report.status)
-        if (task_key(task_id), order) not in seen and (status is None or status_order(status) < order):
-            kept[task_id] = report
-    turn.work = replace(turn.work, reports=kept)
-
-
-def _order_of(record: Record) -> tuple[object, object]:
-    value = record.value or {}
-    return (value.get("task_epoch"), value.get("seq"))
-
-
-def resend_reports(turn: Turn) -> None:
-    for task_id, report in sorted(turn.work.reports.items()):
-        if turn.mono - report.sent >= turn.settings.resend_s:
-            turn.append(task_status_record(report.status))
-            turn.work = replace(turn.work, reports={**turn.work.reports, task_id: replace(report, sent=turn.mono)})

@@ -1,0 +1,166 @@
+"""Tasks that were let go by a process that ended badly: what it may have left open is ended, by a new owner or the leader."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator.model import Connector, TaskStatus
+from cdcworker.coordinator.state import connector_record, tombstone
+from cdcworker.coordinator.status import presence_record, task_status_record
+
+from . import follower
+from .follower import ENTRY, Driver, of
+from .pair import OTHER, TASKS, Cluster
+
+KILLED = {"code": "coordinator.task_crashed", "kind": "transient", "message": "m"}
+
+
+# --- what a worker says -----------------------------------------------------------------------------------------------
+
+
+def revoked() -> Driver:
+    driver = Driver()
+    driver.running()
+    assert of(driver.assigned(revoke=(ENTRY,)), ev.StopTask)
+    return driver
+
+
+def told_of_the_end(driver: Driver, event: ev.Event) -> str | None:
+    """The code in the report of the stop that follows."""
+    (append,) = of(driver.told(event), ev.AppendStatus)
+    ((state, error),) = ((record.value["state"], record.value["error"]) for record in append.records)
+    assert state == "STOPPED"
+    return error and error["code"]
+
+
+def test_a_task_that_stopped_when_it_was_told_to_names_no_error():
+    assert told_of_the_end(revoked(), ev.TaskExited(ENTRY, 0)) is None
+
+
+@pytest.mark.parametrize("code", [1, -9, 137])
+def test_a_task_that_had_to_be_killed_says_so_when_it_is_let_go(code):
+    assert told_of_the_end(revoked(), ev.TaskExited(ENTRY, code)) == "coordinator.task_crashed"
+
+
+def test_a_process_that_is_given_up_is_a_bad_end_too():
+    driver = revoked()
+    commands = [c for _, c in driver.wait(45)]
+    assert of(commands, ev.KillTask)
+    last = [record.value for append in of(commands, ev.AppendStatus) for record in append.records][-1]
+    assert (last["state"], last["error"]["code"]) == ("STOPPED", "coordinator.task_stuck")
+
+
+def test_a_task_that_is_let_go_while_it_waits_says_how_its_process_ended():
+    driver = Driver()
+    driver.running()
+    driver.fails(KILLED, -9)
+    (append,) = of(driver.assigned(revoke=(ENTRY,)), ev.AppendStatus)
+    assert [(r.value["state"], r.value["error"]["code"]) for r in append.records] == [("STOPPED", KILLED["code"])]
+
+
+def test_how_a_former_process_ended_is_forgotten_once_the_task_runs():
+    driver = Driver()
+    driver.running()
+    driver.fails(follower.TRANSIENT)
+    driver.wait(3)
+    driver.told(ev.TaskReport(ENTRY, "RUNNING"))
+    driver.assigned(revoke=(ENTRY,))
+    assert told_of_the_end(driver, ev.TaskExited(ENTRY, 0)) is None
+
+
+# --- what the leader makes of it --------------------------------------------------------------------------------------
+
+
+class Pair(Cluster):
+    def decide(self, *records) -> None:
+        """As if somebody had asked for it."""
+        epoch = str(self.state.cluster.epoch)
+        self.configs.append([replace(record, headers={"e": epoch}) for record in records])
+        self.told(ev.Tick())
+
+    def let_go(self, error: dict | None, worker: str = "other", seq: int = 1) -> set:
+        """The worker stops what it is to let go, and says how its processes ended."""
+        revoked = self.state.cluster.assignments[worker].revoke
+        said = [TaskStatus("c", e.task, "STOPPED", worker, e.task_epoch, seq, error) for e in revoked]
+        self.append(*map(task_status_record, said))
+        return {entry.id for entry in revoked}
+
+    def fenced(self) -> set:
+        """What the leader fenced since it was last asked; they are done at once."""
+        commands = self.take(ev.FenceIds)
+        for command in commands:
+            self.told(ev.FencesDone(command.tasks))
+        return {task for command in commands for task in command.tasks}
+
+
+@pytest.fixture
+def pair() -> Pair:
+    pair = Pair()
+    pair.join()
+    assert len(pair.of("other")) == 2
+    return pair
+
+
+@pytest.mark.parametrize("error", [None, KILLED])
+def test_of_what_a_deletion_ends_only_bad_ends_are_fenced_and_only_once(pair, error):
+    pair.decide(tombstone("connector/c"), tombstone("tasks/c"))
+    gone = pair.let_go(error)
+    assert len(gone) == 2
+    assert pair.fenced() == (gone if error else set())
+    pair.wait(3, OTHER)
+    assert not pair.take(ev.FenceIds)
+    assert "c" not in pair.state.cluster.fenced
+
+
+def test_a_bad_end_that_gets_a_new_owner_is_left_to_its_start(pair):
+    gone = pair.of("other")
+    pair.append(presence_record(replace(OTHER, draining=True)))
+    assert pair.let_go(KILLED) == gone
+    assert pair.of("me") == set(TASKS)
+    assert not pair.fenced()
+    assert "fenced/c" not in [record.key for record in pair.configs.records]
+
+
+def test_a_bad_end_that_waits_for_its_worker_is_fenced_meanwhile(pair):
+    pair.append(presence_record(replace(OTHER, draining=True, returns=True)))
+    gone = pair.let_go(KILLED)
+    assert len(gone) == 2
+    assert pair.fenced() == gone
+    assert len(pair.of("me")) == 2
+    pair.join(replace(OTHER, boot_id="b3"))
+    assert pair.of("other") == gone
+
+
+def test_a_bad_end_of_a_paused_source_is_fenced_before_it_moves(pair):
+    """A paused task opens nothing, so its start would not fence the one before."""
+    pair.decide(connector_record(Connector("c", "i", 2, {}, "PAUSED", "source", config_version=1)))
+    pair.append(presence_record(replace(OTHER, draining=True)))
+    gone = pair.let_go(KILLED)
+    assert not gone & pair.of("me")
+    assert pair.fenced() == gone
+    assert pair.of("me") == set(TASKS)
+
+
+def test_a_bad_end_that_its_worker_told_before_it_died_is_fenced(pair):
+    pair.decide(tombstone("connector/c"), tombstone("tasks/c"))
+    first, second = pair.state.cluster.assignments["other"].revoke
+    # The one report and the death are read together: no round of the leader lies between.
+    pair.told(
+        ev.StatusRecords(
+            (
+                task_status_record(TaskStatus("c", first.task, "STOPPED", "other", first.task_epoch, 1, KILLED)),
+                task_status_record(TaskStatus("c", second.task, "STOPPED", "other", second.task_epoch, 1)),
+                tombstone("worker/other"),
+            )
+        )
+    )
+    assert pair.fenced() == {first.id}
+
+
+def test_tasks_of_sinks_have_no_ids_to_fence(pair):
+    pair.decide(connector_record(Connector("c", "i", 2, {}, "RUNNING", "sink", config_version=1)))
+    pair.append(presence_record(replace(OTHER, draining=True, returns=True)))
+    assert len(pair.let_go(KILLED)) == 2
+    assert not pair.fenced()
