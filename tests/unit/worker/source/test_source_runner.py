@@ -122,6 +122,13 @@ def test_a_restart_goes_on_at_the_committed_position(make_world):
     assert world.opened == [None, {"lsn": 2}]
 
 
+def test_a_start_fences_then_asks_whose_the_task_is_then_reads_its_position_then_opens(make_world):
+    """In any other order somebody else can act between what was read and the fence (INV-5)."""
+    world = make_world(SIZES)
+    world.run()
+    assert list(world.faults.counts)[:5] == ["init", "schema_init", "assigned", "position", "open"]
+
+
 def test_fenced_but_still_assigned_the_task_initialises_again(make_world):
     world = make_world(SIZES, idle=True)
 

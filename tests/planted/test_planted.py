@@ -1,0 +1,63 @@
+"""Every planted bug is caught by the test that is noted for it; the long tier looks again for what catches each."""
+
+from __future__ import annotations
+
+import pytest
+
+from .run import BUGS, CAUGHT, cheapest, check, derive, load
+from .tree import ROOT, Bug, mutate
+
+DERIVED = ROOT / "tests" / "results" / "caught.json"
+DEEP = tuple(bug for bug in BUGS if bug.deep)
+KAFKA = tuple(bug for bug in DEEP if "spark" not in bug.file)
+POSTGRES = tuple(bug for bug in DEEP if "spark" in bug.file)
+
+
+def all_caught(bugs: tuple[Bug, ...]) -> None:
+    verdicts = check(bugs)
+    for verdict in verdicts:
+        print(f"{verdict.bug.id}: {verdict.by} {verdict.seconds:.1f} s")
+    survivors = [v for v in verdicts if not v.caught]
+    assert not survivors, "\n\n".join(
+        f"{v.bug.id} survives ({v.by}): {v.bug.why}\n{v.output[-600:]}" for v in survivors
+    )
+
+
+def test_each_planted_bug_changes_one_place_of_the_code_as_it_is():
+    assert len({bug.id for bug in BUGS}) == len(BUGS) >= 24
+    for bug in BUGS:
+        file, changed = mutate(bug)
+        compile(changed, file, "exec")
+
+
+def test_what_catches_each_planted_bug_is_noted():
+    noted = load()
+    assert set(noted) == {bug.id for bug in BUGS}, f"make it right with: python -m tests.planted.run derive ({CAUGHT})"
+    assert all(cheapest(catchers) for catchers in noted.values())
+
+
+@pytest.mark.timeout(900)
+def test_every_planted_bug_is_caught():
+    all_caught(tuple(bug for bug in BUGS if not bug.deep))
+
+
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_planted_bugs_that_only_a_broker_shows_are_caught():
+    all_caught(KAFKA)
+
+
+@pytest.mark.postgres
+@pytest.mark.timeout(600)
+def test_planted_bugs_that_only_a_database_shows_are_caught():
+    all_caught(POSTGRES)
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.postgres
+@pytest.mark.timeout(3 * 3600)
+def test_the_whole_suite_catches_every_planted_bug():
+    DERIVED.unlink(missing_ok=True)
+    survivors = derive(BUGS, into=DERIVED)
+    assert not survivors, "\n".join(f"{bug.id} survives: {bug.why}" for bug in survivors)
