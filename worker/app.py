@@ -27,7 +27,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
-from cdcworker.worker.tasks import TaskProcesses
+from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
 
 log = logging.getLogger(__name__)
@@ -79,8 +79,8 @@ class App:
         self._asked = threading.Event()
         self._at_once = threading.Event()
         self._returns = bool(config.values["drain.restart.expected"])
-        tasks = TaskProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
-        self.herder = Herder(self._herder_config(), plan, tasks)
+        self._tasks = StandbyProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
+        self.herder = Herder(self._herder_config(), plan, self._tasks)
         names = self.herder.config.topics
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
         settings = Settings(
@@ -149,6 +149,9 @@ class App:
         while not self._asked.wait(CHECK_S):
             if not self.herder.is_alive():
                 raise self.herder.failure or CdcError(HERDER_ENDED, "the coordination thread has ended")
+            if self.config.values["sink.standby"]:
+                self._tasks.want(wanted(self.herder.view(), self.herder.config))
+        self._tasks.want(None)
         log.info("worker drains worker=%s returns=%s", self.config.worker_id, self._returns)
         drain = functools.partial(self.herder.drain, returns=self._returns)
         drainer = threading.Thread(target=drain, name="drain", daemon=True)

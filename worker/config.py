@@ -179,6 +179,14 @@ KEYS = (
         "spark.driver.memory besides. 0: no limit.",
         validator=between(0, 1_048_576),
     ),
+    ConfigKey(
+        "sink.standby",
+        "INT",
+        default=1,
+        doc="Processes with a Spark session that wait for a sink task (about 0.5 GB each), kept while the cluster has "
+        "a sink: a task that moves here goes on within a second or two, not five. 0: none.",
+        validator=between(0, 1),
+    ),
 )
 _UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
 ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip

@@ -51,6 +51,17 @@ def main() -> int:
         reporter.status("FAILED", error)
         return EXIT_FAILED
     tell(OWN, reporter.beat)
+    if spec.standby:
+        from cdcworker.worker.standby import stand_by
+
+        try:
+            task = stand_by(spec, stdin, reporter)
+        except CdcError as error:
+            log.error("standby failed error=%s", error)
+            return EXIT_FAILED
+        if task is None:
+            return 0
+        spec = task
     if spec.kind == "source" and spec.memory_limit_mb:
         bound_data(spec.memory_limit_mb * MB)
     control = Control(LEASE_SHARE * spec.session_timeout_s, paused=spec.paused)

@@ -55,6 +55,8 @@ class TaskSpec:
     state_dir: str
     providers: Mapping[str, str] = field(default_factory=dict)
     """The worker's `config.providers.*` properties: what references in the config may read."""
+    standby: bool = False
+    """Not a task yet: the process gets everything ready that one will need, and waits for it."""
     memory_limit_mb: int = 0
     """What the worker lets the task use, its children included; 0: no limit."""
 

@@ -15,6 +15,8 @@ RECORDS_MAX = 100_000
 """What goes through the driver at once: about 32 MB of ordinary rows."""
 
 
+MEMORY = "1g"
+CORES = 2
 MEMORY_MB_MIN = 512
 """Spark itself refuses less than 471 MB."""
 
@@ -94,13 +96,15 @@ def _batch_keys() -> Iterable[ConfigKey]:
     )
     yield key(
         "spark.driver.memory",
-        default="1g",
+        default=MEMORY,
         validator=_memory,
         importance=LOW,
         group="Spark",
         doc="Heap of Spark's Java process.",
     )
-    yield key("spark.cores", "INT", 2, validator=between(1, 256), importance=LOW, group="Spark", doc="Cores to use.")
+    yield key(
+        "spark.cores", "INT", CORES, validator=between(1, 256), importance=LOW, group="Spark", doc="Cores to use."
+    )
 
 
 def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
-from cdcworker.connectors.spark.config import CONFIG_DEF, conninfo, data_topics
+from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, conninfo, data_topics
 from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.spark.session import Engine
 
 
 class SparkSink:
@@ -42,6 +45,14 @@ class SparkSink:
             config["spark.cores"],
         )
         Driver(spec, context, writer, settings).run()
+
+    def prepare(self, spec: SinkSpec) -> Engine:
+        """A warm session, which a `run` in this process takes over."""
+        from cdcworker.connectors.spark import standby
+
+        config = self._config
+        memory, cores = config.get("spark.driver.memory", MEMORY), config.get("spark.cores", CORES)
+        return standby.prepare(spec, memory, int(cores))
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""

@@ -15,15 +15,14 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkSpec, TableWriter, TaskContext
-from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
-from cdcworker.connectors.spark.gateway import java_program
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
-from cdcworker.connectors.spark.session import Engine, Runtime
+from cdcworker.connectors.spark.session import Engine
 from cdcworker.connectors.spark.state import StateFolder
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.failpoints import hit
@@ -119,9 +118,9 @@ class Driver:
 
     def _new_engine(self) -> Engine:
         spec, settings = self._spec, self._settings
-        runtime = Runtime(java_program(spec.java_home), spec.jars, settings.memory, settings.cores, spec.cache_dir)
+        runtime = standby.runtime_of(spec, settings.memory, settings.cores)
         touch = read.toucher(jvm_settings(spec.kafka), spec.schema_topic)
-        return Engine(runtime, self._state.path, self._context.stopping, touch)
+        return standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
 
     def _session(self) -> None:
         """Queries over one Java process. One that dies, as it does when rows are too large for its heap, is followed
@@ -237,7 +236,8 @@ class Driver:
         raise from_spark(error, {"connector": self._spec.connector, "task": self._spec.task}) from error
 
     def _end(self, query: StreamingQuery) -> None:
-        """Stop between batches; a stop from inside one makes Spark complain at length."""
+        """Stop between batches; a stop from inside one makes Spark complain at length. When the task stops there is
+        nothing to be said to Spark: its process ends, and the next owner waits for ours."""
         self._halting = True
         if not self._busy.acquire(timeout=BATCH_END_S_MAX):
             log.warning("the batch takes long and is cancelled")
@@ -245,15 +245,8 @@ class Driver:
         else:
             self._busy.release()
 
-        def stop() -> None:
-            try:
-                query.stop()
-            except Exception as exc:  # noqa: BLE001 - the process behind it goes away next
-                log.info("query did not stop in order error=%s", type(exc).__name__)
-
-        thread = threading.Thread(target=stop, name="query-stop", daemon=True)
-        thread.start()
-        thread.join(QUERY_STOP_S_MAX)
+        if not self._context.stopping():
+            standby.bounded(query.stop, QUERY_STOP_S_MAX)
 
     # -- a batch ------------------------------------------------------------------------------------------------------
 

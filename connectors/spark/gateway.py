@@ -10,7 +10,6 @@ import shutil
 import struct
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,12 +17,12 @@ from pathlib import Path
 
 from cdcworker.connectors.spark.archive import Archive
 from cdcworker.connectors.spark.errors import GATEWAY
+from cdcworker.connectors.spark.state import TemporaryFolder
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
 START_S_MAX = 60.0
-STOP_S_MAX = 3.0
 OPENED = (
     # What Spark's own launcher opens; without jdk.incubator.vector, whose warning nobody needs.
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -96,7 +95,8 @@ class Gateway:
     ) -> None:
         """Launches it. With a `cache` the process uses the archive of its classes there, or records what one is made from."""
         self._scratch = scratch
-        self._work = Path(tempfile.mkdtemp(prefix="cdcworker-spark-"))
+        self._folder = TemporaryFolder()
+        self._work = self._folder.path
         class_path = [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *jars]
         self._archive = Archive(cache, java, class_path, jvm_flags()) if cache is not None else None
         self._archived = self._archive.options(self._record) if self._archive is not None else []
@@ -198,16 +198,11 @@ class Gateway:
                     os.environ[name] = value
 
     def close(self) -> None:
-        """End of input asks it to exit; one that does not is killed."""
+        """Nothing in the process is worth waiting for: what counts is in the target, and its folders go with it."""
         process = self._process
         if process is not None:
-            with contextlib.suppress(OSError):
-                assert process.stdin is not None
-                process.stdin.close()
-            try:
-                process.wait(STOP_S_MAX)
-            except subprocess.TimeoutExpired:
-                log.warning("Spark's Java process did not end by itself pid=%d", process.pid)
-                process.kill()
-                process.wait()
-        shutil.rmtree(self._work, ignore_errors=True)
+            process.kill()
+            process.wait()
+            assert process.stdin is not None
+            process.stdin.close()
+        self._folder.close()

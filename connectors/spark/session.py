@@ -68,8 +68,9 @@ def settings(state: Path, cores: int) -> dict[str, str]:
 def jvm_options(memory: str) -> list[str]:
     """A small driver: C1 code is there at once and fast enough, one collector thread is enough."""
     small = ["-Xms128m", "-Xss2m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"]
-    # A process that ran out of memory limps; one that ends is noticed.
-    return [f"-Xmx{memory}", *small, "-XX:+ExitOnOutOfMemoryError"]
+    # A process that ran out of memory limps; one that ends is noticed. Nobody reads its counters, and a file of them
+    # would be left behind.
+    return [f"-Xmx{memory}", *small, "-XX:+ExitOnOutOfMemoryError", "-XX:-UsePerfData"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,13 +95,16 @@ class Engine:
         state: Path,
         stopping: Callable[[], bool],
         touch: Callable[[Any], None] = lambda _jvm: None,
+        release: Callable[[], None] = lambda: None,
     ) -> None:
-        """`touch` gets the JVM as soon as it answers, in another thread: to load what the first batch will need."""
+        """`touch` gets the JVM as soon as it answers, in another thread: to load what the first batch will need.
+        `release` is called when all is gone that could use `state`."""
         self.runtime = runtime
         self._state = state
         self._stopping = stopping
         self._closing = self._archiving = False
         self._touch = touch
+        self._release = release
         self._gateway: Gateway | None = None
         self._session: SparkSession | None = None
         self._error: BaseException | None = None
@@ -174,6 +178,15 @@ class Engine:
         if self._archive is not None:
             self._archive.join(CLOSE_S_MAX)
         _forget()
+        self._release()
+
+    def answers(self) -> bool:
+        """Whether the process can be called; waits as long as that takes."""
+        gateway = self._session and self._session.sparkContext._gateway
+        try:
+            return gateway is not None and bool(gateway.jvm.java.lang.System.nanoTime())
+        except Exception:  # noqa: BLE001 - py4j's own, and what sockets raise
+            return False
 
 
 def _build(gateway: Gateway, touch: Callable[[Any], None]) -> SparkSession:

@@ -1,12 +1,18 @@
-"""The scratch folder of one run of a sink task."""
+"""The scratch folders of one run of a sink task."""
 
 from __future__ import annotations
 
 import fcntl
 import os
 import shutil
+import tempfile
+import time
 import uuid
 from pathlib import Path
+
+PREFIX = "cdc-sink-"
+YOUNG_S = 60.0
+"""A folder of the machine's temporary ones may be that old before it is locked."""
 
 
 class StateFolder:
@@ -21,29 +27,59 @@ class StateFolder:
     def open(self) -> None:
         self._parent.mkdir(parents=True, exist_ok=True)
         for other in self._parent.iterdir():
-            held = self._take(other)
-            if held is not None:
-                shutil.rmtree(other, ignore_errors=True)
-                os.close(held)
+            _remove_unless_held(other)
         self.path.mkdir()
-        self._lock = self._take(self.path)
-
-    @staticmethod
-    def _take(folder: Path) -> int | None:
-        """A descriptor that holds the lock; None while somebody else has it."""
-        try:
-            lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-        except OSError:
-            return None
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            os.close(lock)
-            return None
-        return lock
+        self._lock = _take(self.path)
 
     def close(self) -> None:
         if self._lock is not None:
             shutil.rmtree(self.path, ignore_errors=True)
             os.close(self._lock)
             self._lock = None
+
+
+class TemporaryFolder:
+    """One of the machine's temporary folders: the path of a socket in it has to be short. What killed runs of this user
+    left there goes away with the next one."""
+
+    def __init__(self) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self._lock = _take(self.path)
+
+    def close(self) -> None:
+        shutil.rmtree(self.path, ignore_errors=True)
+        if self._lock is not None:
+            os.close(self._lock)
+            self._lock = None
+
+
+def _sweep(parent: Path) -> None:
+    for other in parent.glob(PREFIX + "*"):
+        try:
+            found = other.lstat()
+        except OSError:
+            continue
+        if found.st_uid == os.getuid() and time.time() - found.st_mtime > YOUNG_S:
+            _remove_unless_held(other)
+
+
+def _remove_unless_held(folder: Path) -> None:
+    held = _take(folder)
+    if held is not None:
+        shutil.rmtree(folder, ignore_errors=True)
+        os.close(held)
+
+
+def _take(folder: Path) -> int | None:
+    """A descriptor that holds the lock; None while somebody else has it, and where there is no such folder."""
+    try:
+        lock = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
+    except OSError:
+        return None
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(lock)
+        return None
+    return lock

@@ -116,6 +116,8 @@ class Stack:
             "status.storage.replication.factor": "1",
             "schema.storage.replication.factor": "1",
             "offset.storage.partitions": "5",
+            # Half a gigabyte for each worker, and the processor in the middle of a demo.
+            "sink.standby": "0",
             **self.worker_settings,
         }
 
