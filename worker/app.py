@@ -27,6 +27,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
+from cdcworker.worker.security.wiring import gate_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
 
@@ -86,6 +87,7 @@ class App:
         settings = Settings(
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
+            gate=gate_of(config.values),
         )
         app = create_app(
             self.herder,

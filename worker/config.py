@@ -9,23 +9,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
 
 from cdcworker.connectors.config import ConfigDef, ConfigKey, between, invalid, nearest, non_empty, one_of
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.files import FILE_ROOT, FILE_ROOTS
+from cdcworker.worker.security import listener as listeners
+from cdcworker.worker.security.keys import SECURITY_KEYS
 
 UNREADABLE = declare(
     "worker.config_unreadable",
     "config",
     "The worker's config file cannot be read",
     "Name a readable .properties or .yaml file: cdcworker start --config FILE.",
-)
-INSECURE_BIND = declare(
-    "worker.insecure_bind",
-    "config",
-    "The REST API would be open to the network without authentication",
-    "Bind to 127.0.0.1, or set rest.insecure.bind=true where the network keeps strangers out.",
 )
 
 ENV_PREFIXES = ("CONNECT_", "CDC_")
@@ -34,7 +29,6 @@ RESERVED_ENV = frozenset({"CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "C
 CRASH_DELAY = "scheduled.rebalance.max.delay.ms"
 CRASH_DELAY_MS_MAX = 10_000
 """Connect's default is five minutes without a task; files with it are taken over and must not bring that along."""
-LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 CLIENT_PREFIXES = ("security.", "sasl.", "ssl.", "client.", "socket.", "reconnect.", "broker.", "metadata.")
 CLIENT_OVERRIDES = re.compile(
     r"(producer|consumer|admin)\.((security|sasl|ssl)\..+|compression\.type|linger\.ms|batch\.size|message\.max\.bytes"
@@ -64,12 +58,7 @@ KEYS = (
     ConfigKey("listeners", default="http://127.0.0.1:8083", importance="HIGH", doc="Where the REST API listens."),
     ConfigKey("rest.advertised.host.name", doc="The host name by which other workers reach this one."),
     ConfigKey("rest.advertised.port", "INT", doc="The port by which other workers reach this one."),
-    ConfigKey(
-        "rest.insecure.bind",
-        "BOOLEAN",
-        default=False,
-        doc="Allow a listener that is not on the loopback interface although the REST API has no authentication.",
-    ),
+    *SECURITY_KEYS,
     ConfigKey("config.storage.topic", doc="Topic of the config log (default: <group.id>.configs)."),
     ConfigKey("offset.storage.topic", doc="Topic of the positions (default: <group.id>.offsets)."),
     ConfigKey("status.storage.topic", doc="Topic of states and presence (default: <group.id>.status)."),
@@ -249,22 +238,21 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
     values = WORKER_DEF.parse(known)
     if values[CRASH_DELAY] > CRASH_DELAY_MS_MAX:
         warnings.append(f"{CRASH_DELAY} {values[CRASH_DELAY]} counts as {CRASH_DELAY_MS_MAX}")
-    host, port = _listener(str(values["listeners"]))
-    if host not in LOOPBACK and not values["rest.insecure.bind"]:
-        raise CdcError(INSECURE_BIND, f"listeners binds to {host or 'every address'}", where={"key": "listeners"})
+    listener = listeners.parse(str(values["listeners"]))
+    warnings += listeners.check_bind(listener, values)
     if values["coordination.backend"] == "zookeeper" and not values["zookeeper.connect"]:
         raise invalid([("zookeeper.connect", "is required with coordination.backend=zookeeper")])
     advertised = values["rest.advertised.host.name"] or (
-        host if host not in ("", "0.0.0.0", "::") else socket.getfqdn()
+        listener.host if listener.host not in listeners.ANY else socket.getfqdn()
     )
-    advertised_port = values["rest.advertised.port"] or port
+    advertised_port = values["rest.advertised.port"] or listener.port
     config = WorkerConfig(
         bootstrap_servers=values["bootstrap.servers"],
         group_id=values["group.id"],
         worker_id=values["worker.id"] or f"{advertised}:{advertised_port}",
-        host=host,
-        port=port,
-        url=f"http://{advertised}:{advertised_port}",
+        host=listener.host,
+        port=listener.port,
+        url=f"{listener.scheme}://{advertised}:{advertised_port}",
         session_timeout_s=values["session.timeout.ms"] / 1000,
         values=values,
         kafka={
@@ -288,17 +276,6 @@ def _without_unknown(properties: Mapping[str, str]) -> tuple[dict[str, str], lis
         near = nearest(value.name, WORKER_DEF.keys)
         warnings.append(f"unknown property {value.name} is ignored" + (f"; did you mean {near}?" if near else ""))
     return known, warnings
-
-
-def _listener(listeners: str) -> tuple[str, int]:
-    first = listeners.split(",")[0].strip()
-    try:
-        parts = urlsplit(first)
-        if parts.scheme.lower() != "http":
-            raise ValueError("only http listeners are available")
-        return parts.hostname or "", 8083 if parts.port is None else parts.port
-    except ValueError as exc:
-        raise invalid([("listeners", f"is not a listener such as http://127.0.0.1:8083: {exc}")]) from None
 
 
 def from_environment(env: Mapping[str, str]) -> dict[str, str]:

@@ -22,6 +22,7 @@ COMMANDS = {
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
     "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
     "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
+    "auth": ("cdcworker.worker.cli.auth", "auth", "Users of the REST API: tokens, passwords, grants."),
     "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
     "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
 }

@@ -11,6 +11,8 @@ from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.routing import Endpoint, routes
+from cdcworker.worker.security.gate import GateMiddleware
+from cdcworker.worker.security.registry import guarded
 from cdcworker.worker.validate import Catalog, Checks, run_checks
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -53,8 +55,11 @@ def create_app(
             await api.forwarder.stop()
 
     app = Starlette(
-        routes=[*routes(ENDPOINTS), *registry_routes],
-        middleware=[Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max)],
+        routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
+        middleware=[
+            Middleware(GateMiddleware, gate=api.settings.gate),
+            Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max),
+        ],
         exception_handlers={HTTPException: _framework_error, e.RestError: _rest_error},
         lifespan=lifespan,
     )

@@ -16,6 +16,7 @@ from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.body import read_object, scalar, string_map
 from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
 from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
+from cdcworker.worker.security.access import require, visible
 from cdcworker.worker.validate import Report, finding_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -30,7 +31,7 @@ ETAG = re.compile(r'(?:W/)?"?([0-9]{1,18})"?')
 async def list_connectors(api: Api, request: Request) -> Response:
     view = api.view()
     expand = request.query_params.getlist("expand")
-    connectors = sorted(view.state.connectors.items())
+    connectors = sorted(item for item in view.state.connectors.items() if visible(request.scope, item[0]))
     if not expand:
         return JSONResponse([name for name, _ in connectors])
     out: dict[str, dict[str, Any]] = {}
@@ -48,6 +49,7 @@ async def create(api: Api, request: Request) -> Response:
     if unknown:
         raise e.bad_request(f"Unknown member {unknown[0]!r}: name, config, initial_state exist", e.pointer(unknown[0]))
     name = (scalar(body.get("name"), "name") or "").strip(TRIMMED)
+    require(request.scope, "admin", name)
     if body.get("config") is None:
         raise e.bad_request("`config` is missing", "/config")
     config = named(string_map(body["config"], "config"), name)
@@ -221,7 +223,7 @@ def if_match(api: Api, request: Request, name: str) -> tuple[bool, int | None]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/connectors", list_connectors, "List connectors", query=("expand",)),
+    Endpoint("GET", "/connectors", list_connectors, "List connectors", query=("expand",), role="read", whose="each"),
     Endpoint(
         "POST",
         "/connectors",
@@ -230,10 +232,14 @@ ENDPOINTS = (
         statuses=(201, 400, 409),
         query=("validate",),
         body="CreateConnector",
+        role="admin",
+        whose="named",
     ),
-    Endpoint("GET", "/connectors/{connector}", get_connector, "Read a connector", statuses=(200, 404)),
-    Endpoint("DELETE", "/connectors/{connector}", delete, "Delete a connector", statuses=(204, 404, 409, 412)),
-    Endpoint("GET", "/connectors/{connector}/config", get_config, "Read a config", statuses=(200, 404)),
+    Endpoint("GET", "/connectors/{connector}", get_connector, "Read a connector", statuses=(200, 404), role="read"),
+    Endpoint(
+        "DELETE", "/connectors/{connector}", delete, "Delete a connector", statuses=(204, 404, 409, 412), role="admin"
+    ),
+    Endpoint("GET", "/connectors/{connector}/config", get_config, "Read a config", statuses=(200, 404), role="read"),
     Endpoint(
         "PUT",
         "/connectors/{connector}/config",
@@ -242,6 +248,7 @@ ENDPOINTS = (
         statuses=(200, 201, 400, 409, 412),
         query=("validate",),
         body="Config",
+        role="admin",
     ),
     Endpoint(
         "PATCH",
@@ -251,5 +258,6 @@ ENDPOINTS = (
         statuses=(200, 400, 404, 409, 412),
         query=("validate",),
         body="ConfigPatch",
+        role="admin",
     ),
 )

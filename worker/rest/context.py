@@ -17,6 +17,7 @@ from cdcworker.coordinator.model import Request as Command
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.validate import (
     CHECK_TIMEOUT_S,
     Catalog,
@@ -59,6 +60,7 @@ class Settings:
     check_timeout_s: float = CHECK_TIMEOUT_S
     checks_max: int = 2
     """Children that check at the same time: each costs an interpreter and a database connection."""
+    gate: Gate = field(default_factory=Gate)
 
 
 @dataclass

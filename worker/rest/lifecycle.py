@@ -110,10 +110,10 @@ async def offsets(api: Api, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", f"{C}/status", status, "State of a connector and its tasks", statuses=(200, 404)),
-    Endpoint("PUT", f"{C}/pause", pause, "Pause a connector", statuses=(202, 404, 409)),
-    Endpoint("PUT", f"{C}/resume", resume, "Resume a connector", statuses=(202, 404, 409)),
-    Endpoint("PUT", f"{C}/stop", stop, "Stop a connector, give up its tasks", statuses=(204, 404, 409)),
+    Endpoint("GET", f"{C}/status", status, "State of a connector and its tasks", statuses=(200, 404), role="read"),
+    Endpoint("PUT", f"{C}/pause", pause, "Pause a connector", statuses=(202, 404, 409), role="operate"),
+    Endpoint("PUT", f"{C}/resume", resume, "Resume a connector", statuses=(202, 404, 409), role="operate"),
+    Endpoint("PUT", f"{C}/stop", stop, "Stop a connector, give up its tasks", statuses=(204, 404, 409), role="operate"),
     Endpoint(
         "POST",
         f"{C}/restart",
@@ -121,14 +121,29 @@ ENDPOINTS = (
         "Restart a connector, its tasks, or what failed",
         statuses=(202, 204, 404, 409),
         query=("includeTasks", "onlyFailed"),
+        role="operate",
     ),
-    Endpoint("GET", f"{C}/tasks", tasks, "Configs of the tasks", tag="tasks", statuses=(200, 404)),
-    Endpoint("GET", f"{C}/tasks-config", tasks_config, "Configs of the tasks (deprecated)", "tasks", (200, 404)),
-    Endpoint("GET", f"{C}/tasks/{{task:int}}/status", task_status, "State of a task", "tasks", (200, 404)),
-    Endpoint("POST", f"{C}/tasks/{{task:int}}/restart", restart_task, "Restart a task", "tasks", (204, 404, 409)),
-    Endpoint("GET", f"{C}/topics", topics, "Topics in use", statuses=(200, 403)),
-    Endpoint("PUT", f"{C}/topics/reset", reset_topics, "Forget the topics in use", statuses=(202, 403, 501)),
-    Endpoint("GET", f"{C}/offsets", offsets, "Offsets of a connector", "offsets", (200, 404, 501)),
-    Endpoint("PATCH", f"{C}/offsets", offsets, "Alter offsets", "offsets", (200, 400, 404, 501), body="Offsets"),
-    Endpoint("DELETE", f"{C}/offsets", offsets, "Reset offsets", "offsets", (200, 400, 404, 501)),
+    Endpoint("GET", f"{C}/tasks", tasks, "Configs of the tasks", tag="tasks", statuses=(200, 404), role="read"),
+    Endpoint(
+        "GET", f"{C}/tasks-config", tasks_config, "Configs of the tasks (deprecated)", "tasks", (200, 404), role="read"
+    ),
+    Endpoint("GET", f"{C}/tasks/{{task:int}}/status", task_status, "State of a task", "tasks", (200, 404), role="read"),
+    Endpoint(
+        "POST",
+        f"{C}/tasks/{{task:int}}/restart",
+        restart_task,
+        "Restart a task",
+        "tasks",
+        (204, 404, 409),
+        role="operate",
+    ),
+    Endpoint("GET", f"{C}/topics", topics, "Topics in use", statuses=(200, 403), role="read"),
+    Endpoint(
+        "PUT", f"{C}/topics/reset", reset_topics, "Forget the topics in use", statuses=(202, 403, 501), role="operate"
+    ),
+    Endpoint("GET", f"{C}/offsets", offsets, "Offsets of a connector", "offsets", (200, 404, 501), role="read"),
+    Endpoint(
+        "PATCH", f"{C}/offsets", offsets, "Alter offsets", "offsets", (200, 400, 404, 501), body="Offsets", role="admin"
+    ),
+    Endpoint("DELETE", f"{C}/offsets", offsets, "Reset offsets", "offsets", (200, 400, 404, 501), role="admin"),
 )

@@ -70,9 +70,17 @@ def _shown(name: str, logger: logging.Logger) -> dict[str, object]:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/admin/loggers", list_loggers, "Loggers with a level of their own", "loggers"),
-    Endpoint("GET", "/admin/loggers/{logger}", get_logger, "Level of a logger", "loggers", (200, 404)),
+    Endpoint("GET", "/admin/loggers", list_loggers, "Loggers with a level of their own", "loggers", role="read"),
+    Endpoint("GET", "/admin/loggers/{logger}", get_logger, "Level of a logger", "loggers", (200, 404), role="read"),
     Endpoint(
-        "PUT", "/admin/loggers/{logger}", set_level, "Set a level", "loggers", (200, 400, 404, 501), ("scope",), "Level"
+        "PUT",
+        "/admin/loggers/{logger}",
+        set_level,
+        "Set a level",
+        "loggers",
+        (200, 400, 404, 501),
+        ("scope",),
+        "Level",
+        role="admin",
     ),
 )

@@ -11,6 +11,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_object, string_map
 from cdcworker.worker.rest.context import Api
 from cdcworker.worker.rest.routing import Endpoint, flag
+from cdcworker.worker.security.access import require
 from cdcworker.worker.validate import NO_CLASS, NO_CLASS_TEXT
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -41,6 +42,8 @@ async def validate(api: Api, request: Request) -> Response:
     if not _same(api, wanted, named):
         message = f"Included connector type {named} does not match request type {wanted}"
         raise e.bad_request(message, "/connector.class")
+    if config.get("name"):
+        require(request.scope, "admin", config["name"] or "")
     stored = api.view().state.connectors.get(config.get("name") or "")
     config = api.catalog.unmask(config, stored.config if stored else {})
     report = await api.validate(config, live=flag(request.query_params, "validate", default=True))
@@ -65,7 +68,16 @@ def _same(api: Api, wanted: str, named: str) -> bool:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/connector-plugins", list_plugins, "List plugins", "plugins", query=("connectorsOnly",)),
+    Endpoint(
+        "GET",
+        "/connector-plugins",
+        list_plugins,
+        "List plugins",
+        "plugins",
+        query=("connectorsOnly",),
+        role="read",
+        whose="each",
+    ),
     Endpoint(
         "GET",
         "/connector-plugins/{plugin}/config",
@@ -74,6 +86,8 @@ ENDPOINTS = (
         "plugins",
         (200, 404),
         ("version",),
+        role="read",
+        whose="each",
     ),
     Endpoint(
         "PUT",
@@ -84,5 +98,7 @@ ENDPOINTS = (
         (200, 400),
         ("validate",),
         "Config",
+        role="admin",
+        whose="named",
     ),
 )

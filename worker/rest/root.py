@@ -9,6 +9,7 @@ from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.context import HERDER_SILENT_S, Api
 from cdcworker.worker.rest.reading import number
 from cdcworker.worker.rest.routing import Endpoint
+from cdcworker.worker.security.access import visible
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -73,7 +74,9 @@ async def ready(api: Api, request: Request) -> Response:
 
 
 async def cluster(api: Api, request: Request) -> Response:
-    return JSONResponse(shapes.cluster(api.view()))
+    picture = shapes.cluster(api.view())
+    picture["tasks"] = [task for task in picture["tasks"] if visible(request.scope, task["connector"])]
+    return JSONResponse(picture)
 
 
 async def journal(api: Api, request: Request) -> Response:
@@ -82,7 +85,10 @@ async def journal(api: Api, request: Request) -> Response:
     if limit is None:
         raise e.bad_request("limit must be a number", "limit")
     view = api.view()
-    return JSONResponse({"entries": shapes.journal(view, limit), "version": view.state.version})
+    entries = shapes.journal(view, limit)
+    for entry in entries:
+        entry["moves"] = [move for move in entry["moves"] if visible(request.scope, move["connector"])]
+    return JSONResponse({"entries": entries, "version": view.state.version})
 
 
 async def drain(api: Api, request: Request) -> Response:
@@ -100,13 +106,23 @@ async def drain(api: Api, request: Request) -> Response:
 
 
 ENDPOINTS = (
-    Endpoint("GET", "/", root, "Version of the worker", "worker"),
-    Endpoint("GET", "/health", health, "Health as Kafka Connect tells it", "worker", (200, 500, 503)),
-    Endpoint("GET", "/healthz", alive, "Liveness", "worker", (200, 503)),
-    Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503)),
-    Endpoint("GET", "/v1/live", live, "Which process of this worker answers", "worker"),
-    Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster"),
-    Endpoint("GET", "/v1/cluster/journal", journal, "Why tasks moved", "cluster", (200, 400), ("limit",)),
+    Endpoint("GET", "/", root, "Version of the worker", "worker", role="read", whose="each"),
+    Endpoint("GET", "/health", health, "Health as Kafka Connect tells it", "worker", (200, 500, 503), role="open"),
+    Endpoint("GET", "/healthz", alive, "Liveness", "worker", (200, 503), role="open"),
+    Endpoint("GET", "/readyz", ready, "Readiness", "worker", (200, 503), role="open"),
+    Endpoint("GET", "/v1/live", live, "Which process of this worker answers", "worker", role="open"),
+    Endpoint("GET", "/v1/cluster", cluster, "Leader, workers and tasks", "cluster", role="read", whose="each"),
+    Endpoint(
+        "GET",
+        "/v1/cluster/journal",
+        journal,
+        "Why tasks moved",
+        "cluster",
+        (200, 400),
+        ("limit",),
+        role="read",
+        whose="each",
+    ),
     Endpoint(
         "POST",
         "/v1/drain",
@@ -115,5 +131,6 @@ ENDPOINTS = (
         "worker",
         statuses=(202, 400, 501),
         query=("restart",),
+        role="admin",
     ),
 )

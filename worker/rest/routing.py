@@ -12,6 +12,7 @@ from urllib.parse import quote, unquote_to_bytes
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.reading import check_epoch, check_version
+from cdcworker.worker.security import access
 from starlette.datastructures import URLPath
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -44,6 +45,10 @@ class Endpoint:
     query: tuple[str, ...] = ()
     body: str = ""
     produces: str = JSON
+    role: str = ""
+    """What the caller needs: open, read, operate, admin, internal."""
+    whose: str = ""
+    """On what: the connector of the path, else the cluster; or `named` and `each` (see `security.access`)."""
 
 
 def encode_segment(name: str) -> str:
@@ -131,6 +136,7 @@ class ApiRoute(BaseRoute):
             raise e.plain(406)
         if has_body(request) and not is_json(request.headers.get("content-type")):
             raise e.plain(415)
+        access.check(request.scope, endpoint.role, access.reach(endpoint.path, endpoint.whose), request.path_params)
         api = request.app.state.api
         if endpoint.method == "GET":
             await check_version(api, request)

@@ -1,0 +1,189 @@
+"""`cdcworker auth`: the file of users that workers read, with new tokens and hashed passwords."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import tempfile
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import click
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.cli.output import Table, envelope, of_error, show
+from cdcworker.worker.cli.remote import command_name, json_option, wants_json
+
+FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+
+
+@click.group("auth")
+@json_option
+def auth() -> None:
+    """Users of the REST API, in the file that the worker property rest.auth.file names.
+
+    Workers read it again when it changes. A token is shown once; the file holds its hash only.
+    """
+
+
+@auth.command("add")
+@FILE
+@click.argument("name")
+@click.option(
+    "--grant", "grants", multiple=True, required=True, metavar="ROLE[:PREFIX]",
+    help="read, operate or admin, on connectors whose names begin with PREFIX; or schemas. May be repeated.",
+)  # fmt: skip
+@click.option("--password", "with_password", is_flag=True, help="Ask for a password (basic) instead of making a token.")
+@click.option("--certificate", "certificates", multiple=True, metavar="CN", help="Common name of a client certificate.")
+@click.option("--days", type=click.IntRange(min=1), help="The token expires after so many days.")
+@json_option
+def add(
+    path: Path, name: str, grants: tuple[str, ...], with_password: bool, certificates: tuple[str, ...], days: int | None
+) -> None:
+    """Add a user, with a new token unless a password or a certificate is given. FILE is made if there is none."""
+    from cdcworker.worker.security.credentials import hashed
+
+    content = _load(path, missing_ok=True)
+    if any(user["name"] == name for user in content["users"]):
+        raise click.UsageError(f"there is a user {name}; `cdcworker auth token` gives another token")
+    user: dict[str, Any] = {"name": name, "grants": list(grants)}
+    token = None
+    if certificates:
+        user["certificates"] = list(certificates)
+    if with_password:
+        user["password"] = hashed(click.prompt("Password", hide_input=True, confirmation_prompt=True, err=True))
+    elif not certificates:
+        token, entry = _new_token(days)
+        user["tokens"] = [entry]
+    content["users"].append(user)
+    _save(path, content)
+    _tell({"name": name, "grants": list(grants), "token": token}, token or f"added {name}")
+
+
+@auth.command("token")
+@FILE
+@click.argument("name")
+@click.option("--days", type=click.IntRange(min=1), help="It expires after so many days.")
+@json_option
+def token(path: Path, name: str, days: int | None) -> None:
+    """Another token for a user: the earlier ones stay valid until they are revoked."""
+    content = _load(path)
+    made, entry = _new_token(days)
+    user = next((user for user in content["users"] if user["name"] == name), None)
+    if user is None:
+        raise click.UsageError(f"there is no user {name} in the file")
+    user["tokens"] = [*(user.get("tokens") or ()), entry]
+    _save(path, content)
+    _tell({"name": name, "token": made}, made)
+
+
+@auth.command("revoke")
+@FILE
+@click.argument("id")
+@json_option
+def revoke(path: Path, id: str) -> None:
+    """Take a token away, by its id (of `auth list`, and the first part of the token), or a whole user by name."""
+    content = _load(path)
+    users = [user for user in content["users"] if user["name"] != id]
+    found = len(users) < len(content["users"])
+    for user in users:
+        kept = [entry for entry in user.get("tokens") or () if entry["id"] != id]
+        found = found or len(kept) < len(user.get("tokens") or ())
+        if "tokens" in user:
+            user["tokens"] = kept
+    if not found:
+        raise click.UsageError(f"there is no token and no user {id} in the file")
+    _save(path, {"users": users})
+    _tell({"revoked": id}, f"revoked {id}")
+
+
+@auth.command("list")
+@FILE
+@json_option
+def list_(path: Path) -> None:
+    """Users, their grants, the ids of their tokens. No secret is in the file, and none is shown."""
+    content = _load(path)
+    rows, found = [], []
+    for user in content["users"]:
+        tokens = [{"id": entry["id"], "expires": entry.get("expires")} for entry in user.get("tokens") or ()]
+        grants = list(user.get("grants") or ())
+        certificates = list(user.get("certificates") or ())
+        found.append(
+            {
+                "name": user["name"],
+                "grants": grants,
+                "password": bool(user.get("password")),
+                "tokens": tokens,
+                "certificates": certificates,
+            }
+        )
+        by = [*(["password"] if user.get("password") else ()), *(f"token {entry['id']}" for entry in tokens)]
+        rows.append((user["name"], ", ".join(grants), ", ".join([*by, *(f"CN={name}" for name in certificates)])))
+    _tell({"users": found}, Table(("NAME", "GRANTS", "KNOWN BY"), rows))
+
+
+def _new_token(days: int | None) -> tuple[str, dict[str, Any]]:
+    from cdcworker.worker.security.credentials import new_token
+
+    id, made, hash = new_token()
+    entry: dict[str, Any] = {"id": id, "hash": hash}
+    if days is not None:
+        entry["expires"] = (datetime.now(UTC) + timedelta(days=days)).isoformat(timespec="seconds")
+    return made, entry
+
+
+def _load(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
+    """The file as it is, after the same check that a worker makes."""
+    import yaml
+    from cdcworker.worker.security.users import read
+
+    if missing_ok and not path.exists():
+        return {"users": []}
+    with _told():
+        read(path)
+    content: dict[str, Any] = yaml.safe_load(path.read_text(encoding="utf-8"))
+    return content
+
+
+def _save(path: Path, content: dict[str, Any]) -> None:
+    """Checked, then replaced as a whole, with its mode and owner if it was there; a new one is its owner's alone."""
+    import yaml
+    from cdcworker.worker.security.users import parse
+
+    try:
+        parse(content)
+    except ValueError as exc:
+        raise click.UsageError(str(exc)) from None
+    target = Path(os.path.realpath(path))
+    target.parent.mkdir(parents=True, exist_ok=True)
+    descriptor, name = tempfile.mkstemp(dir=target.parent)
+    try:
+        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
+            if target.exists():
+                before = target.stat()
+                os.fchmod(descriptor, before.st_mode & 0o775)
+                with contextlib.suppress(PermissionError):
+                    os.fchown(descriptor, before.st_uid, before.st_gid)
+            yaml.safe_dump(content, file, sort_keys=False)
+        Path(name).replace(target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            Path(name).unlink()
+        raise
+
+
+@contextlib.contextmanager
+def _told() -> Any:
+    try:
+        yield
+    except CdcError as error:
+        here = click.get_current_context()
+        raise of_error(error, command_name(here), as_json=wants_json(here)) from error
+
+
+def _tell(content: Any, text: str | Table) -> None:
+    here = click.get_current_context()
+    if wants_json(here):
+        click.echo(envelope(command_name(here), content))
+    else:
+        show(text)

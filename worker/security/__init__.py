@@ -1,0 +1,1 @@
+"""Who may do what over REST, how workers know each other, and what configs may reach."""

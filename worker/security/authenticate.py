@@ -1,0 +1,125 @@
+"""From the headers or the certificate of a request to the caller: bearer tokens, basic, client certificates."""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import binascii
+import hmac
+import secrets
+import time
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Final
+
+from cdcworker.worker.security.access import Caller, unauthenticated
+from cdcworker.worker.security.credentials import hashed, matches, token_parts
+from cdcworker.worker.security.users import Token, User, UserFile, Users
+
+VERIFIED_MAX: Final = 1024
+VERIFIED_S: Final = 300.0
+CHECKS_AT_ONCE: Final = 2
+"""A check of a hash costs 40 ms of a core and 16 MiB; the interpreter is free meanwhile."""
+CHECKS_WAITING_MAX: Final = 32
+CREDENTIAL_CHARS_MAX: Final = 4096
+
+Check = Callable[[str, str], bool]
+
+
+class Busy(Exception):
+    """Too many credentials are being checked at this moment."""
+
+
+class Authenticator:
+    """Knows callers by the file of users. What was checked once is known for a while by a keyed digest."""
+
+    def __init__(
+        self, users: UserFile, *, check: Check = matches, clock: Callable[[], float] = time.time, nobody: str = ""
+    ) -> None:
+        self._file = users
+        self._check = check
+        self._clock = clock
+        self._key = secrets.token_bytes(32)
+        self._verified: OrderedDict[bytes, tuple[float, User, Token | None]] = OrderedDict()
+        self._version = users.version
+        self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, "credentials")
+        self._waiting = 0
+        self._nobody = nobody or hashed(secrets.token_urlsafe(16))
+        """Checked for names and ids that do not exist, so that the time tells nothing."""
+
+    def close(self) -> None:
+        self._threads.shutdown(wait=False, cancel_futures=True)
+
+    def by_certificate(self, common_name: str) -> Caller | None:
+        user = self._users().by_certificate.get(common_name)
+        return None if user is None else Caller(user.name, user.grants, "certificate")
+
+    async def by_header(self, header: str) -> Caller:
+        """RestError 401 for whatever names nobody; one message for all reasons."""
+        scheme, _, credential = header.partition(" ")
+        credential = credential.strip()
+        if len(credential) > CREDENTIAL_CHARS_MAX:
+            raise refused()
+        if scheme.lower() == "bearer":
+            return await self._by_token(credential)
+        if scheme.lower() == "basic":
+            return await self._by_password(credential)
+        raise unauthenticated("Authorization is neither Bearer nor Basic")
+
+    async def _by_token(self, token: str) -> Caller:
+        users, parts = self._users(), token_parts(token)
+        if parts is None:
+            raise refused()
+        user, stored = users.by_token.get(parts[0], (None, None))
+        if user is not None and stored is not None and not stored.is_valid(self._clock()):
+            raise unauthenticated(f"The token {stored.id} has expired")
+        await self._verify(token, parts[1], stored.hash if stored else "", user, stored)
+        assert user is not None
+        assert stored is not None
+        return Caller(user.name, user.grants, "token")
+
+    async def _by_password(self, credential: str) -> Caller:
+        try:
+            name, colon, password = base64.b64decode(credential, validate=True).decode().partition(":")
+        except (binascii.Error, ValueError):
+            raise refused() from None
+        if not colon:
+            raise refused()
+        user = self._users().by_name.get(name)
+        await self._verify(credential, password, user.password if user else "", user, None)
+        assert user is not None
+        return Caller(user.name, user.grants, "basic")
+
+    async def _verify(self, whole: str, secret: str, stored: str, user: User | None, token: Token | None) -> None:
+        digest, now = self._digest(whole), self._clock()
+        known = self._verified.get(digest)
+        if known is not None and now - known[0] < VERIFIED_S and known[1:] == (user, token):
+            return
+        if self._waiting >= CHECKS_WAITING_MAX:
+            raise Busy
+        self._waiting += 1
+        try:
+            loop = asyncio.get_running_loop()
+            fine = await loop.run_in_executor(self._threads, self._check, secret, stored or self._nobody)
+        finally:
+            self._waiting -= 1
+        if user is None or not stored or not fine:
+            raise refused()
+        self._verified[digest] = (now, user, token)
+        while len(self._verified) > VERIFIED_MAX:
+            self._verified.popitem(last=False)
+
+    def _users(self) -> Users:
+        users = self._file.users()
+        if self._file.version != self._version:
+            self._version = self._file.version
+            self._verified.clear()
+        return users
+
+    def _digest(self, whole: str) -> bytes:
+        return hmac.digest(self._key, whole.encode(), "sha256")
+
+
+def refused() -> Exception:
+    return unauthenticated("The credentials are not valid")

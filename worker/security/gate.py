@@ -1,0 +1,110 @@
+"""The first thing a request meets: an id, and who asks. What follows can rely on a caller in the scope."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from dataclasses import dataclass
+from typing import Final
+
+from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.routing import split_path
+from cdcworker.worker.security.access import ANYBODY, CALLER, Caller, Grant, unauthenticated
+from cdcworker.worker.security.authenticate import Authenticator, Busy
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+REQUEST_ID: Final = "cdc.request_id"
+REQUEST_ID_HEADER: Final = b"x-request-id"
+GOOD_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+LIVE_PATHS: Final = frozenset({"/v1/live"})
+"""Workers look here whether a silent one has gone; it tells a worker's name and the id of its process."""
+HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
+PEER: Final = "cdc.peer"
+"""The common name of the client's verified certificate."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """What a REST server knows about callers. `open_paths` need none. Without an authenticator and without trusted
+    certificates everybody may do everything."""
+
+    authenticator: Authenticator | None = None
+    certificate_grants: tuple[Grant, ...] | None = None
+    """What every client with a certificate of our authority may do; None: only those that the file of users lists."""
+    health_is_open: bool = True
+
+    @property
+    def is_closed(self) -> bool:
+        return self.authenticator is not None or self.certificate_grants is not None
+
+    @property
+    def open_paths(self) -> frozenset[str]:
+        return LIVE_PATHS | HEALTH_PATHS if self.health_is_open else LIVE_PATHS
+
+    async def caller(self, scope: Scope) -> Caller:
+        """RestError 401 when nobody known asks."""
+        if not self.is_closed:
+            return ANYBODY
+        headers = [value for name, value in scope["headers"] if name == b"authorization"]
+        if len(headers) > 1:
+            raise unauthenticated("There is more than one Authorization")
+        if headers and self.authenticator is not None:
+            return await self.authenticator.by_header(headers[0].decode("latin-1"))
+        peer = scope.get(PEER)
+        found = self.authenticator.by_certificate(peer) if peer and self.authenticator is not None else None
+        if found is None and peer and self.certificate_grants is not None:
+            found = Caller(peer, self.certificate_grants, "certificate")
+        if found is None:
+            raise unauthenticated()
+        return found
+
+
+class GateMiddleware:
+    """Outermost: nothing runs for a caller who is not known, except what is open."""
+
+    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+        self.app = app
+        self.gate = gate
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        identify(scope)
+        answer = _named(send, scope[REQUEST_ID])
+        try:
+            if not self._is_open(scope):
+                scope[CALLER] = await self.gate.caller(scope)
+        except e.RestError as error:
+            await error.response()(scope, receive, answer)
+            return
+        except Busy:
+            await busy().response()(scope, receive, answer)
+            return
+        await self.app(scope, receive, answer)
+
+    def _is_open(self, scope: Scope) -> bool:
+        segments = split_path(scope)
+        is_open = segments is not None and "/" + "/".join(segments) in self.gate.open_paths
+        return is_open and scope["method"] in ("GET", "HEAD", "OPTIONS")
+
+
+def identify(scope: Scope) -> None:
+    """The caller's own id of the request if it can stand in a log, else a new one."""
+    given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
+    scope[REQUEST_ID] = given.decode() if GOOD_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def _named(send: Send, request_id: str) -> Send:
+    async def named(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, request_id.encode())]
+        await send(message)
+
+    return named
+
+
+def busy() -> e.RestError:
+    return e.RestError(
+        503, "Too many credentials are being checked", e.TIMEOUT, headers={"Retry-After": str(e.RETRY_AFTER_S)}
+    )

@@ -1,0 +1,65 @@
+"""Where the REST API listens, and whether it may listen there."""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cdcworker.connectors.config import invalid
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.security import keys
+
+INSECURE_BIND: Final = declare(
+    "worker.insecure_bind",
+    "config",
+    "The REST API would be open to the network without authentication",
+    "Set rest.auth.file (cdcworker auth add makes it), or bind to 127.0.0.1; rest.insecure.bind=true opens it to "
+    "everybody who can reach it.",
+)
+PORT: Final = 8083
+ANY: Final = ("", "0.0.0.0", "::")
+
+
+@dataclass(frozen=True, slots=True)
+class Listener:
+    """`host` empty: every address."""
+
+    scheme: str
+    host: str
+    port: int
+
+    @property
+    def is_loopback(self) -> bool:
+        if self.host == "localhost":
+            return True
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return False
+
+
+def parse(listeners: str) -> Listener:
+    """The first of them. CdcError `config.invalid` when it is none."""
+    first = listeners.split(",")[0].strip()
+    try:
+        parts = urlsplit(first)
+        if parts.scheme.lower() != "http":
+            raise ValueError("only http listeners are available")
+        return Listener(parts.scheme.lower(), parts.hostname or "", PORT if parts.port is None else parts.port)
+    except ValueError as exc:
+        raise invalid([("listeners", f"is not a listener such as http://127.0.0.1:8083: {exc}")]) from None
+
+
+def check_bind(listener: Listener, values: Mapping[str, Any]) -> list[str]:
+    """What is worth a warning. CdcError when strangers would be let in."""
+    if listener.is_loopback:
+        return []
+    if not values[keys.AUTH_FILE]:
+        if not values[keys.INSECURE_BIND]:
+            place = listener.host or "every address"
+            raise CdcError(INSECURE_BIND, f"listeners binds to {place}", where={"key": "listeners"})
+        return [f"{keys.INSECURE_BIND}: everybody who reaches {listener.host or '*'}:{listener.port} may do everything"]
+    return []

@@ -1,0 +1,186 @@
+"""The file of users: who there is, their hashed passwords and tokens, what they were granted; read again when it changes."""
+
+from __future__ import annotations
+
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final
+
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.security.access import Grant, parse_grants
+from cdcworker.worker.security.credentials import is_hash
+
+log = logging.getLogger(__name__)
+
+BAD_FILE: Final = declare(
+    "auth.file_invalid",
+    "config",
+    "The file of users cannot be used",
+    "Correct it; `cdcworker auth` writes it. Only its owner may have the right to write it.",
+)
+FILE_BYTES_MAX: Final = 4 << 20
+LOOK_EVERY_S: Final = 1.0
+USER_MEMBERS: Final = frozenset({"name", "password", "tokens", "certificates", "grants"})
+TOKEN_MEMBERS: Final = frozenset({"id", "hash", "expires", "note"})
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    id: str
+    hash: str = field(repr=False)
+    expires_s: float | None = None
+    """Seconds of the epoch."""
+
+    def is_valid(self, now_s: float) -> bool:
+        return self.expires_s is None or now_s < self.expires_s
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    name: str
+    grants: tuple[Grant, ...]
+    password: str = field(default="", repr=False)
+    tokens: tuple[Token, ...] = ()
+    certificates: tuple[str, ...] = ()
+    """Common names of client certificates."""
+
+
+@dataclass(frozen=True)
+class Users:
+    """All of them, found by name, by the id of a token and by the name in a certificate."""
+
+    by_name: Mapping[str, User] = field(default_factory=dict)
+    by_token: Mapping[str, tuple[User, Token]] = field(default_factory=dict)
+    by_certificate: Mapping[str, User] = field(default_factory=dict)
+
+
+def parse(content: Any) -> Users:
+    """Raises ValueError with the place of what is wrong."""
+    if not isinstance(content, dict) or not isinstance(content.get("users"), list):
+        raise ValueError("expects `users:`, a list")
+    by_name: dict[str, User] = {}
+    by_token: dict[str, tuple[User, Token]] = {}
+    by_certificate: dict[str, User] = {}
+    for number, item in enumerate(content["users"]):
+        user = _user(item, f"users[{number}]")
+        if user.name in by_name:
+            raise ValueError(f"users[{number}]: there are two users {user.name}")
+        by_name[user.name] = user
+        for token in user.tokens:
+            if token.id in by_token:
+                raise ValueError(f"users[{number}]: the token {token.id} is there twice")
+            by_token[token.id] = (user, token)
+        for certificate in user.certificates:
+            if by_certificate.setdefault(certificate, user) is not user:
+                raise ValueError(f"users[{number}]: the certificate {certificate} belongs to two users")
+    return Users(by_name, by_token, by_certificate)
+
+
+def _user(item: Any, place: str) -> User:
+    _check_members(item, USER_MEMBERS, place)
+    name = item.get("name")
+    if not isinstance(name, str) or not name or not name.isprintable() or ":" in name:
+        raise ValueError(f"{place}: name must be text without colons and control characters")
+    password = item.get("password") or ""
+    if password and not is_hash(str(password)):
+        raise ValueError(f"{place}: password must be a hash as `cdcworker auth` writes it, never the password")
+    try:
+        grants = parse_grants(map(str, item.get("grants") or ()))
+    except ValueError as exc:
+        raise ValueError(f"{place}: {exc}") from None
+    tokens = tuple(_token(token, f"{place}.tokens[{n}]") for n, token in enumerate(item.get("tokens") or ()))
+    return User(name, grants, str(password), tokens, tuple(map(str, item.get("certificates") or ())))
+
+
+def _token(item: Any, place: str) -> Token:
+    _check_members(item, TOKEN_MEMBERS, place)
+    id, hash = str(item.get("id", "")), str(item.get("hash", ""))
+    if len(id) != 12 or not is_hash(hash):
+        raise ValueError(f"{place}: id and hash must be as `cdcworker auth` writes them")
+    return Token(id, hash, _expiry(item.get("expires"), place))
+
+
+def _expiry(value: Any, place: str) -> float | None:
+    if value is None:
+        return None
+    try:
+        moment = value if isinstance(value, datetime) else datetime.fromisoformat(str(value))
+    except ValueError:
+        raise ValueError(f"{place}: expires must be a date and time such as 2027-01-31T00:00:00Z") from None
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+
+
+def _check_members(item: Any, known: frozenset[str], place: str) -> None:
+    if not isinstance(item, dict):
+        raise ValueError(f"{place}: expects an object")
+    unknown = sorted(map(str, set(item) - known))
+    if unknown:
+        raise ValueError(f"{place}: there is no {unknown[0]}; there are {', '.join(sorted(known))}")
+
+
+def read(path: Path) -> Users:
+    import yaml
+
+    where: dict[str, str | int] = {"file": str(path)}
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH:
+                raise CdcError(BAD_FILE, "everybody may write the file", where=where)
+            text = file.read(FILE_BYTES_MAX).decode()
+        return parse(yaml.safe_load(text))
+    except OSError as exc:
+        raise CdcError(BAD_FILE, f"the file cannot be read: {exc.strerror}", where=where) from None
+    except yaml.YAMLError as exc:
+        line = exc.problem_mark.line + 1 if isinstance(exc, yaml.MarkedYAMLError) and exc.problem_mark else 0
+        raise CdcError(BAD_FILE, f"not YAML (line {line})", where=where) from None
+    except (ValueError, TypeError) as exc:
+        message = str(exc) if type(exc) is ValueError else "members of another kind than expected"
+        raise CdcError(BAD_FILE, message, where=where) from None
+
+
+class UserFile:
+    """`users()` gives what the file says now. A file that became unreadable changes nothing, and the log says so."""
+
+    def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
+        self._path = path
+        self._clock = clock
+        self._stamp = _stamp(path)
+        self._users = read(path)
+        self._looked_at = clock()
+        self.version = 0
+        """Counts changes: what was derived from the file is to be forgotten."""
+
+    def users(self) -> Users:
+        now = self._clock()
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at = now
+            self._look()
+        return self._users
+
+    def _look(self) -> None:
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._users = read(self._path)
+        except CdcError as error:
+            log.error("users not read again, the earlier ones count on file=%s error=%s", self._path, error)
+            return
+        self.version += 1
+        log.info("users read again file=%s users=%d", self._path, len(self._users.by_name))
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Of the file that the name leads to: mounted secrets are replaced by switching a link."""
+    try:
+        found = path.stat()
+    except OSError:
+        return None
+    return found.st_mtime_ns, found.st_size, found.st_ino
