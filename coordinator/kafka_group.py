@@ -97,17 +97,18 @@ def check_strangers(names: Iterable[str], group_id: str, flag: str) -> None:
 
 
 def members(admin: AdminClient, group_id: str, timeout_s: float) -> list[str]:
-    """Client ids of the group's live members; none when we may not ask."""
+    """Client ids of the group's live members; none when we may not ask.
+
+    Asked by the old call: of the newer ones, those that go to a group's coordinator abort the whole process when the
+    broker goes away meanwhile (librdkafka issue 4605).
+    """
     deadline = time.monotonic() + timeout_s
     while True:
-        left = max(0.1, deadline - time.monotonic())
-        (answer,) = admin.describe_consumer_groups([group_id], request_timeout=left).values()
         try:
-            return [str(member.client_id) for member in answer.result(left).members]
-        except (KafkaException, TimeoutError) as exc:
-            error = e.kafka_error(exc) if isinstance(exc, KafkaException) else KafkaError(KafkaError._TIMED_OUT)
-        if error.code() == KafkaError.GROUP_ID_NOT_FOUND:
-            return []
+            groups = admin.list_groups(group_id, timeout=max(0.1, deadline - time.monotonic()))
+            return [str(member.client_id) for group in groups for member in group.members]
+        except KafkaException as exc:
+            error = e.kafka_error(exc)
         # The group's coordinator may be on its way to another broker, or to its first one.
         if e.code_of(error) not in (e.TRANSIENT, e.TIMEOUT) or time.monotonic() + _ASK_AGAIN_S >= deadline:
             log.warning("members of the group not checked group=%s error=%s", group_id, error.name())
