@@ -107,8 +107,27 @@ class SinkSpec:
     """The same as `kafka`, ready for a confluent-kafka consumer of committed records without a group."""
 
 
+SinkOffsets = Mapping[tuple[str, int], int | None]
+"""The next offset per (topic, partition); in a change None forgets the partition."""
+
+
+@dataclass(frozen=True, slots=True)
+class SinkPlace:
+    """Whose ledger is looked at or altered, and with which right."""
+
+    connector: str
+    epoch: tuple[int, int] = (0, 0)
+    """Higher than that of any task that may still run, lower than that of any task to come: a task with a lower one
+    stops before its next batch; where a higher one is found, the connector runs again and nothing is altered."""
+    file_roots: tuple[str, ...] = ()
+
+
 class SinkConnector(Protocol):
-    """One configured sink. One that runs in a JVM names in a class attribute `jars` the set that the worker fetches."""
+    """One configured sink. One that runs in a JVM names in a class attribute `jars` the set that the worker fetches.
+
+    A sink may also have `offsets(place) -> SinkOffsets`, what its ledger holds, and `alter_offsets(place, changes)`,
+    which changes it in one step (`changes` None: all is forgotten). Both run in a child process with a time limit.
+    """
 
     config_def: ClassVar[ConfigDef]
 

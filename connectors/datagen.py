@@ -182,6 +182,9 @@ class DatagenSource:
     def task(self, share: Config, context: TaskContext) -> SourceTask:
         return DatagenTask(parse(share), context)
 
+    def check_position(self, position: JsonObject) -> None:
+        _next_of(position)
+
     def check(self) -> Sequence[Finding]:
         """There is nothing outside that could be wrong."""
         return []

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
-from cdcworker.connectors.api import Config, Finding, SinkSpec, TaskContext
+from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.common import ACCEPTED, TASK_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, between, is_regex
 from cdcworker.connectors.files import (
@@ -101,6 +101,25 @@ class FileSink:
             schemas.close()
             if reader is not None:
                 reader.close()
+
+    def offsets(self, place: SinkPlace) -> SinkOffsets:
+        return self._target(place).stored()
+
+    def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
+        """The lines that are in the file stay: read again, they are written again."""
+        target = self._target(place)
+        try:
+            target.open()
+            kept = {} if changes is None else {**target.offsets, **changes}
+            target.seek({key: offset for key, offset in kept.items() if offset is not None})
+        finally:
+            target.close()
+
+    def _target(self, place: SinkPlace) -> Target:
+        from cdcworker.connectors.file_target import Target
+
+        path = allowed_path(CONFIG_DEF.parse(self._config)["file"], place.file_roots)
+        return Target(path, place.connector, place.epoch)
 
     def check(self) -> Sequence[Finding]:
         return []

@@ -94,6 +94,9 @@ class FileSource:
     def task(self, share: Config, context: TaskContext) -> SourceTask:
         return FileSourceTask(CONFIG_DEF.parse(share), context)
 
+    def check_position(self, position: JsonObject) -> None:
+        _read_position(position)
+
     def check(self) -> Sequence[Finding]:
         return []
 

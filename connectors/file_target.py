@@ -99,6 +99,16 @@ class Target:
     def length(self) -> int:
         return self._ledger.length
 
+    def stored(self) -> Mapping[tuple[str, int], int]:
+        """What the newest ledger says; takes nothing over."""
+        try:
+            last = self._newest()
+        except FileNotFoundError:
+            return {}
+        except OSError as exc:
+            raise no_access(exc, self._path) from exc
+        return self._owned(last).offsets if last is not None else {}
+
     def open(self) -> None:
         """Take the file over as its last owner left it."""
         try:
@@ -106,8 +116,8 @@ class Target:
             last = self._newest()
             if last is not None and last.epoch > self._epoch:
                 raise self._fenced()
-            if last is not None and last.owner != self._owner:
-                raise CdcError(TAKEN, "the ledger names another sink", where=self._where | {"owner": last.owner})
+            if last is not None:
+                self._owned(last)
             if locked:
                 self._adopt(last)
             elif last is None:
@@ -134,6 +144,13 @@ class Target:
         except OSError as exc:
             raise CdcError(WRITE_FAILED, exc.strerror or type(exc).__name__, where=self._where) from exc
 
+    def seek(self, offsets: Mapping[tuple[str, int], int]) -> None:
+        """Other offsets for the same bytes: whoever owns the file next reads from there."""
+        try:
+            self._put(Ledger(self._owner, self._epoch, self._ledger.length, dict(offsets)))
+        except OSError as exc:
+            raise CdcError(WRITE_FAILED, exc.strerror or type(exc).__name__, where=self._where) from exc
+
     def close(self) -> None:
         fd, self._fd = self._fd, -1
         if fd >= 0:
@@ -144,6 +161,11 @@ class Target:
     @property
     def _where(self) -> dict[str, str | int]:
         return {"key": "file", "file": str(self._path)}
+
+    def _owned(self, ledger: Ledger) -> Ledger:
+        if ledger.owner != self._owner:
+            raise CdcError(TAKEN, "the ledger names another sink", where=self._where | {"owner": ledger.owner})
+        return ledger
 
     def _fenced(self) -> CdcError:
         return CdcError(FENCED, "the ledger names a newer owner", where=self._where)

@@ -23,6 +23,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import registry_api
 from cdcworker.worker.config import WorkerConfig
 from cdcworker.worker.herder import Herder, HerderConfig
+from cdcworker.worker.offset_keeper import OffsetKeeper
 from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
@@ -87,6 +88,7 @@ class App:
         settings = Settings(
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
+            offsets=OffsetKeeper(self.herder.config),
             gate=gate_of(config.values),
         )
         app = create_app(

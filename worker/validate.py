@@ -255,11 +255,11 @@ def run_checks(
         out, _ = child.communicate(question.encode(), timeout=timeout_s)
         ending = f"The live checks ended unexpectedly (exit code {child.returncode})"
     except subprocess.TimeoutExpired:
-        _kill(child)
+        end_child(child)
         out, _ = child.communicate()
         ending = f"The live checks did not finish within {timeout_s:g} s; what they found until then is listed"
     finally:
-        _kill(child)
+        end_child(child)
     findings, complete = read_findings(out)
     if not complete:
         findings.append(Finding("", "note", CHECK_INCOMPLETE, ending, CODES[CHECK_INCOMPLETE].hint))
@@ -280,7 +280,8 @@ def read_findings(out: bytes) -> tuple[list[Finding], bool]:
     return findings, False
 
 
-def _kill(child: subprocess.Popen[bytes]) -> None:
+def end_child(child: subprocess.Popen[bytes]) -> None:
+    """With everything that it started."""
     if child.poll() is None:
         with contextlib.suppress(ProcessLookupError):
             os.killpg(child.pid, signal.SIGKILL)

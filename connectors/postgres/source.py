@@ -33,6 +33,11 @@ class PostgresSource:
     def task(self, share: Config, context: TaskContext) -> SourceTask:
         return PostgresTask(parse(share), context)
 
+    def check_position(self, position: JsonObject) -> None:
+        from cdcworker.connectors.postgres.position import StoredPosition
+
+        StoredPosition.from_json(position)
+
     def check(self) -> Sequence[Finding]:
         """Live findings about server, rights, slot, publication and tables; opens connections."""
         from cdcworker.connectors.postgres.check import check

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, ClassVar
 
-from cdcworker.connectors.api import Config, Finding, SinkSpec, TaskContext
+from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, conninfo, data_topics
 from cdcworker.schemas.errors import CdcError
@@ -53,6 +53,17 @@ class SparkSink:
         config = self._config
         memory, cores = config.get("spark.driver.memory", MEMORY), config.get("spark.cores", CORES)
         return standby.prepare(spec, memory, int(cores))
+
+    def offsets(self, place: SinkPlace) -> SinkOffsets:
+        from cdcworker.connectors.spark.offsets import stored
+
+        return stored(conninfo(CONFIG_DEF.parse(self._config)), place)
+
+    def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
+        """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing."""
+        from cdcworker.connectors.spark.offsets import alter
+
+        alter(conninfo(CONFIG_DEF.parse(self._config)), place, changes)
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""

@@ -8,7 +8,8 @@ from typing import Any
 import click
 from cdcworker.worker.cli import connector_texts as texts
 from cdcworker.worker.cli.connector_files import read_config, read_named
-from cdcworker.worker.cli.output import EXIT_VALIDATION, Table, pretty
+from cdcworker.worker.cli.offsets import offsets
+from cdcworker.worker.cli.output import EXIT_VALIDATION, pretty
 from cdcworker.worker.cli.remote import (
     Remote,
     cluster_options,
@@ -28,6 +29,9 @@ NO_LIVE = click.option("--no-live-checks", is_flag=True, help="Do not ask the da
 @cluster_options
 def connector() -> None:
     """Connectors: create, watch, control."""
+
+
+connector.add_command(offsets)
 
 
 def _of(name: str) -> str:
@@ -229,33 +233,3 @@ def restart(remote: Remote, name: str, failed: bool, task: int | None) -> None:
     only_failed = "true" if failed else "false"
     path = f"/restart?includeTasks=true&onlyFailed={only_failed}" if task is None else f"/tasks/{task}/restart"
     remote.call("POST", _of(name) + path, lambda _: f"restarting {name}")
-
-
-@remote_command(connector, "offsets")
-@NAME
-@click.option("--reset", is_flag=True, help="Forget all positions; the connector must be stopped.")
-@click.option("--set", "file", type=click.Path(path_type=Path, allow_dash=True), help="Positions to set (JSON).")
-def offsets(remote: Remote, name: str, reset: bool, file: Path | None) -> None:
-    """Where the connector stands."""
-    if reset and file is not None:
-        raise click.UsageError("--reset and --set exclude each other")
-    if reset:
-        remote.call("DELETE", f"{_of(name)}/offsets", _message)
-    elif file is not None:
-        remote.call("PATCH", f"{_of(name)}/offsets", _message, read_config(file)[1])
-    else:
-        remote.call("GET", f"{_of(name)}/offsets", _offsets)
-
-
-def _message(content: Any) -> str:
-    return str(content["message"]) if isinstance(content, dict) and "message" in content else "done"
-
-
-def _offsets(content: Any) -> Table:
-    import json
-
-    rows = [
-        tuple(json.dumps(item[side], ensure_ascii=False, sort_keys=True) for side in ("partition", "offset"))
-        for item in content["offsets"]
-    ]
-    return Table(("PARTITION", "OFFSET"), rows)

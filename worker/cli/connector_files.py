@@ -10,16 +10,19 @@ from typing import Any
 import click
 
 
-def read_config(source: Path | None, settings: tuple[str, ...] = ()) -> tuple[str | None, dict[str, Any]]:
-    """(name, config) of a file in either of Connect's forms, with `key=value` settings laid over it."""
-    given: Any = {}
-    if source is not None:
-        try:
-            given = json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
-        except (OSError, ValueError, RecursionError) as exc:
-            raise click.UsageError(f"{source}: {exc}") from None
+def read_object(source: Path) -> dict[str, Any]:
+    try:
+        given = json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError) as exc:
+        raise click.UsageError(f"{source}: {exc}") from None
     if not isinstance(given, dict):
         raise click.UsageError(f"{source}: expected a JSON object")
+    return given
+
+
+def read_config(source: Path | None, settings: tuple[str, ...] = ()) -> tuple[str | None, dict[str, Any]]:
+    """(name, config) of a file in either of Connect's forms, with `key=value` settings laid over it."""
+    given = read_object(source) if source is not None else {}
     name, config = (given.get("name"), given["config"]) if isinstance(given.get("config"), dict) else (None, given)
     config = dict(config)
     for setting in settings:

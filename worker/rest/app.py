@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from cdcworker.worker.rest import connectors, lifecycle, loggers, plugins, root
+from cdcworker.worker.rest import connectors, lifecycle, loggers, offsets, plugins, root
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
@@ -25,6 +25,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *root.ENDPOINTS,
     *connectors.ENDPOINTS,
     *lifecycle.ENDPOINTS,
+    *offsets.ENDPOINTS,
     *plugins.ENDPOINTS,
     *loggers.ENDPOINTS,
 )

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_BYTES_MAX = 1 << 20
+HALF_A_PAIR = "Text holds half of a surrogate pair, which no UTF-8 can carry"
 
 
 class Number(str):
@@ -56,20 +57,36 @@ def too_large(bytes_max: int) -> e.RestError:
 
 async def read_json(request: Request) -> Any:
     """The parsed body; RestError 400 with line and column when it is not JSON."""
+    return _parsed(await _text_of(request), parse_int=Number, parse_float=Number)
+
+
+async def read_plain(request: Request) -> Any:
+    """The same with numbers as numbers, and text that UTF-8 can carry."""
+    parsed = _parsed(await _text_of(request))
+    try:
+        json.dumps(parsed, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise e.bad_request(HALF_A_PAIR, "") from None
+    return parsed
+
+
+async def _text_of(request: Request) -> str:
     data = await request.body()
     try:
-        text = data.decode("utf-8")
+        return data.decode("utf-8")
     except UnicodeDecodeError as exc:
         line = data.count(b"\n", 0, exc.start) + 1
         raise _bad_json("not UTF-8", line, exc.start - (data.rfind(b"\n", 0, exc.start))) from None
+
+
+def _parsed(text: str, **numbers: Any) -> Any:
     try:
-        parsed = json.loads(text, parse_int=Number, parse_float=Number, parse_constant=_refuse_constant)
+        return json.loads(text, parse_constant=_refuse_constant, **numbers)
     except json.JSONDecodeError as exc:
         raise _bad_json(exc.msg, exc.lineno, exc.colno) from None
     except (ValueError, RecursionError) as exc:
         reason = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
         raise e.RestError(400, f"Malformed JSON: {reason}", e.BAD_JSON) from None
-    return parsed
 
 
 async def read_object(request: Request) -> dict[str, Any]:
@@ -103,7 +120,7 @@ def _text(text: str, *path: str) -> str:
         text.encode("utf-8")
     except UnicodeEncodeError:
         place = e.pointer(*map(_shown, path))
-        raise e.bad_request("Text holds half of a surrogate pair, which no UTF-8 can carry", place) from None
+        raise e.bad_request(HALF_A_PAIR, place) from None
     return text
 
 

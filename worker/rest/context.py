@@ -14,6 +14,7 @@ from typing import Protocol
 from cdcworker.coordinator.errors import RECORD_TOO_LARGE
 from cdcworker.coordinator.model import Connector, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
+from cdcworker.worker.offsets import Offsets
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.forward import Forwarder
@@ -60,6 +61,9 @@ class Settings:
     check_timeout_s: float = CHECK_TIMEOUT_S
     checks_max: int = 2
     """Children that check at the same time: each costs an interpreter and a database connection."""
+    offsets: Offsets | None = None
+    """Who reads and alters the offsets of connectors."""
+    offset_calls_max: int = 4
     gate: Gate = field(default_factory=Gate)
 
 
@@ -77,6 +81,13 @@ class Api:
         self._checking = asyncio.Semaphore(self.settings.checks_max)
 
     def view(self) -> View:
+        self.offset_calls = asyncio.Semaphore(self.settings.offset_calls_max)
+
+    @property
+    def offsets(self) -> Offsets:
+        if self.settings.offsets is None:
+            raise e.not_available("Reading and altering offsets")
+        return self.settings.offsets
         return self.herder.view()
 
     def connector(self, name: str, missing: str = "Connector {} not found") -> Connector:

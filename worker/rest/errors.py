@@ -26,6 +26,12 @@ EXISTS = declare(
 CONFLICT = declare(
     "rest.conflict", "config", "The request does not fit the present state", "Look at the connector's status first."
 )
+NOT_STOPPED = declare(
+    "rest.not_stopped",
+    "config",
+    "The connector has to be stopped first",
+    "PUT .../stop, wait until its tasks are gone, then ask again; PUT .../resume starts it again.",
+)
 NO_LEADER = declare(
     "rest.no_leader", "transient", "No worker leads at this moment", "Repeat after Retry-After seconds."
 )

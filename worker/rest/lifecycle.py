@@ -103,12 +103,6 @@ async def reset_topics(api: Api, request: Request) -> Response:
     raise e.not_available("Resetting the topics of a connector")
 
 
-async def offsets(api: Api, request: Request) -> Response:
-    name = request.path_params["connector"]
-    api.connector(name, "Connector {} not found")
-    raise e.not_available("Reading and changing the offsets of a connector over REST")
-
-
 ENDPOINTS = (
     Endpoint("GET", f"{C}/status", status, "State of a connector and its tasks", statuses=(200, 404), role="read"),
     Endpoint("PUT", f"{C}/pause", pause, "Pause a connector", statuses=(202, 404, 409), role="operate"),
@@ -141,9 +135,4 @@ ENDPOINTS = (
     Endpoint(
         "PUT", f"{C}/topics/reset", reset_topics, "Forget the topics in use", statuses=(202, 403, 501), role="operate"
     ),
-    Endpoint("GET", f"{C}/offsets", offsets, "Offsets of a connector", "offsets", (200, 404, 501), role="read"),
-    Endpoint(
-        "PATCH", f"{C}/offsets", offsets, "Alter offsets", "offsets", (200, 400, 404, 501), body="Offsets", role="admin"
-    ),
-    Endpoint("DELETE", f"{C}/offsets", offsets, "Reset offsets", "offsets", (200, 400, 404, 501), role="admin"),
 )

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, Literal
 
 import httpx
 import pytest
@@ -35,6 +35,7 @@ from cdcworker.coordinator.model import (
 from cdcworker.coordinator.requests import Asked, decide
 from cdcworker.coordinator.state import fold_all
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.offsets import Offset
 from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.forward import Forwarder
@@ -190,6 +191,27 @@ class Checks:
         return list(self.findings)
 
 
+@dataclass
+class KeptOffsets:
+    """Offsets in memory, which remember what was asked of them."""
+
+    found: list[Offset] = field(default_factory=list)
+    managed: bool = True
+    error: Exception | None = None
+    asked: list[tuple[str, int, Sequence[Offset] | None]] = field(default_factory=list)
+
+    def read(self, connector: Connector) -> Sequence[Offset]:
+        if self.error:
+            raise self.error
+        return self.found
+
+    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+        if self.error:
+            raise self.error
+        self.asked.append((connector.name, barrier, changes))
+        return self.managed
+
+
 class Client:
     """Requests to one application, in the test's own thread."""
 
@@ -274,8 +296,28 @@ def _nowhere(request: httpx.Request) -> httpx.Response:
 
 
 @pytest.fixture
-def client(connect: Connect, herder: FakeHerder) -> Client:
-    return connect(herder)
+def kept() -> KeptOffsets:
+    return KeptOffsets()
+
+
+@pytest.fixture
+def client(connect: Connect, herder: FakeHerder, kept: KeptOffsets) -> Client:
+    return connect(herder, offsets=kept)
+
+
+BARRIER = 77
+
+
+@pytest.fixture
+def stopped(cluster: Cluster) -> Callable[..., None]:
+    """A connector whose tasks have been stopped: the set that the leader has made for it is of epoch 77."""
+
+    def make(kind: Literal["source", "sink"] = "source", name: str = "c") -> None:
+        cluster.add(name, target_state="STOPPED", kind=kind)
+        sets = {**cluster.state.task_sets, name: TaskSet("inc-1", 0, (), task_epoch=BARRIER)}
+        cluster.state = replace(cluster.state, task_sets=sets)
+
+    return make
 
 
 @dataclass

@@ -9,6 +9,7 @@ import pytest
 from cdcworker.connectors.api import Finding
 from cdcworker.worker.cli import remote as remotes
 from cdcworker.worker.cli.main import cli
+from cdcworker.worker.offsets import Offset
 from click.testing import CliRunner
 
 URL = "http://leader:8083"
@@ -153,12 +154,20 @@ def test_describe_is_the_whole_connector(run, cluster, words):
     assert set(result(run("connector", "describe", "c", "--json"))) == {"status", "tasks", "topics", "config"}
 
 
-def test_offsets_that_cannot_be_read_are_said_to_be(run, cluster):
-    cluster.add("c")
-    answer = run("connector", "offsets", "c", "--json")
-    assert answer.exit_code != 0
-    assert json.loads(answer.stdout)["error"]["code"] == "rest.not_available"
-    assert run("connector", "offsets", "nope").exit_code == 1
+def test_offsets_are_shown_altered_and_reset(run, write, stopped, kept):
+    stopped()
+    kept.found = [Offset({"server": "s", "task": 0}, {"next": 4})]
+    assert run("connector", "offsets", "get", "c").output.splitlines() == [
+        "PARTITION                   OFFSET",
+        '{"server": "s", "task": 0}  {"next": 4}',
+    ]
+    saved = write(json.loads(run("connector", "offsets", "get", "c", "--json").stdout))
+    done = run("connector", "offsets", "alter", "c", saved)
+    assert done.output == "The offsets for this connector have been altered successfully\n"
+    assert run("connector", "offsets", "alter", "c", write({"offsets": []})).exit_code == 2
+    assert run("connector", "offsets", "reset", "c").exit_code == 0
+    assert [changes for _, _, changes in kept.asked] == [kept.found, None]
+    assert run("connector", "offsets", "get", "nope").exit_code == 1
 
 
 def test_the_cluster_in_a_few_lines(run, cluster):

@@ -268,11 +268,3 @@ class TestTopics:
     def test_reset_says_that_it_is_not_there(self, client):
         answer = client.put("/connectors/c/topics/reset")
         assert (answer.status_code, answer.json()["code"]) == (501, "rest.not_available")
-
-
-@pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
-def test_offsets_say_that_they_are_not_there(client, cluster, method):
-    cluster.add("c")
-    answer = client(method, "/connectors/c/offsets")
-    assert (answer.status_code, answer.json()["error_code"], answer.json()["code"]) == (501, 501, "rest.not_available")
-    assert client(method, "/connectors/nope/offsets").status_code == 404

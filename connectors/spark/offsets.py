@@ -1,0 +1,101 @@
+"""A person looks at the ledger in the target, or alters it; the connector is stopped meanwhile."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api import SinkOffsets, SinkPlace
+from cdcworker.connectors.spark.errors import FENCED, from_psycopg
+from cdcworker.connectors.spark.ledger import Ledger
+from cdcworker.schemas.errors import CdcError, declare
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+BUSY: Final = declare(
+    "spark.ledger_busy",
+    "transient",
+    "A task of the connector still applies a batch",
+    "Wait until the task has stopped, then ask again.",
+)
+CONNECT_TIMEOUT_S: Final = 5
+LOCK_TIMEOUT: Final = "set local lock_timeout = '5s'"
+"""A task that has not noticed yet that it is to stop holds its fence row as long as its batch takes."""
+
+RAISE: Final = (
+    "update _cdcworker.fence set task_epoch = %s, attempt = %s where sink = %s",
+    "update _cdcworker.ledger set task_epoch = %s, attempt = %s where sink = %s",
+)
+
+
+def stored(conninfo: str, place: SinkPlace) -> SinkOffsets:
+    with _transaction(conninfo) as connection:
+        found = connection.execute("select to_regclass('_cdcworker.ledger')").fetchone()
+        return Ledger(place.connector, 0).read(connection) if found and found[0] else {}
+
+
+def alter(conninfo: str, place: SinkPlace, changes: SinkOffsets | None) -> None:
+    """One transaction. Every task that has fenced with a lower epoch is fenced by it; floors and tombstones stay,
+    so that what is read again can neither bring back a deleted row nor one from before a TRUNCATE."""
+    with _transaction(conninfo) as connection:
+        ledger = Ledger(place.connector, 0)
+        ledger.create(connection)
+        connection.execute(LOCK_TIMEOUT)
+        _fence(connection, place)
+        if changes is None:
+            connection.execute("delete from _cdcworker.ledger where sink = %s", (place.connector,))
+            return
+        for (topic, partition), offset in changes.items():
+            if offset is None:
+                connection.execute(
+                    "delete from _cdcworker.ledger where sink = %s and topic = %s and partition = %s",
+                    (place.connector, topic, partition),
+                )
+            else:
+                _set(connection, place, (topic, partition, offset))
+
+
+def _fence(connection: Connection, place: SinkPlace) -> None:
+    """Both tables hold epochs: a task that has never written a batch stands in the first one only."""
+    sink = place.connector
+    rows = connection.execute(
+        """select task_epoch, attempt from _cdcworker.fence where sink = %s order by task for update""", (sink,)
+    ).fetchall()
+    rows += connection.execute(
+        "select task_epoch, attempt from _cdcworker.ledger where sink = %s order by topic, partition for update",
+        (sink,),
+    ).fetchall()
+    if any((task_epoch, attempt) > place.epoch for task_epoch, attempt in rows):
+        raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": sink})
+    for statement in RAISE:
+        connection.execute(statement, (*place.epoch, sink))
+
+
+def _set(connection: Connection, place: SinkPlace, row: tuple[str, int, int]) -> None:
+    """Without a last applied position, which the records to come may be older than."""
+    connection.execute(
+        """insert into _cdcworker.ledger as l (sink, topic, partition, next_offset, task_epoch, attempt, at)
+           values (%s, %s, %s, %s, %s, %s, clock_timestamp())
+           on conflict (sink, topic, partition) do update
+           set next_offset = excluded.next_offset, applied = null, source_ts_ms = null, at = excluded.at""",
+        (place.connector, *row, *place.epoch),
+    )
+
+
+@contextlib.contextmanager
+def _transaction(conninfo: str) -> Iterator[Connection]:
+    import psycopg
+
+    try:
+        with psycopg.connect(
+            conninfo, connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-offsets"
+        ) as connection:
+            yield connection
+    except psycopg.errors.LockNotAvailable as exc:
+        raise CdcError(BUSY, "the ledger is locked") from exc
+    except psycopg.Error as exc:
+        raise from_psycopg(exc) from exc

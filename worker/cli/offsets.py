@@ -1,0 +1,67 @@
+"""`cdcworker connector offsets`: how far a connector has come, and where it is to go on."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+from cdcworker.worker.cli.connector_files import read_object
+from cdcworker.worker.cli.output import Table
+from cdcworker.worker.cli.remote import Remote, cluster_options, complete_names, remote_command, segment
+
+NAME = click.argument("name", shell_complete=complete_names)
+
+
+@click.group("offsets")
+@cluster_options
+def offsets() -> None:
+    """How far a connector has come, and where it is to go on; to change that it has to be stopped."""
+
+
+def _path(name: str) -> str:
+    return f"/connectors/{segment(name)}/offsets"
+
+
+@remote_command(offsets, "get")
+@NAME
+def get(remote: Remote, name: str) -> None:
+    """Positions of a source, offsets of a sink."""
+    remote.call("GET", _path(name), _table)
+
+
+@remote_command(offsets, "alter")
+@NAME
+@click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
+def alter(remote: Remote, name: str, file: Path) -> None:
+    """Set offsets from FILE (JSON; - is stdin), of the form that `get --json` gives: all of them or none.
+
+    A null offset forgets the partition; partitions that FILE does not name stay as they are.
+    """
+    remote.call("PATCH", _path(name), _message, _offsets_of(read_object(file)))
+
+
+@remote_command(offsets, "reset")
+@NAME
+def reset(remote: Remote, name: str) -> None:
+    """Forget all offsets: the connector begins as if it were new."""
+    remote.call("DELETE", _path(name), _message)
+
+
+def _offsets_of(found: dict[str, Any]) -> dict[str, Any]:
+    """Also of the envelope around the answer of `get --json`."""
+    inner = found.get("result")
+    return dict(inner) if "offsets" not in found and isinstance(inner, dict) else found
+
+
+def _message(content: Any) -> str:
+    return str(content["message"])
+
+
+def _table(content: Any) -> Table:
+    rows = [
+        tuple(json.dumps(item[side], ensure_ascii=False, sort_keys=True) for side in ("partition", "offset"))
+        for item in content["offsets"]
+    ]
+    return Table(("PARTITION", "OFFSET"), rows)

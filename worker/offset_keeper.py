@@ -1,0 +1,52 @@
+"""Offsets of any connector of this cluster: positions of sources in our log, ledgers of sinks in their targets."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
+
+from cdcworker.coordinator.kafka_clients import make_admin
+from cdcworker.coordinator.kafka_errors import translate
+from cdcworker.coordinator.model import Connector
+from cdcworker.worker.offsets import Offset, Offsets
+from cdcworker.worker.sink_offsets import SinkOffsets
+from cdcworker.worker.source_offsets import Place, SourceOffsets
+from cdcworker.worker.taskspec import Topics
+
+if TYPE_CHECKING:
+    from cdcworker.worker.herder import HerderConfig
+
+ANSWER_S: Final = 10.0
+
+
+class OffsetKeeper:
+    """Chooses by the connector's kind; opens nothing before it is asked."""
+
+    def __init__(self, config: HerderConfig) -> None:
+        self._config = config
+
+    def read(self, connector: Connector) -> Sequence[Offset]:
+        return self._of(connector).read(connector)
+
+    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+        return self._of(connector).alter(connector, barrier, changes)
+
+    def _of(self, connector: Connector) -> Offsets:
+        config, names = self._config, self._config.topics
+        if connector.kind == "sink":
+            return SinkOffsets(config.providers, lambda: partitions(config.kafka, names.offsets)[1])
+        count = partitions(config.kafka, names.offsets)[0]
+        topics = Topics(names.configs, names.offsets, names.status, names.schemas)
+        return SourceOffsets(Place(config.kafka, config.group_id, topics, config.worker_id, count))
+
+
+def partitions(kafka: Mapping[str, str], offsets_topic: str) -> tuple[int, Mapping[str, int]]:
+    """Of the offsets log, and of all topics."""
+    from confluent_kafka import KafkaException
+
+    try:
+        found = make_admin(kafka, client_id="offsets-admin").list_topics(timeout=ANSWER_S).topics
+    except KafkaException as exc:
+        raise translate(exc, "look up topics") from exc
+    counts = {name: len(topic.partitions) for name, topic in found.items() if topic.error is None}
+    return counts.get(offsets_topic, 1), counts

@@ -1,0 +1,61 @@
+"""The offsets of a connector as a person sees and alters them, whoever keeps them: our log or a sink's target."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from cdcworker.coordinator.model import Connector, JsonObject
+from cdcworker.schemas.errors import declare
+
+UNKNOWN_PARTITION: Final = declare(
+    "offsets.unknown_partition",
+    "config",
+    "The connector reads no such partition",
+    "GET .../offsets shows the partitions that have offsets; a source's others are those of its configuration.",
+)
+NOT_OFFERED: Final = declare(
+    "offsets.not_offered",
+    "environment",
+    "The connector keeps its offsets by itself",
+    "Look at them, and alter them, where the connector keeps them.",
+)
+INTERRUPTED: Final = declare(
+    "offsets.interrupted",
+    "fenced",
+    "The connector was started, or its tasks were fenced, while its offsets were being altered",
+    "Stop the connector, look at its offsets, and ask again.",
+)
+REFUSED: Final = declare(
+    "offsets.refused",
+    "environment",
+    "The connector could not read or alter its offsets",
+    "See the code in the message: `cdcworker errors CODE` explains it.",
+)
+UNFINISHED: Final = declare(
+    "offsets.unfinished",
+    "transient",
+    "The target did not answer in time",
+    "Look at the offsets before asking again: the change may have happened.",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """Kafka Connect's pair: what is read, and how far. `offset` None forgets it."""
+
+    partition: Mapping[str, Any]
+    offset: JsonObject | None
+
+
+class Offsets(Protocol):
+    """Blocking calls, each within a time limit; CdcError says what went wrong."""
+
+    def read(self, connector: Connector) -> Sequence[Offset]: ...
+
+    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+        """All of `changes` or nothing; None forgets everything. True when the connector has looked at them itself.
+
+        `barrier`: the task epoch of the empty set that stopping has made. All tasks that ever ran have a lower one.
+        """

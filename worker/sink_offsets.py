@@ -1,0 +1,91 @@
+"""Ledgers of sinks, which lie in their targets: read and altered by the connector, in a child with a time limit."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from cdcworker.coordinator.model import Connector, JsonObject
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.offsets import INTERRUPTED, REFUSED, UNFINISHED, UNKNOWN_PARTITION, Offset
+from cdcworker.worker.validate import end_child
+
+TOPIC: Final = "kafka_topic"
+PARTITION: Final = "kafka_partition"
+OFFSET: Final = "kafka_offset"
+TIMEOUT_S: Final = 20.0
+COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.offsets_main")
+
+Ask = Callable[[JsonObject], JsonObject]
+Partitions = Callable[[], Mapping[str, int]]
+"""How many partitions each topic has."""
+
+
+class SinkOffsets:
+    def __init__(self, providers: Mapping[str, str], partitions: Partitions, ask: Ask | None = None) -> None:
+        """`providers`: what references in configs may read; they are resolved in the child alone."""
+        self._providers = dict(providers)
+        self._partitions = partitions
+        self._ask = ask or run_child
+
+    def read(self, connector: Connector) -> list[Offset]:
+        answer = self._asked(self._question(connector, 0, "read"))
+        rows = sorted((str(topic), int(number), int(offset)) for topic, number, offset in answer["offsets"])
+        return [Offset({PARTITION: number, TOPIC: topic}, {OFFSET: offset}) for topic, number, offset in rows]
+
+    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+        if changes is None:
+            self._asked(self._question(connector, barrier, "alter"))
+            return True
+        there = self._partitions()
+        rows = []
+        for item in changes:
+            topic, number = item.partition[TOPIC], item.partition[PARTITION]
+            if not 0 <= number < there.get(topic, 0):
+                has = f"has {there[topic]} partitions" if topic in there else "does not exist"
+                text = f"there is no partition {number} of topic {topic}: the topic {has}"
+                raise CdcError(UNKNOWN_PARTITION, text, where={"topic": topic, "partition": number})
+            rows.append([topic, number, None if item.offset is None else item.offset[OFFSET]])
+        self._asked(self._question(connector, barrier, "alter") | {"changes": rows})
+        return True
+
+    def _asked(self, question: JsonObject) -> JsonObject:
+        answer = self._ask(question)
+        error = answer.get("error")
+        if error is None:
+            return answer
+        if error["kind"] == "fenced":
+            raise CdcError(INTERRUPTED, error["message"], where=error.get("where"))
+        raise CdcError(REFUSED, f"[{error['code']}] {error['message']}", where=error.get("where"), hint=error["hint"])
+
+    def _question(self, connector: Connector, barrier: int, what: str) -> dict[str, Any]:
+        return {
+            "do": what,
+            "connector": connector.name,
+            "config": dict(connector.config),
+            "epoch": [barrier, 0],
+            "providers": self._providers,
+            "changes": None,
+        }
+
+
+def run_child(question: JsonObject, timeout_s: float = TIMEOUT_S, command: Sequence[str] = COMMAND) -> JsonObject:
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        out, _ = child.communicate(json.dumps(question).encode(), timeout=timeout_s)
+    except subprocess.TimeoutExpired:
+        end_child(child)
+        child.communicate()
+        raise CdcError(UNFINISHED, f"no answer within {timeout_s:g} s") from None
+    finally:
+        end_child(child)
+    try:
+        answer: JsonObject = json.loads(out)
+        return answer
+    except ValueError:
+        raise CdcError(UNFINISHED, f"the process that asks the target ended with {child.returncode}") from None
