@@ -273,7 +273,15 @@ class Restart:
     task: int | None = None
 
 
-Request = PutConnector | DeleteConnector | Restart
+@dataclass(frozen=True, slots=True)
+class PutSetting:
+    """Write a record without a type of its own, such as `session-key`, as a whole."""
+
+    name: str
+    value: JsonObject = field(repr=False)
+
+
+Request = PutConnector | DeleteConnector | Restart | PutSetting
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from cdcworker.coordinator.model import (
     Connector,
     DeleteConnector,
     PutConnector,
+    PutSetting,
     Reply,
     Request,
     Restart,
@@ -43,6 +44,8 @@ class Decision:
 
 def decide(state: ClusterState, asked: Asked) -> Decision:
     request = asked.request
+    if isinstance(request, PutSetting):
+        return Decision(Reply("ok"), (Record(request.name, request.value),))
     connector = state.connectors.get(request.connector if isinstance(request, Restart) else request.name)
     if isinstance(request, PutConnector):
         return _put(connector, request, asked)

@@ -90,6 +90,7 @@ class App:
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
             offsets=OffsetKeeper(self.herder.config),
             gate=gate_of(config.values),
+            session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
         )
         app = create_app(
             self.herder,

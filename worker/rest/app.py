@@ -5,14 +5,16 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from cdcworker.worker.rest import connectors, lifecycle, loggers, offsets, plugins, root
+from cdcworker.worker.rest import connectors, internal, lifecycle, loggers, offsets, plugins, root
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.routing import Endpoint, routes
+from cdcworker.worker.security import session
 from cdcworker.worker.security.gate import GateMiddleware
 from cdcworker.worker.security.registry import guarded
+from cdcworker.worker.security.signing import Signer
 from cdcworker.worker.validate import Catalog, Checks, run_checks
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -28,6 +30,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *offsets.ENDPOINTS,
     *plugins.ENDPOINTS,
     *loggers.ENDPOINTS,
+    *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""
 
@@ -45,20 +48,24 @@ def create_app(
     """The application over one herder. `registry_routes` are further routes, such as the schema registry's; `drain`
     asks this worker to hand over its tasks and end, its argument whether it comes back (None: as configured).
     """
-    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder or Forwarder(), drain=drain)
+    signer = Signer(lambda: herder.view().state.settings)
+    forwarder = forwarder or Forwarder()
+    forwarder.signer = signer
+    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder, drain=drain)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await api.forwarder.start()
         try:
-            yield
+            async with session.kept(api):
+                yield
         finally:
             await api.forwarder.stop()
 
     app = Starlette(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
         middleware=[
-            Middleware(GateMiddleware, gate=api.settings.gate),
+            Middleware(GateMiddleware, gate=api.settings.gate, signer=signer, bytes_max=api.settings.body_bytes_max),
             Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max),
         ],
         exception_handlers={HTTPException: _framework_error, e.RestError: _rest_error},

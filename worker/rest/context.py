@@ -65,6 +65,8 @@ class Settings:
     """Who reads and alters the offsets of connectors."""
     offset_calls_max: int = 4
     gate: Gate = field(default_factory=Gate)
+    session_key_ttl_s: float = 0.0
+    """How long workers sign their requests with one key; 0: this server sees to no key."""
 
 
 @dataclass
@@ -79,8 +81,6 @@ class Api:
 
     def __post_init__(self) -> None:
         self._checking = asyncio.Semaphore(self.settings.checks_max)
-
-    def view(self) -> View:
         self.offset_calls = asyncio.Semaphore(self.settings.offset_calls_max)
 
     @property
@@ -88,6 +88,8 @@ class Api:
         if self.settings.offsets is None:
             raise e.not_available("Reading and altering offsets")
         return self.settings.offsets
+
+    def view(self) -> View:
         return self.herder.view()
 
     def connector(self, name: str, missing: str = "Connector {} not found") -> Connector:

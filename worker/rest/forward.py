@@ -10,13 +10,15 @@ import httpx
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.reading import EPOCH_HEADER
 from cdcworker.worker.rest.routing import encode_segment
+from cdcworker.worker.security.access import REQUEST_ID, caller_of
+from cdcworker.worker.security.signing import BAD_SIGNATURE, Signed, Signer
 from starlette.requests import Request
 from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
-SENT_HEADERS = ("authorization", "if-match", "content-type")
-"""The caller's own: who asks, on which version, what the body is. Everything else stays here."""
+SENT_HEADERS = ("if-match", "content-type")
+"""The caller's own: on which version, what the body is. Who asks is in the signature; everything else stays here."""
 KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version", EPOCH_HEADER)
 USER_AGENT = "cdcworker"
 CONNECT_TIMEOUT_S = 5.0
@@ -29,6 +31,7 @@ class Forwarder:
     def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
+        self.signer: Signer | None = None
 
     async def start(self) -> None:
         """Opens the client inside the running loop. Proxies of the environment are not for peers."""
@@ -52,9 +55,9 @@ class Forwarder:
         url = _target(request, leader_url, {**extra, "forward": NEXT_HOP[hop]})
         assert self._client is not None, "forwarding outside the server's lifespan"
         try:
-            answer = await self._client.request(
-                request.method, url, content=await request.body(), headers=_headers(request, epoch)
-            )
+            answer = await self._send(request, url, epoch)
+            if answer.status_code == 403 and BAD_SIGNATURE in answer.text:
+                answer = await self._send(request, url, epoch)  # the key changed on the way; nothing was done
         except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
             # Nothing was sent: the caller may repeat safely, which Connect's clients do on 409.
             log.warning("leader unreachable url=%s error=%s", leader_url, exc)
@@ -65,6 +68,21 @@ class Forwarder:
         except (httpx.HTTPError, httpx.InvalidURL) as exc:
             raise _failed(f"{type(exc).__name__} at {leader_url}") from None
         return _relayed(answer, leader_url)
+
+    async def _send(self, request: Request, url: httpx.URL, epoch: int) -> httpx.Response:
+        assert self._client is not None
+        body = await request.body()
+        headers = {**_headers(request, epoch), **self._who(request, url, body)}
+        return await self._client.request(request.method, url, content=body, headers=headers)
+
+    def _who(self, request: Request, url: httpx.URL, body: bytes) -> dict[str, str]:
+        """Signed by this worker, which knows the caller; before there is a key the caller's own credential."""
+        target = url.raw_path.decode("ascii")
+        signed = self.signer.sign(Signed(request.method, target, body), caller_of(request.scope)) if self.signer else {}
+        if signed:
+            return signed
+        own = request.headers.get("authorization")
+        return {"authorization": own} if own else {}
 
 
 def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> httpx.URL:
@@ -83,6 +101,8 @@ def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> ht
 def _headers(request: Request, epoch: int) -> dict[str, str]:
     sent = {name: request.headers[name] for name in SENT_HEADERS if name in request.headers}
     known = {EPOCH_HEADER: str(epoch)} if epoch else {}
+    if REQUEST_ID in request.scope:
+        known["x-request-id"] = request.scope[REQUEST_ID]
     return {**sent, **known, "accept": "application/json", "user-agent": USER_AGENT}
 
 

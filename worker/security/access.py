@@ -32,6 +32,7 @@ ROLES: Final = ("read", "operate", "admin")
 SCHEMAS: Final = "schemas"
 """A grant of its own: reads schemas and nothing else, for consumers. Whoever may read everything has it too."""
 CALLER: Final = "cdc.caller"
+REQUEST_ID: Final = "cdc.request_id"
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="cdcworker", Basic realm="cdcworker", charset="UTF-8"'}
 
 

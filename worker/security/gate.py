@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
+import time
 import uuid
 from dataclasses import dataclass
 from typing import Final
 
 from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.body import too_large
 from cdcworker.worker.rest.routing import split_path
-from cdcworker.worker.security.access import ANYBODY, CALLER, Caller, Grant, unauthenticated
+from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
 from cdcworker.worker.security.authenticate import Authenticator, Busy
+from cdcworker.worker.security.signing import MAC_HEADER, Signed, Signer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-REQUEST_ID: Final = "cdc.request_id"
 REQUEST_ID_HEADER: Final = b"x-request-id"
 GOOD_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
 LIVE_PATHS: Final = frozenset({"/v1/live"})
 """Workers look here whether a silent one has gone; it tells a worker's name and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
+SIGNED: Final = "cdc.signed"
+"""Set when another worker forwarded the request: it has audited it."""
+KEY_WAIT_S: Final = 1.0
+KEY_POLL_S: Final = 0.02
+"""The key may just have changed, and this worker may have to read on in the config log to know it."""
 PEER: Final = "cdc.peer"
 """The common name of the client's verified certificate."""
 
@@ -62,9 +70,11 @@ class Gate:
 class GateMiddleware:
     """Outermost: nothing runs for a caller who is not known, except what is open."""
 
-    def __init__(self, app: ASGIApp, gate: Gate) -> None:
+    def __init__(self, app: ASGIApp, gate: Gate, signer: Signer, bytes_max: int) -> None:
         self.app = app
         self.gate = gate
+        self.signer = signer
+        self.bytes_max = bytes_max
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -74,7 +84,7 @@ class GateMiddleware:
         answer = _named(send, scope[REQUEST_ID])
         try:
             if not self._is_open(scope):
-                scope[CALLER] = await self.gate.caller(scope)
+                receive = await self._admit(scope, receive)
         except e.RestError as error:
             await error.response()(scope, receive, answer)
             return
@@ -82,6 +92,21 @@ class GateMiddleware:
             await busy().response()(scope, receive, answer)
             return
         await self.app(scope, receive, answer)
+
+    async def _admit(self, scope: Scope, receive: Receive) -> Receive:
+        """Puts the caller into the scope. A request of another worker is judged by its signature alone."""
+        headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
+        if MAC_HEADER not in headers:
+            scope[CALLER] = await self.gate.caller(scope)
+            return receive
+        deadline = time.monotonic() + KEY_WAIT_S
+        while not self.signer.knows_key(headers) and time.monotonic() < deadline:
+            await asyncio.sleep(KEY_POLL_S)
+        # Strangers do not know a key's id: of them nothing is read.
+        body = await _whole(receive, self.bytes_max) if self.signer.knows_key(headers) else b""
+        scope[CALLER] = self.signer.verified(Signed(scope["method"], target_of(scope), body), headers)
+        scope[SIGNED] = True
+        return _again(body, receive)
 
     def _is_open(self, scope: Scope) -> bool:
         segments = split_path(scope)
@@ -93,6 +118,38 @@ def identify(scope: Scope) -> None:
     """The caller's own id of the request if it can stand in a log, else a new one."""
     given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
     scope[REQUEST_ID] = given.decode() if GOOD_ID.fullmatch(given) else uuid.uuid4().hex
+
+
+def target_of(scope: Scope) -> str:
+    """Path and query as they came."""
+    raw: bytes = scope.get("raw_path") or scope["path"].encode()
+    query: bytes = scope["query_string"]
+    return (raw + (b"?" + query if query else b"")).decode("latin-1")
+
+
+async def _whole(receive: Receive, bytes_max: int) -> bytes:
+    body, more = b"", True
+    while more:
+        message = await receive()
+        body += message.get("body", b"")
+        more = message.get("more_body", False)
+        if len(body) > bytes_max:
+            raise too_large(bytes_max)
+    return body
+
+
+def _again(body: bytes, receive: Receive) -> Receive:
+    """The body that was read, once more; then whatever comes, such as the end of the connection."""
+    given = False
+
+    async def read() -> Message:
+        nonlocal given
+        if given:
+            return await receive()
+        given = True
+        return {"type": "http.request", "body": body, "more_body": False}
+
+    return read
 
 
 def _named(send: Send, request_id: str) -> Send:

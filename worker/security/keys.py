@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdcworker.connectors.config import ConfigKey
+from cdcworker.connectors.config import ConfigKey, between
 
 AUTH_FILE: Final = "rest.auth.file"
 INSECURE_BIND: Final = "rest.insecure.bind"
@@ -31,4 +31,15 @@ AUTH_KEYS: Final = (
         doc="Allow a listener that is not on the loopback interface although the REST API has no authentication.",
     ),
 )
-SECURITY_KEYS: Final = AUTH_KEYS
+KEY_TTL: Final = "inter.worker.key.ttl.ms"
+WORKER_KEYS: Final = (
+    ConfigKey(
+        KEY_TTL,
+        "INT",
+        default=3_600_000,
+        doc="How long workers sign their requests to each other with one key (ms). The leader makes the next one; keys "
+        "are in the config log, as Kafka Connect's are.",
+        validator=between(60_000, 2_147_483_647),
+    ),
+)
+SECURITY_KEYS: Final = (*AUTH_KEYS, *WORKER_KEYS)
