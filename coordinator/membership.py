@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.events import Answer, DrainRequested, LeaseAcked, Leave, RenewLease, StopProducing
 from cdcworker.coordinator.herd_state import Turn
 from cdcworker.coordinator.leader import step_down
-from cdcworker.coordinator.model import Reply
+from cdcworker.coordinator.model import Reply, TaskId
 from cdcworker.coordinator.state import tombstone
-from cdcworker.coordinator.status import Judge, fold_status, forget, lease_record, presence_record, settle
+from cdcworker.coordinator.status import Judge, fold_status, forget, lease_record, presence_record, settle, topics_key
 from cdcworker.coordinator.supervisor import is_drain_over, kill, own_assignment
 from cdcworker.coordinator.versions import clash
 from cdcworker.schemas.errors import CdcError
@@ -26,6 +26,7 @@ def on_status(turn: Turn, records: Sequence[Record], *, reset: bool = False) -> 
     judge = Judge(me.worker_id, me.boot_id, turn.mono, 3 * settings.lease_interval_s)
     folded = fold_status(forget(turn.status) if reset else turn.status, records, judge)
     turn.status = settle(folded) if reset else folded
+    turn.work = replace(turn.work, topics=_not_reset(turn.work.topics, records))
     own_key = f"worker/{me.worker_id}"
     if any(r.key == own_key and r.value is not None and r.value.get("boot_id") == me.boot_id for r in records):
         turn.work = replace(turn.work, seen=True)
@@ -34,6 +35,12 @@ def on_status(turn: Turn, records: Sequence[Record], *, reset: bool = False) -> 
         logger.error("another process runs under this worker id worker=%s", me.worker_id)
         _kill_all(turn)
         _leave(turn, "superseded")
+
+
+def _not_reset(topics: Mapping[TaskId, frozenset[str]], records: Sequence[Record]) -> Mapping[TaskId, frozenset[str]]:
+    """Topics that own tasks have reported, without those whose record somebody has removed since."""
+    gone = {record.key for record in records if record.value is None}
+    return {i: names for i, names in topics.items() if topics_key(i) not in gone} if gone else topics
 
 
 def announce(turn: Turn) -> None:

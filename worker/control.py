@@ -7,7 +7,7 @@ import os
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, NoReturn
+from typing import Any, Final, Literal, NoReturn
 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.progress import OWN, RUNNING
@@ -66,14 +66,19 @@ class Control:
             self._changed.wait_for(lambda: self._stopping or (until is not None and until()), timeout_s)
 
 
+TOPICS_AGAIN_S: Final = 20.0
+"""Topics in use can be reset: those that still are in use are reported again after this time."""
+
+
 class Reporter:
     """JSON lines to the worker, whole lines only, from any thread."""
 
-    def __init__(self, fd: int, on_broken: Callable[[], None]) -> None:
+    def __init__(self, fd: int, on_broken: Callable[[], None], clock: Clock = time.monotonic) -> None:
         self._fd = fd
         self._lock = threading.Lock()
         self._on_broken = on_broken
-        self._topics: set[str] = set()
+        self._clock = clock
+        self._topics: dict[str, float] = {}
 
     def status(self, state: State, error: CdcError | None = None) -> None:
         if state == "RUNNING":
@@ -87,11 +92,12 @@ class Reporter:
         self._send(message)
 
     def topics(self, names: Iterable[str]) -> None:
-        """Topics in use; only those not reported before are sent."""
-        new = sorted(set(names) - self._topics)
-        if new:
-            self._topics.update(new)
-            self._send({"type": "topics", "topics": new})
+        """Topics in use, each time they are used; what was sent a moment ago is not sent again."""
+        now = self._clock()
+        due = sorted({name for name in names if now - self._topics.get(name, -TOPICS_AGAIN_S) >= TOPICS_AGAIN_S})
+        if due:
+            self._topics.update(dict.fromkeys(due, now))
+            self._send({"type": "topics", "topics": due})
 
     def _send(self, message: Mapping[str, Any]) -> None:
         line = json.dumps(message, separators=(",", ":"), default=str).encode() + b"\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import ssl
 import threading
 import time
 import uuid
@@ -16,6 +17,8 @@ from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import herd
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import JsonObject, Presence, Reply, Request, View
+from cdcworker.coordinator.records import tombstone
+from cdcworker.coordinator.status import topics_key
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.planning import Plan, Planner
@@ -72,6 +75,8 @@ class HerderConfig:
     zookeeper_digest: str = field(default="", repr=False)
     accepted_identity: str = ""
     """Fingerprint of our identity when an operator says that the log, which belongs to another, is ours now."""
+    peer_tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """How other workers' certificates are checked."""
 
 
 class Herder(threading.Thread):
@@ -104,7 +109,7 @@ class Herder(threading.Thread):
         self._lease_until = 0.0
         self._kafka = HerdKafka(config, self._post)
         self._launcher = launcher or TaskProcesses()
-        self._prober = Prober(self._post_event)
+        self._prober = Prober(self._post_event, config.peer_tls)
         self._planner = Planner(plan, self._kafka.topics, self._post_event)
         self._state = herd.initial(self._presence(), self._settings)
         self._view: View = herd.view(self._state, self._clock())
@@ -138,6 +143,16 @@ class Herder(threading.Thread):
         else:
             self._post_event(ev.RequestArrived(request_id, request))
         return future
+
+    def forget_topics(self, connector: str) -> None:
+        """Topics in use by the connector's tasks so far; those that still are in use are reported again."""
+
+        def forget() -> None:
+            known = [task for task in self._state.status.topics if task.connector == connector]
+            if known:
+                self._kafka.append_status([tombstone(topics_key(task)) for task in known])
+
+        self._post(forget)
 
     def drain(self, timeout_s: float = DRAIN_S_MAX, *, returns: bool = False) -> bool:
         """Hand all tasks over, then leave; whether that was done in time. In the end the herder is stopped.

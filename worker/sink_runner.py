@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.api import SinkConnector, SinkSpec, TaskContext
@@ -63,7 +63,8 @@ def run_sink(
     is compared in every batch, and a query that is stopped for a short silence takes long to come back.
     """
     connector: SinkConnector = lookup(config.get("connector.class", "")).load()(config)
-    context = _context(spec, control, reporter)
+    topics: list[str] = []
+    context = _context(spec, control, reporter, topics)
     jars = getattr(connector, "jars", "")
     runs = 0
     while not control.stopping:
@@ -75,7 +76,8 @@ def run_sink(
         sink_spec = spec_of(spec, config, machine(jars) if jars else Machine())
         if sink_spec.java_home:
             os.environ["JAVA_HOME"] = sink_spec.java_home
-        reporter.topics(sink_spec.topics)
+        topics[:] = sink_spec.topics
+        reporter.topics(topics)
         reporter.status("RUNNING")
         runs += 1
         log.info("sink task runs topics=%d epoch=%s run=%d", len(sink_spec.topics), sink_spec.epoch, runs)
@@ -107,9 +109,10 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: Machine) -> Sink
     )
 
 
-def _context(spec: TaskSpec, control: Control, reporter: Reporter) -> TaskContext:
+def _context(spec: TaskSpec, control: Control, reporter: Reporter, topics: Sequence[str]) -> TaskContext:
     def report(numbers: dict[str, Any]) -> None:
         reporter.metrics(numbers)
+        reporter.topics(topics)
 
     return TaskContext(
         connector=spec.connector,

@@ -59,7 +59,7 @@ class TopicBook:
         known = self._facts.get(topic)
         if known is None:
             known = self._facts[topic] = self._look_up(topic)
-            self._on_use(topic)
+        self._on_use(topic)
         return known
 
     def lend(self, admin: AdminClient) -> None:

@@ -57,7 +57,7 @@ def create_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await api.forwarder.start()
         try:
-            async with session.kept(api):
+            async with session.kept(api), loggers.followed(api):
                 yield
         finally:
             await api.forwarder.stop()

@@ -43,6 +43,8 @@ class HerderLike(Protocol):
     def submit(self, request: Command, /) -> Future[Reply]: ...
 
 
+    def forget_topics(self, connector: str, /) -> None: ...
+
 @dataclass(frozen=True, slots=True)
 class Settings:
     """Each limit with its reason where it is not Connect's own number."""

@@ -1,12 +1,17 @@
-"""Log levels of this worker, by Kafka Connect's names."""
+"""Log levels of this worker or of all, by Kafka Connect's names."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
 import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any
 
+from cdcworker.coordinator.model import PutSetting
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_object, scalar
-from cdcworker.worker.rest.context import Api
+from cdcworker.worker.rest.context import Api, carry_out
 from cdcworker.worker.rest.routing import Endpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -14,6 +19,10 @@ from starlette.responses import JSONResponse, Response
 ROOT = "root"
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 60}
 _NAMES = {number: name for name, number in LEVELS.items()}
+RECORDS = "logger/"
+"""Levels for the whole cluster: a record of the config log for each. Each worker follows those that are written while
+it runs; one that starts later has the levels of its own settings, as in Connect."""
+LOOK_EVERY_S = 0.5
 _modified: dict[str, int] = {}
 """Wall-clock milliseconds of the last change over REST, per logger; levels are the process's own state too."""
 
@@ -40,9 +49,48 @@ async def set_level(api: Api, request: Request) -> Response:
     number = LEVELS.get(level.strip().upper())
     if number is None:
         raise e.not_found(f"invalid log level '{level}'.")
-    if request.query_params.get("scope", "").lower() == "cluster":
-        raise e.not_available("Setting log levels for the whole cluster")
-    return JSONResponse(_apply(namespace, number, int(api.clock() * 1000)))
+    now_ms = int(api.clock() * 1000)
+    if request.query_params.get("scope", "").lower() != "cluster":
+        return JSONResponse(_apply(namespace, number, now_ms))
+    command = PutSetting(f"{RECORDS}{namespace}", {"v": 1, "level": _NAMES[number], "ts": now_ms})
+    return await carry_out(api, request, command, missing="", done=lambda _: Response(status_code=204))
+
+
+class Follower:
+    """Applies the cluster's levels that were written since the worker became ready."""
+
+    def __init__(self) -> None:
+        self._seen: dict[str, Any] | None = None
+
+    def look(self, settings: Mapping[str, Any]) -> None:
+        found = {name.removeprefix(RECORDS): value for name, value in settings.items() if name.startswith(RECORDS)}
+        seen, self._seen = self._seen, found
+        if seen is None:
+            return
+        for namespace, value in found.items():
+            number = LEVELS.get(str(value.get("level")))
+            if value != seen.get(namespace) and number is not None:
+                _apply(namespace, number, int(value.get("ts", 0)))
+
+
+@contextlib.asynccontextmanager
+async def followed(api: Api) -> AsyncIterator[None]:
+    """As long as the server runs."""
+
+    async def follow() -> None:
+        follower = Follower()
+        while True:
+            if api.view().ready:
+                follower.look(api.view().state.settings)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    task = asyncio.create_task(follow())
+    try:
+        yield
+    finally:
+        task.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await task
 
 
 def _apply(namespace: str, number: int, now_ms: int) -> list[str]:
@@ -78,7 +126,7 @@ ENDPOINTS = (
         set_level,
         "Set a level",
         "loggers",
-        (200, 400, 404, 501),
+        (200, 204, 400, 404, 409),
         ("scope",),
         "Level",
         role="admin",

@@ -377,6 +377,17 @@ def test_topics_are_reported_once():
     assert herd.view(driver.state, ev.Now(driver.now, 0)).topics == {"c": frozenset({"t1", "t2"})}
 
 
+def test_topics_that_were_reset_are_reported_again_without_those_that_are_not_in_use_any_more():
+    driver = Driver()
+    driver.running()
+    (append,) = of(driver.told(ev.TaskTopics(ENTRY, ("t2", "t1"))), ev.AppendStatus)
+    driver.told(ev.StatusRecords(append.records))
+    driver.told(ev.StatusRecords((Record("topics/c/0", None),)))
+    assert herd.view(driver.state, ev.Now(driver.now, 0)).topics == {}
+    (append,) = of(driver.told(ev.TaskTopics(ENTRY, ("t1",))), ev.AppendStatus)
+    assert append.records[0].value == {"topics": ["t1"]}
+
+
 def test_numbers_are_reported_now_and_then_not_each_time_and_only_when_there_are_new_ones():
     driver = Driver()
     driver.running()

@@ -11,6 +11,7 @@ from cdcworker.coordinator.events import (
     StopProducing,
     TaskExited,
     TaskReport,
+    TaskTopics,
     TermChanged,
     WriteDone,
 )
@@ -170,6 +171,18 @@ def test_a_task_is_started_with_all_that_it_needs_and_the_time_that_the_lease_is
     assert message["type"] == "lease"
     assert 0 < message["valid_s"] <= 6.0
     eventually(lambda: [s for s in one.view().statuses.values() if s.state == "RUNNING"])
+
+
+def test_topics_in_use_are_forgotten_and_told_again(one, tasks):
+    leading(one)
+    one.submit(PutConnector("c", {"a": "b"}, kind="source")).result(10)
+    task = eventually(lambda: next(iter(tasks.specs), None))
+    for _ in range(2):
+        one._post_event(TaskTopics(task, ("t",)))
+        assert eventually(lambda: one.view().topics) == {"c": frozenset({"t"})}
+        one.forget_topics("other")
+        one.forget_topics("c")
+        eventually(lambda: not one.view().topics)
 
 
 def test_without_a_lease_tasks_are_told_to_stop_producing(one, tasks):

@@ -157,6 +157,17 @@ def test_reports_are_whole_lines_and_topics_are_told_once():
     assert found[3]["topics"] == ["a", "b"]
 
 
+def test_topics_in_use_are_told_again_after_a_while():
+    reader, writer = os.pipe()
+    now = [100.0]
+    reporter = Reporter(writer, lambda: None, lambda: now[0])
+    for now[0], names in ((100.0, "a"), (119.0, "ab"), (120.0, "ab"), (138.0, "b"), (139.0, "ab")):
+        reporter.topics(names)
+    os.close(writer)
+    with os.fdopen(reader) as lines:
+        assert [json.loads(line)["topics"] for line in lines] == [["a"], ["b"], ["a"], ["b"]]
+
+
 def test_a_worker_that_is_gone_is_noticed_at_the_next_report():
     reader, writer = os.pipe()
     os.close(reader)

@@ -172,6 +172,9 @@ class FakeHerder:
             future.set_result(scripted)
         return future
 
+    def forget_topics(self, connector: str) -> None:
+        self.cluster.topics.pop(connector, None)
+
     def _reply(self, request: Request) -> Reply:
         leader = self.cluster.state.leader
         if leader is None:

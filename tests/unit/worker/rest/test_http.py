@@ -2,6 +2,7 @@ import asyncio
 import logging
 
 import pytest
+from cdcworker.worker.rest import loggers
 from cdcworker.worker.rest.app import ENDPOINTS, create_app
 from cdcworker.worker.rest.routing import accepts, encode_segment, is_json
 from starlette.responses import JSONResponse
@@ -322,9 +323,24 @@ class TestLoggers:
         answer = client.put("/admin/loggers/cdcworker.testing", json={"level": "LOUD"})
         assert (answer.status_code, answer.json()["message"]) == (404, "invalid log level 'LOUD'.")
 
-    def test_of_the_whole_cluster_are_not_there_yet(self, client):
-        answer = client.put("/admin/loggers/cdcworker.testing?scope=cluster", json={"level": "DEBUG"})
-        assert (answer.status_code, answer.json()["code"]) == (501, "rest.not_available")
+    @pytest.mark.parametrize("scope", ["cluster", "CLUSTER"])
+    def test_of_the_whole_cluster_are_a_record_that_the_leader_writes(self, pair, cluster, scope):
+        answer = pair.follower.put(f"/admin/loggers/cdcworker.testing?scope={scope}", json={"level": "warn"})
+        assert (answer.status_code, answer.content) == (204, b"")
+        record = cluster.state.settings["logger/cdcworker.testing"]
+        assert record["level"] == "WARN"
+        assert [len(herder.submitted) for herder in (pair.following, pair.leading)] == [1, 1]
+
+    def test_of_the_cluster_are_followed_from_when_the_worker_is_there(self):
+        follower, logger = loggers.Follower(), logging.getLogger("cdcworker.testing.below")
+        logger.setLevel(logging.INFO)
+        follower.look({"logger/cdcworker.testing": {"level": "DEBUG", "ts": 1}, "session-key": {}})
+        assert logger.level == logging.INFO
+        follower.look({"logger/cdcworker.testing": {"level": "ERROR", "ts": 2}, "session-key": {}})
+        assert logger.level == logging.ERROR
+        logger.setLevel(logging.INFO)
+        follower.look({"logger/cdcworker.testing": {"level": "ERROR", "ts": 2}, "logger/x": {"level": "LOUD"}})
+        assert logger.level == logging.INFO
 
 
 def test_the_clusters_picture(client, cluster):

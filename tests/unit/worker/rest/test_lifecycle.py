@@ -265,6 +265,12 @@ class TestTopics:
         answer = connect(herder, topic_tracking_reset=False).put("/connectors/c/topics/reset")
         assert (answer.status_code, answer.json()["message"]) == (403, "Topic tracking reset is disabled.")
 
-    def test_reset_says_that_it_is_not_there(self, client):
-        answer = client.put("/connectors/c/topics/reset")
-        assert (answer.status_code, answer.json()["code"]) == (501, "rest.not_available")
+    @pytest.mark.parametrize("leads", [True, False])
+    def test_are_forgotten_by_any_worker(self, connect, make_herder, cluster, leads):
+        client = connect(make_herder(leads=leads))
+        cluster.topics |= {"c": frozenset({"a"}), "d": frozenset({"b"})}
+        for _ in range(2):
+            answer = client.put("/connectors/c/topics/reset")
+            assert (answer.status_code, answer.content) == (202, b"")
+        assert client.get("/connectors/c/topics").json() == {"c": {"topics": []}}
+        assert client.get("/connectors/d/topics").json() == {"d": {"topics": ["b"]}}
