@@ -115,16 +115,27 @@ def _is_news(turn: Turn, event: ev.Event) -> bool:
 def _lead(turn: Turn, is_news: bool) -> None:
     leader.expire_requests(turn)
     leader.claim_if_due(turn)
-    if is_news:
-        turn.lead = replace(turn.lead, rest_until=min(turn.lead.rest_until, turn.mono))
-    if turn.lead.role != "leading" or turn.lead.inflight is not None or not is_news or turn.mono < turn.lead.round_due:
+    if not is_news:
+        return
+    turn.lead = replace(turn.lead, rest_until=min(turn.lead.rest_until, turn.mono))
+    if turn.lead.role != "leading" or turn.lead.inflight is not None:
         return
     if leader.is_worn_out(turn):
         leader.step_down(turn, "task epochs used up")
         leader.claim_if_due(turn)
         return
+    late_s = turn.mono - turn.lead.round_due + turn.settings.rounds_ahead * _gap(turn)
+    if late_s < 0.0 and not turn.lead.queue:
+        return
     batch = leader.Batch(turn, turn.cluster)
     leader.take_requests(turn, batch)
+    if late_s >= (turn.settings.round_late_s if turn.lead.queue else 0.0):
+        _round(turn, batch)
+    else:  # a round looks at every task: answers do not wait for it, and what is still asked for is taken along
+        leader.send(turn, batch)
+
+
+def _round(turn: Turn, batch: leader.Batch) -> None:
     task_sets.plan_task_sets(turn, batch)
     placement.place_tasks(turn, batch)
     sweep.sweep_config(turn, batch)
@@ -135,13 +146,18 @@ def _lead(turn: Turn, is_news: bool) -> None:
 
 def _rest(turn: Turn, *, wrote: bool) -> None:
     """When the next round is due without news: at once after a write, else when time alone changes something."""
-    lead, settings = turn.lead, turn.settings
-    until = turn.mono
+    settings, until = turn.settings, turn.mono
     if not wrote:
         until = min(turn.mono + settings.idle_s, max(_next_due(turn), turn.mono + settings.rest_s))
-    size = len(turn.cluster.connectors) + sum(len(held.tasks) for held in turn.cluster.assignments.values())
-    gap = settings.round_s_per_task * size if size > settings.small_cluster else 0.0
-    turn.lead = replace(lead, rest_until=until, rest_live=turn.live(), round_due=turn.mono + gap)
+    due = max(turn.lead.round_due, turn.mono) + _gap(turn)
+    turn.lead = replace(turn.lead, rest_until=until, rest_live=turn.live(), round_due=due)
+
+
+def _gap(turn: Turn) -> float:
+    """Between two rounds in the long run."""
+    settings, cluster = turn.settings, turn.cluster
+    size = len(cluster.connectors) + sum(len(held.tasks) for held in cluster.assignments.values())
+    return settings.round_s_per_task * size if size > settings.small_cluster else 0.0
 
 
 def _next_due(turn: Turn) -> float:

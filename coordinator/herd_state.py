@@ -67,6 +67,10 @@ class HerdSettings:
     """Rounds of a large cluster are taken together: each looks at every task."""
     small_cluster: int = 200
     """Connectors and tasks up to which every news gets a round at once."""
+    rounds_ahead: int = 3
+    """So many rounds more come at once after a calm: a change of one connector takes two."""
+    round_late_s: float = 1.0
+    """A round that has been due for so long does not wait for the end of the queue any more."""
     queue_max: int = 1000
     """Requests that wait for the leader's pen; more are refused (INV-10)."""
     identity: Identity | None = None
@@ -99,6 +103,16 @@ class Waiting:
     write_id: str
     epoch: int
     reply: Reply
+    due: float = float("inf")
+    """When who asked is told that it takes too long."""
+
+
+@dataclass(frozen=True, slots=True)
+class Queued:
+    """A request that has not been decided."""
+
+    asked: RequestArrived
+    due: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,20 +164,21 @@ class LeadState:
     writes: int = 0
     inflight: str | None = None
     """The write whose records have not been read back: until then nothing else is decided."""
-    queue: tuple[RequestArrived, ...] = ()
-    deadlines: Mapping[str, float] = field(default_factory=dict)
+    queue: tuple[Queued, ...] = ()
     waiting: Mapping[str, Waiting] = field(default_factory=dict)
+    """By request. Both in the order of arrival, so of falling due."""
     claim_due: float = 0.0
     claim_failures: int = 0
     jobs: Mapping[str, PlanJob] = field(default_factory=dict)
-    planned: Mapping[str, TasksPlanned] = field(default_factory=dict)
+    planned: tuple[TasksPlanned, ...] = ()
+    """Answers that no round has taken; of two about one connector the later one counts."""
     fences: Mapping[TaskId, Fence] = field(default_factory=dict)
     sweeps: Mapping[str, float] = field(default_factory=dict)
     """Status keys whose tombstone was appended, and when."""
     rest_until: float = 0.0
     """A round found nothing to do: until then ticks start none while the same workers are alive."""
     round_due: float = 0.0
-    """Not before this, whatever the news."""
+    """Not much before this, whatever the news."""
     rest_live: Mapping[str, Presence] = field(default_factory=dict)
 
 

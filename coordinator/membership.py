@@ -135,6 +135,6 @@ def _leave(turn: Turn, reason: str, error: CdcError | None = None) -> None:
     step_down(turn, reason)
     for request_id in turn.lead.waiting:
         turn.emit(Answer(request_id, Reply("timeout", detail=reason)))
-    turn.lead = replace(turn.lead, waiting={}, deadlines={})
+    turn.lead = replace(turn.lead, waiting={})
     turn.left = True
     turn.emit(Leave(reason, error.to_dict() if error else None))

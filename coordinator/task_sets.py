@@ -22,7 +22,7 @@ def on_planned(turn: Turn, event: TasksPlanned) -> None:
     job = turn.lead.jobs.get(event.connector)
     expected = (job.incarnation, job.config_version) == (event.incarnation, event.config_version) if job else None
     if expected or (expected is None and event.error is None):
-        turn.lead = replace(turn.lead, planned={**turn.lead.planned, event.connector: event})
+        turn.lead = replace(turn.lead, planned=(*turn.lead.planned, event))
 
 
 def plan_task_sets(turn: Turn, batch: Batch) -> None:
@@ -47,7 +47,7 @@ class _Planning:
         self.turn = turn
         self.batch = batch
         self.jobs = dict(turn.lead.jobs)
-        self.planned = dict(turn.lead.planned)
+        self.planned = {answer.connector: answer for answer in turn.lead.planned}
 
     def look_at(self, name: str, connector: Connector) -> None:
         tasks = task_set_of(self.batch.draft, name)
@@ -114,7 +114,7 @@ class _Planning:
             done = tasks is not None and tasks.config_version == job.config_version
             if connector is not None and connector.target_state != "STOPPED" and not done:
                 kept[name] = job
-        self.turn.lead = replace(self.turn.lead, jobs=kept, planned=self.planned)
+        self.turn.lead = replace(self.turn.lead, jobs=kept, planned=tuple(self.planned.values()))
 
 
 def _too_large(name: str, tasks: int, bytes_max: int) -> JsonObject:

@@ -12,7 +12,7 @@ from cdcworker.coordinator.claim import CLUSTER, Identity, identity_of, newest_c
 from cdcworker.coordinator.errors import ENSEMBLE_CHANGED, OTHER_CLUSTER
 from cdcworker.coordinator.herd_state import HerdSettings
 from cdcworker.coordinator.memory import MemoryTopic
-from cdcworker.coordinator.model import Presence, PutConnector
+from cdcworker.coordinator.model import DeleteConnector, Presence, PutConnector, Restart
 from cdcworker.coordinator.status import lease_record, presence_record
 
 OURS = Identity("k1", "g", ("g.configs", "g.status"), "zookeeper")
@@ -78,6 +78,10 @@ def writes(commands):
 
 def claims(commands):
     return [command for command in commands if isinstance(command, ev.Claim)]
+
+
+def answers(commands):
+    return [command.reply.outcome for command in commands if isinstance(command, ev.Answer)]
 
 
 def keys(commands):
@@ -249,3 +253,32 @@ def test_the_flag_is_shared_by_all_workers_that_may_share_a_group():
     assert OURS.flag == replace(OURS, ensemble="x", kafka="y").flag
     assert OURS.flag != replace(OURS, backend="kafka").flag
     assert OURS.flag != replace(OURS, topics=("a",)).flag
+
+
+# --- answers ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("request_", "outcome"),
+    [
+        (PutConnector("c", {"a": "2"}, kind="source", create_only=True), "exists"),
+        (PutConnector("c", {"a": "2"}, kind="source", if_version=7), "version_mismatch"),
+        (DeleteConnector("d"), "not_found"),
+        (Restart("d"), "not_found"),
+    ],
+    ids=str,
+)
+def test_a_refusal_that_rests_on_the_leaders_picture_waits_for_a_write_that_proves_it(topic, request_, outcome):
+    """A leader that slept would say of a connector that others changed meanwhile what it was before."""
+    herd_ = Herd(topic).lead(Term(b"proof", 3))
+    commands = herd_.told(ev.RequestArrived("r1", CREATE))
+    while writes(commands):
+        commands = herd_.commit(commands)
+    for end in ("written", "refused"):
+        commands = herd_.told(ev.RequestArrived(end, request_))
+        assert keys(commands) == ["leader"]
+        assert not answers(commands)
+        if end == "written":
+            assert answers(herd_.commit(commands)) == [outcome]
+    (write,) = writes(commands)
+    assert answers(herd_.told(ev.WriteFailed(write.write_id, "stale"))) == ["no_leader"]

@@ -1,0 +1,205 @@
+"""What a herd does for many connectors: no step takes more than its share, and who asks does not wait for the others' work."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+
+import pytest
+from cdcworker.coordinator import events as ev
+from cdcworker.coordinator import leader
+from cdcworker.coordinator.herd_state import HerdSettings
+from cdcworker.coordinator.model import PutConnector, TaskId
+from cdcworker.coordinator.status import lease_record, presence_record
+
+from .leading import OTHER, Driver, keys, of
+
+FEW, MANY = 30, 300
+LINEAR = 1.15
+"""Calls for ten times as many may be so much more than tenfold: sorting, and trees of that depth."""
+
+
+def large(**settings) -> Driver:
+    """A leader whose rounds are far apart."""
+    driver = Driver()
+    settings = {"small_cluster": 0, "rounds_ahead": 0, "round_s_per_task": 1.0, **settings}
+    driver.state = replace(driver.state, settings=replace(driver.state.settings, **settings))
+    driver.lead()
+    driver.told(ev.LeaseAcked(driver.now))
+    return driver
+
+
+def ask(driver: Driver, names: Iterable[str], config: dict | None = None) -> list:
+    commands = []
+    for name in names:
+        commands += driver.told(
+            ev.RequestArrived(f"{name}-{driver.topic.end}", PutConnector(name, config or {}, "source"))
+        )
+    return commands
+
+
+def serve(driver: Driver, commands: list) -> list:
+    """Carry out what the leader asks for until it asks for nothing more; all tasks are its own."""
+    out = []
+    while commands:
+        out += commands
+        told: list = []
+        for command in commands:
+            if isinstance(command, ev.WriteLog):
+                told += driver.commit(command)
+            elif isinstance(command, ev.PlanTasks):
+                connector = command.connector
+                shares = ({"n": "0"}, {"n": "1"}, {"n": "2"})
+                told += driver.told(
+                    ev.TasksPlanned(connector.name, connector.incarnation, command.config_version, shares)
+                )
+            elif isinstance(command, ev.StartTask):
+                told += driver.told(ev.TaskReport(command.task, "RUNNING"))
+            elif isinstance(command, ev.StopTask):
+                told += driver.told(ev.TaskExited(command.task, 0))
+        said = [record for append in of(commands, ev.AppendStatus) for record in append.records]
+        commands = told + (driver.status(*said) if said else [])
+    return out
+
+
+def calls(act: Callable[[], object]) -> int:
+    """Function calls that it takes, those of the interpreter included: the same on a machine that is busy."""
+    count = 0
+
+    def note(_frame: object, event: str, _arg: object) -> None:
+        nonlocal count
+        count += event in ("call", "c_call")
+
+    before = sys.getprofile()
+    sys.setprofile(note)
+    try:
+        act()
+    finally:
+        sys.setprofile(before)
+    return count
+
+
+# --- growth -----------------------------------------------------------------------------------------------------------
+
+
+def until(driver: Driver, done: Callable[[list], bool]) -> None:
+    """Time passes, the own lease is renewed, and what the leader asks for is carried out."""
+    for _ in range(60):
+        driver.now += 0.1
+        commands = driver.told(ev.LeaseAcked(driver.now)) + driver.told(ev.Tick())
+        commands += driver.status(lease_record("me", "b1", round(driver.now * 10)))
+        if done(serve(driver, commands)):
+            return
+    raise AssertionError("it does not come about")
+
+
+def started(count: int) -> Driver:
+    driver = large(round_s_per_task=HerdSettings().round_s_per_task)
+    serve(driver, ask(driver, [f"c{n}" for n in range(count)]))
+    until(driver, lambda _: len(driver.state.work.local) == 3 * count)
+    return driver
+
+
+def change_one(count: int) -> Callable[[], None]:
+    driver, first = started(count), TaskId("c0", 0)
+    before = driver.state.work.local[first].task
+
+    def change() -> None:
+        serve(driver, ask(driver, ["c0"], {"changed": "1"}))
+        until(driver, lambda _: driver.state.work.local[first].task != before)
+
+    return change
+
+
+def lose_one(count: int) -> Callable[[], None]:
+    """Half of the tasks are another worker's, which dies."""
+    driver = started(count)
+    serve(driver, driver.status(presence_record(OTHER), lease_record("other", "b2", 1)))
+    until(driver, lambda _: len(driver.state.work.local) < 2 * count)
+    until(driver, lambda commands: bool(of(commands, ev.ProbeWorker)))
+
+    def lose() -> None:
+        serve(driver, driver.told(ev.WorkerProbed("other", "b2", "gone")))
+        until(driver, lambda _: len(driver.state.work.local) == 3 * count)
+
+    return lose
+
+
+STEPS = {
+    "start": lambda count: lambda: started(count),
+    "a change of one": change_one,
+    "the loss of a worker": lose_one,
+    "a moment in which nothing happens": lambda count: (lambda driver: lambda: driver.told(ev.Tick()))(started(count)),
+}
+
+
+@pytest.mark.parametrize("step", STEPS)
+def test_no_step_grows_faster_than_the_number_of_connectors(step):
+    few, many = (calls(STEPS[step](count)) for count in (FEW, MANY))
+    assert many <= LINEAR * few * MANY / FEW, f"{many / few:.1f}-fold"
+
+
+# --- who asks ---------------------------------------------------------------------------------------------------------
+
+
+def test_an_answer_does_not_wait_for_a_round_over_all_tasks():
+    driver = large()
+    serve(driver, ask(driver, ["a"]))
+    commands = ask(driver, ["b"])
+    (write,) = of(commands, ev.WriteLog)
+    assert keys(write) == ["connector/b"]
+    commands = driver.commit(write)
+    assert [answer.reply.outcome for answer in of(commands, ev.Answer)] == ["ok"]
+    assert not of(commands, ev.PlanTasks)
+    driver.now += 60
+    assert of(driver.told(ev.Tick()), ev.PlanTasks)
+
+
+def test_a_calm_pays_for_the_rounds_of_one_change():
+    driver = large(round_s_per_task=0.05, rounds_ahead=3)
+    serve(driver, ask(driver, ["a", "b", "c"]))
+    driver.now += 4
+    serve(driver, ask(driver, ["d"]))
+    assert TaskId("d", 2) in driver.state.work.local, "all of it came about without any time"
+
+
+def test_a_queue_is_written_down_before_anything_is_placed(monkeypatch):
+    monkeypatch.setattr(leader, "REQUESTS_PER_WRITE_MAX", 4)
+    driver = large(round_s_per_task=0.0)
+    (first,) = of(ask(driver, [f"c{n}" for n in range(13)]), ev.WriteLog)
+    commands, writes = driver.commit(first), []
+    while not of(commands, ev.PlanTasks):
+        (write,) = of(commands, ev.WriteLog)
+        writes.append(len(write.records))
+        commands = driver.commit(write)
+    assert writes == [4, 4], "and the last four in the write of the round"
+
+
+def test_a_queue_that_never_ends_holds_up_nothing_for_ever(monkeypatch):
+    monkeypatch.setattr(leader, "REQUESTS_PER_WRITE_MAX", 1)
+    driver = large(round_s_per_task=0.0)
+    commands = ask(driver, ["c0", "c1", "c2"])
+    for n in range(3, 60):
+        (write,) = of(commands, ev.WriteLog)
+        ask(driver, [f"c{n}"])
+        driver.now += 0.1
+        commands = driver.commit(write)
+        if of(commands, ev.PlanTasks) and n > 3:
+            assert driver.state.lead.queue
+            return
+    raise AssertionError("nothing was ever planned")
+
+
+def test_requests_fall_due_in_the_order_in_which_they_came():
+    driver = large()
+    (write,) = of(ask(driver, ["a"]), ev.WriteLog)
+    driver.now += 10
+    ask(driver, ["b"])
+    driver.now += 10
+    ask(driver, ["c"])
+    driver.now += 10
+    assert [a.request_id[0] for a in of(driver.told(ev.Tick()), ev.Answer)] == ["a"]
+    driver.now += 10
+    assert [a.request_id[0] for a in of(driver.told(ev.Tick()), ev.Answer)] == ["b"]
+    assert keys(of(driver.commit(write), ev.WriteLog)[0]) == ["connector/c"]
