@@ -328,11 +328,7 @@ class Faults:
         self.world.fault("slow_markers", "")
         transactions = self.sim.cluster.broker.transactions
         transactions.marker_delay_s = self.some(0.3, 1.5)
-
-        def usual() -> None:
-            transactions.marker_delay_s = 0.01
-
-        self.world.at(self.session(0.5, 1.0), usual)
+        self.world.at(self.session(0.5, 1.0), lambda: setattr(transactions, "marker_delay_s", 0.01))
 
     def compact(self) -> None:
         for topic in (NAMES.configs, NAMES.status, NAMES.offsets):
@@ -378,6 +374,8 @@ class Faults:
             node.is_deaf = False
             for proc, _, _ in node.retired:
                 proc.kill("twin")
+            if node.launcher is not None:
+                node.launcher.broken = 0
             for child in node.states().values():
                 if child.hangs and child.proc is not None:
                     child.proc.kill("hung")

@@ -12,6 +12,8 @@ from .engine import Proc
 from .workers import Node, Sim
 
 GIVE_UP_S = 45.0
+RESET_S = 0.01
+"""After which a client hears that the process it was connected to is gone, and knows nothing of its request."""
 REFUSED = Reply("no_leader", detail="connection refused")
 
 
@@ -77,6 +79,7 @@ class Rest:
         if node.herder is None or node.proc is not proc:
             respond(None)
             return
+        proc.on_end.append(lambda: self.client.later(RESET_S, self._answered, op, None))
         request_id = node.submit(op.request, done)
         if request_id:
             op.ids.append(request_id)
