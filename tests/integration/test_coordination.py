@@ -486,12 +486,12 @@ def test_after_a_restart_of_the_broker_a_new_leader_can_claim_and_write(start, k
         reply = by.submit(PutConnector(name, {"tasks.max": "1"}, kind="source")).result(40)
         return reply.outcome == "ok"
 
-    eventually(lambda: written(leader_of(first, second), "a"), 40, "a write after the restart")
+    eventually(lambda: written(leader_of(first, second), "a"), 90, "a write after the restart")
     leader = leader_of(first, second)
     other = second if leader is first else first
     epoch = other.view().state.epoch
     assert leader.drain()
-    eventually(lambda: other.view().is_leader, 40, "a claim after the restart")
+    eventually(lambda: other.view().is_leader, 90, "a claim after the restart")
     assert other.view().state.epoch > epoch
     assert written(other, "b")
     eventually(lambda: len(placement(other.view())) == 2, what="both tasks")
