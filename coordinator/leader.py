@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import InitVar, dataclass, field, replace
+from itertools import takewhile
 
 from cdcworker.coordinator import claim
 from cdcworker.coordinator.api import Record
@@ -19,7 +20,7 @@ from cdcworker.coordinator.events import (
     WriteFailed,
     WriteLog,
 )
-from cdcworker.coordinator.herd_state import Turn, Waiting
+from cdcworker.coordinator.herd_state import Queued, Turn, Waiting
 from cdcworker.coordinator.model import ClusterState, Leader, Reply
 from cdcworker.coordinator.requests import Asked, decide
 from cdcworker.coordinator.state import (
@@ -34,7 +35,7 @@ from cdcworker.coordinator.state import (
 
 logger = logging.getLogger(__name__)
 
-REQUESTS_PER_WRITE_MAX = 200
+REQUESTS_PER_WRITE_MAX = 500
 """Bounds one transaction; the rest of the queue goes into the next one."""
 
 
@@ -45,7 +46,8 @@ class Batch:
     turn: Turn
     base: InitVar[ClusterState]
     records: list[Record] = field(default_factory=list)
-    replies: dict[str, Reply] = field(default_factory=dict)
+    replies: dict[str, Waiting] = field(default_factory=dict)
+    """Of the requests that were taken; their write gets its name when it is sent."""
     work: Draft = field(init=False)
 
     def __post_init__(self, base: ClusterState) -> None:
@@ -121,7 +123,7 @@ def on_claimed(turn: Turn, _event: Claimed) -> None:
     epoch = _next_epoch(turn)
     _refuse_lost(turn, epoch)
     # Fences under way stay in mind: until they are done, nobody may be given what they fence.
-    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned={}, sweeps={})
+    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned=(), sweeps={})
     if claim.needs_claim(lead.term):
         batch = Batch(turn, turn.cluster)
         batch.add(claim.claim_record(lead.term, epoch, turn.me))
@@ -166,10 +168,9 @@ def step_down(turn: Turn, why: str) -> None:
     lead = turn.lead
     if lead.role in ("claimed", "leading"):
         logger.info("stepping down epoch=%d reason=%s", lead.epoch, why)
-    for waiting in lead.queue:
-        turn.emit(Answer(waiting.id, Reply("no_leader", detail=why)))
-    deadlines = {request_id: due for request_id, due in lead.deadlines.items() if request_id in lead.waiting}
-    turn.lead = replace(lead, role="follower", inflight=None, queue=(), deadlines=deadlines, jobs={}, planned={})
+    for queued in lead.queue:
+        turn.emit(Answer(queued.asked.id, Reply("no_leader", detail=why)))
+    turn.lead = replace(lead, role="follower", inflight=None, queue=(), jobs={}, planned=())
 
 
 # --- write and read back --------------------------------------------------------------------------------------------
@@ -178,19 +179,18 @@ def step_down(turn: Turn, why: str) -> None:
 def send(turn: Turn, batch: Batch) -> None:
     """One transaction for everything that was decided in this turn."""
     lead, known = turn.lead, turn.cluster.leader
-    if known is not None and not batch.records and any(r.outcome != "no_leader" for r in batch.replies.values()):
+    if known is not None and not batch.records and any(w.reply.outcome != "no_leader" for w in batch.replies.values()):
         # "It is so already", "there is none", "another version" rest on this worker's picture: only a write proves
         # that it still leads (INV-6).
         batch.add(leader_record(known))
     if not batch.records:
-        for request_id, reply in batch.replies.items():
-            _answer(turn, request_id, reply)
+        _answer(turn, {request_id: waiting.reply for request_id, waiting in batch.replies.items()})
         return
     write_id = f"{turn.me.boot_id}:{lead.writes + 1}"
     records = [replace(record, headers={**record.headers, "b": write_id}) for record in batch.records]
     records[-1] = replace(records[-1], headers={**records[-1].headers, "z": "1"})
     # Replies without records of their own wait too: they may rest on what this very write changes.
-    waiting = {i: Waiting(write_id, lead.epoch, reply) for i, reply in batch.replies.items()}
+    waiting = {i: replace(w, write_id=write_id) for i, w in batch.replies.items()}
     turn.lead = replace(lead, writes=lead.writes + 1, inflight=write_id, waiting={**lead.waiting, **waiting})
     turn.emit(WriteLog(write_id, tuple(records)))
 
@@ -198,9 +198,8 @@ def send(turn: Turn, batch: Batch) -> None:
 def on_write_failed(turn: Turn, event: WriteFailed) -> None:
     lead = turn.lead
     if event.reason != "unknown":  # it did not happen, so its requests may be asked again
-        for request_id, waiting in lead.waiting.items():
-            if waiting.write_id == event.write_id:
-                _answer(turn, request_id, Reply("no_leader", detail=f"the write was refused: {event.reason}"))
+        refusal = Reply("no_leader", detail=f"the write was refused: {event.reason}")
+        _answer(turn, {i: refusal for i, waiting in lead.waiting.items() if waiting.write_id == event.write_id})
     if lead.role in ("claimed", "leading") and lead.inflight == event.write_id:
         step_down(turn, f"write {event.reason}")
         _claim_later(turn)
@@ -216,9 +215,7 @@ def on_taken(turn: Turn, taken: Sequence[Record]) -> None:
 
 
 def _read_back(turn: Turn, write_id: str) -> None:
-    for request_id, waiting in turn.lead.waiting.items():
-        if waiting.write_id == write_id:
-            _answer(turn, request_id, waiting.reply)
+    _answer(turn, {i: waiting.reply for i, waiting in turn.lead.waiting.items() if waiting.write_id == write_id})
     lead = turn.lead
     if lead.inflight != write_id:
         return
@@ -242,19 +239,16 @@ def _other_claim(turn: Turn, record: Record) -> None:
 
 def _refuse_lost(turn: Turn, epoch: int) -> None:
     """A claim of `epoch` is certain: written requests of older epochs that are not in the log never will be."""
-    for request_id, waiting in turn.lead.waiting.items():
-        if waiting.epoch < epoch:
-            _answer(turn, request_id, Reply("no_leader", detail="the leader changed"))
+    refusal = Reply("no_leader", detail="the leader changed")
+    _answer(turn, {i: refusal for i, waiting in turn.lead.waiting.items() if waiting.epoch < epoch})
 
 
-def _answer(turn: Turn, request_id: str, reply: Reply) -> None:
-    lead = turn.lead
-    turn.lead = replace(
-        lead,
-        waiting={i: w for i, w in lead.waiting.items() if i != request_id},
-        deadlines={i: d for i, d in lead.deadlines.items() if i != request_id},
-    )
-    turn.emit(Answer(request_id, reply))
+def _answer(turn: Turn, replies: Mapping[str, Reply]) -> None:
+    if not replies:
+        return
+    turn.lead = replace(turn.lead, waiting={i: w for i, w in turn.lead.waiting.items() if i not in replies})
+    for request_id, reply in replies.items():
+        turn.emit(Answer(request_id, reply))
 
 
 # --- requests -------------------------------------------------------------------------------------------------------
@@ -265,8 +259,8 @@ def on_request(turn: Turn, event: RequestArrived) -> None:
     if refusal is not None:
         turn.emit(Answer(event.id, refusal))
         return
-    deadline = turn.mono + turn.settings.request_timeout_s
-    turn.lead = replace(lead, queue=(*lead.queue, event), deadlines={**lead.deadlines, event.id: deadline})
+    queued = Queued(event, turn.mono + turn.settings.request_timeout_s)
+    turn.lead = replace(lead, queue=(*lead.queue, queued))
 
 
 def _refusal(turn: Turn) -> Reply | None:
@@ -285,34 +279,34 @@ def _refusal(turn: Turn) -> Reply | None:
 
 def expire_requests(turn: Turn) -> None:
     """A queued request that expires is dropped with its answer: it will not happen later."""
-    lead = turn.lead
-    late = {request_id for request_id, due in lead.deadlines.items() if turn.mono >= due}
-    if not late:
-        return
-    turn.lead = replace(lead, queue=tuple(waiting for waiting in lead.queue if waiting.id not in late))
-    for request_id in sorted(late):
-        _answer(turn, request_id, Reply("timeout"))
+    queue, waiting = turn.lead.queue, turn.lead.waiting
+    late = [queued.asked.id for queued in takewhile(lambda queued: turn.mono >= queued.due, queue)]
+    if late:
+        turn.lead = replace(turn.lead, queue=queue[len(late) :])
+    late += [request_id for request_id, _ in takewhile(lambda item: turn.mono >= item[1].due, waiting.items())]
+    _answer(turn, dict.fromkeys(late, Reply("timeout")))
 
 
 def take_requests(turn: Turn, batch: Batch) -> None:
     """Decide the queue in order, each on what the ones before it made."""
-    queue, settings, taken, size = turn.lead.queue, turn.settings, 0, 0
-    for waiting in queue[:REQUESTS_PER_WRITE_MAX]:
+    lead, settings, taken, size = turn.lead, turn.settings, 0, 0
+    for queued in lead.queue[:REQUESTS_PER_WRITE_MAX]:
         if size >= settings.batch_bytes_max:
             break
         taken += 1
-        asked = Asked(waiting.id, waiting.request, turn.now.wall_ms, settings.command_ttl_s)
+        request_id = queued.asked.id
+        asked = Asked(request_id, queued.asked.request, turn.now.wall_ms, settings.command_ttl_s)
         decision = decide(batch.draft, asked)
         largest = max(map(size_of, decision.records), default=0)
         if largest > settings.record_bytes_max:
             text = f"the record would have {largest} bytes, {settings.record_bytes_max} are possible"
-            batch.replies[waiting.id] = Reply("too_large", detail=text)
+            batch.replies[request_id] = Waiting("", lead.epoch, Reply("too_large", detail=text), queued.due)
             continue
-        batch.replies[waiting.id] = decision.reply
+        batch.replies[request_id] = Waiting("", lead.epoch, decision.reply, queued.due)
         for record in decision.records:
-            batch.add(record, waiting.id)
+            batch.add(record, request_id)
             size += largest
-    turn.lead = replace(turn.lead, queue=queue[taken:])
+    turn.lead = replace(lead, queue=lead.queue[taken:])
 
 
 def size_of(record: Record) -> int:
