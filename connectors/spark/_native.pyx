@@ -3,7 +3,7 @@
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
 from cpython.bytes cimport PyBytes_AsString, PyBytes_FromStringAndSize
-from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
+from libc.stdint cimport INT64_MIN, int32_t, int64_t, uint8_t, uint64_t
 from libc.stdlib cimport calloc, free, realloc
 from libc.string cimport memcpy, memset
 
@@ -107,9 +107,9 @@ cdef cptr blocks(Context* c, Node* nd, cptr p, cptr e, int depth) noexcept nogil
             p = varint(p, e, &size)
             if p == NULL or size < 0 or size > e - p:
                 return NULL
-            n = -n
-            if n < 0:
+            if n == INT64_MIN:
                 return NULL
+            n = -n
         if nd.kind == K_ARRAY and c.nodes[item].kind == K_NULL:
             if n > EMPTY_ITEMS_MAX:
                 return NULL
@@ -395,22 +395,26 @@ def decimals(object data, object offsets):
     cdef Py_buffer source
     cdef Py_buffer ends
     cdef int64_t n, i, k, size
+    cdef int held = 0
     cdef const int32_t* at
     cdef const uint8_t* p
     cdef uint8_t* d
     PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
-    PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
     try:
+        PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
+        held = 1
         n = ends.len // 4 - 1
+        if n < 0:
+            raise ValueError("bad offsets")
         at = <const int32_t*>ends.buf
         out = PyBytes_FromStringAndSize(NULL, n * 16)
         d = <uint8_t*>PyBytes_AsString(out)
         for i in range(n):
-            size = at[i + 1] - at[i]
-            if size > 16:
-                return None
+            size = <int64_t>at[i + 1] - at[i]
             if at[i] < 0 or size < 0 or at[i + 1] > source.len:
                 raise ValueError("bad offsets")
+            if size > 16:
+                return None
             p = <const uint8_t*>source.buf + at[i]
             memset(d, 255 if size and p[0] & 128 else 0, 16)
             for k in range(size):
@@ -418,7 +422,8 @@ def decimals(object data, object offsets):
             d += 16
         return out
     finally:
-        PyBuffer_Release(&ends)
+        if held:
+            PyBuffer_Release(&ends)
         PyBuffer_Release(&source)
 
 
@@ -427,15 +432,19 @@ def hexes(object data, object offsets):
     cdef Py_buffer source
     cdef Py_buffer ends
     cdef int64_t n, i, k, used = 0
+    cdef int held = 0
     cdef const int32_t* at
     cdef const uint8_t* p
     cdef uint8_t* d
     cdef int32_t* o
     cdef const char* digits = "0123456789abcdef"
     PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
-    PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
     try:
+        PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
+        held = 1
         n = ends.len // 4 - 1
+        if n < 0:
+            raise ValueError("bad offsets")
         at = <const int32_t*>ends.buf
         for i in range(n):
             if at[i] < 0 or at[i + 1] < at[i] or at[i + 1] > source.len:
@@ -462,5 +471,6 @@ def hexes(object data, object offsets):
             o[i + 1] = <int32_t>used
         return outends, out
     finally:
-        PyBuffer_Release(&ends)
+        if held:
+            PyBuffer_Release(&ends)
         PyBuffer_Release(&source)

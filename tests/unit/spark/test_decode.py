@@ -226,3 +226,23 @@ def test_no_rows_give_an_empty_array_of_the_right_type():
     plan = d.Plan({"type": "record", "name": "t", "fields": [{"name": "a", "type": ["null", "string"]}]})
     data, offsets = framed([])
     assert d.decode(plan, data, offsets).type == d.decode_pure(plan, data, offsets).type == plan.arrow
+
+
+@needs_native
+@pytest.mark.parametrize("convert", [native and native.hexes, native and native.decimals])
+def test_offsets_that_point_elsewhere_are_refused(convert):
+    def ends(*numbers):
+        return np.array(numbers, np.int32)
+
+    assert convert(b"", ends(0)) is not None
+    for wrong in (ends(), ends(0, 9), ends(-1, 1), ends(2, 1), ends(0, 4, 2**31 - 1), ends(-(2**31), 2**31 - 1)):
+        with pytest.raises(ValueError, match="bad offsets"):
+            convert(b"abcd", wrong)
+
+
+@needs_native
+def test_a_block_that_claims_the_most_negative_number_of_items_is_refused():
+    schema = {"type": "record", "name": "t", "fields": [{"name": "a", "type": {"type": "array", "items": "null"}}]}
+    data, offsets = framed([b"\xff" * 9 + b"\x01" + b"\x00" + b"\x00"])
+    with pytest.raises(d.Undecodable):
+        d.decode_native(native, d.Plan(schema), data, offsets, 0)
