@@ -31,7 +31,7 @@ BARS = {
     "duplicate_records": 0,
     "missing_records": 0,
 }
-QUICK = {"rounds": 3, "drains": 3, "sinks": 1, "age": 200_000}
+QUICK = {"rounds": 3, "drains": 3, "sinks": 2, "age": 200_000}
 
 
 def options() -> argparse.Namespace:
@@ -84,7 +84,7 @@ def run(found: Stage, given: argparse.Namespace, began: float) -> tuple[Results,
             found.add_sink()
         for number in range(given.sinks):
             say(began, f"kill of the sink {number + 1} of {given.sinks}")
-            trials.kill_sink()
+            trials.kill_sink(warm=number % 2 == 0)
         trials.settle()
     finally:
         watcher.stop()

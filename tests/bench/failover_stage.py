@@ -30,6 +30,8 @@ from measure import wait
 GROUP = "failover"
 WRITE_EVERY_S = 0.1
 OFFSETS_PARTITIONS = 25
+STANDBY = re.compile(r"standby ready number=(\d+)|worker ready|standby=\d+$|standby ended", re.MULTILINE)
+"""A number: there is one now; without it there is none."""
 STARTED = re.compile(r"task started task=(\S+)")
 PROBE = "probe"
 """A stopped connector whose config is written to find out whether anybody leads."""
@@ -58,9 +60,15 @@ class Worker:
     def url(self) -> str:
         return f"http://127.0.0.1:{self.port}"
 
+    standby: bool = False
+    """One is ready, as its log tells."""
+
     def starts(self) -> Counter[str]:
         """How often this worker has started each task, over all of its lives, as its log tells."""
-        self.started.update(STARTED.findall(self.new_log()))
+        lines = self.new_log()
+        self.started.update(STARTED.findall(lines))
+        for number in STANDBY.findall(lines):
+            self.standby = bool(number)
         return self.started
 
     def new_log(self) -> str:
@@ -160,6 +168,12 @@ class Stage:
 
     def living(self) -> list[Worker]:
         return [worker for worker in self.workers.values() if worker.process.alive()]
+
+    def standbys(self) -> bool:
+        """Whether each worker has a process that waits for a sink task."""
+        for worker in self.living():
+            worker.starts()
+        return all(worker.standby for worker in self.living())
 
     def healthy(self, worker: Worker) -> bool:
         if not worker.process.alive():

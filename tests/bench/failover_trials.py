@@ -23,7 +23,11 @@ CALM_S = 1.5
 SETTLE_S = 120.0
 POLL_S = 0.02
 PROBE_EVERY_S = 0.05
-LEDGER = "select 1 from _cdcworker.ledger where sink = %s and task_epoch > %s limit 1"
+STANDBY_S = 180.0
+SINK_TASK = f"{SINK}-0"
+LEDGER = """select f.task_epoch, coalesce(sum(l.next_offset), 0)
+            from _cdcworker.fence f left join _cdcworker.ledger l on l.sink = f.sink
+            where f.sink = %s and f.task = 0 group by f.task_epoch"""
 
 
 @dataclass
@@ -81,30 +85,38 @@ class Trials:
         """Until all workers are there with a share each, all tasks run and deliver, and nothing has moved for a while."""
         stage, since, last = self.stage, time.monotonic(), {}
         deadline = since + SETTLE_S
-        while time.monotonic() < deadline:
+        while True:
             picture = stage.picture()
             held = stage.held(picture)
-            if held != last or not self._is_calm(picture, held):
+            unrest = [] if held == last else ["tasks move"]
+            unrest += self._unrest(picture, held)
+            if unrest:
                 last, since = held, time.monotonic()
             if time.monotonic() - since >= CALM_S:
                 return held
+            if time.monotonic() > deadline:
+                sys.exit(f"no calm within {SETTLE_S:.0f} s: {'; '.join(unrest)}; held {held}")
             time.sleep(0.1)
-        sys.exit(f"no calm within {SETTLE_S:.0f} s: {last} of {sorted(stage.sources)}; leader {picture.get('leader')}")
 
-    def _is_calm(self, picture: Mapping[str, Any], held: Mapping[str, Held]) -> bool:
+    def _unrest(self, picture: Mapping[str, Any], held: Mapping[str, Held]) -> list[str]:
+        """What is not as it should be before a trial."""
         if self.watcher.error is not None:
             sys.exit(f"the watcher ended: {self.watcher.error}")
         stage, now = self.stage, time.monotonic()
         alive = {worker["id"] for worker in picture["workers"] if worker["alive"]}
         wanted = [f"{task['connector']}-{task['task']}" for task in picture["tasks"]]
-        return (
-            alive == set(stage.workers)
-            and len(stage.living()) == len(stage.workers)
-            and stage.leader(picture) is not None
-            and all(name in held for name in wanted)
-            and {owner.worker for name, owner in held.items() if self._source(name)} == alive
-            and all(now - self.watcher.last_seen(name) < 1.0 for name in stage.sources)
-        )
+        # The sink weighs as much as several sources: its worker may have nothing else.
+        idle = alive - {owner.worker for name, owner in held.items() if self._source(name) or name == SINK_TASK}
+        silent = [name for name in stage.sources if now - self.watcher.last_seen(name) >= 1.0]
+        missing = {
+            "not seen by the cluster": sorted(set(stage.workers) - alive),
+            "ended": sorted(set(stage.workers) - {worker.id for worker in stage.living()}),
+            "leading": [] if stage.leader(picture) is not None else ["nobody"],
+            "not running": [name for name in wanted if name not in held],
+            "without a task": sorted(idle),
+            "silent": silent,
+        }
+        return [f"{what}: {', '.join(names)}" for what, names in missing.items() if names]
 
     def _source(self, task: str) -> str | None:
         name = task.rpartition("-")[0]
@@ -244,23 +256,46 @@ class Trials:
 
     # --- sink -------------------------------------------------------------------------------------------------------
 
-    def kill_sink(self) -> None:
-        """SIGKILL of the worker that runs Spark; the new owner's first batch is in the warehouse's own ledger."""
+    def kill_sink(self, *, warm: bool) -> None:
+        """SIGKILL of the worker that runs Spark; the new owner's first batch is in the warehouse's own ledger. `warm`:
+        in a cluster that has been at rest, else right after the last move, when no standby can be there."""
         before = self.settle()
-        task = f"{SINK}-0"
-        owner = before[task]
+        owner, task = before[SINK_TASK], SINK_TASK
+        if warm:
+            wait("a standby on each worker", self.stage.standbys, STANDBY_S)
         victim = self.stage.workers[owner.worker]
         with psycopg.connect(self.stage.postgres.dsn("warehouse"), autocommit=True) as connection:
+            fenced: list[int] = []
 
             def committed() -> float | None:
-                found = connection.execute(LEDGER, (SINK, owner.epoch)).fetchone()
-                return time.monotonic() if found else None
+                found = connection.execute(LEDGER, (SINK,)).fetchone()
+                if found is None or found[0] <= owner.epoch:
+                    return None
+                # Behind the fence only the new owner moves offsets.
+                fenced.append(found[1])
+                return time.monotonic() if found[1] > fenced[0] else None
 
             leads = self.stage.leader() is victim
             at = time.monotonic()
             self.stage.kill(victim)
             seconds = self._when(committed, at, "a batch in the warehouse") - at
         self.results.sink_kills.append(seconds)
-        print(f"  sink on {victim.id}{' (leader)' if leads else ''}: first batch in {seconds:.2f} s", flush=True)
-        self._trace("sink", at, task, owner, seconds)
+        state = f"{'leader, ' if leads else ''}{'at rest' if warm else 'at once'}"
+        print(f"  sink on {victim.id} ({state}): first batch in {seconds:.2f} s", flush=True)
+        self._trace(f"sink {'at rest' if warm else 'at once'}{' (leader)' if leads else ''}", at, task, owner, seconds)
+        self._start_of_sink(owner)
         self._bring_back(victim, {n: o for n, o in before.items() if o.worker != victim.id})
+
+    def _start_of_sink(self, old: Held) -> None:
+        """The steps within the new owner, as it reports them."""
+        found: dict[str, Any] = {}
+
+        def told() -> bool:
+            for task in self.stage.picture()["tasks"]:
+                # What the one before had reported stands until the new one reports.
+                if task["connector"] == SINK and task["epoch"] > old.epoch:
+                    found.update((task.get("metrics") or {}).get("start_ms") or {})
+            return "applied" in found
+
+        wait("the sink's own account", told, 30, 0.2)
+        print("  its start: " + " ".join(f"{name}_ms={ms}" for name, ms in found.items()), flush=True)
