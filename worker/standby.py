@@ -35,7 +35,7 @@ SHAPE: Final = (HEAP, "spark.cores")
 """What a session cannot change any more once it is there."""
 SETTLE_S: Final = 20.0
 """After the start of any task: it needs the processor more than the next standby does."""
-BUSY_S_MAX: Final = 120.0
+BUSY_S_MAX: Final = 60.0
 """For so much longer a standby leaves the processor to a machine that has more work than cores."""
 PINGS_S_MAX: Final = 5.0
 """Without a ping for so long a standby gets no task: what it has ready may not answer any more."""
