@@ -218,8 +218,8 @@ def member_config(properties: Mapping[str, str], *, client_id: str, group_id: st
         # With `range` a worker that joins can take the lead from a healthy leader.
         "partition.assignment.strategy": "cooperative-sticky",
         "session.timeout.ms": session_ms,
-        # A rebalance ends when the last member has heard of it, at its next heartbeat.
-        "heartbeat.interval.ms": min(500, session_ms // 6),
+        # A rebalance ends when the last member has heard of it, at its next heartbeat: part of every fail-over.
+        "heartbeat.interval.ms": max(50, min(300, session_ms // 20)),
         # A hung coordination thread must lose the lead although heartbeats go on.
         "max.poll.interval.ms": max(30_000, session_ms),
         "enable.auto.commit": False,

@@ -109,7 +109,7 @@ def test_a_member_is_not_static_and_does_not_steal_the_lead():
     assert "group.instance.id" not in config
     assert config["partition.assignment.strategy"] == "cooperative-sticky"
     assert config["group.protocol"] == "classic"
-    assert (config["session.timeout.ms"], config["heartbeat.interval.ms"]) == (6000, 500)
+    assert (config["session.timeout.ms"], config["heartbeat.interval.ms"]) == (6000, 300)
     assert config["max.poll.interval.ms"] >= config["session.timeout.ms"]
 
 
