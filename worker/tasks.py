@@ -36,9 +36,9 @@ log = logging.getLogger(__name__)
 
 SPAWN_FAILED = declare(
     "worker.spawn_failed",
-    "environment",
+    "transient",
     "A task's process could not be started",
-    "Look at the limits of processes, memory and open files on this worker.",
+    "It is tried again within its budget. Look at the limits of processes, memory and open files on this worker.",
 )
 
 STOP_S: Final = 9.0

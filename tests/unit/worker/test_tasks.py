@@ -265,6 +265,7 @@ def test_a_task_for_which_there_are_no_descriptors_has_exited_and_the_others_go_
         processes.start(TASK, spec())
         exited = heard.next(TaskExited)
     assert (exited.code, exited.error["code"]) == (127, "worker.spawn_failed")
+    assert exited.error["kind"] == "transient", "it is tried again: what is missing may be there in a moment"
     processes.start(TASK, spec())
     assert heard.next(TaskReport).state == "RUNNING"
 
