@@ -11,6 +11,7 @@ import signal
 import tempfile
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -28,7 +29,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
-from cdcworker.worker.security.wiring import gate_of
+from cdcworker.worker.security.wiring import gate_of, tls_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
 
@@ -81,15 +82,18 @@ class App:
         self._asked = threading.Event()
         self._at_once = threading.Event()
         self._returns = bool(config.values["drain.restart.expected"])
+        tls = tls_of(config.values, config.scheme)
         self._tasks = StandbyProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
-        self.herder = Herder(self._herder_config(), plan, self._tasks)
+        herding = replace(self._herder_config(), peer_tls=tls.peers if tls else None)
+        self.herder = Herder(herding, plan, self._tasks)
         names = self.herder.config.topics
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
         settings = Settings(
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
             offsets=OffsetKeeper(self.herder.config),
-            gate=gate_of(config.values),
+            gate=gate_of(config.values, config.scheme),
+            tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
         )
         app = create_app(
@@ -99,7 +103,7 @@ class App:
             checks=functools.partial(run_checks, providers=config.providers),
             drain=self.ask_to_drain,
         )
-        self.rest = RestServer(app, config.host, config.port)
+        self.rest = RestServer(app, config.host, config.port, tls=tls)
 
     def _herder_config(self) -> HerderConfig:
         config = self.config

@@ -192,6 +192,7 @@ class WorkerConfig:
     host: str
     port: int
     url: str
+    scheme: str
     session_timeout_s: float
     values: Mapping[str, Any] = field(repr=False)
     kafka: Mapping[str, str] = field(repr=False)
@@ -253,6 +254,7 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
         host=listener.host,
         port=listener.port,
         url=f"{listener.scheme}://{advertised}:{advertised_port}",
+        scheme=listener.scheme,
         session_timeout_s=values["session.timeout.ms"] / 1000,
         values=values,
         kafka={

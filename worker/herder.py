@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import ssl
 import threading
 import time
 import uuid
@@ -74,6 +75,8 @@ class HerderConfig:
     zookeeper_digest: str = field(default="", repr=False)
     accepted_identity: str = ""
     """Fingerprint of our identity when an operator says that the log, which belongs to another, is ours now."""
+    peer_tls: ssl.SSLContext | None = field(default=None, repr=False)
+    """How other workers' certificates are checked."""
 
 
 class Herder(threading.Thread):
@@ -106,7 +109,7 @@ class Herder(threading.Thread):
         self._lease_until = 0.0
         self._kafka = HerdKafka(config, self._post)
         self._launcher = launcher or TaskProcesses()
-        self._prober = Prober(self._post_event)
+        self._prober = Prober(self._post_event, config.peer_tls)
         self._planner = Planner(plan, self._kafka.topics, self._post_event)
         self._state = herd.initial(self._presence(), self._settings)
         self._view: View = herd.view(self._state, self._clock())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import logging
+import ssl
 import threading
 import time
 from collections.abc import Callable
@@ -27,8 +28,9 @@ Post = Callable[[WorkerProbed], None]
 class Prober:
     """Called by the herder's thread; each probe has a thread of its own for a few seconds at most."""
 
-    def __init__(self, post: Post) -> None:
+    def __init__(self, post: Post, tls: ssl.SSLContext | None = None) -> None:
         self._post = post
+        self._tls = tls
         self._free = threading.Semaphore(PROBES_AT_ONCE_MAX)
 
     def probe(self, command: ProbeWorker) -> None:
@@ -40,18 +42,18 @@ class Prober:
 
     def _run(self, command: ProbeWorker) -> None:
         try:
-            gone = is_gone(command.url, command.boot_id)
+            gone = is_gone(command.url, command.boot_id, self._tls)
         finally:
             self._free.release()
         log.info("worker probed worker=%s gone=%s", command.worker_id, gone)
         self._post(WorkerProbed(command.worker_id, command.boot_id, "gone" if gone else "unknown"))
 
 
-def is_gone(url: str, boot_id: str) -> bool:
+def is_gone(url: str, boot_id: str, tls: ssl.SSLContext | None = None) -> bool:
     """Whether it is certain enough that this process does not listen any more. Silence proves nothing."""
     for attempt in range(2):
         try:
-            answered = _boot_at(url)
+            answered = _boot_at(url, tls)
         except ConnectionRefusedError:
             if attempt == 0:
                 time.sleep(AGAIN_AFTER_S)
@@ -62,12 +64,16 @@ def is_gone(url: str, boot_id: str) -> bool:
     return True
 
 
-def _boot_at(url: str) -> str:
-    """The boot id of whoever answers there."""
+def _boot_at(url: str, tls: ssl.SSLContext | None) -> str:
+    """The boot id of whoever answers there; over https only of one whose certificate is good."""
     parts = urlsplit(url)
-    if parts.scheme != "http" or not parts.hostname:
+    if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ValueError("not an address of a worker")
-    connection = http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
+    connection = (
+        http.client.HTTPSConnection(parts.hostname, parts.port or 443, timeout=TIMEOUT_S, context=tls)
+        if parts.scheme == "https"
+        else http.client.HTTPConnection(parts.hostname, parts.port or 80, timeout=TIMEOUT_S)
+    )
     try:
         connection.request("GET", parts.path.rstrip("/") + LIVE_PATH)
         answer = json.loads(connection.getresponse().read(ANSWER_BYTES_MAX))

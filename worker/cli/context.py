@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import click
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.cli import contexts
+from cdcworker.worker.cli.access import Access, checked
 from cdcworker.worker.cli.output import Table, envelope, of_error, show
 from cdcworker.worker.cli.remote import command_name, json_option, wants_json
 
@@ -33,16 +35,26 @@ def tell(content: Any, text: str | Table, *, ok: bool = True) -> None:
 @context.command("add")
 @click.argument("name")
 @click.argument("urls", nargs=-1, required=True, metavar="URL...")
+@click.option("--token", "with_token", is_flag=True, help="Ask for a token (or read it from a pipe) and keep it.")
+@click.option("--ca", default="", metavar="FILE", help="Authority of the workers' certificates.")
+@click.option("--cert", default="", metavar="FILE", help="Your client certificate, PEM.")
+@click.option("--key", default="", metavar="FILE", help="Its key, if it is not in the same file.")
 @json_option
-def add(name: str, urls: tuple[str, ...]) -> None:
-    """Remember a cluster by any of its workers' addresses. The first one that is added is used."""
+def add(name: str, urls: tuple[str, ...], with_token: bool, ca: str, cert: str, key: str) -> None:
+    """Remember a cluster by any of its workers' addresses. The first one that is added is used.
+
+    The file is readable by you alone; a token is never given on the command line, which others can see.
+    """
     if not contexts.NAME.fullmatch(name):
         raise click.UsageError("a name has letters, digits, dots, hyphens and underscores, at most 64")
     with _told():
         given = contexts.split(urls)
         stored = contexts.load()
         current = stored.current or name
-        contexts.save(contexts.Contexts(current, {**stored.urls, name: given}))
+        files = {"ca": _absolute(ca), "cert": _absolute(cert), "key": _absolute(key)}
+        token = click.prompt("Token", hide_input=True, err=True).strip() if with_token else ""
+        access = {**stored.access, name: checked(Access(token, **files))}
+        contexts.save(contexts.Contexts(current, {**stored.urls, name: given}, access))
     tell({"name": name, "urls": given, "current": current == name}, f"added {name}")
 
 
@@ -54,7 +66,7 @@ def use(name: str) -> None:
     with _told():
         stored = contexts.load()
         stored.get(name)
-        contexts.save(contexts.Contexts(name, stored.urls))
+        contexts.save(contexts.Contexts(name, stored.urls, stored.access))
     tell({"name": name}, f"using {name}")
 
 
@@ -67,7 +79,8 @@ def remove(name: str) -> None:
         stored = contexts.load()
         stored.get(name)
         rest = {known: urls for known, urls in stored.urls.items() if known != name}
-        contexts.save(contexts.Contexts("" if stored.current == name else stored.current, rest))
+        access = {known: item for known, item in stored.access.items() if known != name}
+        contexts.save(contexts.Contexts("" if stored.current == name else stored.current, rest, access))
     tell({"name": name}, f"removed {name}")
 
 
@@ -78,12 +91,21 @@ def list_() -> None:
     with _told():
         stored = contexts.load()
     content = [
-        {"name": name, "urls": urls, "current": name == stored.current} for name, urls in sorted(stored.urls.items())
+        {"name": name, "urls": urls, "current": name == stored.current, "token": bool(_of(stored, name).token)}
+        for name, urls in sorted(stored.urls.items())
     ]
     rows = [
         ("*" if name == stored.current else "", name, ", ".join(urls)) for name, urls in sorted(stored.urls.items())
     ]
     tell(content, Table(("", "NAME", "ADDRESSES"), rows))
+
+
+def _of(stored: contexts.Contexts, name: str) -> Access:
+    return stored.access.get(name, Access())
+
+
+def _absolute(file: str) -> str:
+    return str(Path(file).absolute()) if file else ""
 
 
 @contextlib.contextmanager

@@ -13,6 +13,7 @@ from pathlib import Path
 from urllib.parse import urlsplit
 
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.cli.access import Access, check_mode, of_entry, of_environment
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 URL_VARIABLE, CONTEXT_VARIABLE = "CDC_URL", "CDC_CONTEXT"
@@ -36,6 +37,7 @@ NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
 class Contexts:
     current: str = ""
     urls: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    access: Mapping[str, Access] = field(default_factory=dict)
 
     def get(self, name: str) -> tuple[str, ...]:
         if name not in self.urls:
@@ -53,7 +55,10 @@ def load() -> Contexts:
     try:
         content = json.loads(path().read_text(encoding="utf-8"))
         current, stored = str(content["current"]), content["contexts"]
-        return Contexts(current, {str(name): tuple(map(str, item["urls"])) for name, item in stored.items()})
+        access = {str(name): of_entry(item) for name, item in stored.items()}
+        if any(item.token for item in access.values()):
+            check_mode(path())
+        return Contexts(current, {str(name): tuple(map(str, item["urls"])) for name, item in stored.items()}, access)
     except FileNotFoundError:
         return Contexts()
     except (OSError, ValueError, TypeError, KeyError, AttributeError) as exc:
@@ -62,7 +67,10 @@ def load() -> Contexts:
 
 def save(contexts: Contexts) -> None:
     """Replaced as a whole: a reader sees the old file or the new one."""
-    content = {"current": contexts.current, "contexts": {name: {"urls": urls} for name, urls in contexts.urls.items()}}
+    entries = {
+        name: {"urls": urls, **contexts.access.get(name, Access()).stored()} for name, urls in contexts.urls.items()
+    }
+    content = {"current": contexts.current, "contexts": entries}
     target = path()
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(dir=target.parent)
@@ -90,6 +98,17 @@ def chosen(urls: Iterable[str], context: str) -> tuple[str, ...]:
         return load().get(os.environ[CONTEXT_VARIABLE])
     stored = load()
     return stored.get(stored.current) if stored.current else (DEFAULT_URL,)
+
+
+def access_of(urls: Iterable[str], context: str, options: Mapping[str, str]) -> Access:
+    """What to show there. A context's token goes to its own addresses and nowhere else."""
+    base = Access()
+    given = any(urls) or (not context and os.environ.get(URL_VARIABLE))
+    if not given:
+        stored = load()
+        name = context or os.environ.get(CONTEXT_VARIABLE) or stored.current
+        base = stored.access.get(name, base)
+    return of_environment(options, base)
 
 
 def split(urls: Iterable[str]) -> tuple[str, ...]:

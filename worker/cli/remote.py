@@ -11,6 +11,7 @@ from urllib.parse import quote
 import click
 from cdcworker.schemas.errors import CODES, CdcError, declare
 from cdcworker.worker.cli import contexts
+from cdcworker.worker.cli.access import Access
 from cdcworker.worker.cli.output import (
     EXIT_ENVIRONMENT,
     EXIT_OF_STATUS,
@@ -57,12 +58,24 @@ class Answer:
 class Remote:
     """One command's way to its cluster."""
 
-    def __init__(self, urls: tuple[str, ...], command: str, *, as_json: bool, wait_s: float = WAIT_S) -> None:
+    def __init__(
+        self,
+        urls: tuple[str, ...],
+        command: str,
+        *,
+        as_json: bool,
+        wait_s: float = WAIT_S,
+        access: Access | None = None,
+    ) -> None:
         self.urls = urls
         self.command = command
         self.as_json = as_json
         self.wait_s = wait_s
+        self.access = access or Access()
         self._at = 0
+        for url in urls:
+            if self.access.in_clear(url):
+                self.note(f"the token goes to {url} unencrypted: use https")
 
     def turn_to(self, url: str) -> None:
         """This worker alone from now on."""
@@ -117,12 +130,14 @@ class Remote:
         import httpx
 
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
+        sent = {**self.access.headers(), **(headers or {})}
+        options = self._options()
         silent: list[str] = []
         for _ in self.urls:
             url = self.urls[self._at]
             try:
                 found = httpx.request(
-                    method, url + path, json=body, headers=dict(headers or {}), timeout=timeout, trust_env=False
+                    method, url + path, json=body, headers=sent, timeout=timeout, trust_env=False, **options
                 )
                 if silent:
                     self.note(f"{url} answers instead of {', '.join(silent)}")
@@ -136,6 +151,12 @@ class Remote:
             silent.append(url)
             self._at = (self._at + 1) % len(self.urls)
         raise self._unreachable(UNREACHABLE, ", ".join(silent), last) from last
+
+    def _options(self) -> dict[str, Any]:
+        try:
+            return self.access.options()
+        except CdcError as error:
+            self.fail(error)
 
     def _unreachable(self, code: str, url: str, exc: Exception) -> CliError:
         suggestion = CODES[code].hint
@@ -186,6 +207,16 @@ _CONTEXT = click.option(
     "--context", expose_value=False, callback=_keep, metavar="NAME",
     help="A named cluster of `cdcworker context`.  [CDC_CONTEXT]",
 )  # fmt: skip
+_CA = click.option(
+    "--ca", expose_value=False, callback=_keep, metavar="FILE", help="Authority of the workers' certificates.  [CDC_CA]"
+)
+_CERT = click.option(
+    "--cert", expose_value=False, callback=_keep, metavar="FILE", help="Your client certificate, PEM.  [CDC_CERT]"
+)
+_KEY = click.option(
+    "--key", expose_value=False, callback=_keep, metavar="FILE",
+    help="Its key, if it is not in the same file.  [CDC_KEY]",
+)  # fmt: skip
 _WAIT = click.option(
     "--wait", type=click.FloatRange(min=0), expose_value=False, callback=_keep, metavar="SECONDS",
     help=f"How long a refusal that passes is waited for.  [{WAIT_S:g}]",
@@ -197,7 +228,7 @@ def json_option(function: Any) -> Any:
 
 
 def cluster_options(function: Any) -> Any:
-    for option in (_JSON, _WAIT, _CONTEXT, _URL):
+    for option in (_JSON, _WAIT, _KEY, _CERT, _CA, _CONTEXT, _URL):
         function = option(function)
     return function
 
@@ -220,10 +251,17 @@ def remote_of(context: click.Context) -> Remote:
     meta, name = context.meta, command_name(context)
     try:
         urls = contexts.chosen(meta.get(f"{_META}url", ()), meta.get(f"{_META}context", ""))
+        access = access_of(context)
     except CdcError as exc:
         raise of_error(exc, name, as_json=wants_json(context)) from exc
     wait_s = meta.get(f"{_META}wait", WAIT_S)
-    return Remote(urls, name, as_json=wants_json(context), wait_s=wait_s)
+    return Remote(urls, name, as_json=wants_json(context), wait_s=wait_s, access=access)
+
+
+def access_of(context: click.Context) -> Access:
+    meta = context.meta
+    options = {name: meta.get(f"{_META}{name}", "") for name in ("ca", "cert", "key")}
+    return contexts.access_of(meta.get(f"{_META}url", ()), meta.get(f"{_META}context", ""), options)
 
 
 def remote_command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -246,7 +284,9 @@ def complete_names(context: click.Context, parameter: click.Parameter, incomplet
 
     try:
         urls = contexts.chosen(context.meta.get(f"{_META}url", ()), context.meta.get(f"{_META}context", ""))
-        found = httpx.get(urls[0] + "/connectors", timeout=1.0, trust_env=False).json()
+        access = access_of(context)
+        options = {"timeout": 1.0, "trust_env": False, "headers": access.headers(), **access.options()}
+        found = httpx.get(urls[0] + "/connectors", **options).json()
         return [name for name in found if isinstance(name, str) and name.startswith(incomplete)]
     except (CdcError, httpx.HTTPError, ValueError, TypeError):
         return []

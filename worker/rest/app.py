@@ -11,7 +11,7 @@ from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.routing import Endpoint, routes
-from cdcworker.worker.security import session
+from cdcworker.worker.security import session, tls
 from cdcworker.worker.security.gate import GateMiddleware
 from cdcworker.worker.security.registry import guarded
 from cdcworker.worker.security.signing import Signer
@@ -51,13 +51,15 @@ def create_app(
     signer = Signer(lambda: herder.view().state.settings)
     forwarder = forwarder or Forwarder()
     forwarder.signer = signer
-    api = Api(herder, settings or Settings(), catalog or Catalog(), checks, forwarder, drain=drain)
+    settings = settings or Settings()
+    forwarder.tls = settings.tls.peers if settings.tls else None
+    api = Api(herder, settings, catalog or Catalog(), checks, forwarder, drain=drain)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await api.forwarder.start()
         try:
-            async with session.kept(api), loggers.followed(api):
+            async with tls.kept(api.settings.tls), session.kept(api), loggers.followed(api):
                 yield
         finally:
             await api.forwarder.stop()

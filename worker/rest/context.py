@@ -19,6 +19,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.security.gate import Gate
+from cdcworker.worker.security.tls import Tls
 from cdcworker.worker.validate import (
     CHECK_TIMEOUT_S,
     Catalog,
@@ -42,8 +43,8 @@ class HerderLike(Protocol):
 
     def submit(self, request: Command, /) -> Future[Reply]: ...
 
-
     def forget_topics(self, connector: str, /) -> None: ...
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -67,6 +68,7 @@ class Settings:
     """Who reads and alters the offsets of connectors."""
     offset_calls_max: int = 4
     gate: Gate = field(default_factory=Gate)
+    tls: Tls | None = None
     session_key_ttl_s: float = 0.0
     """How long workers sign their requests with one key; 0: this server sees to no key."""
 

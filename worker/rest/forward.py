@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import ssl
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
@@ -32,12 +33,18 @@ class Forwarder:
         self._transport = transport
         self._client: httpx.AsyncClient | None = None
         self.signer: Signer | None = None
+        self.tls: ssl.SSLContext | None = None
+        """How other workers' certificates are checked."""
 
     async def start(self) -> None:
         """Opens the client inside the running loop. Proxies of the environment are not for peers."""
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         self._client = httpx.AsyncClient(
-            transport=self._transport, timeout=timeout, follow_redirects=False, trust_env=False
+            transport=self._transport,
+            timeout=timeout,
+            follow_redirects=False,
+            trust_env=False,
+            verify=self.tls or True,
         )
 
     async def stop(self) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import logging
 import socket
 import threading
@@ -10,33 +12,50 @@ import time
 import uvicorn
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest import errors as e
+from cdcworker.worker.rest.protocol import ConnectionLimits, protocol_of
+from cdcworker.worker.security.tls import Tls
 from starlette.types import ASGIApp
 
 log = logging.getLogger(__name__)
 
 START_TIMEOUT_S = 10.0
 STOP_TIMEOUT_S = 5.0
-CONNECTIONS_MAX = 1000
+HANDSHAKE_S = 10.0
 BACKLOG = 512
 
 
 class RestServer:
     """Opens the port when made, so that a port in use is known before anything else starts."""
 
-    def __init__(self, app: ASGIApp, host: str = "", port: int = 8083) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        host: str = "",
+        port: int = 8083,
+        *,
+        tls: Tls | None = None,
+        limits: ConnectionLimits | None = None,
+    ) -> None:
+        limits = limits or ConnectionLimits()
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
             app,
+            loop="asyncio",
+            http=protocol_of(limits),
+            ws="none",
             log_config=None,
             access_log=False,
             lifespan="on",
             server_header=False,
             proxy_headers=False,
-            limit_concurrency=CONNECTIONS_MAX,
+            limit_concurrency=limits.connections_max,
+            timeout_keep_alive=limits.idle_s,
+            h11_max_incomplete_event_size=limits.head_bytes_max,
+            ssl_context_factory=None if tls is None else lambda *_: tls.server,
             timeout_graceful_shutdown=int(STOP_TIMEOUT_S),
         )
-        self._server = uvicorn.Server(config)
+        self._server = _Server(config)
         self._thread = threading.Thread(target=self._run, name="rest", daemon=True)
 
     def start(self) -> None:
@@ -57,6 +76,17 @@ class RestServer:
 
     def _run(self) -> None:
         self._server.run(sockets=[self._socket])
+
+
+class _Server(uvicorn.Server):
+    """uvicorn's, which leaves a TLS handshake a minute of time."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self.config.ssl is not None:
+            loop = asyncio.get_running_loop()
+            within = functools.partial(loop.create_server, ssl_handshake_timeout=HANDSHAKE_S)
+            loop.create_server = within  # type: ignore[method-assign]
+        await super().startup(sockets)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdcworker.connectors.config import ConfigKey, between
+from cdcworker.connectors.config import ConfigKey, between, one_of
+from cdcworker.worker.security.access import parse_grants
 
 AUTH_FILE: Final = "rest.auth.file"
 INSECURE_BIND: Final = "rest.insecure.bind"
@@ -42,4 +43,65 @@ WORKER_KEYS: Final = (
         validator=between(60_000, 2_147_483_647),
     ),
 )
-SECURITY_KEYS: Final = (*AUTH_KEYS, *WORKER_KEYS)
+_HTTPS: Final = "listeners.https.ssl."
+CERTIFICATE: Final = _HTTPS + "certificate.location"
+KEY: Final = _HTTPS + "key.location"
+KEY_PASSWORD: Final = _HTTPS + "key.password"
+KEYSTORE: Final = _HTTPS + "keystore.location"
+KEYSTORE_TYPE: Final = _HTTPS + "keystore.type"
+TRUSTSTORE: Final = _HTTPS + "truststore.location"
+TRUSTSTORE_TYPE: Final = _HTTPS + "truststore.type"
+CLIENT_AUTH: Final = _HTTPS + "client.auth"
+PROTOCOLS: Final = _HTTPS + "enabled.protocols"
+CERTIFICATE_GRANTS: Final = "rest.auth.certificate.grants"
+
+
+def _protocols(value: list[str]) -> str | None:
+    return None if value and set(value) <= {"TLSv1.2", "TLSv1.3"} else "expects TLSv1.2, TLSv1.3 or both"
+
+
+def _grants(value: list[str]) -> str | None:
+    try:
+        parse_grants(value)
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+TLS_KEYS: Final = (
+    ConfigKey(
+        CERTIFICATE, doc="PEM file with the certificate of an https listener, and those between it and the root."
+    ),
+    ConfigKey(KEY, doc="PEM file with its key, if that is not in the same file."),
+    ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Of the key, if it is encrypted."),
+    ConfigKey(KEYSTORE, doc="Kafka Connect's name for a PEM file with certificate and key."),
+    ConfigKey(KEYSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=one_of("PEM")),
+    ConfigKey(
+        TRUSTSTORE,
+        doc="PEM file with the authorities that sign the certificates of clients and of the other workers. An authority "
+        "that is taken out of it counts until the worker is restarted.",
+    ),
+    ConfigKey(TRUSTSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=one_of("PEM")),
+    ConfigKey(
+        CLIENT_AUTH,
+        default="none",
+        doc="Whether clients show a certificate: none, requested or required.",
+        validator=one_of("none", "requested", "required"),
+    ),
+    ConfigKey(
+        PROTOCOLS,
+        "LIST",
+        default=["TLSv1.2", "TLSv1.3"],
+        doc="Versions of TLS that are spoken.",
+        validator=_protocols,
+    ),
+    ConfigKey(
+        CERTIFICATE_GRANTS,
+        "LIST",
+        default=["admin"],
+        doc="What a client with a certificate may do when client.auth is required and there is no file of users; with "
+        "one, the certificates that it lists count.",
+        validator=_grants,
+    ),
+)
+SECURITY_KEYS: Final = (*AUTH_KEYS, *TLS_KEYS, *WORKER_KEYS)

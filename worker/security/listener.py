@@ -16,7 +16,7 @@ INSECURE_BIND: Final = declare(
     "worker.insecure_bind",
     "config",
     "The REST API would be open to the network without authentication",
-    "Set rest.auth.file (cdcworker auth add makes it), or bind to 127.0.0.1; rest.insecure.bind=true opens it to "
+    "Set rest.auth.file (cdcworker auth add makes it), require client certificates of an https listener, or bind to 127.0.0.1; rest.insecure.bind=true opens it to "
     "everybody who can reach it.",
 )
 PORT: Final = 8083
@@ -46,8 +46,8 @@ def parse(listeners: str) -> Listener:
     first = listeners.split(",")[0].strip()
     try:
         parts = urlsplit(first)
-        if parts.scheme.lower() != "http":
-            raise ValueError("only http listeners are available")
+        if parts.scheme.lower() not in ("http", "https"):
+            raise ValueError("it begins with http:// or https://")
         return Listener(parts.scheme.lower(), parts.hostname or "", PORT if parts.port is None else parts.port)
     except ValueError as exc:
         raise invalid([("listeners", f"is not a listener such as http://127.0.0.1:8083: {exc}")]) from None
@@ -57,9 +57,12 @@ def check_bind(listener: Listener, values: Mapping[str, Any]) -> list[str]:
     """What is worth a warning. CdcError when strangers would be let in."""
     if listener.is_loopback:
         return []
-    if not values[keys.AUTH_FILE]:
+    by_certificate = listener.scheme == "https" and values[keys.CLIENT_AUTH] == "required"
+    if not values[keys.AUTH_FILE] and not by_certificate:
         if not values[keys.INSECURE_BIND]:
             place = listener.host or "every address"
             raise CdcError(INSECURE_BIND, f"listeners binds to {place}", where={"key": "listeners"})
         return [f"{keys.INSECURE_BIND}: everybody who reaches {listener.host or '*'}:{listener.port} may do everything"]
+    if listener.scheme == "http":
+        return ["credentials come over the network in the clear: use an https listener, or end TLS in front of it"]
     return []

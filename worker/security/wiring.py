@@ -7,13 +7,21 @@ from pathlib import Path
 from typing import Any
 
 from cdcworker.worker.security import keys
+from cdcworker.worker.security.access import parse_grants
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.gate import Gate
+from cdcworker.worker.security.tls import Tls, files_of
 from cdcworker.worker.security.users import UserFile
 
 
-def gate_of(values: Mapping[str, Any]) -> Gate:
+def gate_of(values: Mapping[str, Any], scheme: str = "http") -> Gate:
     """CdcError `auth.file_invalid` when the file of users cannot be used: a worker does not start open by mistake."""
     path = values[keys.AUTH_FILE]
     authenticator = Authenticator(UserFile(Path(path))) if path else None
-    return Gate(authenticator, health_is_open=values[keys.HEALTH_OPEN])
+    trusted = not path and scheme == "https" and values[keys.CLIENT_AUTH] == "required"
+    grants = parse_grants(values[keys.CERTIFICATE_GRANTS]) if trusted else None
+    return Gate(authenticator, grants, health_is_open=values[keys.HEALTH_OPEN])
+
+
+def tls_of(values: Mapping[str, Any], scheme: str) -> Tls | None:
+    return Tls(files_of(values)) if scheme == "https" else None

@@ -35,7 +35,7 @@ def test_a_listener_open_to_the_network_needs_an_explicit_word(listener):
 
 
 @pytest.mark.parametrize(
-    "listener", ["https://127.0.0.1:8083", "127.0.0.1:8083", "http://127.0.0.1:eight", "http://127.0.0.1:70000"]
+    "listener", ["ftp://127.0.0.1:8083", "127.0.0.1:8083", "http://127.0.0.1:eight", "http://127.0.0.1:70000"]
 )
 def test_a_listener_that_cannot_be_is_named(listener):
     error = refused(listeners=listener)
