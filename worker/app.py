@@ -24,7 +24,8 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import registry_api
 from cdcworker.worker.config import WorkerConfig
 from cdcworker.worker.herder import Herder, HerderConfig
-from cdcworker.worker.offset_keeper import OffsetKeeper
+from cdcworker.worker.offset_keeper import OffsetKeeper, partitions
+from cdcworker.worker.planning import TOPICS_PATTERN, matching_topics
 from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
@@ -92,6 +93,7 @@ class App:
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
             offsets=OffsetKeeper(self.herder.config),
+            plan=self._preview,
             gate=gate_of(config.values, config.scheme),
             tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
@@ -134,6 +136,16 @@ class App:
             zookeeper_digest=digest.reveal() if digest else "",
             accepted_identity=config.values["coordination.accept"] or "",
         )
+
+    def _preview(self, connector: Connector) -> Sequence[Mapping[str, str]]:
+        """What the planner would make of it now."""
+        if not connector.config.get(TOPICS_PATTERN):
+            return plan(connector, frozenset())
+        names = self.herder.config.topics
+        own = {names.configs, names.offsets, names.status, names.schemas, names.coordination}
+        there = partitions(self.herder.config.kafka, names.offsets)[1]
+        topics = frozenset(name for name in there if not name.startswith("__") and name not in own)
+        return plan(connector, matching_topics(connector, topics))
 
     def _state_dir(self) -> str:
         given = self.config.values["state.dir"]

@@ -28,8 +28,10 @@ class OffsetKeeper:
     def read(self, connector: Connector) -> Sequence[Offset]:
         return self._of(connector).read(connector)
 
-    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
-        return self._of(connector).alter(connector, barrier, changes)
+    def alter(
+        self, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+    ) -> bool:
+        return self._of(connector).alter(connector, barrier, changes, dry_run=dry_run)
 
     def _of(self, connector: Connector) -> Offsets:
         config, names = self._config, self._config.topics

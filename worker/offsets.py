@@ -54,8 +54,11 @@ class Offsets(Protocol):
 
     def read(self, connector: Connector) -> Sequence[Offset]: ...
 
-    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+    def alter(
+        self, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+    ) -> bool:
         """All of `changes` or nothing; None forgets everything. True when the connector has looked at them itself.
 
         `barrier`: the task epoch of the empty set that stopping has made. All tasks that ever ran have a lower one.
+        `dry_run`: everything is checked and nothing is changed.
         """

@@ -36,10 +36,15 @@ class SinkOffsets:
         rows = sorted((str(topic), int(number), int(offset)) for topic, number, offset in answer["offsets"])
         return [Offset({PARTITION: number, TOPIC: topic}, {OFFSET: offset}) for topic, number, offset in rows]
 
-    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
-        if changes is None:
-            self._asked(self._question(connector, barrier, "alter"))
-            return True
+    def alter(
+        self, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+    ) -> bool:
+        rows = None if changes is None else self._rows(changes)
+        if not dry_run:
+            self._asked(self._question(connector, barrier, "alter") | {"changes": rows})
+        return True
+
+    def _rows(self, changes: Sequence[Offset]) -> list[tuple[str, int, int | None]]:
         there = self._partitions()
         rows = []
         for item in changes:
@@ -48,9 +53,8 @@ class SinkOffsets:
                 has = f"has {there[topic]} partitions" if topic in there else "does not exist"
                 text = f"there is no partition {number} of topic {topic}: the topic {has}"
                 raise CdcError(UNKNOWN_PARTITION, text, where={"topic": topic, "partition": number})
-            rows.append([topic, number, None if item.offset is None else item.offset[OFFSET]])
-        self._asked(self._question(connector, barrier, "alter") | {"changes": rows})
-        return True
+            rows.append((topic, number, None if item.offset is None else item.offset[OFFSET]))
+        return rows
 
     def _asked(self, question: JsonObject) -> JsonObject:
         answer = self._ask(question)

@@ -82,7 +82,9 @@ class SourceOffsets:
         found = (Offset(slot.partition, dict(slot.position)) for slot in self._stored(connector) if slot.position)
         return sorted(found, key=lambda item: json.dumps(dict(item.partition), sort_keys=True))
 
-    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+    def alter(
+        self, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+    ) -> bool:
         """One transaction under the id of the first task, behind the fences of all tasks that are concerned (INV-5).
 
         The log is read behind the fences and again behind the commit: whoever started meanwhile either fences this
@@ -97,7 +99,7 @@ class SourceOffsets:
         for _, position in wanted:
             if check is not None and position is not None:
                 check(dict(position))
-        if wanted:
+        if wanted and not dry_run:
             self._write(connector, barrier, wanted)
         return check is not None or changes is None
 

@@ -11,8 +11,8 @@ from typing import Any
 
 from cdcworker.connectors.config import MASK
 from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply, TargetState
+from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.body import read_object, scalar, string_map
 from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
 from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
@@ -95,7 +95,8 @@ async def patch_config(api: Api, request: Request) -> Response:
             if error.code != e.VERSION_MISMATCH or version is not None:
                 raise
         if time.monotonic() >= deadline:
-            raise e.RestError(409, e.CONFLICTING_OPERATION, e.CONFLICT, headers={"Retry-After": str(e.RETRY_AFTER_S)})
+            headers = {"Retry-After": str(e.RETRY_AFTER_S), "X-CDC-Reason": "concurrent"}
+            raise e.RestError(409, e.CONFLICTING_OPERATION, e.CONFLICT, headers=headers)
         # Others change the connector at this moment; this worker's picture follows within milliseconds.
         live = False
         await asyncio.sleep(POLL_S)
@@ -149,6 +150,8 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
         return accepted(api, command, reply, report)
 
     missing = f"Connector {draft.name} not found"
+    if dry.asked(request):
+        return await dry.preview(api, command, missing=missing, remarks=report.remarks)
     return await carry_out(api, request, command, missing=missing, done=done, checked=True)
 
 
@@ -229,15 +232,21 @@ ENDPOINTS = (
         "/connectors",
         create,
         "Create a connector",
-        statuses=(201, 400, 409),
-        query=("validate",),
+        statuses=(200, 201, 400, 409),
+        query=("validate", "dry_run"),
         body="CreateConnector",
         role="admin",
         whose="named",
     ),
     Endpoint("GET", "/connectors/{connector}", get_connector, "Read a connector", statuses=(200, 404), role="read"),
     Endpoint(
-        "DELETE", "/connectors/{connector}", delete, "Delete a connector", statuses=(204, 404, 409, 412), role="admin"
+        "DELETE",
+        "/connectors/{connector}",
+        delete,
+        "Delete a connector",
+        statuses=(200, 204, 404, 409, 412),
+        query=("dry_run",),
+        role="admin",
     ),
     Endpoint("GET", "/connectors/{connector}/config", get_config, "Read a config", statuses=(200, 404), role="read"),
     Endpoint(
@@ -246,7 +255,7 @@ ENDPOINTS = (
         put_config,
         "Create or replace a config",
         statuses=(200, 201, 400, 409, 412),
-        query=("validate",),
+        query=("validate", "dry_run"),
         body="Config",
         role="admin",
     ),
@@ -256,7 +265,7 @@ ENDPOINTS = (
         patch_config,
         "Change some keys of a config",
         statuses=(200, 400, 404, 409, 412),
-        query=("validate",),
+        query=("validate", "dry_run"),
         body="ConfigPatch",
         role="admin",
     ),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -67,6 +67,8 @@ class Settings:
     offsets: Offsets | None = None
     """Who reads and alters the offsets of connectors."""
     offset_calls_max: int = 4
+    plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None
+    """Splits a connector into its tasks' configs, for dry runs."""
     gate: Gate = field(default_factory=Gate)
     tls: Tls | None = None
     session_key_ttl_s: float = 0.0
@@ -178,6 +180,10 @@ async def carry_out(
 
     `checked`: live checks have run, the leader need not repeat them. `fine`: outcomes that count as done.
     """
+    from cdcworker.worker.rest import dry
+
+    if dry.asked(request):
+        return await dry.preview(api, command, missing=missing, fine=fine)
     reply = await api.ask(command)
     if reply.outcome in fine:
         response = done(reply)
@@ -225,4 +231,4 @@ def refusal(api: Api, reply: Reply, name: str, missing: str) -> e.RestError:
         return e.RestError(413, f"Connector {name} is too large: {reply.detail}", RECORD_TOO_LARGE)
     if reply.outcome == "timeout":
         return api.timed_out()
-    return e.RestError(409, reply.detail or e.CONFLICTING_OPERATION, e.CONFLICT)
+    return e.RestError(409, reply.detail or e.CONFLICTING_OPERATION, e.CONFLICT, headers={"X-CDC-Reason": "state"})

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from cdcworker.coordinator.model import PutConnector, Reply, Restart, TargetState, TaskId
+from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest import shapes
+from cdcworker.worker.rest.connectors import if_match
 from cdcworker.worker.rest.context import Api, carry_out
 from cdcworker.worker.rest.routing import Endpoint, flag
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 C = "/connectors/{connector}"
+DRY = ("dry_run",)
 
 
 async def status(api: Api, request: Request) -> Response:
@@ -32,7 +34,8 @@ async def stop(api: Api, request: Request) -> Response:
 
 async def _target(api: Api, request: Request, state: TargetState, code: int) -> Response:
     name = request.path_params["connector"]
-    command = PutConnector(name, None, target_state=state, must_exist=True)
+    _, version = if_match(api, request, name)
+    command = PutConnector(name, None, target_state=state, must_exist=True, if_version=version)
     missing = f"Unknown connector {name}"
     return await carry_out(api, request, command, missing=missing, done=lambda _: Response(status_code=code))
 
@@ -102,6 +105,8 @@ async def reset_topics(api: Api, request: Request) -> Response:
     if not api.settings.topic_tracking_reset:
         raise e.RestError(403, "Topic tracking reset is disabled.", e.FORBIDDEN)
     name = request.path_params["connector"]
+    if dry.asked(request):
+        return dry.shown(connector=name, effect="reset", topics=sorted(api.view().topics.get(name, ())))
     api.herder.forget_topics(name)
     await api.until(lambda: not api.view().topics.get(name))
     return Response(status_code=202)
@@ -109,16 +114,34 @@ async def reset_topics(api: Api, request: Request) -> Response:
 
 ENDPOINTS = (
     Endpoint("GET", f"{C}/status", status, "State of a connector and its tasks", statuses=(200, 404), role="read"),
-    Endpoint("PUT", f"{C}/pause", pause, "Pause a connector", statuses=(202, 404, 409), role="operate"),
-    Endpoint("PUT", f"{C}/resume", resume, "Resume a connector", statuses=(202, 404, 409), role="operate"),
-    Endpoint("PUT", f"{C}/stop", stop, "Stop a connector, give up its tasks", statuses=(204, 404, 409), role="operate"),
+    Endpoint(
+        "PUT", f"{C}/pause", pause, "Pause a connector", statuses=(200, 202, 404, 409, 412), query=DRY, role="operate"
+    ),
+    Endpoint(
+        "PUT",
+        f"{C}/resume",
+        resume,
+        "Resume a connector",
+        statuses=(200, 202, 404, 409, 412),
+        query=DRY,
+        role="operate",
+    ),
+    Endpoint(
+        "PUT",
+        f"{C}/stop",
+        stop,
+        "Stop a connector, give up its tasks",
+        statuses=(200, 204, 404, 409, 412),
+        query=DRY,
+        role="operate",
+    ),
     Endpoint(
         "POST",
         f"{C}/restart",
         restart,
         "Restart a connector, its tasks, or what failed",
-        statuses=(202, 204, 404, 409),
-        query=("includeTasks", "onlyFailed"),
+        statuses=(200, 202, 204, 404, 409),
+        query=("includeTasks", "onlyFailed", *DRY),
         role="operate",
     ),
     Endpoint("GET", f"{C}/tasks", tasks, "Configs of the tasks", tag="tasks", statuses=(200, 404), role="read"),
@@ -132,9 +155,18 @@ ENDPOINTS = (
         restart_task,
         "Restart a task",
         "tasks",
-        (204, 404, 409),
+        (200, 204, 404, 409),
+        DRY,
         role="operate",
     ),
     Endpoint("GET", f"{C}/topics", topics, "Topics in use", statuses=(200, 403), role="read"),
-    Endpoint("PUT", f"{C}/topics/reset", reset_topics, "Forget the topics in use", statuses=(202, 403), role="operate"),
+    Endpoint(
+        "PUT",
+        f"{C}/topics/reset",
+        reset_topics,
+        "Forget the topics in use",
+        statuses=(200, 202, 403),
+        query=DRY,
+        role="operate",
+    ),
 )

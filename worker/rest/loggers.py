@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from cdcworker.coordinator.model import PutSetting
+from cdcworker.worker.rest import dry
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_object, scalar
 from cdcworker.worker.rest.context import Api, carry_out
@@ -51,6 +52,8 @@ async def set_level(api: Api, request: Request) -> Response:
         raise e.not_found(f"invalid log level '{level}'.")
     now_ms = int(api.clock() * 1000)
     if request.query_params.get("scope", "").lower() != "cluster":
+        if dry.asked(request):
+            return dry.shown(effect="changed", loggers=_affected(namespace))
         return JSONResponse(_apply(namespace, number, now_ms))
     command = PutSetting(f"{RECORDS}{namespace}", {"v": 1, "level": _NAMES[number], "ts": now_ms})
     return await carry_out(api, request, command, missing="", done=lambda _: Response(status_code=204))
@@ -93,14 +96,17 @@ async def followed(api: Api) -> AsyncIterator[None]:
             await task
 
 
-def _apply(namespace: str, number: int, now_ms: int) -> list[str]:
-    loggers = _loggers()
+def _affected(namespace: str) -> list[str]:
     below = [
         name
-        for name, logger in loggers.items()
+        for name, logger in _loggers().items()
         if logger.level and (namespace == ROOT or name.startswith(namespace + "."))
     ]
-    affected = sorted({namespace, *below})
+    return sorted({namespace, *below})
+
+
+def _apply(namespace: str, number: int, now_ms: int) -> list[str]:
+    affected = _affected(namespace)
     for name in affected:
         logging.getLogger(None if name == ROOT else name).setLevel(number)
         _modified[name] = now_ms
@@ -127,7 +133,7 @@ ENDPOINTS = (
         "Set a level",
         "loggers",
         (200, 204, 400, 404, 409),
-        ("scope",),
+        ("scope", "dry_run"),
         "Level",
         role="admin",
     ),

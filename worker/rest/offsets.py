@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets import INTERRUPTED, UNKNOWN_PARTITION, Offset
+from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.body import read_plain
 from cdcworker.worker.rest.context import Api, forward
 from cdcworker.worker.rest.routing import Endpoint
@@ -23,6 +23,7 @@ from starlette.responses import JSONResponse, Response
 T = TypeVar("T")
 
 PATH = "/connectors/{connector}/offsets"
+DRY = (dry.PARAMETER,)
 NOT_FOUND = "Connector {} not found"
 EMPTY = "Partitions / offsets need to be provided for an alter offsets request"
 MANAGED = "The offsets for this connector have been {} successfully"
@@ -60,15 +61,34 @@ async def _change(api: Api, request: Request, items: list[Any] | None, done: str
     connector = api.connector(name, NOT_FOUND)
     barrier = await _stopped(api, connector)
     changes = None if items is None else parse(items, connector.kind)
+    dry_run = dry.asked(request)
     try:
-        managed = await _off_loop(api, lambda: api.offsets.alter(connector, barrier, changes))
+        before = await _off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
+        managed = await _off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
     except CdcError as error:
         if error.code == INTERRUPTED:
             raise _interrupted(error) from error
         if error.code == UNKNOWN_PARTITION:
             raise e.RestError(400, error.message, error.code, configPath="/offsets", where=error.where) from error
         raise
+    if dry_run:
+        return dry.shown(connector=name, effect=done, offsets=_effect(before, changes))
     return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)})
+
+
+def _effect(before: Sequence[Offset], changes: Sequence[Offset] | None) -> list[dict[str, Any]]:
+    """From where to where, for each partition that would be touched."""
+    if changes is None:
+        changes = [Offset(item.partition, None) for item in before]
+    known = {json.dumps(dict(item.partition), sort_keys=True): item.offset for item in before}
+    return [
+        {
+            "partition": dict(item.partition),
+            "from": known.get(json.dumps(dict(item.partition), sort_keys=True)),
+            "to": item.offset,
+        }
+        for item in changes
+    ]
 
 
 async def _stopped(api: Api, connector: Connector) -> int:
@@ -191,7 +211,7 @@ def _number(value: Any, most: int, what: str, place: str) -> int:
 ENDPOINTS = (
     Endpoint("GET", PATH, get_offsets, "Offsets of a connector", "offsets", (200, 404), role="read"),
     Endpoint(
-        "PATCH", PATH, alter_offsets, "Alter offsets", "offsets", (200, 400, 404, 409), body="Offsets", role="admin"
+        "PATCH", PATH, alter_offsets, "Alter offsets", "offsets", (200, 400, 404, 409), DRY, "Offsets", role="admin"
     ),
-    Endpoint("DELETE", PATH, reset_offsets, "Reset offsets", "offsets", (200, 400, 404, 409), role="admin"),
+    Endpoint("DELETE", PATH, reset_offsets, "Reset offsets", "offsets", (200, 400, 404, 409), DRY, role="admin"),
 )

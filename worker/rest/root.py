@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from importlib.metadata import version
 
+from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.context import HERDER_SILENT_S, Api
 from cdcworker.worker.rest.reading import number
 from cdcworker.worker.rest.routing import Endpoint
@@ -101,6 +101,11 @@ async def drain(api: Api, request: Request) -> Response:
     restart = request.query_params.get("restart")
     if restart not in DRAINS:
         raise e.bad_request(f"restart must be one of {', '.join(filter(None, DRAINS))}", "restart")
+    if dry.asked(request):
+        view = api.view()
+        held = view.state.assignments.get(view.worker_id)
+        moved = [{"connector": task.connector, "task": task.task} for task in (held.tasks if held else ())]
+        return dry.shown(effect="drained", worker=view.worker_id, tasks=moved)
     api.drain(DRAINS[restart])
     return JSONResponse({"status": "draining"}, 202)
 
@@ -129,8 +134,8 @@ ENDPOINTS = (
         drain,
         "Hand over this worker's tasks, then end it",
         "worker",
-        statuses=(202, 400, 501),
-        query=("restart",),
+        statuses=(200, 202, 400, 501),
+        query=("restart", "dry_run"),
         role="admin",
     ),
 )

@@ -208,10 +208,13 @@ class KeptOffsets:
             raise self.error
         return self.found
 
-    def alter(self, connector: Connector, barrier: int, changes: Sequence[Offset] | None) -> bool:
+    def alter(
+        self, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+    ) -> bool:
         if self.error:
             raise self.error
-        self.asked.append((connector.name, barrier, changes))
+        if not dry_run:
+            self.asked.append((connector.name, barrier, changes))
         return self.managed
 
 
