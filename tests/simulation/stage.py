@@ -111,6 +111,6 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
         ("cdcworker.worker.log_tail", "AWAY_S_MAX"): AWAY_S_MAX,
         ("cdcworker.worker.log_tail", "CHECK_EVERY_S"): CHECK_EVERY_S,
         ("cdcworker.worker.source_opening", "WINDOWS"): (4, 40),
-        ("cdcworker.worker.probe", "_boot_at"): lambda url: boot_at(sim, url),
+        ("cdcworker.worker.probe", "_boot_at"): lambda url, *_more: boot_at(sim, url),
         ("cdcworker.coordinator.supervisor", "_restart"): counted,
     }

@@ -366,7 +366,8 @@ class Node:
         if sim.split_errors.get(connector.name, 0) > 0:
             sim.split_errors[connector.name] -= 1
             raise CdcError(kafka_errors.TIMEOUT, "the source does not answer")
-        return [{"task": str(n)} for n in range(int(connector.config.get("width", "1")))]
+        width = sim.widths[connector.name] = int(connector.config.get("width", "1"))
+        return [{"task": str(n)} for n in range(width)]
 
     # --- what others do to it ---------------------------------------------------------------------------------------
 
