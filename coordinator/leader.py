@@ -295,7 +295,8 @@ def take_requests(turn: Turn, batch: Batch) -> None:
             break
         taken += 1
         request_id = queued.asked.id
-        asked = Asked(request_id, queued.asked.request, turn.now.wall_ms, settings.command_ttl_s)
+        given = task_epoch(lead.epoch, lead.counter)
+        asked = Asked(request_id, queued.asked.request, turn.now.wall_ms, settings.command_ttl_s, given)
         decision = decide(batch.draft, asked)
         largest = max(map(size_of, decision.records), default=0)
         if largest > settings.record_bytes_max:

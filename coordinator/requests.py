@@ -32,6 +32,8 @@ class Asked:
     request: Request
     wall_ms: int
     command_ttl_s: float = 60.0
+    task_epoch: int = 0
+    """The last one given: later ones belong to starts that come after this request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +136,14 @@ def _restart(state: ClusterState, old: Connector | None, request: Restart, asked
             "incarnation": old.incarnation,
             "task": request.task,
             "only_failed": request.only_failed,
+            "after": asked.task_epoch,
         }
-        expires = asked.wall_ms + round(asked.command_ttl_s * 1000)
+        expires = asked.wall_ms + round(asked.command_ttl_s * 1000) + _waits_ms(state, old.name)
         records.append(command_record(Command(asked.id, "restart", scope, expires)))
     return Decision(Reply("ok", version=old.version), tuple(records))
+
+
+def _waits_ms(state: ClusterState, name: str) -> int:
+    """How long tasks of this connector may wait for their worker: a command to them is not forgotten before."""
+    waits = (d.delay_ms for d in state.deadlines.values() if any(entry.connector == name for entry in d.tasks))
+    return max(waits, default=0)

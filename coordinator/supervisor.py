@@ -19,7 +19,7 @@ from cdcworker.coordinator.events import (
     TaskTopics,
 )
 from cdcworker.coordinator.herd_state import LocalTask, Turn
-from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId
+from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
 from cdcworker.coordinator.reports import last_status, report
 from cdcworker.coordinator.restarts import is_quarantine, policy_for, policy_of, quarantine
 from cdcworker.coordinator.state import is_wanted, task_set_of
@@ -105,9 +105,11 @@ def _was_stopped(turn: Turn, entry: AssignedTask) -> bool:
 def _take_up(turn: Turn, entry: AssignedTask) -> None:
     """Start a task that is new here, with what its former owners left of its budget: a move gives no fresh one."""
     tasks, last = task_set_of(turn.cluster, entry.connector), last_status(turn, entry.id)
-    if tasks is None or last is None or last.task_epoch < tasks.task_epoch:
-        _start(turn, LocalTask(entry, "starting"))  # never ran, or not with this config
+    is_new = tasks is None or last is None or last.task_epoch < tasks.task_epoch
+    if is_new or _is_to_restart(turn, entry, last):
+        _start(turn, LocalTask(entry, "starting"))  # never ran, not with this config, or somebody asked for it
         return
+    assert last is not None
     local = LocalTask(entry, "failed", restarts=tuple(turn.mono - age for age in last.restarts))
     if is_quarantine(last.error):
         turn.set_local(entry.id, replace(local, error=last.error))
@@ -294,14 +296,29 @@ def execute_commands(turn: Turn, taken: Sequence[Record]) -> None:
         turn.work = replace(turn.work, executed=known)
 
 
-def _restart(turn: Turn, command: Command) -> None:
+def _concerns(command: Command, entry: AssignedTask) -> bool:
     scope = command.scope
+    return (
+        scope.get("connector") == entry.connector
+        and scope.get("task") in (None, entry.task)
+        and scope.get("incarnation", entry.incarnation) == entry.incarnation
+    )
+
+
+def _is_to_restart(turn: Turn, entry: AssignedTask, last: TaskStatus | None) -> bool:
+    """A restart was asked for while the task was nobody's, or its owner's who died: this start is the one."""
+    return last is not None and any(
+        command.kind == "restart"
+        and _concerns(command, entry)
+        and command.expires_ms >= turn.now.wall_ms
+        and last.task_epoch <= command.scope.get("after", -1)
+        for command in turn.cluster.commands.values()
+    )
+
+
+def _restart(turn: Turn, command: Command) -> None:
     for task_id, local in sorted(turn.work.local.items()):
-        if task_id.connector != scope.get("connector") or scope.get("task") not in (None, task_id.task):
-            continue
-        if scope.get("only_failed") and local.has_process:
-            continue
-        if local.task.incarnation != scope.get("incarnation", local.task.incarnation):
+        if not _concerns(command, local.task) or (command.scope.get("only_failed") and local.has_process):
             continue
         fresh = replace(local, restarts=(), fences=(), error=None)
         if not local.has_process:

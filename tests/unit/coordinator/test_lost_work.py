@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import herd
-from cdcworker.coordinator.model import Presence
+from cdcworker.coordinator.model import Presence, Restart
 from cdcworker.coordinator.state import tombstone
 from cdcworker.coordinator.status import lease_record, presence_record
 
@@ -85,6 +85,19 @@ def test_an_announced_restart_reserves_the_tasks_and_the_next_process_takes_them
     assert not cluster.take(ev.FenceIds), "they stopped by themselves"
     cluster.join(replace(OTHER, boot_id="b3"))
     assert cluster.of("other") == theirs
+
+
+def test_a_restart_that_is_asked_for_meanwhile_names_the_starts_before_it(shared):
+    cluster = shared()
+    before = max(entry.task_epoch for a in cluster.state.cluster.assignments.values() for entry in a.tasks)
+    cluster.append(presence_record(replace(OTHER, draining=True, returns=True)))
+    cluster.obey(OTHER)
+    cluster.told(ev.RequestArrived("r", Restart("c", include_tasks=True)))
+    (command,) = cluster.state.cluster.commands.values()
+    assert command.scope["after"] == before
+    back = replace(OTHER, boot_id="b3")
+    cluster.join(back)
+    assert min(entry.task_epoch for entry in cluster.state.cluster.assignments["other"].tasks) > before
 
 
 def test_an_announced_restart_that_never_ends_is_not_waited_for_for_ever(shared):

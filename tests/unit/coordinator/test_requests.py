@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.coordinator.model import (
+    AssignedTask,
     ClusterState,
+    Deadline,
     DeleteConnector,
     PutConnector,
     Reply,
@@ -12,7 +14,7 @@ from cdcworker.coordinator.model import (
     TaskSet,
 )
 from cdcworker.coordinator.requests import Asked, decide
-from cdcworker.coordinator.state import fold_all, task_set_record
+from cdcworker.coordinator.state import deadline_record, fold_all, task_set_record
 
 
 def ask(state, request, request_id="r1", wall_ms=1000):
@@ -90,6 +92,16 @@ def test_restarting_writes_a_command_that_expires(state):
     assert command.expires_ms == 61_000
     assert command.scope["task"] == 1
     assert command.scope["only_failed"] is True
+
+
+def test_a_restart_says_which_starts_come_after_it_and_waits_as_long_as_the_tasks_do(state):
+    incarnation = state.connectors["c"].incarnation
+    waiting = Deadline("b1", "restart announced", 90_000, (AssignedTask("c", incarnation, 0, 7),))
+    elsewhere = Deadline("b2", "restart announced", 500_000, (AssignedTask("d", "j", 0, 8),))
+    state = fold_all(state, [deadline_record("worker/w1", waiting), deadline_record("worker/w2", elsewhere)])
+    asked = Asked("r8", Restart("c", include_tasks=True), 1000, task_epoch=7)
+    (command,) = fold_all(state, decide(state, asked).records).commands.values()
+    assert (command.scope["after"], command.expires_ms) == (7, 1000 + 60_000 + 90_000)
 
 
 def test_restarting_the_connector_alone_writes_nothing_when_nothing_is_wrong(state):

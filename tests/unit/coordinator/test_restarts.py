@@ -86,8 +86,8 @@ def of(commands, kind) -> list:
     return [command for command in commands if isinstance(command, kind)]
 
 
-def restart(command_id: str = "r"):
-    return command_record(Command(command_id, "restart", {"connector": "c", "incarnation": "i"}, 10**9))
+def restart(command_id: str = "r", expires_ms: int = 10**9, **scope):
+    return command_record(Command(command_id, "restart", {"connector": "c", "incarnation": "i", **scope}, expires_ms))
 
 
 # --- the policy ------------------------------------------------------------------------------------------------------
@@ -196,6 +196,60 @@ def test_a_quarantine_moves_with_its_task_and_a_restart_lifts_it_there():
     assert (second.last["state"], second.last["task_epoch"]) == ("FAILED", 3)
     assert second.last["error"]["cause"] == TRANSIENT
     assert len(of(second.config(restart()), ev.StartTask)) == 1
+
+
+def quarantined_and_let_go(status: list) -> Worker:
+    first = Worker("w1", status, task_restart_max="1")
+    first.assigned(entry(2))
+    first.crash_loop(entry(2), 3)
+    first.assigned(revoke=(entry(2),))
+    return first
+
+
+def test_a_restart_of_a_task_that_is_nobodys_is_kept_for_its_next_owner():
+    status: list = []
+    first = quarantined_and_let_go(status)
+    first.config(restart(after=2))
+    second = Worker("w2", status, first.now, task_restart_max="1")
+    second.config(restart(after=2))
+    assert len(of(second.assigned(entry(3)), ev.StartTask)) == 1
+    assert second.crash_loop(entry(3), 9) == 1, "with the whole budget"
+    assert second.last["error"]["code"] == "coordinator.task_quarantined"
+    second.assigned(revoke=(entry(3),))
+    third = Worker("w3", status, second.now, task_restart_max="1")
+    third.config(restart(after=2))
+    assert not of(third.assigned(entry(4)), ev.StartTask), "it was for the start after it, and for no other"
+
+
+def test_a_restart_of_a_task_whose_owner_died_is_kept_too_and_the_log_may_be_read_anew():
+    status: list = []
+    first = Worker("w1", status, task_restart_max="1")
+    first.assigned(entry(2))
+    first.crash_loop(entry(2), 3)
+    second = Worker("w2", status, first.now, task_restart_max="1")
+    second.config(restart(after=2), replay=True)
+    assert len(of(second.assigned(entry(3)), ev.StartTask)) == 1
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        restart(after=1),
+        restart(),
+        restart(after=2, task=1),
+        restart(after=2, incarnation="another life"),
+        restart(after=2, connector="d"),
+        restart(after=2, expires_ms=1),
+        command_record(Command("r", "dance", {"connector": "c", "incarnation": "i", "after": 2}, 10**9)),
+    ],
+)
+def test_other_commands_lift_no_quarantine_of_a_task_that_moves(command):
+    status: list = []
+    first = quarantined_and_let_go(status)
+    second = Worker("w2", status, first.now, task_restart_max="1")
+    second.config(command)
+    assert not of(second.assigned(entry(3)), ev.StartTask)
+    assert second.last["state"] == "FAILED"
 
 
 def test_an_error_of_another_kind_is_tried_once_by_a_new_owner():
