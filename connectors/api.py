@@ -158,7 +158,8 @@ class TableBatch:
 
     `unchanged` says per column in which upserts it keeps the value of a row of the target: the row of the same key, or
     where `origins` (aligned with `upserts`) holds another key, of that one, which may have gone to the tombstones.
-    `moved` are rows under the keys of `deletes` as they were before; a later batch needs them under a new key.
+    `moved` are rows under the keys of `deletes` as they were before; a later batch needs them under a new key. One that
+    had come from another key in this same batch has that one in `moved_origins`.
     `floor` is a TRUNCATE: older rows go first.
     """
 
@@ -172,6 +173,7 @@ class TableBatch:
     origins: pa.Table | None = None
     moved: pa.Table | None = None
     moved_unchanged: Mapping[str, Any] = field(default_factory=dict)
+    moved_origins: pa.Table | None = None
     floor: bytes | None = None
     changes: int = 0
 

@@ -159,7 +159,7 @@ def truncate(target: Target, floor: bytes) -> str:
 
 
 def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int], place: Place) -> str:
-    """Rows under a new key take what they did not bring from the deleted row under the old key."""
+    """The same from the deleted row under the old key. A row that stands there is newer than the deleted one."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
     return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
         from _cdcworker.tombstone b, lateral jsonb_populate_record(null::{target.name}, b.row) o
@@ -168,7 +168,7 @@ def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, in
 
 
 def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
-    """The same from the old row where it still stands."""
+    """Rows under a new key take what they did not bring from the row under the old key, where it still stands."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
     return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
         from {target.name} o where {target.on("o", "s", ORIGIN)} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null

@@ -176,11 +176,15 @@ class PostgresWriter:
             stage = self._catalog.stage(connection, target, "s")
             bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, keep_key)
             if batch.origins is not None and bits:
-                connection.execute(pgsql.copy_origin_tombstone(target, stage, bits, place))
                 connection.execute(pgsql.copy_origin_row(target, stage, bits))
+                connection.execute(pgsql.copy_origin_tombstone(target, stage, bits, place))
         if batch.moved is not None and batch.moved.num_rows:
             moved = self._catalog.stage(connection, target, "m")
-            moved_bits = copying.stage(connection, target, moved, batch.moved, batch.moved_unchanged, None, True)
+            kept, origins = batch.moved_unchanged, batch.moved_origins
+            moved_bits = copying.stage(connection, target, moved, batch.moved, kept, origins, True)
+            if origins is not None and moved_bits:
+                connection.execute(pgsql.copy_origin_row(target, moved, moved_bits))
+                connection.execute(pgsql.copy_origin_tombstone(target, moved, moved_bits, place))
             connection.execute(pgsql.bury_moved(target, moved, moved_bits, place))
         if batch.deletes.num_rows:
             gone = self._catalog.stage(connection, target, "d")

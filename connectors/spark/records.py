@@ -201,7 +201,7 @@ class Assembler:
         moved, moved_flags = view.upserts(reduced.moved, reduced.moved_by) if len(reduced.moved_by) else (None, {})
         return TableBatch(
             topic.name, key_shape.fields, upserts, view.deletes(reduced.deletes), shape.row, shape.path, flags,
-            view.origins(reduced.upserts, codes[0]), moved, moved_flags, None, len(rows),
+            view.origins(reduced.upserts), moved, moved_flags, view.origins(reduced.moved), None, len(rows),
         )  # fmt: skip
 
 
@@ -254,12 +254,12 @@ class _View:
         columns[POSITION] = arrays.position(self.decoded.major[rows], self.decoded.minor[rows])
         return pa.table(columns)
 
-    def origins(self, part: reduce.Rows, codes: np.ndarray[Any, Any]) -> pa.Table | None:
-        """Old keys of upserts that need columns of the old row; null where there is none."""
+    def origins(self, part: reduce.Rows) -> pa.Table | None:
+        """Old keys of rows that need columns of the old row; null where there is none."""
         import numpy as np
         import pyarrow as pa
 
-        other = (part.origin != NONE) & (part.origin != codes[part.last])
+        other = part.origin != NONE
         if not other.any():
             return None
         found = self._key_columns(part.origin[other])()

@@ -35,7 +35,8 @@ class Changes:
 @dataclass(slots=True)
 class Rows:
     """Rows to build: the row that speaks last for each (position and all plain columns), and where columns that were
-    unchanged somewhere come from instead (NONE: kept from the row of key `origin`)."""
+    unchanged somewhere come from instead (NONE: kept from the row of key `origin`, which may be the row's own key when
+    it came back to that; `origin` NONE: from the row of its own key as it stands)."""
 
     last: Ints
     take: dict[str, Ints]
@@ -62,6 +63,8 @@ class _State:
     last: int
     source: dict[str, int]
     origin: int
+    came: bool = False
+    """By a change of its key: the row of `origin` may have left the table since."""
 
 
 def reduce(changes: Changes) -> Reduced:
@@ -80,7 +83,7 @@ def reduce(changes: Changes) -> Reduced:
     orphans = 0
     moves: list[tuple[int, _State]] = []
     if changes.unchanged:
-        orphans = _columns(changes, order, last, deleted, take, origin)
+        orphans = _columns(changes, order, last, deleted, take)
     walked = _walked_keys(changes)
     if walked:
         moves = _walk(changes, order, walked, last, deleted, take, origin)
@@ -105,14 +108,12 @@ def _order(changes: Changes) -> Ints:
     return np.lexsort((minor, major)).astype(np.int64)
 
 
-def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: dict[str, Ints], origin: Ints) -> int:
+def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: dict[str, Ints]) -> int:
     """Per column the last row that brought it since the key's last delete. Rows after a delete that bring less than
     everything have nothing to build on and are dropped."""
     import numpy as np
 
     n, count = len(order), len(last)
-    rank = np.empty(n, np.int64)
-    rank[order] = np.arange(n)
     key, op = changes.key[order], changes.op[order]
     partial = np.logical_or.reduce(list(changes.unchanged.values()))[order]
     gone = np.full(count, NONE, np.int64)
@@ -120,7 +121,6 @@ def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: di
     whole = np.full(count, NONE, np.int64)
     full_rows = (op == PUT) & ~partial
     whole[key[full_rows]] = np.flatnonzero(full_rows)
-    at = np.where(last == NONE, NONE, rank[last])
     orphan_rows = (op == PUT) & partial & (gone[key] != NONE) & (gone[key] < np.arange(n)) & (whole[key] < gone[key])
     orphaned = np.unique(key[orphan_rows])
     last[orphaned] = order[gone[orphaned]]
@@ -130,8 +130,6 @@ def _columns(changes: Changes, order: Ints, last: Ints, deleted: Flags, take: di
         found = np.full(count, NONE, np.int64)
         found[key[brought]] = np.flatnonzero(brought)
         take[name] = np.where(found == NONE, NONE, order[found])
-        kept_back = (at != NONE) & (found == NONE)
-        origin[kept_back] = np.flatnonzero(kept_back)
     return int(orphan_rows.sum())
 
 
@@ -145,13 +143,9 @@ def _walked_keys(changes: Changes) -> set[int]:
         copies = (changes.old != NONE) & partial & (changes.op == PUT)
         keys.update(changes.key[copies].tolist(), changes.old[copies].tolist())
     if changes.new is not None:
-        leaving = np.flatnonzero((changes.new != NONE) & (changes.op == DELETE))
-        arrived: set[tuple[int, int]] = set()
-        if changes.old is not None:
-            rows = changes.old != NONE
-            arrived = set(zip(changes.old[rows].tolist(), changes.key[rows].tolist(), strict=True))
-        pairs = zip(changes.key[leaving].tolist(), changes.new[leaving].tolist(), strict=True)
-        keys.update(old for old, new in pairs if (old, new) not in arrived)
+        arrivals = _arrivals(changes)
+        leaving = np.flatnonzero((changes.new != NONE) & (changes.op == DELETE)).tolist()
+        keys.update(int(changes.key[row]) for row in leaving if not _has_arrived(changes, row, arrivals))
     return keys
 
 
@@ -183,21 +177,21 @@ def _walk(
             states[key], final[key] = None, row
             continue
         missing = [name for name in names if changes.unchanged[name][row]]
-        base = state
+        base, came = state, state is not None and state.came
         if missing and changes.old is not None and changes.old[row] != NONE:
             old = int(changes.old[row])
-            base = gone.get(old) or states.get(old) or _untouched(names, old)
+            base, came = gone.get(old) or states.get(old) or _untouched(names, old), True
         if missing and base is None:
             continue
         source = dict.fromkeys(names, row)
         if base is not None:
             source.update({name: base.source[name] for name in missing})
         kept_back = base is not None and NONE in source.values()
-        states[key] = _State(row, source, base.origin if base is not None and kept_back else NONE)
+        states[key] = _State(row, source, base.origin if base is not None and kept_back else NONE, came)
         final[key] = row
     _write_back(states, final, last, deleted, take, origin)
-    arrived = _arrivals(changes)
-    return [(row, state) for row, state in moves if (int(changes.key[row]), _new(changes, row)) not in arrived]
+    arrivals = _arrivals(changes)
+    return [(row, state) for row, state in moves if not _has_arrived(changes, row, arrivals)]
 
 
 def _write_back(
@@ -213,7 +207,7 @@ def _write_back(
         last[key] = row if state is None else state.last
         deleted[key] = state is None
         if state is not None:
-            origin[key] = state.origin
+            origin[key] = state.origin if state.came else NONE
             for name, source in take.items():
                 source[key] = state.source[name]
 
@@ -222,15 +216,27 @@ def _untouched(names: list[str], key: int) -> _State:
     return _State(NONE, dict.fromkeys(names, NONE), key)
 
 
-def _new(changes: Changes, row: int) -> int:
-    return NONE if changes.new is None else int(changes.new[row])
+def _arrivals(changes: Changes) -> dict[tuple[int, int], tuple[int, int]]:
+    """The last position at which a row came from one key to another."""
+    import numpy as np
+
+    out: dict[tuple[int, int], tuple[int, int]] = {}
+    if changes.old is not None:
+        for row in np.flatnonzero(changes.old != NONE).tolist():
+            pair, at = (int(changes.old[row]), int(changes.key[row])), _position(changes, row)
+            out[pair] = max(at, out.get(pair, at))
+    return out
 
 
-def _arrivals(changes: Changes) -> set[tuple[int, int]]:
-    if changes.old is None:
-        return set()
-    rows = changes.old != NONE
-    return set(zip(changes.old[rows].tolist(), changes.key[rows].tolist(), strict=True))
+def _has_arrived(changes: Changes, row: int, arrivals: Mapping[tuple[int, int], tuple[int, int]]) -> bool:
+    """Whether what leaves in this row arrives in the same batch. It may have gone the same way before."""
+    assert changes.new is not None
+    at = arrivals.get((int(changes.key[row]), int(changes.new[row])))
+    return at is not None and at > _position(changes, row)
+
+
+def _position(changes: Changes, row: int) -> tuple[int, int]:
+    return int(changes.major[row]), int(changes.minor[row])
 
 
 def _moved(changes: Changes, states: list[_State]) -> Rows:
@@ -240,4 +246,4 @@ def _moved(changes: Changes, states: list[_State]) -> Rows:
         name: np.array([state.source[name] for state in states], np.int64) for name in changes.unchanged
     }
     last = np.array([state.last for state in states], np.int64)
-    return Rows(last, take, np.array([state.origin for state in states], np.int64))
+    return Rows(last, take, np.array([state.origin if state.came else NONE for state in states], np.int64))

@@ -207,7 +207,8 @@ class MemoryWarehouse:
             if part.moved is not None:
                 for i, row in enumerate(part.moved.to_pylist()):
                     kept = {name for name, flags in part.moved_unchanged.items() if flags[i]}
-                    base = rows.get(row[KEY])
+                    origin = part.moved_origins[KEY][i].as_py() if part.moved_origins is not None else None
+                    base = self._origin(part.table, origin, row) if origin is not None else rows.get(row[KEY])
                     if not kept or base is not None:
                         graves[row[KEY]] = (row[POSITION], _merged(row, base, kept))
             for row in part.deletes.to_pylist():
@@ -226,14 +227,18 @@ class MemoryWarehouse:
             kept = {name for name, flags in part.unchanged.items() if flags[i]}
             origin = part.origins[KEY][i].as_py() if part.origins is not None else None
             if kept and origin is not None:
-                grave = self.graves[part.table].get(origin)
-                held = self.tables[part.table].get(origin)
-                if grave is not None and grave[1] is not None and grave[0] < row[POSITION]:
-                    row, kept = _merged(row, grave[1], kept), set()
-                elif held is not None and held[POSITION] < row[POSITION]:
-                    row, kept = _merged(row, held, kept), set()
+                base = self._origin(part.table, origin, row)
+                if base is not None:
+                    row, kept = _merged(row, base, kept), set()
             out.append((row, kept))
         return out
+
+    def _origin(self, table, origin, row):
+        """The row under the key that this one came from, deleted or not."""
+        grave, held = self.graves[table].get(origin), self.tables[table].get(origin)
+        if held is not None and held[POSITION] < row[POSITION]:
+            return held
+        return grave[1] if grave is not None and grave[0] < row[POSITION] else None
 
     def _upsert(self, table, staged):
         rows = self.tables[table]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from cdcworker.schemas.errors import CdcError
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 _spec = importlib.util.spec_from_file_location("spark_support", Path(__file__).parent / "support.py")
@@ -28,6 +28,20 @@ actions = st.lists(
 
 cuts = st.one_of(st.lists(st.integers(0, 80), max_size=5), st.just(range(200)), st.just(range(0, 200, 2)))
 """Where batches end: anywhere, behind every record, behind every second."""
+
+THERE_AND_BACK = [("put", 0, 0), ("put", 0, 0), ("move_toast", 0, 1), ("move_toast", 1, 0)]
+AGAIN = [("put", 0, 0), ("put", 0, 0), ("move_toast", 0, 1), ("put", 0, 0), ("move_toast", 0, 2)]
+ROUND = [("put", 0, 0), ("move", 0, 1), ("move", 1, 0), ("move_toast", 0, 1)]
+"""A row that changes its key twice, a key that a row leaves a second time, the same way gone twice: around the ends of
+batches."""
+
+
+def moving(test):
+    """Both of these with batches of every size."""
+    for script in (THERE_AND_BACK, AGAIN, ROUND):
+        for size in range(1, 9):
+            test = example(script, range(0, 200, size))(test)
+    return test
 
 
 def play(script, stream, model, truncates=True, moves=True):
@@ -74,6 +88,7 @@ def applied(stream, cuts):
 
 @settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(actions, cuts)
+@moving
 def test_reduced_batches_leave_what_one_change_after_the_other_leaves(script, cuts):
     stream, model = support.Stream(), support.Model()
     play(script, stream, model)
