@@ -108,6 +108,8 @@ class ConfigValue:
     recommended: tuple[str, ...] = ()
     visible: bool = True
     note: str = ""
+    nearest: str | None = None
+    """Of a key that is not known: which one was probably meant."""
 
 
 def default_text(key: ConfigKey) -> str | None:
@@ -314,7 +316,7 @@ class ConfigDef:
             return ConfigValue(name, MASK if _looks_secret(name) else config[name], note=note)
         near = nearest(name, [*self.keys, *(known for known in self.accepted if known[-1] not in ".*")])
         hint = f"; did you mean {near}?" if near else ""
-        return ConfigValue(name, None, (f"{name} is not a known key{hint}",))
+        return ConfigValue(name, None, (f"{name} is not a known key{hint}",), nearest=near)
 
     def _accepted_note(self, name: str) -> str | None:
         if name in self.accepted:

@@ -129,6 +129,17 @@ class Report:
     def remarks(self) -> list[Finding]:
         return [finding for finding in self.findings if finding.severity != "error"]
 
+    def shown(self, findings: Sequence[Finding]) -> list[dict[str, Any]]:
+        """As JSON, with what a machine can apply where that is known: a misspelt key is renamed."""
+        meant = {value.name: value.nearest for value in self.values if value.nearest}
+        out = []
+        for finding in findings:
+            item = finding_json(finding)
+            if finding.severity == "error" and finding.key in meant:
+                item["fix"] = {"op": "rename", "path": item["configPath"], "value": meant[finding.key]}
+            out.append(item)
+        return out
+
     def lines(self) -> list[str]:
         """One line per error, as Connect lists them; live findings carry their code and hint."""
         return [error_line(finding) for finding in self.errors]
@@ -153,7 +164,7 @@ class Report:
             "error_count": len(self.errors),
             "groups": list(groups),
             "configs": configs,
-            "findings": [finding_json(finding) for finding in self.findings],
+            "findings": self.shown(self.findings),
         }
 
 

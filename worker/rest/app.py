@@ -5,7 +5,18 @@ from __future__ import annotations
 import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
-from cdcworker.worker.rest import connectors, internal, lifecycle, loggers, offsets, plugins, root
+from cdcworker.worker.rest import (
+    connectors,
+    events,
+    history,
+    internal,
+    labels,
+    lifecycle,
+    loggers,
+    offsets,
+    plugins,
+    root,
+)
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
@@ -31,6 +42,9 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *plugins.ENDPOINTS,
     *loggers.ENDPOINTS,
     *internal.ENDPOINTS,
+    *labels.ENDPOINTS,
+    *events.ENDPOINTS,
+    *history.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""
 
@@ -63,6 +77,7 @@ def create_app(
                 yield
         finally:
             await api.forwarder.stop()
+            await api.feed.close()
 
     app = Starlette(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],

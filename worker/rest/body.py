@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,6 +12,9 @@ from starlette.requests import Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 BODY_BYTES_MAX = 1 << 20
+LABELS_MAX = 64
+LABEL_KEY = re.compile(r"[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?")
+LABEL_VALUE_MAX = 63
 HALF_A_PAIR = "Text holds half of a surrogate pair, which no UTF-8 can carry"
 
 
@@ -135,3 +139,17 @@ def _refuse_constant(name: str) -> Any:
 def _bad_json(reason: str, line: int, column: int) -> e.RestError:
     message = f"Malformed JSON: {reason} (line {line}, column {column})"
     return e.RestError(400, message, e.BAD_JSON, where={"line": line, "column": column})
+
+
+def parse_labels(given: Mapping[str, str | None], *parents: str) -> dict[str, str]:
+    """RestError 400 that says which one is wrong."""
+    if len(given) > LABELS_MAX:
+        raise e.bad_request(f"A connector has at most {LABELS_MAX} labels", e.pointer(*parents))
+    for key, value in given.items():
+        if not LABEL_KEY.fullmatch(key):
+            text = "A label's key has 1 to 63 letters, digits, dots, slashes, hyphens and underscores"
+            raise e.bad_request(text, e.pointer(*parents, key))
+        if value is None or len(value) > LABEL_VALUE_MAX or not value.isprintable():
+            text = f"A label's value has at most {LABEL_VALUE_MAX} characters that can be printed"
+            raise e.bad_request(text, e.pointer(*parents, key))
+    return {key: value for key, value in given.items() if value is not None}

@@ -13,15 +13,15 @@ from cdcworker.connectors.config import MASK
 from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply, TargetState
 from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest.body import read_object, scalar, string_map
+from cdcworker.worker.rest.body import parse_labels, read_object, scalar, string_map
 from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
 from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
 from cdcworker.worker.security.access import require, visible
-from cdcworker.worker.validate import Report, finding_json
+from cdcworker.worker.validate import Report
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-CREATE_MEMBERS = frozenset({"name", "config", "initial_state"})
+CREATE_MEMBERS = frozenset({"name", "config", "initial_state", "labels"})
 TARGET_STATES: Mapping[str, TargetState] = {"running": "RUNNING", "paused": "PAUSED", "stopped": "STOPPED"}
 TRIMMED = "".join(map(chr, range(0x21)))
 """What Java's trim() removes."""
@@ -47,19 +47,29 @@ async def create(api: Api, request: Request) -> Response:
     body = await read_object(request)
     unknown = sorted(set(body) - CREATE_MEMBERS)
     if unknown:
-        raise e.bad_request(f"Unknown member {unknown[0]!r}: name, config, initial_state exist", e.pointer(unknown[0]))
+        raise e.bad_request(
+            f"Unknown member {unknown[0]!r}: name, config, initial_state, labels exist", e.pointer(unknown[0])
+        )
     name = (scalar(body.get("name"), "name") or "").strip(TRIMMED)
     require(request.scope, "admin", name)
     if body.get("config") is None:
         raise e.bad_request("`config` is missing", "/config")
     config = named(string_map(body["config"], "config"), name)
-    draft = Draft(name, config, create_only=True, target_state=initial_state(body.get("initial_state")))
+    given = body.get("labels")
+    draft = Draft(
+        name,
+        config,
+        create_only=True,
+        target_state=initial_state(body.get("initial_state")),
+        labels=None if given is None else parse_labels(string_map(given, "labels"), "labels"),
+    )
     return await submit(api, request, draft)
 
 
 async def get_connector(api: Api, request: Request) -> Response:
     connector = api.connector(request.path_params["connector"])
-    return JSONResponse(shapes.connector_info(api.view(), connector, api.catalog.mask))
+    body = shapes.connector_info(api.view(), connector, api.catalog.mask)
+    return JSONResponse(body, headers={"ETag": etag(connector.version)})
 
 
 async def get_config(api: Api, request: Request) -> Response:
@@ -120,6 +130,7 @@ class Draft:
     must_exist: bool = False
     if_version: int | None = None
     target_state: TargetState | None = None
+    labels: Mapping[str, str] | None = None
 
 
 async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True) -> Response:
@@ -144,6 +155,7 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
         create_only=draft.create_only,
         must_exist=draft.must_exist,
         if_version=draft.if_version,
+        labels=draft.labels,
     )
 
     def done(reply: Reply) -> Response:
@@ -165,7 +177,7 @@ def accepted(api: Api, command: PutConnector, reply: Reply, report: Report) -> R
         body = {"name": command.name, "tasks": [], "type": report.plugin.kind}
     body["config"] = api.catalog.mask(dict(command.config or {}))
     if report.remarks:
-        body["notes"] = [finding_json(finding) for finding in report.remarks]
+        body["notes"] = report.shown(report.remarks)
     headers = {"ETag": etag(reply.version)} if reply.version else {}
     if reply.created:
         headers["Location"] = f"/connectors/{encode_segment(command.name)}"
@@ -173,9 +185,16 @@ def accepted(api: Api, command: PutConnector, reply: Reply, report: Report) -> R
 
 
 def invalid(report: Report) -> e.RestError:
-    errors = [finding_json(finding) for finding in report.errors]
+    errors = report.shown(report.errors)
     first = errors[0]
-    return e.RestError(400, e.listed(report.lines()), e.INVALID_CONFIG, configPath=first["configPath"], errors=errors)
+    return e.RestError(
+        400,
+        e.listed(report.lines()),
+        e.INVALID_CONFIG,
+        configPath=first["configPath"],
+        fix=first.get("fix"),
+        errors=errors,
+    )
 
 
 def named(config: dict[str, str | None], name: str) -> dict[str, str | None]:

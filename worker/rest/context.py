@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import Future
@@ -14,9 +15,11 @@ from typing import Protocol
 from cdcworker.coordinator.errors import RECORD_TOO_LARGE
 from cdcworker.coordinator.model import Connector, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
+from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.offsets import Offsets
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
+from cdcworker.worker.rest.feed import Feed
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import Tls
@@ -67,6 +70,10 @@ class Settings:
     offsets: Offsets | None = None
     """Who reads and alters the offsets of connectors."""
     offset_calls_max: int = 4
+    schemas: Callable[[], SchemaLog] | None = None
+    """The schema log as far as it has been read."""
+    events_s_max: float = 3600.0
+    """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None
     """Splits a connector into its tasks' configs, for dry runs."""
     gate: Gate = field(default_factory=Gate)
@@ -88,6 +95,15 @@ class Api:
     def __post_init__(self) -> None:
         self._checking = asyncio.Semaphore(self.settings.checks_max)
         self.offset_calls = asyncio.Semaphore(self.settings.offset_calls_max)
+        self.feed = Feed(self.view, self.clock)
+        self.ending = threading.Event()
+        """The server is to stop: whoever streams, ends."""
+
+    @property
+    def schemas(self) -> SchemaLog:
+        if self.settings.schemas is None:
+            raise e.not_available("The schema history")
+        return self.settings.schemas()
 
     @property
     def offsets(self) -> Offsets:

@@ -67,6 +67,9 @@ NOT_CAUGHT_UP = declare(
     "Repeat after Retry-After seconds, or ask another worker.",
 )
 TOO_LARGE = declare("rest.body_too_large", "config", "The body is larger than allowed", "Send a smaller body.")
+TOO_MANY = declare(
+    "rest.too_many", "transient", "Too many do this at the same time", "Repeat after Retry-After seconds."
+)
 PORT_UNAVAILABLE = declare(
     "rest.port_unavailable",
     "environment",

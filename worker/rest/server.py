@@ -37,6 +37,7 @@ class RestServer:
         limits: ConnectionLimits | None = None,
     ) -> None:
         limits = limits or ConnectionLimits()
+        self._app = app
         self._socket = _listen(host, port)
         self.port: int = self._socket.getsockname()[1]
         config = uvicorn.Config(
@@ -69,6 +70,9 @@ class RestServer:
         log.info("rest server listening port=%d", self.port)
 
     def stop(self) -> None:
+        api = getattr(getattr(self._app, "state", None), "api", None)
+        if api is not None:
+            api.ending.set()
         self._server.should_exit = True
         if self._thread.is_alive():
             self._thread.join(STOP_TIMEOUT_S * 2)

@@ -103,9 +103,9 @@ def test_python_examples_compile() -> None:
 
 
 def test_endpoints_exist() -> None:
-    from cdcworker.worker.rest import connectors, lifecycle, loggers, plugins, root
+    from cdcworker.worker.rest.app import ENDPOINTS
 
-    known = [e.path for room in (connectors, lifecycle, loggers, plugins, root) for e in room.ENDPOINTS]
+    known = [endpoint.path for endpoint in ENDPOINTS]
     patterns = [re.sub(r"\{[^}]+\}", "[^/]+", path) for path in known]
     named = {
         path

@@ -286,7 +286,7 @@ def connect(runner: asyncio.Runner, checks: Checks) -> Iterator[Connect]:
     clients: list[Client] = []
 
     def make(herder: FakeHerder, transport: httpx.AsyncBaseTransport | None = None, **settings: Any) -> Client:
-        chosen = Settings(**{"leader_wait_s": 0.0, "catch_up_s": 0.0, **settings})
+        chosen = Settings(**{"leader_wait_s": 0.0, "catch_up_s": 0.0, "events_s_max": 0.0, **settings})
         forwarder = Forwarder(transport or httpx.MockTransport(_nowhere))
         app = create_app(herder, settings=chosen, catalog=FakeCatalog(), checks=checks, forwarder=forwarder)
         clients.append(Client(runner, app, herder.view().url))
