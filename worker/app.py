@@ -95,7 +95,6 @@ class App:
             offsets=OffsetKeeper(self.herder.config),
             plan=self._preview,
             schemas=self.schemas.current,
-            body_bytes_max=config.values["rest.body.bytes.max"],
             gate=gate_of(config.values, config.scheme),
             tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
