@@ -29,7 +29,7 @@ NOTED_MAX = 3
 """Catchers of one layer that are noted; `check` runs the first."""
 LAYERS = ("unit", "model", "simulator", "integration")
 UNIT = ("tests/unit/coordinator", "tests/unit/worker")
-CLUSTER = "tests/unit/coordinator/test_herd_cluster.py"
+CLUSTER = [f"tests/unit/coordinator/test_herd_{name}.py" for name in ("cluster", "changes", "faults")]
 MODEL = "tests/simulation/test_model.py"
 LIKELY = {
     "membership": ("supervisor", "clocks"),
@@ -146,8 +146,8 @@ def _unit_stages(bug: Bug) -> Iterable[list[str]]:
     if bug.tests != UNIT[0]:
         yield [bug.tests]
     if room == "coordinator":
-        yield [UNIT[0], f"--ignore={CLUSTER}"]
-        yield [CLUSTER]
+        yield [UNIT[0], *(f"--ignore={path}" for path in CLUSTER)]
+        yield CLUSTER
     if not own:
         yield [*UNIT]
 
