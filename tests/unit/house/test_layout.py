@@ -128,20 +128,3 @@ def test_tests_do_not_sleep() -> None:
             ):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
-
-
-DEADLY = {
-    *("describe_consumer_groups", "delete_consumer_groups"),
-    *("list_consumer_group_offsets", "alter_consumer_group_offsets", "delete_consumer_group_offsets"),
-}
-
-
-def test_no_call_goes_to_a_groups_coordinator_through_the_admin_client() -> None:
-    """They abort the whole process when the broker goes away while they are under way (librdkafka issue 4605)."""
-    found = {
-        f"{path.relative_to(ROOT)}:{node.lineno} {node.attr}"
-        for path in sources()
-        for node in ast.walk(ast.parse(path.read_text()))
-        if isinstance(node, ast.Attribute) and node.attr in DEADLY
-    }
-    assert found == set()
