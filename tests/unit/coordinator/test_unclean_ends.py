@@ -139,8 +139,10 @@ def test_a_bad_end_of_a_paused_source_is_fenced_before_it_moves(pair):
     pair.append(presence_record(replace(OTHER, draining=True)))
     gone = pair.let_go(KILLED)
     assert not gone & pair.of("me")
+    assert pair.why() == {(task.task, "other", "", "drain") for task in gone}
     assert pair.fenced() == gone
     assert pair.of("me") == set(TASKS)
+    assert pair.why() == {(task.task, "other", "me", "its fence is set") for task in gone}
 
 
 def test_a_bad_end_that_its_worker_told_before_it_died_is_fenced(pair):
