@@ -62,9 +62,12 @@ def reconcile(turn: Turn) -> None:
             if task_id not in turn.work.local and not _was_stopped(turn, entry):
                 _take_up(turn, entry)
     for entry in assignment.revoke if assignment else ():
+        # An older start of the same task may still be about to stop: how it ends is told with this entry's release.
         local_task = turn.work.local.get(entry.id)
-        if (local_task is None or local_task.task != entry) and not _was_stopped(turn, entry):
-            report(turn, entry, "STOPPED")
+        is_over = local_task is None or local_task.task.task_epoch > entry.task_epoch
+        if is_over and not _was_stopped(turn, entry):
+            last = last_status(turn, entry.id)
+            report(turn, entry, "STOPPED", last.error if last is not None and last.state == "STOPPED" else None)
 
 
 def may_start(turn: Turn) -> bool:

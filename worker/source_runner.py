@@ -117,8 +117,15 @@ class SourceRunner:
     """`run` returns the exit code of the process. One session after the other; a session that fails is dropped whole."""
 
     def __init__(
-        self, ports: Ports, control: Control, report: Reporting, clock: Callable[[], float] = time.monotonic
+        self,
+        ports: Ports,
+        control: Control,
+        report: Reporting,
+        clock: Callable[[], float] = time.monotonic,
+        *,
+        follows: bool = False,
     ) -> None:
+        """`follows`: a process of the same assignment was there before and may have left a transaction open."""
         self._ports = ports
         self._control = control
         self._report = report
@@ -126,6 +133,7 @@ class SourceRunner:
         self._counters = Counters()
         self._failures = 0
         self._sessions = 0
+        self._follows = follows
         self._fences: deque[float] = deque(maxlen=FENCES_MAX + 1)
         self._metrics_at = float("-inf")
         self._rate_from = (self._clock(), 0)
@@ -144,6 +152,7 @@ class SourceRunner:
                 if not paused_reported:
                     self._report.status("PAUSED")
                 paused_reported = True
+                self._end_leftovers()
                 self._control.wait(1.0, lambda: not self._control.paused)
                 continue
             paused_reported = False
@@ -156,6 +165,20 @@ class SourceRunner:
                 return code
         self._report.status("STOPPED")
         return EXIT_STOPPED
+
+    def _end_leftovers(self) -> None:
+        """A paused task begins no session, whose start would end what the process before left open to hold readers."""
+        if not self._follows or self._sessions or not self._control.leased():
+            return
+        try:
+            self._ports.prepare()
+            self._ports.pen().close()
+            self._ports.registrar().close()
+            self._follows = False
+        except CdcError as error:
+            log.warning("what the process before left open is not ended yet error=%s", error)
+        finally:
+            self._ports.release()
 
     def _attempt(self) -> int | None:
         started = self._clock()

@@ -33,6 +33,7 @@ def run_with(spec: TaskSpec, config: Mapping[str, str], control: Control, report
             runner.extra_metrics(numbers)
 
     context = context_of(spec, control, report, control.interrupted)
-    runner = SourceRunner(SourcePorts(spec, config, make_task, reporter, context), control, reporter)
+    ports = SourcePorts(spec, config, make_task, reporter, context)
+    runner = SourceRunner(ports, control, reporter, follows=spec.attempt > 0)
     extra.append(runner)
     return runner.run()

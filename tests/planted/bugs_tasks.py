@@ -140,8 +140,8 @@ BUGS = (
     Bug(
         "stop-reported-while-it-runs",
         "coordinator/supervisor.py",
-        "        if (local_task is None or local_task.task != entry) and not _was_stopped(turn, entry):",
-        "        if not _was_stopped(turn, entry):",
+        "        is_over = local_task is None or local_task.task.task_epoch > entry.task_epoch",
+        "        is_over = True",
         "the task would be given away before its process ended",
     ),
     Bug(

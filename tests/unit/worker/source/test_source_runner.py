@@ -129,6 +129,27 @@ def test_a_start_fences_then_asks_whose_the_task_is_then_reads_its_position_then
     assert list(world.faults.counts)[:5] == ["init", "schema_init", "assigned", "position", "open"]
 
 
+@pytest.mark.parametrize(("follows", "pens"), [(True, 2), (False, 0)])
+def test_a_paused_start_ends_what_the_process_before_it_left_open(make_world, follows, pens):
+    """Nothing else would until its time-out: a paused task begins no session, and readers would wait."""
+    world = make_world(SIZES)
+    world.control.apply({"type": "pause"})
+    world.fail("init")
+    waits = []
+
+    def wait(_timeout_s, _until=None):
+        waits.append(len(world.pens))
+        if len(waits) == 3:
+            world.control.apply({"type": "stop"})
+
+    world.control.wait = wait
+    assert world.run(follows=follows) == 0
+    assert world.faults.counts.get("init", 0) == pens
+    assert all(pen.closed for pen in world.pens)
+    assert "assigned" not in world.faults.counts
+    assert [state for state, _ in world.statuses] == ["PAUSED", "STOPPED"]
+
+
 def test_fenced_but_still_assigned_the_task_initialises_again(make_world):
     world = make_world(SIZES, idle=True)
 
