@@ -30,7 +30,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
-from cdcworker.worker.security.wiring import gate_of, tls_of
+from cdcworker.worker.security.wiring import gate_of, limits_of, tls_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
 
@@ -95,6 +95,7 @@ class App:
             offsets=OffsetKeeper(self.herder.config),
             plan=self._preview,
             schemas=self.schemas.current,
+            body_bytes_max=config.values["rest.body.bytes.max"],
             gate=gate_of(config.values, config.scheme),
             tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
@@ -106,7 +107,7 @@ class App:
             checks=functools.partial(run_checks, providers=config.providers),
             drain=self.ask_to_drain,
         )
-        self.rest = RestServer(app, config.host, config.port, tls=tls)
+        self.rest = RestServer(app, config.host, config.port, tls=tls, limits=limits_of(config.values))
 
     def _herder_config(self) -> HerderConfig:
         config = self.config

@@ -21,6 +21,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
 from cdcworker.worker.rest.context import Api, HerderLike, Settings
 from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.rest.limits import RequestLimits
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.security import session, tls
 from cdcworker.worker.security.gate import GateMiddleware
@@ -41,10 +42,10 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *offsets.ENDPOINTS,
     *plugins.ENDPOINTS,
     *loggers.ENDPOINTS,
-    *internal.ENDPOINTS,
     *labels.ENDPOINTS,
     *events.ENDPOINTS,
     *history.ENDPOINTS,
+    *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""
 
@@ -76,12 +77,13 @@ def create_app(
             async with tls.kept(api.settings.tls), session.kept(api), loggers.followed(api):
                 yield
         finally:
-            await api.forwarder.stop()
             await api.feed.close()
+            await api.forwarder.stop()
 
     app = Starlette(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
         middleware=[
+            Middleware(RequestLimits),
             Middleware(GateMiddleware, gate=api.settings.gate, signer=signer, bytes_max=api.settings.body_bytes_max),
             Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max),
         ],

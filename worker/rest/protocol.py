@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import h11
 from cdcworker.worker.security.gate import PEER
+from cdcworker.worker.security.rate import Buckets, Rate
 from cdcworker.worker.security.tls import common_name
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -33,6 +34,8 @@ class ConnectionLimits:
     """How long a client may leave an answer unread."""
     clients: Counter[str] = field(default_factory=Counter)
     """Open connections of each address."""
+    arrivals: Buckets = field(default_factory=lambda: Buckets(Rate(100.0, 400.0)))
+    """New connections of each address: to open and leave them is no way around the other limits."""
 
 
 class LimitedProtocol(H11Protocol):
@@ -48,7 +51,8 @@ class LimitedProtocol(H11Protocol):
         limits = self.limits
         limits.clients[self._address] += 1
         too_many = len(self.connections) > limits.connections_max * 3 // 2
-        if too_many or limits.clients[self._address] > limits.per_client_max:
+        crowded = limits.clients[self._address] > limits.per_client_max
+        if too_many or crowded or not limits.arrivals.take(self._address):
             transport.abort()
             return
         name = common_name(transport.get_extra_info("ssl_object"))
@@ -69,10 +73,10 @@ class LimitedProtocol(H11Protocol):
         if self.transport.is_closing():
             return
         super().data_received(data)
-        if self.conn.their_state is not h11.IDLE:
+        if self.cycle is not None and not self.cycle.response_complete:
             self._disarm()
-        elif self._head_timer is None:
-            # Bytes of the next request: its time does not begin anew with each of them.
+        elif self._head_timer is None and not self.transport.is_closing():
+            # Bytes of the next request, or of a body that nobody wants: time does not begin anew with each of them.
             self._head_timer = self.loop.call_later(self.limits.head_s, self._head_late)
 
     def pause_writing(self) -> None:

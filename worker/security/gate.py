@@ -3,22 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import re
 import time
 import uuid
 from dataclasses import dataclass
 from typing import Final
 
+from cdcworker.schemas.errors import declare
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import too_large
 from cdcworker.worker.rest.routing import split_path
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
 from cdcworker.worker.security.authenticate import Authenticator, Busy
+from cdcworker.worker.security.rate import HOLD_S, Limiter
 from cdcworker.worker.security.signing import MAC_HEADER, Signed, Signer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID_HEADER: Final = b"x-request-id"
 GOOD_ID: Final = re.compile(rb"[A-Za-z0-9._-]{1,64}")
+TOO_OFTEN: Final = declare(
+    "rest.too_often",
+    "transient",
+    "One client asks more often than this worker allows",
+    "Wait for Retry-After seconds; the operator may raise rest.requests.per.second.",
+)
 LIVE_PATHS: Final = frozenset({"/v1/live"})
 """Workers look here whether a silent one has gone; it tells a worker's name and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
@@ -40,6 +49,7 @@ class Gate:
     certificate_grants: tuple[Grant, ...] | None = None
     """What every client with a certificate of our authority may do; None: only those that the file of users lists."""
     health_is_open: bool = True
+    limiter: Limiter | None = None
 
     @property
     def is_closed(self) -> bool:
@@ -57,7 +67,7 @@ class Gate:
         if len(headers) > 1:
             raise unauthenticated("There is more than one Authorization")
         if headers and self.authenticator is not None:
-            return await self.authenticator.by_header(headers[0].decode("latin-1"))
+            return await self._by_header(self.authenticator, headers[0].decode("latin-1"), address_of(scope))
         peer = scope.get(PEER)
         found = self.authenticator.by_certificate(peer) if peer and self.authenticator is not None else None
         if found is None and peer and self.certificate_grants is not None:
@@ -65,6 +75,31 @@ class Gate:
         if found is None:
             raise unauthenticated()
         return found
+
+    async def _by_header(self, authenticator: Authenticator, header: str, address: str) -> Caller:
+        """Guessing is slowed down for each address; who is known is not hindered by others behind the same one."""
+        limiter = self.limiter
+        if limiter is None or authenticator.knows(header):
+            return await authenticator.by_header(header)
+        if not limiter.may_fail(address):
+            raise too_often("Too many credentials from this address were wrong")
+        try:
+            return await authenticator.by_header(header)
+        except e.RestError:
+            limiter.failed(address)
+            raise
+
+    def count(self, scope: Scope, *, is_open: bool) -> None:
+        """RestError 429 when the client asks too often."""
+        if self.limiter is None or scope.get(SIGNED):
+            return
+        address, caller = address_of(scope), scope.get(CALLER, ANYBODY)
+        if is_open:
+            fine = self.limiter.may_look(address)
+        else:
+            fine = self.limiter.may_ask(f"user:{caller.name}" if caller.by else address)
+        if not fine:
+            raise too_often("Too many requests")
 
 
 class GateMiddleware:
@@ -83,9 +118,13 @@ class GateMiddleware:
         identify(scope)
         answer = _named(send, scope[REQUEST_ID])
         try:
-            if not self._is_open(scope):
+            is_open = self._is_open(scope)
+            if not is_open:
                 receive = await self._admit(scope, receive)
+            self.gate.count(scope, is_open=is_open)
         except e.RestError as error:
+            if error.status == 429:
+                await _hold(receive)
             await error.response()(scope, receive, answer)
             return
         except Busy:
@@ -159,6 +198,23 @@ def _named(send: Send, request_id: str) -> Send:
         await send(message)
 
     return named
+
+
+async def _hold(receive: Receive) -> None:
+    """Until the time is over or the client has gone; what it still sends is thrown away."""
+    with contextlib.suppress(TimeoutError, e.RestError):
+        async with asyncio.timeout(HOLD_S):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+
+
+def address_of(scope: Scope) -> str:
+    client = scope.get("client")
+    return str(client[0]) if client else ""
+
+
+def too_often(message: str) -> e.RestError:
+    return e.RestError(429, message, TOO_OFTEN, headers={"Retry-After": str(e.RETRY_AFTER_S)})
 
 
 def busy() -> e.RestError:

@@ -104,4 +104,47 @@ TLS_KEYS: Final = (
         validator=_grants,
     ),
 )
-SECURITY_KEYS: Final = (*AUTH_KEYS, *TLS_KEYS, *WORKER_KEYS)
+PER_SECOND: Final = "rest.requests.per.second"
+BURST: Final = "rest.requests.burst"
+CONNECTIONS: Final = "rest.connections.max"
+CLIENT_CONNECTIONS: Final = "rest.connections.per.client.max"
+BODY_BYTES: Final = "rest.body.bytes.max"
+LIMIT_KEYS: Final = (
+    ConfigKey(
+        PER_SECOND,
+        "INT",
+        default=200,
+        doc="Requests that one client may make each second in the long run: a user, or an address where nobody has to "
+        "say who asks. More are answered with 429. 0: no limit.",
+        validator=between(0, 1_000_000),
+    ),
+    ConfigKey(
+        BURST,
+        "INT",
+        default=1_000,
+        doc="Requests that a client may make at once after a pause.",
+        validator=between(1, 1_000_000),
+    ),
+    ConfigKey(
+        CONNECTIONS,
+        "INT",
+        default=1_000,
+        doc="Open connections of the REST listener; requests above it are answered with 503.",
+        validator=between(10, 100_000),
+    ),
+    ConfigKey(
+        CLIENT_CONNECTIONS,
+        "INT",
+        default=200,
+        doc="Open connections that one address may have; further ones are cut.",
+        validator=between(1, 100_000),
+    ),
+    ConfigKey(
+        BODY_BYTES,
+        "INT",
+        default=1 << 20,
+        doc="Size of a request's body (bytes); larger ones are answered with 413.",
+        validator=between(1_024, 1 << 26),
+    ),
+)
+SECURITY_KEYS: Final = (*AUTH_KEYS, *LIMIT_KEYS, *TLS_KEYS, *WORKER_KEYS)

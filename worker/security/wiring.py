@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from cdcworker.worker.rest.protocol import ConnectionLimits
 from cdcworker.worker.security import keys
 from cdcworker.worker.security.access import parse_grants
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.gate import Gate
+from cdcworker.worker.security.rate import Limiter, Rate
 from cdcworker.worker.security.tls import Tls, files_of
 from cdcworker.worker.security.users import UserFile
 
@@ -20,8 +22,14 @@ def gate_of(values: Mapping[str, Any], scheme: str = "http") -> Gate:
     authenticator = Authenticator(UserFile(Path(path))) if path else None
     trusted = not path and scheme == "https" and values[keys.CLIENT_AUTH] == "required"
     grants = parse_grants(values[keys.CERTIFICATE_GRANTS]) if trusted else None
-    return Gate(authenticator, grants, health_is_open=values[keys.HEALTH_OPEN])
+    rate = Rate(values[keys.PER_SECOND], values[keys.BURST])
+    limiter = Limiter(rate) if rate.per_second else None
+    return Gate(authenticator, grants, health_is_open=values[keys.HEALTH_OPEN], limiter=limiter)
 
 
 def tls_of(values: Mapping[str, Any], scheme: str) -> Tls | None:
     return Tls(files_of(values)) if scheme == "https" else None
+
+
+def limits_of(values: Mapping[str, Any]) -> ConnectionLimits:
+    return ConnectionLimits(values[keys.CONNECTIONS], values[keys.CLIENT_CONNECTIONS])
