@@ -91,6 +91,14 @@ async def journal(api: Api, request: Request) -> Response:
     return JSONResponse({"entries": entries, "version": view.state.version})
 
 
+async def openapi(api: Api, request: Request) -> Response:
+    """What this worker offers, as OpenAPI 3.1."""
+    from cdcworker.worker.rest.app import ENDPOINTS as ALL
+    from cdcworker.worker.rest.openapi import cached
+
+    return JSONResponse(cached(ALL))
+
+
 async def drain(api: Api, request: Request) -> Response:
     """Answers at once; the worker hands its tasks over and then ends.
 
@@ -128,6 +136,7 @@ ENDPOINTS = (
         role="read",
         whose="each",
     ),
+    Endpoint("GET", "/v1/openapi.json", openapi, "This description", "worker", role="read", whose="each"),
     Endpoint(
         "POST",
         "/v1/drain",

@@ -1,0 +1,290 @@
+"""JSON Schemas of what the REST API takes and answers, and which operation has which."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+Json = dict[str, Any]
+
+
+def _object(required: str = "", more: bool | Json = True, /, **properties: Any) -> Json:
+    return {
+        "type": "object",
+        "required": required.split(),
+        "properties": properties,
+        "additionalProperties": more,
+    }
+
+
+def _ref(name: str) -> Json:
+    return {"$ref": f"#/components/schemas/{name}"}
+
+
+def _list(of: Json) -> Json:
+    return {"type": "array", "items": of}
+
+
+def _map(of: Json) -> Json:
+    return {"type": "object", "additionalProperties": of}
+
+
+def _or_null(kind: str) -> Json:
+    return {"type": [kind, "null"]}
+
+
+TEXT: Json = {"type": "string"}
+NUMBER: Json = {"type": "integer"}
+SCALAR: Json = {"type": ["string", "number", "boolean"]}
+FLAG: Json = {"type": "string", "examples": ["true", "false"]}
+ANY_OBJECT: Json = {"type": "object"}
+TASK_ID = _object("connector task", connector=TEXT, task=NUMBER)
+TASK_CONFIG = _object("id config", id=TASK_ID, config=_map(TEXT))
+TASK_STATES: Json = {"enum": ["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]}
+NUMBERS = _list(NUMBER)
+
+PARAMETERS: Mapping[str, Json] = {
+    "expand": {
+        "description": "Show status, info or both of each connector; other values are ignored.",
+        "schema": {"type": "array", "items": {"type": "string", "examples": ["status", "info"]}},
+    },
+    "validate": {"description": "Anything but true leaves live checks out.", "schema": FLAG},
+    "dry_run": {"description": "true: answer what would be done; nothing is written.", "schema": FLAG},
+    "includeTasks": {"description": "Its tasks too.", "schema": FLAG},
+    "onlyFailed": {"description": "Only what failed.", "schema": FLAG},
+    "connectorsOnly": {"description": "As in Kafka Connect; converters are built in.", "schema": FLAG},
+    "version": {"description": "The plugin's version; there is one.", "schema": TEXT},
+    "scope": {
+        "description": "worker (default) or cluster.",
+        "schema": {"type": "string", "examples": ["worker", "cluster"]},
+    },
+    "limit": {"description": "How many at most.", "schema": {"type": "integer", "minimum": 1, "maximum": 10**9}},
+    "restart": {
+        "description": "expected: the tasks wait for the worker's return; none: they move at once.",
+        "schema": {"enum": ["expected", "none"]},
+    },
+    "label": {
+        "description": "`key=value`, or `key` with any value; all of them have to hold.",
+        "schema": {"type": "array", "items": TEXT},
+    },
+    "connector": {"description": "Only of these connectors.", "schema": {"type": "array", "items": TEXT}},
+    "last_event_id": {"description": "As the header Last-Event-ID, for clients that cannot set it.", "schema": TEXT},
+    "min_version": {
+        "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
+        "schema": {"type": "integer", "minimum": 0, "maximum": 10**15},
+    },
+}
+
+SCHEMAS: Mapping[str, Json] = {
+    "Error": _object(
+        "error_code message",
+        error_code=NUMBER,
+        message=TEXT,
+        code={"type": "string", "description": "Stable; `cdcworker errors CODE` explains it."},
+        suggestion=_or_null("string"),
+        configPath={"type": ["string", "null"], "description": "JSON pointer to what is wrong."},
+        fix={"type": ["object", "null"], "description": "What a machine can apply: op, path, value."},
+        where=ANY_OBJECT,
+        errors=_list(_ref("Finding")),
+    ),
+    "Finding": _object(
+        "severity code message",
+        severity={"enum": ["error", "warning", "note"]},
+        code=TEXT,
+        message=TEXT,
+        configPath=_or_null("string"),
+        suggestion=_or_null("string"),
+        fix=ANY_OBJECT,
+    ),
+    "Config": _map(SCALAR),
+    "ConfigPatch": _map({"type": ["string", "number", "boolean", "null"]}),
+    "ConfigMap": _map(TEXT),
+    "Labels": {
+        "type": "object",
+        "maxProperties": 64,
+        "propertyNames": {"pattern": r"^[A-Za-z0-9]([A-Za-z0-9._/-]{0,61}[A-Za-z0-9])?$"},
+        "additionalProperties": {"type": "string", "maxLength": 63},
+    },
+    "CreateConnector": _object(
+        "name config",
+        False,
+        name=TEXT,
+        config=_ref("Config"),
+        initial_state={"type": "string", "examples": ["RUNNING", "PAUSED", "STOPPED"]},
+        labels=_ref("Labels"),
+    ),
+    "Level": _object("level", level={"type": "string", "examples": ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"]}),
+    "Offset": _object(
+        "partition offset",
+        False,
+        partition={"type": ["object", "null"]},
+        offset={"type": ["object", "null"], "description": "null forgets the partition."},
+    ),
+    "Offsets": _object("offsets", False, offsets=_list(_ref("Offset"))),
+    "Message": _object("message", message=TEXT),
+    "Root": _object("version commit kafka_cluster_id", version=TEXT, commit=TEXT, kafka_cluster_id=TEXT),
+    "WorkerStatus": _object("status", status=TEXT, message=TEXT),
+    "Live": _object("worker boot", worker=TEXT, boot=TEXT),
+    "ConnectorInfo": _object(
+        "name config tasks type",
+        name=TEXT,
+        config=_map(TEXT),
+        tasks=_list(TASK_ID),
+        type={"enum": ["source", "sink", "unknown"]},
+        notes=_list(_ref("Finding")),
+    ),
+    "TaskState": _object(
+        "id state worker_id",
+        id=NUMBER,
+        state=TASK_STATES,
+        worker_id=TEXT,
+        trace=TEXT,
+        version=TEXT,
+        error=ANY_OBJECT,
+    ),
+    "ConnectorState": _object(
+        "name connector tasks type health",
+        name=TEXT,
+        connector=_object("state worker_id", state=TASK_STATES, worker_id=TEXT, trace=TEXT, error=ANY_OBJECT),
+        tasks=_list(_ref("TaskState")),
+        type={"enum": ["source", "sink", "unknown"]},
+        health={"enum": ["healthy", "degraded", "failed"]},
+    ),
+    "ConnectorList": {
+        "anyOf": [
+            _list(TEXT),
+            _map(_object(status=_ref("ConnectorState"), info=_ref("ConnectorInfo"))),
+        ]
+    },
+    "Tasks": _list(TASK_CONFIG),
+    "TaskConfigs": _map(_map(TEXT)),
+    "Topics": _map(_object("topics", topics=_list(TEXT))),
+    "Plugins": _list(_object("class type", **{"class": TEXT, "type": TEXT, "version": TEXT})),
+    "ConfigKey": _object(
+        "name type required default_value importance documentation group width display_name dependents order",
+        name=TEXT,
+        type={"enum": ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]},
+        required={"type": "boolean"},
+        default_value=_or_null("string"),
+        importance=TEXT,
+        documentation=TEXT,
+        group=_or_null("string"),
+        width=TEXT,
+        display_name=TEXT,
+        dependents=_list(TEXT),
+        order=NUMBER,
+    ),
+    "ConfigKeys": _list(_ref("ConfigKey")),
+    "ConfigInfos": _object(
+        "name error_count groups configs",
+        name=TEXT,
+        error_count=NUMBER,
+        groups=_list(TEXT),
+        configs=_list(
+            _object(
+                "definition value",
+                definition={"anyOf": [_ref("ConfigKey"), {"type": "null"}]},
+                value=_object(
+                    "name value recommended_values errors visible",
+                    name=TEXT,
+                    value=_or_null("string"),
+                    recommended_values=_list(TEXT),
+                    errors=_list(TEXT),
+                    visible={"type": "boolean"},
+                ),
+            )
+        ),
+        findings=_list(_ref("Finding")),
+    ),
+    "Logger": _object("level last_modified", level=TEXT, last_modified=_or_null("integer")),
+    "Loggers": _map(_ref("Logger")),
+    "LoggerNames": _list(TEXT),
+    "Cluster": _object(
+        "leader workers tasks version",
+        leader={"anyOf": [_object("id url epoch", id=TEXT, url=TEXT, epoch=NUMBER), {"type": "null"}]},
+        workers=_list(_object("id alive draining tasks", id=TEXT, alive={"type": "boolean"}, tasks=NUMBER)),
+        tasks=_list(_object("connector task state", connector=TEXT, task=NUMBER, state=TASK_STATES)),
+        version=NUMBER,
+    ),
+    "Journal": _object(
+        "entries version",
+        entries=_list(_object("seq ts cause moves", seq=NUMBER, ts=NUMBER, cause=TEXT, moves=_list(ANY_OBJECT))),
+        version=NUMBER,
+    ),
+    "Draining": _object("status", status=TEXT),
+    "ConnectorSummaries": _object(
+        "connectors version",
+        connectors=_list(
+            _object(
+                "name type class state health tasks labels version created updated",
+                name=TEXT,
+                state=TASK_STATES,
+                tasks=_map(NUMBER),
+                labels=_ref("Labels"),
+                version=NUMBER,
+            )
+        ),
+        version=NUMBER,
+    ),
+    "DryRun": _object(
+        "dry_run effect",
+        dry_run={"const": True},
+        effect=TEXT,
+        connector=TEXT,
+        changes=_list(_object("key from to", **{"key": TEXT, "from": _or_null("string"), "to": _or_null("string")})),
+        config=_map(TEXT),
+        tasks={"type": ["object", "array"]},
+        findings=_list(_ref("Finding")),
+    ),
+    "Subjects": _object("subjects", subjects=_list(_object("subject versions last change", subject=TEXT))),
+    "SchemaHistory": _object(
+        "subject versions",
+        subject=TEXT,
+        versions=_list(_object("version fingerprint change columns added removed retyped", version=NUMBER)),
+    ),
+    "Document": ANY_OBJECT,
+}
+
+C = "/connectors/{connector}"
+ANSWERS: Mapping[str, str] = {
+    "GET /": "Root",
+    "GET /health": "WorkerStatus",
+    "GET /health 500": "WorkerStatus",
+    "GET /health 503": "WorkerStatus",
+    "GET /healthz": "WorkerStatus",
+    "GET /healthz 503": "WorkerStatus",
+    "GET /readyz": "WorkerStatus",
+    "GET /readyz 503": "WorkerStatus",
+    "GET /v1/live": "Live",
+    "GET /v1/cluster": "Cluster",
+    "GET /v1/cluster/journal": "Journal",
+    "POST /v1/drain 202": "Draining",
+    "GET /connectors": "ConnectorList",
+    "POST /connectors 201": "ConnectorInfo",
+    f"GET {C}": "ConnectorInfo",
+    f"GET {C}/config": "ConfigMap",
+    f"PUT {C}/config": "ConnectorInfo",
+    f"PATCH {C}/config": "ConnectorInfo",
+    f"GET {C}/status": "ConnectorState",
+    f"POST {C}/restart 202": "ConnectorState",
+    f"GET {C}/tasks": "Tasks",
+    f"GET {C}/tasks-config": "TaskConfigs",
+    f"GET {C}/tasks/{{task:int}}/status": "TaskState",
+    f"GET {C}/topics": "Topics",
+    f"GET {C}/offsets": "Offsets",
+    f"PATCH {C}/offsets": "Message",
+    f"DELETE {C}/offsets": "Message",
+    "GET /connector-plugins": "Plugins",
+    "GET /connector-plugins/{plugin}/config": "ConfigKeys",
+    "PUT /connector-plugins/{plugin}/config/validate": "ConfigInfos",
+    "GET /admin/loggers": "Loggers",
+    "GET /admin/loggers/{logger}": "Logger",
+    "PUT /admin/loggers/{logger}": "LoggerNames",
+    "GET /v1/connectors": "ConnectorSummaries",
+    "GET /v1/connectors/{connector}/labels": "Labels",
+    "PUT /v1/connectors/{connector}/labels": "Labels",
+    "GET /v1/schemas": "Subjects",
+    "GET /v1/schemas/{subject}/history": "SchemaHistory",
+    "GET /v1/openapi.json": "Document",
+}
+"""By operation, with a status where it is another than the usual success."""
