@@ -110,7 +110,7 @@ def test_endpoints_exist() -> None:
     named = {
         path
         for text in code()
-        for path in re.findall(r"(?:^|(?:GET|PUT|POST|localhost:8083) ?)(/[A-Za-z0-9/{}_-]+)", text)
+        for path in re.findall(r"(?:^|(?:GET|PUT|POST|localhost:8083) ?)(/[A-Za-z0-9/{}_.-]+)", text)
         if not path.startswith(("/subjects", "/run/"))
     }
     assert {"/healthz", "/v1/cluster", "/v1/drain"} <= named
