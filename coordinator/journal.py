@@ -29,7 +29,7 @@ LEFT = "worker left"
 NO_LONGER_WANTED = "connector stopped, deleted or smaller"
 NO_PLUGIN = "no worker has the plugin"
 NO_WORKER = "no worker takes tasks"
-FENCING = "waits for its fence"
+FENCED = "its fence is set"
 
 
 def record_moves(batch: Batch, moves: Sequence[Move]) -> None:

@@ -34,7 +34,7 @@ def place_tasks(turn: Turn, batch: Batch) -> None:
     wanted = _wanted(batch.draft)
     _hold_back_paused(batch, have)
     targets = _targets(turn, batch.draft, have, wanted)
-    plan = _Plan(batch, have)
+    plan = _Plan(batch, have, fenced=fences.pending_of(turn.cluster))
     plan.give(wanted, targets)
     plan.write_assignments()
     plan.leave_to_fences(set(wanted))
@@ -88,6 +88,8 @@ class _Plan:
     have: Holdings
     given: dict[str, list[AssignedTask]] = field(default_factory=dict)
     moves: list[Move] = field(default_factory=list)
+    fenced: set[TaskId] = field(default_factory=set)
+    """What was to be fenced before this decision: whoever gets it now was kept waiting by that."""
 
     def give(self, wanted: list[TaskId], targets: Mapping[TaskId, str]) -> None:
         have = self.have
@@ -123,7 +125,8 @@ class _Plan:
         if task_id in self.have.before:
             return self.have.before[task_id]
         status = self.batch.turn.status.tasks.get(task_id)
-        return (status.worker_id, journal.UNASSIGNED) if status else ("", journal.NEW_TASK)
+        why = journal.FENCED if task_id in self.fenced else journal.UNASSIGNED
+        return (status.worker_id, why) if status else ("", journal.NEW_TASK)
 
     def _why_not(self, holder: str, task_id: TaskId) -> str:
         presence = self.have.workers[holder]
@@ -169,6 +172,8 @@ class _Plan:
         fresh = nobody - fences.pending_of(batch.draft)
         if fresh:
             fences.to_do(batch, fresh)
-        for task_id in sorted({i for i in have.lost if i not in owned}):
+        # Of these the line was to be the next owner's; of a dead worker's, who let them go, nothing more is known.
+        awaited = (have.unclean & wanted & have.before.keys()) - have.waiting.keys()
+        for task_id in sorted({i for i in (*have.lost, *awaited) if i not in owned}):
             source, why = have.before[task_id]
             self._move(task_id, "", why if task_id in wanted else journal.NO_LONGER_WANTED, source)

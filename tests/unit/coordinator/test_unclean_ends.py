@@ -154,8 +154,10 @@ def test_a_bad_end_of_a_paused_source_is_fenced_before_it_moves(pair):
     pair.append(presence_record(replace(OTHER, draining=True)))
     gone = pair.let_go(KILLED)
     assert not gone & pair.of("me")
+    assert pair.why() == {(task.task, "other", "", "drain") for task in gone}
     assert pair.fenced() == gone
     assert pair.of("me") == set(TASKS)
+    assert pair.why() == {(task.task, "other", "me", "its fence is set") for task in gone}
 
 
 def test_a_bad_end_that_its_worker_told_before_it_died_is_fenced(pair):
@@ -172,6 +174,16 @@ def test_a_bad_end_that_its_worker_told_before_it_died_is_fenced(pair):
         )
     )
     assert pair.fenced() == {first.id}
+
+
+def test_a_bad_end_of_a_paused_source_that_was_told_before_its_worker_died_is_fenced_too(pair):
+    pair.decide(connector_record(Connector("c", "i", 2, {}, "PAUSED", "source", config_version=1)))
+    theirs = pair.state.cluster.assignments["other"].tasks
+    said = [TaskStatus("c", e.task, "STOPPED", "other", e.task_epoch, 1, KILLED) for e in theirs]
+    pair.told(ev.StatusRecords((*map(task_status_record, said), tombstone("worker/other"))))
+    assert len(pair.of("me")) == 2
+    assert pair.fenced() == {entry.id for entry in theirs}
+    assert pair.of("me") == set(TASKS)
 
 
 def test_tasks_of_sinks_have_no_ids_to_fence(pair):
