@@ -30,6 +30,7 @@ from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.schema_tail import SchemaTail
+from cdcworker.worker.security.audit import Audit, AuditTopic
 from cdcworker.worker.security.wiring import gate_of, limits_of, tls_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
@@ -83,6 +84,10 @@ class App:
         self._asked = threading.Event()
         self._at_once = threading.Event()
         self._returns = bool(config.values["drain.restart.expected"])
+        topic = config.values["audit.topic"]
+        self._trail = (
+            AuditTopic(config.kafka, topic, f"{config.worker_id}-audit", config.replication_factor) if topic else None
+        )
         tls = tls_of(config.values, config.scheme)
         self._tasks = StandbyProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
         herding = replace(self._herder_config(), peer_tls=tls.peers if tls else None)
@@ -96,6 +101,7 @@ class App:
             plan=self._preview,
             schemas=self.schemas.current,
             body_bytes_max=config.values["rest.body.bytes.max"],
+            audit=Audit(config.worker_id, self._trail),
             gate=gate_of(config.values, config.scheme),
             tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
@@ -160,6 +166,8 @@ class App:
     def start(self) -> None:
         """REST answers (503 from /health) before the cluster is joined, as Kafka Connect's does."""
         self.rest.start()
+        if self._trail is not None:
+            self._trail.start()
         self.herder.start()
         while not self.herder.wait_started(CHECK_S):
             if self._asked.is_set():
@@ -192,6 +200,8 @@ class App:
         self.herder.stop()
         self.schemas.stop()
         self.rest.stop()
+        if self._trail is not None:
+            self._trail.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 

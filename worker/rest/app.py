@@ -24,6 +24,7 @@ from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.limits import RequestLimits
 from cdcworker.worker.rest.routing import Endpoint, routes
 from cdcworker.worker.security import session, tls
+from cdcworker.worker.security.audit import AuditMiddleware
 from cdcworker.worker.security.gate import GateMiddleware
 from cdcworker.worker.security.registry import guarded
 from cdcworker.worker.security.signing import Signer
@@ -84,6 +85,7 @@ def create_app(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
         middleware=[
             Middleware(RequestLimits),
+            Middleware(AuditMiddleware, audit=settings.audit),
             Middleware(GateMiddleware, gate=api.settings.gate, signer=signer, bytes_max=api.settings.body_bytes_max),
             Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max),
         ],

@@ -21,6 +21,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.feed import Feed
 from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import Tls
 from cdcworker.worker.validate import (
@@ -76,6 +77,7 @@ class Settings:
     """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None
     """Splits a connector into its tasks' configs, for dry runs."""
+    audit: Audit = field(default_factory=Audit)
     gate: Gate = field(default_factory=Gate)
     tls: Tls | None = None
     session_key_ttl_s: float = 0.0

@@ -13,6 +13,7 @@ from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.reading import check_epoch, check_version
 from cdcworker.worker.security import access
+from cdcworker.worker.security.audit import PATH
 from starlette.datastructures import URLPath
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -87,7 +88,7 @@ class ApiRoute(BaseRoute):
             scope["cdc.segments"] = split_path(scope)
         segments = scope["cdc.segments"]
         params = None if segments is None else self._params(segments)
-        return (Match.NONE, {}) if params is None else (Match.FULL, {"path_params": params})
+        return (Match.NONE, {}) if params is None else (Match.FULL, {"path_params": params, PATH: self.path})
 
     def _params(self, segments: Sequence[str]) -> dict[str, Any] | None:
         if len(segments) != len(self.template):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -32,6 +32,7 @@ ROLES: Final = ("read", "operate", "admin")
 SCHEMAS: Final = "schemas"
 """A grant of its own: reads schemas and nothing else, for consumers. Whoever may read everything has it too."""
 CALLER: Final = "cdc.caller"
+CONNECTOR: Final = "cdc.connector"
 REQUEST_ID: Final = "cdc.request_id"
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="cdcworker", Basic realm="cdcworker", charset="UTF-8"'}
 
@@ -104,8 +105,10 @@ def reach(path: str, whose: str) -> str:
     return whose or ("connector" if "{connector}" in path else "cluster")
 
 
-def check(scope: Mapping[str, Any], role: str, whose: str, parameters: Mapping[str, Any]) -> None:
+def check(scope: MutableMapping[str, Any], role: str, whose: str, parameters: Mapping[str, Any]) -> None:
     """RestError 403 unless the caller may. An endpoint that declares no role is for the cluster's admins."""
+    if "connector" in parameters:
+        scope[CONNECTOR] = str(parameters["connector"])
     if role == "open":
         return
     caller = caller_of(scope)
@@ -124,8 +127,9 @@ def check(scope: Mapping[str, Any], role: str, whose: str, parameters: Mapping[s
         raise not_permitted(caller, wanted, parameters.get("connector") if whose == "connector" else None)
 
 
-def require(scope: Mapping[str, Any], role: str, connector: str) -> None:
+def require(scope: MutableMapping[str, Any], role: str, connector: str) -> None:
     """For handlers whose connector stands in the body."""
+    scope[CONNECTOR] = connector
     caller = caller_of(scope)
     if not caller.may(role, connector):
         raise not_permitted(caller, role, connector)

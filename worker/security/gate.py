@@ -15,6 +15,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import too_large
 from cdcworker.worker.rest.routing import split_path
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
+from cdcworker.worker.security.audit import SIGNED
 from cdcworker.worker.security.authenticate import Authenticator, Busy
 from cdcworker.worker.security.rate import HOLD_S, Limiter
 from cdcworker.worker.security.signing import MAC_HEADER, Signed, Signer
@@ -31,8 +32,6 @@ TOO_OFTEN: Final = declare(
 LIVE_PATHS: Final = frozenset({"/v1/live"})
 """Workers look here whether a silent one has gone; it tells a worker's name and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
-SIGNED: Final = "cdc.signed"
-"""Set when another worker forwarded the request: it has audited it."""
 KEY_WAIT_S: Final = 1.0
 KEY_POLL_S: Final = 0.02
 """The key may just have changed, and this worker may have to read on in the config log to know it."""

@@ -147,4 +147,12 @@ LIMIT_KEYS: Final = (
         validator=between(1_024, 1 << 26),
     ),
 )
-SECURITY_KEYS: Final = (*AUTH_KEYS, *LIMIT_KEYS, *TLS_KEYS, *WORKER_KEYS)
+AUDIT_TOPIC: Final = "audit.topic"
+AUDIT_KEYS: Final = (
+    ConfigKey(
+        AUDIT_TOPIC,
+        doc="Topic for a record of every change over REST and of every denial: who, what, connector, result, request id, "
+        "never a value. Empty: they are in the log only. It is made with a retention of a year.",
+    ),
+)
+SECURITY_KEYS: Final = (*AUDIT_KEYS, *AUTH_KEYS, *LIMIT_KEYS, *TLS_KEYS, *WORKER_KEYS)
