@@ -17,6 +17,9 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 
+LATEST = "latest"
+
+
 async def list_plugins(api: Api, request: Request) -> Response:
     """Also under the class names that existing tools look for. Converters and transforms are built in: none is listed."""
     number = version("cdcworker")
@@ -29,6 +32,9 @@ async def list_plugins(api: Api, request: Request) -> Response:
 
 async def plugin_config(api: Api, request: Request) -> Response:
     plugin = _plugin(api, request.path_params["plugin"])
+    wanted, own = request.query_params.get("version", LATEST), version("cdcworker")
+    if wanted not in (LATEST, own):
+        raise e.bad_request(f"Plugin {plugin.name} has no version {wanted}: there is {own}", "version")
     return JSONResponse(api.catalog.definition(plugin).definitions())
 
 
@@ -84,7 +90,7 @@ ENDPOINTS = (
         plugin_config,
         "Keys of a plugin",
         "plugins",
-        (200, 404),
+        (200, 400, 404),
         ("version",),
         role="read",
         whose="each",
