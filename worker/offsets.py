@@ -15,6 +15,12 @@ UNKNOWN_PARTITION: Final = declare(
     "The connector reads no such partition",
     "GET .../offsets shows the partitions that have offsets; a source's others are those of its configuration.",
 )
+BAD_POSITION: Final = declare(
+    "offsets.bad_position",
+    "config",
+    "No task of the connector could start from this offset",
+    "Take one that GET .../offsets has shown before, whole; null forgets it, and the task starts as a new one does.",
+)
 NOT_OFFERED: Final = declare(
     "offsets.not_offered",
     "environment",

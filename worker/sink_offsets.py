@@ -47,12 +47,12 @@ class SinkOffsets:
     def _rows(self, changes: Sequence[Offset]) -> list[tuple[str, int, int | None]]:
         there = self._partitions()
         rows = []
-        for item in changes:
+        for index, item in enumerate(changes):
             topic, number = item.partition[TOPIC], item.partition[PARTITION]
             if not 0 <= number < there.get(topic, 0):
                 has = f"has {there[topic]} partitions" if topic in there else "does not exist"
                 text = f"there is no partition {number} of topic {topic}: the topic {has}"
-                raise CdcError(UNKNOWN_PARTITION, text, where={"topic": topic, "partition": number})
+                raise CdcError(UNKNOWN_PARTITION, text, where={"index": index})
             rows.append((topic, number, None if item.offset is None else item.offset[OFFSET]))
         return rows
 

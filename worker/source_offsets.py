@@ -12,7 +12,7 @@ from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.kafka_log import CompactedLog
-from cdcworker.coordinator.model import ClusterState, Connector
+from cdcworker.coordinator.model import ClusterState, Connector, JsonObject
 from cdcworker.coordinator.offsets import (
     StoredPosition,
     offset_key,
@@ -24,7 +24,7 @@ from cdcworker.coordinator.offsets import (
 from cdcworker.coordinator.state import fold_all, task_set_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.kafka_tx import TxProducer
-from cdcworker.worker.offsets import INTERRUPTED, UNKNOWN_PARTITION, Offset
+from cdcworker.worker.offsets import BAD_POSITION, INTERRUPTED, UNKNOWN_PARTITION, Offset
 from cdcworker.worker.source_kafka import FETCH_WAIT_MS
 from cdcworker.worker.taskspec import Topics, transactional_id
 
@@ -95,10 +95,11 @@ class SourceOffsets:
         if changes is None:
             wanted: list[tuple[Slot, Mapping[str, Any] | None]] = [(slot, None) for slot in stored]
         else:
-            wanted = [(_slot_of(item, stored, self._own(connector)), item.offset) for item in changes]
-        for _, position in wanted:
+            known = [*stored, *self._own(connector)]
+            wanted = [(_slot_of(item, known, number), item.offset) for number, item in enumerate(changes)]
+        for number, (_, position) in enumerate(wanted):
             if check is not None and position is not None:
-                check(dict(position))
+                _checked(check, position, number)
         if wanted and not dry_run:
             self._write(connector, barrier, wanted)
         return check is not None or changes is None
@@ -197,14 +198,20 @@ def _instance(connector: Connector) -> Any:
     return lookup(connector.config.get("connector.class", "")).load()(connector.config)
 
 
-def _slot_of(item: Offset, stored: Sequence[Slot], own: Iterable[Slot]) -> Slot:
-    known = [*stored, *own]
+def _slot_of(item: Offset, known: Sequence[Slot], number: int) -> Slot:
     found = next((slot for slot in known if dict(slot.partition) == dict(item.partition)), None)
     if found is None:
         shown = list(dict.fromkeys(_json(slot.partition).decode() for slot in known))[:SHOWN_MAX]
         text = f"the connector has no partition {_json(item.partition).decode()}; it has {', '.join(shown) or 'none'}"
-        raise CdcError(UNKNOWN_PARTITION, text)
+        raise CdcError(UNKNOWN_PARTITION, text, where={"index": number})
     return found
+
+
+def _checked(check: Callable[[JsonObject], None], position: Mapping[str, Any], number: int) -> None:
+    try:
+        check(dict(position))
+    except CdcError as exc:
+        raise CdcError(BAD_POSITION, f"[{exc.code}] {exc.message}", where={"index": number}) from exc
 
 
 def _json(value: Mapping[str, Any]) -> bytes:

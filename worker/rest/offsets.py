@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.offsets import INTERRUPTED, UNKNOWN_PARTITION, Offset
+from cdcworker.worker.offsets import BAD_POSITION, INTERRUPTED, UNKNOWN_PARTITION, Offset
 from cdcworker.worker.rest import dry, shapes
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_plain
@@ -24,6 +24,7 @@ T = TypeVar("T")
 
 PATH = "/connectors/{connector}/offsets"
 DRY = (dry.PARAMETER,)
+WAIT_S = 10.0
 NOT_FOUND = "Connector {} not found"
 EMPTY = "Partitions / offsets need to be provided for an alter offsets request"
 MANAGED = "The offsets for this connector have been {} successfully"
@@ -32,6 +33,8 @@ UNMANAGED = (
     "manages offsets externally, they will need to be manually {0} in the system that the connector uses."
 )
 NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+PARTS = {UNKNOWN_PARTITION: "partition", BAD_POSITION: "offset"}
+"""What of an item is wrong, by the code."""
 INT_MAX = (1 << 31) - 1
 LONG_MAX = (1 << 63) - 1
 
@@ -68,9 +71,11 @@ async def _change(api: Api, request: Request, items: list[Any] | None, done: str
     except CdcError as error:
         if error.code == INTERRUPTED:
             raise _interrupted(error) from error
-        if error.code == UNKNOWN_PARTITION:
-            raise e.RestError(400, error.message, error.code, configPath="/offsets", where=error.where) from error
-        raise
+        part = PARTS.get(error.code)
+        if part is None:
+            raise
+        path = e.pointer("offsets", str(error.where.get("index", 0)), part)
+        raise e.RestError(400, error.message, error.code, configPath=path) from error
     if dry_run:
         return dry.shown(connector=name, effect=done, offsets=_effect(before, changes))
     return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)})
@@ -123,8 +128,15 @@ def _interrupted(error: CdcError) -> e.RestError:
 
 async def _off_loop(api: Api, call: Callable[[], T]) -> T:
     """Kafka and targets are asked off the loop, a few at a time."""
-    async with api.offset_calls:
+    try:
+        await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
+    except TimeoutError:
+        headers = {"Retry-After": str(e.RETRY_AFTER_S)}
+        raise e.RestError(503, "Too many ask for offsets at this moment", e.TOO_MANY, headers=headers) from None
+    try:
         return await asyncio.to_thread(call)
+    finally:
+        api.offset_calls.release()
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------------

@@ -16,7 +16,6 @@ from cdcworker.worker.validate import NO_CLASS, NO_CLASS_TEXT
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-
 LATEST = "latest"
 
 

@@ -146,8 +146,10 @@ def test_a_partition_that_nobody_reads_is_refused_with_those_that_there_are(worl
 
 def test_a_position_that_no_task_could_start_from_is_refused(world):
     for position in ({"v": 1}, {"v": 2, "next": 1}, {"v": 1, "next": -1}):
-        with pytest.raises(CdcError, match=r"datagen\.position_invalid"):
-            world.offsets.alter(connector(), BARRIER, [Offset({"server": "g", "task": 0}, position)])
+        changes = [Offset({"server": "g", "task": 1}, None), Offset({"server": "g", "task": 0}, position)]
+        with pytest.raises(CdcError, match=r"\[datagen\.position_invalid\]") as caught:
+            world.offsets.alter(connector(), BARRIER, changes)
+        assert (caught.value.code, caught.value.where) == ("offsets.bad_position", {"index": 1})
     assert world.did == []
 
 

@@ -9,6 +9,7 @@ from cdcworker.coordinator.model import Fenced, TaskSet
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker import offsets
 from cdcworker.worker.offsets import Offset
+from cdcworker.worker.rest import offsets as rest
 
 BARRIER = 77
 ALTERED = "The offsets for this connector have been altered successfully"
@@ -173,11 +174,21 @@ def test_sink_offsets_may_be_text(client, stopped, kept):
     assert kept.asked[0][2] == [Offset({"kafka_topic": "t", "kafka_partition": 3}, {"kafka_offset": 42})]
 
 
-def test_a_partition_that_the_connector_does_not_read_is_400(client, stopped, kept):
+@pytest.mark.parametrize(
+    ("code", "path"), [(offsets.UNKNOWN_PARTITION, "/offsets/1/partition"), (offsets.BAD_POSITION, "/offsets/1/offset")]
+)
+def test_what_the_connector_cannot_take_is_400_and_says_where(client, stopped, kept, code, path):
     stopped()
-    kept.error = CdcError(offsets.UNKNOWN_PARTITION, "the connector has no partition {}; it has none")
+    kept.error = CdcError(code, "no", where={"index": 1})
     answer = patch(client, {"partition": {"a": 1}, "offset": None})
-    assert (answer.status_code, answer.json()["code"]) == (400, "offsets.unknown_partition")
+    assert (answer.status_code, answer.json()["code"], answer.json()["configPath"]) == (400, code, path)
+
+
+def test_too_many_that_ask_at_once_are_told_to_come_back(connect, herder, cluster, kept, monkeypatch):
+    monkeypatch.setattr(rest, "WAIT_S", 0.0)
+    cluster.add("c")
+    answer = connect(herder, offsets=kept, offset_calls_max=0).get("/connectors/c/offsets")
+    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "rest.too_many", "1")
 
 
 def test_a_connector_that_starts_meanwhile_is_409(client, stopped, kept):

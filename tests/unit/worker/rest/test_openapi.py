@@ -142,7 +142,10 @@ def test_the_application_keeps_to_the_document(fuzzed, runner, mode):
 
 def answered(fuzzed, runner, case):
     client = fuzzed()
-    return runner.run(client._http.send(request_of(case)))
+    answer = runner.run(client._http.send(request_of(case)))
+    if case.method == "GET":
+        assert client.app.state.api.herder.submitted == [], "a read asked the coordinator"
+    return answer
 
 
 def fuzz(send, strategy, count, sent):
