@@ -35,11 +35,18 @@ def run(worker, tmp_path):
     environment = {**os.environ, "XDG_CONFIG_HOME": str(tmp_path / "home")}
     environment = {name: value for name, value in environment.items() if name not in ("CDC_URL", "CDC_CONTEXT")}
 
+    program = str(Path(sys.executable).with_name("cdcworker"))
+
     def invoke(*arguments):
-        argv = [str(Path(sys.executable).with_name("cdcworker")), *arguments]
+        argv = [program, *arguments]
         done = subprocess.run(argv, env=environment, capture_output=True, text=True, timeout=120, check=False)
         assert "\x1b" not in done.stdout
         return done
+
+    def start(*arguments):
+        return subprocess.Popen([program, *arguments], env=environment, stdout=subprocess.PIPE, text=True)
+
+    invoke.start = start
 
     # The first address is of nobody: every command has to go on to the second.
     assert invoke("context", "add", "t", f"http://127.0.0.1:{nobody}", worker.url).returncode == 0
@@ -68,7 +75,12 @@ def test_a_file_becomes_a_connector_that_runs_and_everything_can_be_looked_at(wo
     assert json.loads(run("schemas", subject, "--version", "1").stdout)["type"] == "record"
     described = json.loads(run("connector", "describe", "gen", "--json").stdout)["result"]
     assert described["status"]["connector"]["state"] == "RUNNING"
-    assert run("connector", "pause", "gen").returncode == 0
+    with run.start("cluster", "events", "--connector", "gen", "--limit", "1", "--json") as events:
+        assert json.loads(events.stdout.readline())["event"] == "hello"
+        assert run("connector", "pause", "gen").returncode == 0
+        changed = json.loads(events.stdout.readline())
+    assert (changed["event"], changed["to"]["state"]) == ("connector.changed", "PAUSED")
+    assert events.returncode == 0
     worker.wait_state("gen", "PAUSED")
     assert run("connector", "delete", "gen").stdout == "deleted gen\n"
     assert run("connector", "get", "gen").returncode == 1

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from datetime import UTC, datetime
 from typing import Any
 
 import click
-from cdcworker.worker.cli.output import EXIT_RUNTIME, Table
+from cdcworker.worker.cli.follow import follow
+from cdcworker.worker.cli.output import EXIT_RUNTIME, Table, clean
 from cdcworker.worker.cli.remote import Remote, cluster_options, remote_command
 
 
@@ -107,10 +109,47 @@ def _moves(content: Any) -> Table:
     return Table(("SEQ", "UTC", "TASK", "FROM", "TO", "WHY"), rows)
 
 
+@remote_command(cluster, "events")
+@click.option("--connector", "names", multiple=True, help="Only of this connector; may be repeated.")
+@click.option("--limit", type=click.IntRange(min=1), help="End after so many.")
+def events(remote: Remote, names: tuple[str, ...], limit: int | None) -> None:
+    """State changes as they happen, one a line; Ctrl-C ends it. With --json each line is an object."""
+    query: list[tuple[str, Any]] = [("connector", name) for name in names]
+    if limit is not None:
+        query.append(("limit", limit))
+    for kind, data in follow(remote, "/v1/events", query, limited=limit is not None):
+        if remote.as_json:
+            click.echo(json.dumps({"event": kind, **data}, ensure_ascii=False))
+        elif kind not in ("hello", "reset"):
+            click.echo(clean(_event(kind, data)))
+
+
+def _event(kind: str, data: Any) -> str:
+    when = datetime.fromtimestamp(data["ts"] / 1000, UTC).strftime("%H:%M:%S")
+    return f"{when}  {kind:<18} {_what(kind, data)}"
+
+
+def _what(kind: str, data: Any) -> str:
+    if kind == "task.changed":
+        return f"{data['connector']}-{data['task']}: {_side(data['from'])} -> {_side(data['to'])}"
+    if kind == "connector.changed":
+        return f"{data['connector']}: {data['what']}, {data['to']['state']}"
+    if kind == "leader.changed":
+        return str((data["to"] or {}).get("worker", "none"))
+    if kind == "tasks.moved":
+        return ", ".join(f"{move['connector']}-{move['task']} to {move['to'] or '-'}" for move in data["moves"])
+    return str(data.get("connector") or data.get("worker") or "")
+
+
+def _side(task: Any) -> str:
+    return "none" if task is None else f"{task['state']} on {task['worker']}" if task["worker"] else str(task["state"])
+
+
 @remote_command(cluster, "drain")
 @click.argument("worker", required=False)
 @click.option("--restart", is_flag=True, help="The worker comes back soon: its tasks wait for it.")
-def drain(remote: Remote, worker: str | None, restart: bool) -> None:
+@click.option("--dry-run", is_flag=True, help="Show which tasks it would hand over.")
+def drain(remote: Remote, worker: str | None, restart: bool, dry_run: bool) -> None:
     """Have WORKER (an id of `cluster workers`) hand its tasks over and end.
 
     Without WORKER it is the one at the address, which then must be a single one.
@@ -119,8 +158,16 @@ def drain(remote: Remote, worker: str | None, restart: bool) -> None:
         remote.turn_to(_url_of(remote, worker))
     elif len(remote.urls) > 1:
         raise click.UsageError("several addresses are given: name the WORKER that is to be drained")
-    path = "/v1/drain?restart=expected" if restart else "/v1/drain"
-    remote.call("POST", path, lambda _: "draining")
+    if dry_run:
+        remote.call("POST", "/v1/drain?dry_run=true", _would_drain)
+    else:
+        path = "/v1/drain?restart=expected" if restart else "/v1/drain"
+        remote.call("POST", path, lambda _: "draining")
+
+
+def _would_drain(content: Any) -> str:
+    tasks = [f"{task['connector']}-{task['task']}" for task in content["tasks"]]
+    return f"would be drained {content['worker']}\n  tasks: {', '.join(tasks) or 'none'}"
 
 
 def _url_of(remote: Remote, worker: str) -> str:

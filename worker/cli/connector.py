@@ -22,6 +22,7 @@ NAME = click.argument("name", shell_complete=complete_names)
 FILE = click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
 NAME_OPTION = click.option("--name", help="Name, when the file has none.")
 SET = click.option("--set", "settings", multiple=True, metavar="KEY=VALUE", help="Sets a key; may be repeated.")
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
 NO_LIVE = click.option("--no-live-checks", is_flag=True, help="Do not ask the database first.")
 
 
@@ -130,8 +131,12 @@ def apply(
     changes = texts.differences(present, config)
     if dry_run:
         found = _validated(remote, config, no_live_checks)
-        result = _effect(chosen, present, changes, done=False)
-        remote.tell({**result, "findings": found["findings"]}, _dry_text, ok=not found["error_count"])
+        result = {**_effect(chosen, present, changes, done=False), "findings": found["findings"]}
+        if not found["error_count"]:
+            result["tasks"] = remote.ask("PUT", f"{_of(chosen)}/config?validate=false&dry_run=true", config).content[
+                "tasks"
+            ]
+        remote.tell(result, _dry_text, ok=not found["error_count"])
         raise SystemExit(EXIT_VALIDATION if found["error_count"] else 0)
     if present is not None and not changes:
         remote.tell(_effect(chosen, present, changes, done=True), _effect_text)
@@ -155,7 +160,8 @@ def _effect_text(content: Any) -> str:
 def _dry_text(content: Any) -> str:
     errors = sum(item["severity"] == "error" for item in content["findings"])
     report = {"name": content["name"], "error_count": errors, "findings": content["findings"]}
-    return f"would be {_effect_text(content)}\n{texts.validation(report)}"
+    tasks = f"\ntasks: {texts.task_moves(content['tasks']) or 'none is touched'}" if "tasks" in content else ""
+    return f"would be {_effect_text(content)}{tasks}\n{texts.validation(report)}"
 
 
 def _present(remote: Remote, name: str) -> tuple[dict[str, str] | None, str]:
@@ -210,10 +216,20 @@ def _diff_text(content: Any) -> str:
     return head + texts.difference_lines(content["changes"])
 
 
+def change(remote: Remote, method: str, path: str, text: Any, *, dry_run: bool, body: Any = None) -> None:
+    """A change, or what it would do."""
+    if dry_run:
+        joint = "&" if "?" in path else "?"
+        remote.call(method, f"{path}{joint}dry_run=true", texts.dry_run, body)
+    else:
+        remote.call(method, path, text, body)
+
+
 def _verb(verb: str, method: str, path: str, doc: str, done: str) -> None:
     @NAME
-    def command(remote: Remote, name: str) -> None:
-        remote.call(method, _of(name) + path, lambda _: f"{done} {name}")
+    @DRY_RUN
+    def command(remote: Remote, name: str, dry_run: bool) -> None:
+        change(remote, method, _of(name) + path, lambda _: f"{done} {name}", dry_run=dry_run)
 
     remote_command(connector, verb, help=doc)(command)
 
@@ -228,8 +244,9 @@ _verb("delete", "DELETE", "", "Delete the connector. Its slot, topics and positi
 @NAME
 @click.option("--failed", is_flag=True, help="Only what failed.")
 @click.option("--task", type=click.IntRange(min=0), help="Only this task.")
-def restart(remote: Remote, name: str, failed: bool, task: int | None) -> None:
+@DRY_RUN
+def restart(remote: Remote, name: str, failed: bool, task: int | None, dry_run: bool) -> None:
     """Restart the connector with its tasks, what failed of them, or one task."""
     only_failed = "true" if failed else "false"
     path = f"/restart?includeTasks=true&onlyFailed={only_failed}" if task is None else f"/tasks/{task}/restart"
-    remote.call("POST", _of(name) + path, lambda _: f"restarting {name}")
+    change(remote, "POST", _of(name) + path, lambda _: f"restarting {name}", dry_run=dry_run)

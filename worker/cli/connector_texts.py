@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -141,3 +142,37 @@ def validation(content: Any) -> str:
         if item.get("suggestion"):
             lines.append(f"  {item['suggestion']}")
     return "\n".join(lines)
+
+
+def dry_run(content: Any) -> str:
+    """What a change would do: `would be changed shop`, then keys, state, tasks and remarks."""
+    lines = [f"would be {content['effect']} {content.get('connector', '')}".rstrip()]
+    for item in content.get("changes", ()):
+        lines += [f"  {mark} {item['key']}: {item[side]}" for mark, side in (("-", "from"), ("+", "to")) if item[side]]
+    if "target_state" in content:
+        lines.append(
+            f"  state: {content['target_state']['from'] or 'none'} -> {content['target_state']['to'] or 'none'}"
+        )
+    lines += [f"  {line}" for line in _places(content)]
+    found = content.get("tasks")
+    if isinstance(found, dict):
+        lines.append("  tasks: " + (task_moves(found) or "none is touched"))
+        if found.get("error"):
+            lines.append(f"  error: [{found['error']['code']}] {found['error']['message']}")
+    return "\n".join(lines + [f"  {item['severity']}: {item['message']}" for item in content.get("findings", ())])
+
+
+def task_moves(found: Mapping[str, Any]) -> str:
+    """`start 0, 1; stop 2`"""
+    moves = ((what, found.get(what, ())) for what in ("start", "restart", "stop"))
+    return "; ".join(f"{what} {', '.join(map(str, numbers))}" for what, numbers in moves if numbers)
+
+
+def _places(content: Mapping[str, Any]) -> Iterable[str]:
+    for item in content.get("offsets", ()):
+        place, old, new = (_compact(item[side]) for side in ("partition", "from", "to"))
+        yield f"{place}: {old} -> {new}"
+
+
+def _compact(value: Any) -> str:
+    return "none" if value is None else json.dumps(value, ensure_ascii=False, sort_keys=True)

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import click
+from cdcworker.worker.cli import connector_texts as texts
 from cdcworker.worker.cli.connector_files import read_object
 from cdcworker.worker.cli.output import Table
 from cdcworker.worker.cli.remote import Remote, cluster_options, complete_names, remote_command, segment
@@ -34,19 +35,26 @@ def get(remote: Remote, name: str) -> None:
 @remote_command(offsets, "alter")
 @NAME
 @click.argument("file", type=click.Path(path_type=Path, allow_dash=True))
-def alter(remote: Remote, name: str, file: Path) -> None:
+@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
+def alter(remote: Remote, name: str, file: Path, dry_run: bool) -> None:
     """Set offsets from FILE (JSON; - is stdin), of the form that `get --json` gives: all of them or none.
 
     A null offset forgets the partition; partitions that FILE does not name stay as they are.
     """
-    remote.call("PATCH", _path(name), _message, _offsets_of(read_object(file)))
+    _change(remote, "PATCH", name, dry_run, _offsets_of(read_object(file)))
 
 
 @remote_command(offsets, "reset")
 @NAME
-def reset(remote: Remote, name: str) -> None:
+@click.option("--dry-run", is_flag=True, help="Show what would be done, change nothing.")
+def reset(remote: Remote, name: str, dry_run: bool) -> None:
     """Forget all offsets: the connector begins as if it were new."""
-    remote.call("DELETE", _path(name), _message)
+    _change(remote, "DELETE", name, dry_run)
+
+
+def _change(remote: Remote, method: str, name: str, dry_run: bool, body: Any = None) -> None:
+    query, text = ("?dry_run=true", texts.dry_run) if dry_run else ("", _message)
+    remote.call(method, _path(name) + query, text, body)
 
 
 def _offsets_of(found: dict[str, Any]) -> dict[str, Any]:

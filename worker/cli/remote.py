@@ -77,6 +77,15 @@ class Remote:
             if self.access.in_clear(url):
                 self.note(f"the token goes to {url} unencrypted: use https")
 
+    @property
+    def url(self) -> str:
+        """The worker that is asked next."""
+        return self.urls[self._at]
+
+    def turn(self) -> None:
+        """To the next one."""
+        self._at = (self._at + 1) % len(self.urls)
+
     def turn_to(self, url: str) -> None:
         """This worker alone from now on."""
         self.urls, self._at = (url,), 0
@@ -131,10 +140,10 @@ class Remote:
 
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
         sent = {**self.access.headers(), **(headers or {})}
-        options = self._options()
+        options = self.options()
         silent: list[str] = []
         for _ in self.urls:
-            url = self.urls[self._at]
+            url = self.url
             try:
                 found = httpx.request(
                     method, url + path, json=body, headers=sent, timeout=timeout, trust_env=False, **options
@@ -149,10 +158,10 @@ class Remote:
                     raise self._unreachable(NO_ANSWER, url, exc) from exc
                 last = exc
             silent.append(url)
-            self._at = (self._at + 1) % len(self.urls)
+            self.turn()
         raise self._unreachable(UNREACHABLE, ", ".join(silent), last) from last
 
-    def _options(self) -> dict[str, Any]:
+    def options(self) -> dict[str, Any]:
         try:
             return self.access.options()
         except CdcError as error:

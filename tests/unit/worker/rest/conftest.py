@@ -308,7 +308,7 @@ def kept() -> KeptOffsets:
 
 @pytest.fixture
 def client(connect: Connect, herder: FakeHerder, kept: KeptOffsets) -> Client:
-    return connect(herder, offsets=kept)
+    return connect(herder, offsets=kept, plan=lambda connector: [{"table": "t0"}, {"table": "t1"}])
 
 
 BARRIER = 77

@@ -8,6 +8,7 @@ import httpx
 import pytest
 from cdcworker.connectors.api import Finding
 from cdcworker.worker.cli import remote as remotes
+from cdcworker.worker.cli.follow import parsed
 from cdcworker.worker.cli.main import cli
 from cdcworker.worker.offsets import Offset
 from click.testing import CliRunner
@@ -87,10 +88,39 @@ def test_a_dry_run_shows_validates_and_changes_nothing(run, write, config, clust
     answer = run("connector", "apply", write({"name": "c", "config": config}), "--dry-run")
     assert answer.exit_code == 0
     assert answer.output.startswith("would be created c\n")
+    assert "\ntasks: start 0, 1\n" in answer.output
     assert cluster.state.connectors == {}
     refused = run("connector", "apply", write({"name": "c", "config": {"connector.class": "fake"}}), "--dry-run")
     assert refused.exit_code == 2
     assert "host is required" in refused.output
+
+
+def test_every_change_can_be_tried(run, write, cluster, stopped, kept):
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", "FAILED")
+    assert run("connector", "stop", "c", "--dry-run").output == (
+        "would be changed c\n  state: RUNNING -> STOPPED\n  tasks: stop 0, 1\n"
+    )
+    assert run("connector", "pause", "c", "--dry-run").output.endswith("tasks: none is touched\n")
+    assert run("connector", "delete", "c", "--dry-run").output == "would be deleted c\n" + (
+        "  state: RUNNING -> none\n  tasks: stop 0, 1\n"
+    )
+    assert run("connector", "restart", "c", "--failed", "--dry-run").output.endswith("tasks: restart 1\n")
+    assert run("connector", "delete", "nope", "--dry-run").exit_code == 1
+    stopped(name="d")
+    kept.found = [Offset({"task": 0}, {"n": 1})]
+    assert run("connector", "offsets", "reset", "d", "--dry-run").output == (
+        'would be reset d\n  {"task": 0}: {"n": 1} -> none\n'
+    )
+    change = write({"offsets": [{"partition": {"task": 0}, "offset": {"n": 2}}]})
+    assert run("connector", "offsets", "alter", "d", change, "--dry-run").output.endswith('{"n": 1} -> {"n": 2}\n')
+    assert cluster.state.connectors["c"].target_state == "RUNNING"
+    assert kept.asked == []
+
+
+def test_a_stream_of_events_is_read_as_browsers_read_it():
+    text = 'retry: 1000\n\nid: a-1\nevent: hello\ndata: {"a": 1}\n\n: beat\n\nevent:x\ndata:{}\n\nid: a-2\n'
+    assert list(parsed(text.split("\n"))) == [("hello", "a-1", {"a": 1}), ("x", "", {})]
 
 
 def test_a_secret_is_never_compared_and_never_shown(run, write, config, cluster, words):
@@ -191,6 +221,14 @@ def test_the_drained_worker_is_never_guessed(run, asked):
     answer = run("cluster", "drain", "follower:8083")
     assert asked[-1] == ("POST", "http://follower:8083/v1/drain")
     assert run("cluster", "drain", "nobody").exit_code == 1
+
+
+def test_what_a_drain_would_hand_over_is_shown(run, client, cluster):
+    client.app.state.api.drain = print
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", worker="leader:8083")
+    answer = run("cluster", "drain", "leader:8083", "--dry-run")
+    assert answer.output == "would be drained leader:8083\n  tasks: c-0\n"
 
 
 def test_plugins_and_their_keys(run):

@@ -1,0 +1,70 @@
+"""Follows a worker's stream of events, and takes it up again at another worker when it breaks."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, Final
+
+from cdcworker.worker.cli.output import EXIT_ENVIRONMENT
+from cdcworker.worker.cli.remote import CONNECT_S, UNREACHABLE, Answer, Remote
+
+SILENT_S: Final = 40.0
+"""A worker sends something each 15 s; after this time the connection is dead."""
+PAUSE_S: Final = 1.0
+Query = Sequence[tuple[str, Any]]
+
+
+def follow(remote: Remote, path: str, query: Query, *, limited: bool) -> Iterator[tuple[str, Any]]:
+    """(kind, data) of each event. `limited`: the stream ends when the worker ends it; else it is taken up again."""
+    import httpx
+
+    last, failures = "", 0
+    while True:
+        try:
+            for kind, id, data in _stream(remote, path, query, last):
+                last, failures = id or last, 0
+                yield kind, data
+            if limited:
+                return
+        except httpx.HTTPError as exc:
+            failures += 1
+            if failures > len(remote.urls):
+                text = f"{', '.join(remote.urls)}: {str(exc) or type(exc).__name__}"
+                raise remote.error({"code": UNREACHABLE, "message": text}, EXIT_ENVIRONMENT) from exc
+            remote.turn()
+        time.sleep(PAUSE_S)
+
+
+def _stream(remote: Remote, path: str, query: Query, last: str) -> Iterator[tuple[str, str, Any]]:
+    import httpx
+
+    headers = {"accept": "text/event-stream", **remote.access.headers(), **({"last-event-id": last} if last else {})}
+    timeout = httpx.Timeout(SILENT_S, connect=CONNECT_S)
+    with httpx.stream(
+        "GET",
+        remote.url + path,
+        params=list(query),
+        headers=headers,
+        timeout=timeout,
+        trust_env=False,
+        **remote.options(),
+    ) as answer:
+        if answer.status_code >= 300:
+            answer.read()
+            remote.refuse(Answer(answer.status_code, answer.json(), answer.headers))
+        yield from parsed(answer.iter_lines())
+
+
+def parsed(lines: Iterable[str]) -> Iterator[tuple[str, str, Any]]:
+    """(kind, id, data) of each event of a stream."""
+    fields: dict[str, str] = {}
+    for line in lines:
+        if line.strip() and not line.startswith(":"):
+            name, _, value = line.partition(":")
+            fields[name] = value.removeprefix(" ")
+        elif not line.strip():
+            if "data" in fields:
+                yield fields.get("event", "message"), fields.get("id", ""), json.loads(fields["data"])
+            fields = {}
