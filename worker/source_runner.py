@@ -122,10 +122,7 @@ class SourceRunner:
         control: Control,
         report: Reporting,
         clock: Callable[[], float] = time.monotonic,
-        *,
-        follows: bool = False,
     ) -> None:
-        """`follows`: a process of the same assignment was there before and may have left a transaction open."""
         self._ports = ports
         self._control = control
         self._report = report
@@ -133,7 +130,7 @@ class SourceRunner:
         self._counters = Counters()
         self._failures = 0
         self._sessions = 0
-        self._follows = follows
+        self._look_back = True
         self._fences: deque[float] = deque(maxlen=FENCES_MAX + 1)
         self._metrics_at = float("-inf")
         self._rate_from = (self._clock(), 0)
@@ -167,16 +164,17 @@ class SourceRunner:
         return EXIT_STOPPED
 
     def _end_leftovers(self) -> None:
-        """A paused task begins no session, whose start would end what the process before left open to hold readers."""
-        if not self._follows or self._sessions or not self._control.leased():
+        """Whoever ran the task before may have been killed in a transaction, which holds back readers until its time-out.
+        The start of a session ends it; a task that starts paused begins none."""
+        if not self._look_back or self._sessions or not self._control.leased():
             return
         try:
             self._ports.prepare()
             self._ports.pen().close()
             self._ports.registrar().close()
-            self._follows = False
+            self._look_back = False
         except CdcError as error:
-            log.warning("what the process before left open is not ended yet error=%s", error)
+            log.warning("what another process left open is not ended yet error=%s", error)
         finally:
             self._ports.release()
 

@@ -34,6 +34,6 @@ def run_with(spec: TaskSpec, config: Mapping[str, str], control: Control, report
 
     context = context_of(spec, control, report, control.interrupted)
     ports = SourcePorts(spec, config, make_task, reporter, context)
-    runner = SourceRunner(ports, control, reporter, follows=spec.attempt > 0)
+    runner = SourceRunner(ports, control, reporter)
     extra.append(runner)
     return runner.run()

@@ -277,7 +277,7 @@ def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter
 
     ports = Ports(spec, dict(spec.config), make, reporter, context)  # type: ignore[arg-type]
     ports.topics._look_up = lambda _topic: TopicFacts(1)  # type: ignore[method-assign]
-    return SourceRunner(ports, control, reporter, clock=proc.mono, follows=spec.attempt > 0).run()
+    return SourceRunner(ports, control, reporter, clock=proc.mono).run()
 
 
 def _run_sink(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:

@@ -221,8 +221,8 @@ class World:
         """The n-th call from now on of an operation raises."""
         self.faults.plan[operation, self.faults.counts.get(operation, 0) + number] = failure(code)
 
-    def run(self, follows: bool = False) -> int:
-        return SourceRunner(self, self.control, self, self.clock, follows=follows).run()
+    def run(self) -> int:
+        return SourceRunner(self, self.control, self, self.clock).run()
 
     def _wait(self, timeout_s, until=None) -> None:
         self.now += timeout_s

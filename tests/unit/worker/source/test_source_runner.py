@@ -129,8 +129,7 @@ def test_a_start_fences_then_asks_whose_the_task_is_then_reads_its_position_then
     assert list(world.faults.counts)[:5] == ["init", "schema_init", "assigned", "position", "open"]
 
 
-@pytest.mark.parametrize(("follows", "pens"), [(True, 2), (False, 0)])
-def test_a_paused_start_ends_what_the_process_before_it_left_open(make_world, follows, pens):
+def test_a_paused_start_ends_what_another_process_left_open(make_world):
     """Nothing else would until its time-out: a paused task begins no session, and readers would wait."""
     world = make_world(SIZES)
     world.control.apply({"type": "pause"})
@@ -143,8 +142,8 @@ def test_a_paused_start_ends_what_the_process_before_it_left_open(make_world, fo
             world.control.apply({"type": "stop"})
 
     world.control.wait = wait
-    assert world.run(follows=follows) == 0
-    assert world.faults.counts.get("init", 0) == pens
+    assert world.run() == 0
+    assert world.faults.counts.get("init", 0) == 2
     assert all(pen.closed for pen in world.pens)
     assert "assigned" not in world.faults.counts
     assert [state for state, _ in world.statuses] == ["PAUSED", "STOPPED"]
@@ -262,7 +261,7 @@ def test_a_stop_inside_a_source_transaction_that_does_not_end_aborts_it(make_wor
     assert world.broker.position() is None
 
 
-def test_started_paused_nothing_is_touched_until_resumed(make_world):
+def test_started_paused_the_source_is_not_touched_until_resumed(make_world):
     world = make_world((1,))
     world.control.apply({"type": "pause"})
 
