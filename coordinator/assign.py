@@ -25,6 +25,8 @@ class Facts:
     weight: Mapping[TaskId, int] = field(default_factory=dict)
     allowed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Workers that can run a connector's tasks, by connector."""
+    level: bool = True
+    """Whether held tasks may move at all for an even spread."""
 
 
 def assign(
@@ -51,7 +53,8 @@ def assign(
         worker = plan.best_for(task)
         if worker is not None:
             plan.give(task, worker)
-    plan.level()
+    if plan.facts.level:
+        plan.level()
     return plan.of
 
 

@@ -8,6 +8,7 @@ from typing import Literal
 
 from cdcworker.coordinator.api import Record, Term
 from cdcworker.coordinator.claim import Identity
+from cdcworker.coordinator.crew import Crew
 from cdcworker.coordinator.events import AppendStatus, HerdCommand, Now, RequestArrived, TasksPlanned
 from cdcworker.coordinator.model import AssignedTask, ClusterState, JsonObject, Presence, Reply, TaskId, TaskStatus
 from cdcworker.coordinator.status import Lease, StatusState, live_workers
@@ -69,6 +70,8 @@ class HerdSettings:
     """Connectors and tasks up to which every news gets a round at once."""
     rounds_ahead: int = 3
     """So many rounds more come at once after a calm: a change of one connector takes two."""
+    level_delay_s: float = 30.0
+    """After the loss of a worker held tasks stay where they are for so long: it is likely to come back."""
     round_late_s: float = 1.0
     """A round that has been due for so long does not wait for the end of the queue any more."""
     queue_max: int = 1000
@@ -180,6 +183,7 @@ class LeadState:
     round_due: float = 0.0
     """Not much before this, whatever the news."""
     rest_live: Mapping[str, Presence] = field(default_factory=dict)
+    crew: Crew = field(default_factory=Crew)
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from cdcworker.coordinator import fences, journal, lost
 from cdcworker.coordinator.assign import Facts, assign
+from cdcworker.coordinator.crew import may_level, mustered
 from cdcworker.coordinator.herd_state import Turn
 from cdcworker.coordinator.holdings import Holdings, count_living
 from cdcworker.coordinator.leader import Batch
@@ -77,7 +78,15 @@ def _targets(turn: Turn, state: ClusterState, have: Holdings, wanted: list[TaskI
         weights[task_id] = weight(state.connectors[task_id.connector].kind, loads.get(task_id))
     capacity = {w: presence.capacity for w, presence in workers.items()}
     free = [task_id for task_id in wanted if task_id not in have.waiting]
-    return assign(free, {**have.prefer, **have.holders}, list(workers), Facts(capacity, weights, allowed))
+    facts = Facts(capacity, weights, allowed, level=_may_level(turn, workers))
+    return assign(free, {**have.prefer, **have.holders}, list(workers), facts)
+
+
+def _may_level(turn: Turn, workers: Mapping[str, Presence]) -> bool:
+    members = [(w, presence.boot_id) for w, presence in workers.items()]
+    crew = mustered(turn.lead.crew, members, turn.mono)
+    turn.lead = replace(turn.lead, crew=crew)
+    return may_level(crew, turn.settings.level_delay_s, turn.mono)
 
 
 @dataclass(slots=True)
