@@ -264,13 +264,15 @@ def test_a_stop_inside_a_source_transaction_that_does_not_end_aborts_it(make_wor
 def test_started_paused_the_source_is_not_touched_until_resumed(make_world):
     world = make_world((1,))
     world.control.apply({"type": "pause"})
+    opened = []
 
     def wait(timeout_s, until=None):
-        assert world.pens == []
+        opened.append(len(world.opened))
         world.control.apply({"type": "resume"})
 
     world.control.wait = wait
     world.run()
+    assert opened[0] == 0
     assert [state for state, _ in world.statuses][:2] == ["PAUSED", "RUNNING"]
 
 
