@@ -139,7 +139,7 @@ class Herder(threading.Thread):
             if not ended:
                 self._futures[request_id] = future
         if ended:
-            future.set_exception(CdcError(STOPPED, "the worker has stopped"))
+            future.set_result(Reply("no_leader", detail="the worker has stopped"))
         else:
             self._post_event(ev.RequestArrived(request_id, request))
         return future

@@ -6,10 +6,13 @@ Two real herders share a cluster in memory; tasks and databases are not needed f
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import importlib.util
 import json
 import sys
+import threading
 import uuid
+from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -159,7 +162,13 @@ def herder_of(group: str, name: str) -> Herder:
 
 @pytest.fixture(scope="module")
 def two(tmp_path_factory):
-    group, folder = f"c-{uuid.uuid4().hex[:8]}", tmp_path_factory.mktemp("sinks")
+    with cluster_of_two(tmp_path_factory.mktemp("sinks")) as made:
+        yield made
+
+
+@contextlib.contextmanager
+def cluster_of_two(folder: Path) -> Iterator[Two]:
+    group = f"c-{uuid.uuid4().hex[:8]}"
     started = [herder_of(group, name) for name in ("one", "other")]
     with asyncio.Runner() as runner:
         try:
@@ -672,3 +681,32 @@ def test_reads_are_answered_while_there_is_no_leader(two, role):
             continue
         path = path.replace("{connector}", "run").replace("{task:int}", "0")
         assert two.ask(role, "GET", path, "leaderless").status_code == 200, path
+
+
+def test_while_the_lead_changes_hands_changes_are_done_or_told_to_come_back_and_reads_go_on(tmp_path):
+    with cluster_of_two(tmp_path) as two:
+        leader, follower = two.workers["leader"].herder, two.workers["follower"].herder
+        ending = threading.Thread(target=leader.stop)
+        answers: list[httpx.Response] = []
+
+        def changed() -> bool:
+            if len(answers) == 5:
+                ending.start()
+            verb = ("pause", "resume")[len(answers) % 2]
+            answers.append(two.ask("follower", "PUT", f"/connectors/run/{verb}"))
+            assert two.ask("follower", "GET", "/connectors/run/status").status_code == 200
+            assert two.ask("follower", "GET", "/connectors").json() == sorted(
+                ["moving", "paused", "run", "sink", "stopped"]
+            )
+            return follower.view().is_leader and answers[-1].status_code == 202
+
+        eventually(changed, 30)
+        ending.join()
+        # 503: the leader took the request and ended without knowing what became of it.
+        assert {answer.status_code for answer in answers} <= {202, 409, 503}
+        for answer in (one for one in answers if one.status_code >= 400):
+            assert int(answer.headers["retry-after"]) >= 1
+            if answer.status_code == 409:
+                assert answer.headers["x-cdc-reason"] in ("rebalance", "stale-epoch")
+        made = two.ask("follower", "POST", "/connectors", json={"name": "after", "config": GEN})
+        assert made.status_code == 201

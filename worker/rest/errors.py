@@ -86,6 +86,9 @@ RETRY_AFTER_S = 1
 STATUS_OF_KIND: Mapping[str, int] = {"config": 400, "fenced": 409}
 """Errors of other kinds are not the caller's: 500, as Connect answers."""
 
+STATUS_OF_CODE: Mapping[str, int] = {"worker.stopped": 503}
+"""It took the request and ends without knowing what became of it; another worker knows."""
+
 
 class RestError(Exception):
     """An answer of status 400 or above. `code` None gives Connect's two members only."""
@@ -143,13 +146,14 @@ def no_leader(message: str = NO_KNOWN_LEADER) -> RestError:
 
 
 def from_cdc(error: CdcError) -> RestError:
-    status = STATUS_OF_KIND.get(error.kind, 500)
+    status = STATUS_OF_CODE.get(error.code) or STATUS_OF_KIND.get(error.kind, 500)
     key = error.where.get("key")
     return RestError(
         status,
         error.message,
         error.code,
         suggestion=error.hint or None,
+        headers={"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None,
         configPath=pointer("config", str(key)) if key is not None else None,
         where=error.where or None,
         fix=error.fix,

@@ -224,10 +224,19 @@ def test_an_unforeseen_error_ends_the_herder_and_is_told(one, tasks):
 def test_a_request_after_the_end_is_refused_at_once(one):
     leading(one)
     one.stop()
-    with pytest.raises(CdcError) as caught:
-        one.submit(PutConnector("c", {}, kind="source")).result(1)
-    assert caught.value.code == STOPPED
+    assert one.submit(PutConnector("c", {}, kind="source")).result(1).outcome == "no_leader"
     assert one.failure is None
+
+
+def test_a_request_that_was_taken_and_not_answered_before_the_end_is_not_said_to_be_undone(one):
+    leading(one)
+    one._kafka.write = lambda command: None
+    future = one.submit(PutConnector("c", {}, kind="source"))
+    eventually(lambda: one._state.lead.waiting)
+    one.stop()
+    with pytest.raises(CdcError) as caught:
+        future.result(1)
+    assert caught.value.code == STOPPED
 
 
 def test_a_cancelled_request_does_not_disturb_the_herder(one):

@@ -3,6 +3,8 @@ import json
 import pytest
 from cdcworker.connectors.api import Finding
 from cdcworker.coordinator.model import PutConnector, Reply
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.herder import STOPPED
 
 HOSTILE = [
     "a/b",
@@ -518,3 +520,10 @@ class TestHerd:
         answer = client.delete("/connectors/c")
         assert (answer.status_code, answer.json()["error_code"]) == (500, 500)
         assert words.secret not in answer.text
+
+
+def test_a_worker_that_ends_without_an_answer_says_that_it_does_not_know(connect, make_herder, cluster):
+    cluster.add("c")
+    herder = make_herder(script=[CdcError(STOPPED, "the worker stopped before it could answer")])
+    answer = connect(herder).put("/connectors/c/pause")
+    assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "worker.stopped", "1")
