@@ -9,6 +9,7 @@ from dataclasses import replace
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.errors import TASK_CRASHED, TASK_FENCED, TASK_START_TIMEOUT, TASK_STUCK
 from cdcworker.coordinator.events import (
+    FenceIds,
     KillTask,
     PauseTask,
     ResumeTask,
@@ -18,6 +19,7 @@ from cdcworker.coordinator.events import (
     TaskReport,
     TaskTopics,
 )
+from cdcworker.coordinator.fences import is_sink
 from cdcworker.coordinator.herd_state import LocalTask, Turn
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
 from cdcworker.coordinator.reports import last_status, report
@@ -276,9 +278,17 @@ def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
     else:
         # An error that cannot pass keeps its own code: only a used-up budget is a quarantine.
         local = replace(local, phase="failed", error=quarantine(local.task.id, error) if budget else error)
+        _end_leftovers(turn, local.task, error)
     logger.warning("task failed task=%s phase=%s error=%s", local.task.id, local.phase, error.get("code"))
     turn.set_local(local.task.id, local)
     report(turn, local.task, "RESTARTING" if local.phase == "waiting" else "FAILED")
+
+
+def _end_leftovers(turn: Turn, entry: AssignedTask, error: JsonObject) -> None:
+    """Nobody starts a task that is given up: a transaction that its process left open would hold back all who read the
+    same partitions until its time-out. One that moves at this very moment is the rightful owner and fences back."""
+    if error.get("kind") != "fenced" and not is_sink(turn.cluster, entry.connector):
+        turn.emit(FenceIds((entry.id,)))
 
 
 # --- restart commands -----------------------------------------------------------------------------------------------

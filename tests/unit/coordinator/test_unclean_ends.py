@@ -191,3 +191,14 @@ def test_tasks_of_sinks_have_no_ids_to_fence(pair):
     pair.append(presence_record(replace(OTHER, draining=True, returns=True)))
     assert len(pair.let_go(KILLED)) == 2
     assert not pair.fenced()
+
+
+@pytest.mark.parametrize(("kind", "given_up"), [("source", [ENTRY.id]), ("sink", [])])
+def test_what_a_source_left_open_that_is_given_up_is_ended_by_its_worker(kind, given_up):
+    """Its restart would do that, and there is none; readers of the same partitions would wait for the time-out."""
+    driver = Driver(connector_record(replace(follower.CONNECTOR, kind=kind)))
+    driver.running()
+    assert not of(driver.fails(follower.TRANSIENT), ev.FenceIds), "its next start fences"
+    assert of([command for _, command in driver.wait(3)], ev.StartTask)
+    driver.told(ev.TaskReport(ENTRY, "RUNNING"))
+    assert [task for command in of(driver.fails(follower.CONFIG), ev.FenceIds) for task in command.tasks] == given_up
