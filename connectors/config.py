@@ -288,6 +288,8 @@ class ConfigDef:
             return key.default, "is required" if key.required else ""
         if not isinstance(text, str):
             return key.default, "expects a string"
+        if "\0" in text:
+            return key.default, "must not contain the character NUL"
         if has_reference(text):
             return (PARSERS[key.type](text) if key.type in _TEXT else key.default), ""
         if not text.strip() and key.type not in _TEXT:

@@ -14,6 +14,7 @@ from cdcworker.connectors.config import ConfigDef, ConfigKey, between, invalid, 
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.files import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.security import listener as listeners
+from cdcworker.worker.security import reach
 from cdcworker.worker.security.keys import SECURITY_KEYS
 
 UNREADABLE = declare(
@@ -206,7 +207,11 @@ class WorkerConfig:
     def providers(self) -> dict[str, str]:
         """What references, and connectors of files, may read: for the processes that do."""
         found = {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
-        return {**found, FILE_ROOTS: ",".join(self.values[FILE_ROOTS])}
+        loopback = self.values[reach.LOOPBACK]
+        if loopback is None:
+            loopback = listeners.Listener(self.scheme, self.host, self.port).is_loopback
+        lists = {name: ",".join(self.values[name]) for name in (FILE_ROOTS, reach.HOSTS, reach.TLS_PATHS)}
+        return {**found, **lists, reach.LOOPBACK: str(bool(loopback)).lower()}
 
     @property
     def replication_factor(self) -> int:

@@ -33,6 +33,12 @@ PROVIDER_KEYS = (
         default=references.FILE_PATHS.split(","),
         doc="Folders whose files `${file:/path}` and `${file:/path:key}` may name.",
     ),
+    ConfigKey(
+        references.DIR_PATHS_KEY,
+        "LIST",
+        default=references.FILE_PATHS.split(","),
+        doc="Folders whose files `${dir:/path:name}` may name, one value a file.",
+    ),
 )
 BASICS = (
     ConfigKey("name", required=True, doc="Name of the connector, unique in the cluster."),

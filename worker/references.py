@@ -1,4 +1,5 @@
-"""Config references, `${env:NAME}` and `${file:/path:key}`, resolved late and only within what the operator allows."""
+"""Config references, `${env:NAME}`, `${file:/path:key}` and `${dir:/path:name}`, resolved late and only within what the
+operator allows."""
 
 from __future__ import annotations
 
@@ -6,11 +7,11 @@ import os
 import re
 import stat
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Final
 
-from cdcworker.connectors.config import REFERENCE
+from cdcworker.connectors.config import REFERENCE, parse_list
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.security import reach
 
 UNRESOLVED: Final = declare(
     "config.reference_unresolved",
@@ -21,16 +22,21 @@ UNRESOLVED: Final = declare(
 
 ENV_PATTERN_KEY: Final = "config.providers.env.param.allowlist.pattern"
 FILE_PATHS_KEY: Final = "config.providers.file.param.allowed.paths"
+DIR_PATHS_KEY: Final = "config.providers.dir.param.allowed.paths"
 ENV_PATTERN: Final = r"CDC_SECRET_\w+|\w*PASSWORD"
 """Whoever may create a connector could send any variable to a host of his own: only names meant for it are read."""
 FILE_PATHS: Final = "/run/secrets,/var/run/secrets/cdcworker,/etc/cdcworker/secrets"
 FILE_BYTES_MAX: Final = 65_536
+_FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
 
 def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None) -> dict[str, str]:
-    """The config with every reference replaced. `allowed` holds the worker's `config.providers.*` properties."""
+    """The config with every reference replaced, and judged whether it may be used here. `allowed` holds the worker's
+    `config.providers.*` and `connector.*` properties."""
     rules = allowed or {}
-    return {key: _resolved(key, text, rules) for key, text in config.items()}
+    resolved = {key: _resolved(key, text, rules) for key, text in config.items()}
+    reach.admit(resolved, rules)
+    return resolved
 
 
 def _resolved(key: str, text: str, rules: Mapping[str, str]) -> str:
@@ -42,8 +48,10 @@ def _value(key: str, reference: str, rules: Mapping[str, str]) -> str:
     if provider == "env":
         return _from_env(key, rest, rules.get(ENV_PATTERN_KEY, ENV_PATTERN))
     if provider == "file":
-        return _from_file(key, rest, rules.get(FILE_PATHS_KEY, FILE_PATHS))
-    raise _refused(key, f"there is no config provider {provider!r}; known are env and file")
+        return _from_file(key, rest, rules)
+    if provider == "dir":
+        return _from_folder(key, rest, rules)
+    raise _refused(key, f"there is no config provider {provider[:40]!r}; known are env, file and dir")
 
 
 def _from_env(key: str, name: str, pattern: str) -> str:
@@ -55,9 +63,9 @@ def _from_env(key: str, name: str, pattern: str) -> str:
     return value
 
 
-def _from_file(key: str, rest: str, roots: str) -> str:
+def _from_file(key: str, rest: str, rules: Mapping[str, str]) -> str:
     path, _, member = rest.partition(":")
-    text = _read(key, path, roots)
+    text = _read(key, path, FILE_PATHS_KEY, rules)
     if not member:
         return text.rstrip("\r\n")
     for line in text.splitlines():
@@ -67,23 +75,48 @@ def _from_file(key: str, rest: str, roots: str) -> str:
     raise _refused(key, "the file has no such key")
 
 
-def _read(key: str, path: str, roots: str) -> str:
-    if "\0" in path or not path.startswith("/"):
-        raise _refused(key, "a file reference needs an absolute path")
+def _from_folder(key: str, rest: str, rules: Mapping[str, str]) -> str:
+    """One file of a folder is one value, as Kubernetes mounts secrets."""
+    folder, _, name = rest.partition(":")
+    if not name or "/" in name or name in (".", ".."):
+        raise _refused(key, "a reference to a folder needs the name of a file in it: ${dir:/path:name}")
+    return _read(key, f"{folder.rstrip('/')}/{name}", DIR_PATHS_KEY, rules).rstrip("\r\n")
+
+
+def _read(key: str, path: str, roots_key: str, rules: Mapping[str, str]) -> str:
+    roots = parse_list(rules.get(roots_key, FILE_PATHS))
+    # What lies outside is not looked for: the answer must not tell whether it is there.
+    if not reach.is_inside(path, roots):
+        raise _refused(key, f"the path is not absolute, or outside of {roots_key}")
     try:
         # The path is judged after its links are followed, and the very file that was judged is read.
-        real = Path(os.path.realpath(path, strict=True))
-        if not any(real.is_relative_to(os.path.realpath(root.strip())) for root in roots.split(",") if root.strip()):
-            raise _refused(key, f"the file is outside of {FILE_PATHS_KEY}")
-        descriptor = os.open(real, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK)
+        real = os.path.realpath(path, strict=True)
+        if not reach.is_inside(real, [os.path.realpath(root) for root in roots]):
+            raise _refused(key, f"the path is not absolute, or outside of {roots_key}")
+        descriptor = _opened(real)
         with os.fdopen(descriptor, "rb") as file:
             if not stat.S_ISREG(os.fstat(descriptor).st_mode):
                 raise _refused(key, "the reference names something else than a file")
             return file.read(FILE_BYTES_MAX).decode()
-    except OSError as exc:
-        raise _refused(key, f"the file cannot be read: {exc.strerror}") from exc
     except UnicodeDecodeError:
         raise _refused(key, "the file is not UTF-8 text") from None
+    except (OSError, ValueError) as exc:
+        reason = exc.strerror if isinstance(exc, OSError) else "not a path"
+        raise _refused(key, f"the file cannot be read: {reason}") from None
+
+
+def _opened(real: str) -> int:
+    """Folder by folder, none of them a link: nobody can exchange one after it was judged."""
+    *folders, name = real.strip("/").split("/")
+    at = os.open("/", _FOLDER)
+    try:
+        for folder in folders:
+            below = os.open(folder, _FOLDER, dir_fd=at)
+            os.close(at)
+            at = below
+        return os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=at)
+    finally:
+        os.close(at)
 
 
 def _refused(key: str, message: str) -> CdcError:

@@ -13,6 +13,15 @@ _BATCH = "Not needed here: batches and memory are bounded by bytes."
 _RETRY = "Not needed here: the worker retries transient errors with its own back-off."
 
 _OVERRIDE = "Not applied: the worker's own client settings hold."
+_HARMLESS = (
+    "acks", "batch.size", "buffer.memory", "client.id", "compression.type", "delivery.timeout.ms", "enable.idempotence",
+    "fetch.max.bytes", "fetch.max.wait.ms", "fetch.min.bytes", "linger.ms", "max.block.ms",
+    "max.in.flight.requests.per.connection", "max.partition.fetch.bytes", "max.poll.interval.ms", "max.poll.records",
+    "max.request.size", "receive.buffer.bytes", "request.timeout.ms", "retries", "retry.backoff.ms",
+    "send.buffer.bytes", "session.timeout.ms",
+)  # fmt: skip
+"""Client settings that connectors' configs may carry. None is applied; those that name servers, logins, files and
+classes are refused, so that nobody takes them for applied."""
 
 _CONNECT = {
     **{name: note for name, note in common.ACCEPTED.items() if name != "topic.creation.default.*"},
@@ -21,9 +30,7 @@ _CONNECT = {
     "tasks.max": "One slot is read by one task.",
     "topic.creation.default.": "Given to created topics as it is.",
     "offsets.storage.topic": _UNNEEDED,
-    "producer.override.": _OVERRIDE,
-    "consumer.override.": _OVERRIDE,
-    "admin.override.": _OVERRIDE,
+    **{f"{kind}.override.{name}": _OVERRIDE for kind in ("producer", "consumer", "admin") for name in _HARMLESS},
 }
 
 _DEBEZIUM = {
@@ -78,7 +85,6 @@ _DEBEZIUM = {
     "guardrail.": _UNNEEDED,
     "openlineage.": "Lineage events are not sent.",
     "internal.": _UNNEEDED,
-    "driver.": _UNNEEDED,
     "database.server.name": "Use topic.prefix.",
     "database.history.": _UNNEEDED,
     "schema.history.": _UNNEEDED,

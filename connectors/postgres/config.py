@@ -19,6 +19,7 @@ from cdcworker.connectors.config import (
     one_of,
     regex_list,
 )
+from cdcworker.connectors.hosts import host_list
 from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED, TOLERANCE
 from cdcworker.connectors.postgres.types import Modes
 
@@ -53,7 +54,10 @@ def _source_keys() -> Iterable[ConfigKey]:
     high: Importance = "HIGH"
     low: Importance = "LOW"
     key = ConfigKey
-    yield key("database.hostname", required=True, importance=high, group=group, doc="Host, or a comma list of hosts.")
+    yield key(
+        "database.hostname", required=True, importance=high, group=group, validator=host_list,
+        doc="Host, or a comma list of hosts.",
+    )  # fmt: skip
     yield key("database.port", "STRING", "5432", importance=high, group=group, doc="Port, or one per host.")
     yield key("database.user", required=True, importance=high, group=group, doc="A role with REPLICATION and SELECT.")
     yield key("database.password", "PASSWORD", importance=high, group=group, doc="Its password.")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import psycopg
+from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.errors import SERVER_VERSION, STANDBY, translate
 from cdcworker.connectors.postgres.values import SESSION_OPTIONS
@@ -51,7 +52,7 @@ def conninfo(settings: Settings, application: str, *, replication: bool = False)
     }
     if replication:
         params["replication"] = "database"
-    return make_conninfo("", **{name: value for name, value in params.items() if value is not None})
+    return guarded(make_conninfo("", **{name: value for name, value in params.items() if value is not None}))
 
 
 def connect(settings: Settings, application: str) -> AdminConnection:

@@ -8,6 +8,7 @@ from typing import Any
 
 from cdcworker.connectors.common import TASK_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, one_of
+from cdcworker.connectors.hosts import host_list
 
 TRIGGER_MS = 500
 """Ten batches a second would cost about one core; two cost little and a row is there within a second."""
@@ -47,7 +48,14 @@ def _target_keys() -> Iterable[ConfigKey]:
         group=warehouse,
         doc="Kind of the target.",
     )
-    yield key("warehouse.hostname", required=True, importance=HIGH, group=warehouse, doc="Host of the target.")
+    yield key(
+        "warehouse.hostname",
+        required=True,
+        importance=HIGH,
+        group=warehouse,
+        validator=host_list,
+        doc="Host of the target.",
+    )
     yield key("warehouse.port", "INT", 5432, validator=between(1, 65535), importance=HIGH, group=warehouse)
     yield key("warehouse.user", required=True, importance=HIGH, group=warehouse, doc="A role that may create tables.")
     yield key("warehouse.password", "PASSWORD", importance=HIGH, group=warehouse, doc="Its password.")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace
+from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark.errors import FENCED, from_psycopg
 from cdcworker.connectors.spark.ledger import Ledger
 from cdcworker.schemas.errors import CdcError, declare
@@ -92,7 +93,7 @@ def _transaction(conninfo: str) -> Iterator[Connection]:
 
     try:
         with psycopg.connect(
-            conninfo, connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-offsets"
+            guarded(conninfo), connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-offsets"
         ) as connection:
             yield connection
     except psycopg.errors.LockNotAvailable as exc:

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import SinkBatch, TableBatch
+from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
 from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION, from_psycopg
@@ -116,7 +117,7 @@ class PostgresWriter:
         from psycopg.conninfo import make_conninfo
 
         connection = psycopg.connect(
-            make_conninfo(self._conninfo, **ALIVE),
+            make_conninfo(guarded(self._conninfo), **ALIVE),
             autocommit=True,
             connect_timeout=CONNECT_TIMEOUT_S,
             application_name="cdcworker-sink",

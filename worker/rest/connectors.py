@@ -16,6 +16,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import parse_labels, read_object, scalar, string_map
 from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
 from cdcworker.worker.rest.routing import Endpoint, encode_segment, flag
+from cdcworker.worker.security import kept
 from cdcworker.worker.security.access import require, visible
 from cdcworker.worker.validate import Report
 from starlette.requests import Request
@@ -98,7 +99,10 @@ async def patch_config(api: Api, request: Request) -> Response:
     deadline, live = time.monotonic() + api.settings.patch_s, True
     while True:
         connector = api.connector(name)
-        draft = Draft(name, patched(connector, patch), must_exist=True, if_version=version or connector.version)
+        sent = frozenset(patch)
+        draft = Draft(
+            name, patched(connector, patch), must_exist=True, if_version=version or connector.version, sent=sent
+        )
         try:
             return await submit(api, request, draft, live=live)
         except e.RestError as error:
@@ -131,6 +135,8 @@ class Draft:
     if_version: int | None = None
     target_state: TargetState | None = None
     labels: Mapping[str, str] | None = None
+    sent: frozenset[str] | None = None
+    """The keys that came with the request; None: all."""
 
 
 async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True) -> Response:
@@ -141,6 +147,10 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
         # A picture that lags behind the leader's may lack the connector whose secret is to be kept.
         return await forward(api, request, view.state.leader.url)
     config = api.catalog.unmask(draft.config, stored.config if stored else {})
+    if stored is not None:
+        sent = draft.config if draft.sent is None else draft.sent
+        known = {name for name in sent if draft.config.get(name) != MASK}
+        kept.check(request.scope, api.catalog.mask, config, stored.config, known)
     known_conflict = draft.create_only and stored is not None
     live = live and flag(request.query_params, "validate", default=True) and not known_conflict
     report = await api.validate(config, live=live)

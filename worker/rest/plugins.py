@@ -5,12 +5,14 @@ from __future__ import annotations
 from importlib.metadata import version
 from typing import Any
 
+from cdcworker.connectors.config import MASK
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_object, string_map
 from cdcworker.worker.rest.context import Api
 from cdcworker.worker.rest.routing import Endpoint, flag
+from cdcworker.worker.security import kept
 from cdcworker.worker.security.access import require
 from cdcworker.worker.validate import NO_CLASS, NO_CLASS_TEXT
 from starlette.requests import Request
@@ -50,7 +52,10 @@ async def validate(api: Api, request: Request) -> Response:
     if config.get("name"):
         require(request.scope, "admin", config["name"] or "")
     stored = api.view().state.connectors.get(config.get("name") or "")
+    given = {name for name, value in config.items() if value != MASK}
     config = api.catalog.unmask(config, stored.config if stored else {})
+    if stored is not None:
+        kept.check(request.scope, api.catalog.mask, config, stored.config, given)
     report = await api.validate(config, live=flag(request.query_params, "validate", default=True))
     return JSONResponse({**report.config_infos(), "name": named})
 

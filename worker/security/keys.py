@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Final
 
 from cdcworker.connectors.config import ConfigKey, between, one_of
+from cdcworker.connectors.hosts import parse_allowed
+from cdcworker.worker.security import reach
 from cdcworker.worker.security.access import parse_grants
 
 AUTH_FILE: Final = "rest.auth.file"
@@ -147,6 +149,37 @@ LIMIT_KEYS: Final = (
         validator=between(1_024, 1 << 26),
     ),
 )
+
+
+def _allowed(value: list[str]) -> str | None:
+    try:
+        parse_allowed(value)
+    except ValueError as exc:
+        return str(exc)
+    return None
+
+
+REACH_KEYS: Final = (
+    ConfigKey(
+        reach.HOSTS,
+        "LIST",
+        default=[],
+        doc="Hosts that connectors may open connections to: networks (10.1.0.0/16), names, .domain for all below it. "
+        "Empty: all but addresses of the link, of metadata services and of no single machine, which are never allowed.",
+        validator=_allowed,
+    ),
+    ConfigKey(
+        reach.LOOPBACK,
+        "BOOLEAN",
+        doc="Whether connectors may connect to this machine itself. Default: if the REST API listens there only.",
+    ),
+    ConfigKey(
+        reach.TLS_PATHS,
+        "LIST",
+        default=["/etc/ssl", "/etc/pki", "/etc/cdcworker", "/run/secrets", "/var/run/secrets/cdcworker"],
+        doc="Folders in which the certificate files that connectors' configs name have to lie.",
+    ),
+)
 AUDIT_TOPIC: Final = "audit.topic"
 AUDIT_KEYS: Final = (
     ConfigKey(
@@ -155,4 +188,4 @@ AUDIT_KEYS: Final = (
         "never a value. Empty: they are in the log only. It is made with a retention of a year.",
     ),
 )
-SECURITY_KEYS: Final = (*AUDIT_KEYS, *AUTH_KEYS, *LIMIT_KEYS, *TLS_KEYS, *WORKER_KEYS)
+SECURITY_KEYS: Final = (*AUDIT_KEYS, *AUTH_KEYS, *LIMIT_KEYS, *REACH_KEYS, *TLS_KEYS, *WORKER_KEYS)

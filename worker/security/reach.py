@@ -1,0 +1,59 @@
+"""What a connector's config may reach besides its secrets: hosts, and files of certificates. Asked before it is used."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from typing import Final
+
+from cdcworker.connectors import hosts
+from cdcworker.connectors.config import parse_list
+from cdcworker.schemas.errors import CdcError, declare
+
+PATH_NOT_ALLOWED: Final = declare(
+    "config.path_not_allowed",
+    "config",
+    "The worker's settings do not let connectors read this file",
+    "Put the file into one of the folders of the worker property connector.tls.paths, or add its folder there.",
+)
+HOSTS: Final = "connector.hosts.allowed"
+LOOPBACK: Final = "connector.hosts.loopback"
+TLS_PATHS: Final = "connector.tls.paths"
+FILE_KEY: Final = re.compile(r".*\.(sslcert|sslkey|sslrootcert|sslcrl)")
+SYSTEM: Final = "system"
+"""libpq's word for the machine's own authorities."""
+
+
+def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
+    """For the process that is going to use this config, references resolved. `rules` are the worker's properties; those
+    that are not there are of no concern: a person examines a source with a file of his own."""
+    hosts.use(policy_of(rules))
+    if TLS_PATHS not in rules:
+        return
+    roots = parse_list(rules[TLS_PATHS])
+    for name, value in config.items():
+        if FILE_KEY.fullmatch(name) and value and value != SYSTEM:
+            check_path(name, value, roots)
+
+
+def policy_of(rules: Mapping[str, str]) -> hosts.Policy:
+    allowed = hosts.parse_allowed(parse_list(rules.get(HOSTS, "")))
+    return hosts.Policy(allowed, rules.get(LOOPBACK, "true").lower() == "true")
+
+
+def check_path(key: str, path: str, roots: Iterable[str]) -> None:
+    """Whether it lies in one of the folders, with its links followed. What lies elsewhere is not even looked for."""
+    if not is_inside(path, roots) or not is_inside(os.path.realpath(path), map(os.path.realpath, roots)):
+        raise CdcError(PATH_NOT_ALLOWED, f"{key} names a file outside of {TLS_PATHS}", where={"key": key})
+
+
+def is_inside(path: str, roots: Iterable[str]) -> bool:
+    """By the words of the path alone; one that goes up is outside."""
+    if not path.startswith("/") or "\0" in path or ".." in path.split("/"):
+        return False
+    plain = os.path.normpath("/" + path.lstrip("/"))
+    return any(
+        plain == root or plain.startswith(root.rstrip("/") + "/")
+        for root in (os.path.normpath(root.strip()) for root in roots if root.strip().startswith("/"))
+    )
