@@ -1,0 +1,130 @@
+"""Clients that were written for Kafka Connect, unchanged, against two real workers: each call through a follower too."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import uuid
+from pathlib import Path
+
+import pytest
+import requests
+from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.worker.app import plan
+from cdcworker.worker.devstack.ports import free_ports
+from cdcworker.worker.herder import Herder, HerderConfig
+from cdcworker.worker.rest.app import create_app
+from cdcworker.worker.rest.context import Settings
+from cdcworker.worker.rest.server import RestServer
+from kafka_connect import KafkaConnect
+from kafka_connect_api import errors
+from kafka_connect_api.kafka_connect_api import Api, Cluster
+
+_spec = importlib.util.spec_from_file_location("herders", Path(__file__).parent / "herders.py")
+assert _spec is not None
+assert _spec.loader is not None
+herders = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("herders", herders)
+_spec.loader.exec_module(herders)
+eventually = herders.eventually
+
+GEN = {"connector.class": "datagen", "topic.prefix": "p", "tasks.max": "2"}
+
+
+@pytest.fixture(scope="module")
+def urls():
+    """Of the leader, and of a follower."""
+    group, started = f"k-{uuid.uuid4().hex[:8]}", []
+    try:
+        for port in free_ports(2):
+            name = f"127.0.0.1:{port}"
+            names = TopicNames.of_group(group)
+            config = HerderConfig({}, group, name, f"http://{name}", names, version="1", backend="memory")
+            herder = Herder(config, plan, herders.StubLauncher())
+            server = RestServer(create_app(herder, settings=Settings(live_checks=False)), "127.0.0.1", port)
+            started.append((herder, server))
+            herder.start()
+            server.start()
+        for herder, _ in started:
+            assert herder.wait_started(30)
+        eventually(lambda: all(herder.view().state.leader and len(herder.view().workers) == 2 for herder, _ in started))
+        yield sorted((herder.config.url for herder, _ in started), key=lambda url: url != leader(started))
+    finally:
+        for herder, server in started:
+            server.stop()
+            herder.stop()
+
+
+def leader(started):
+    return started[0][0].view().state.leader.url
+
+
+@pytest.fixture(params=["leader", "follower"])
+def url(urls, request, monkeypatch):
+    monkeypatch.setenv("NO_PROXY", "*")
+    return urls[request.param == "follower"]
+
+
+@pytest.fixture
+def name():
+    return f"gen-{uuid.uuid4().hex[:8]}"
+
+
+def test_kafka_connect_py_leads_a_connector_through_its_life(url, name):
+    client = KafkaConnect(url)
+    assert set(client.get_cluster_info()) == {"version", "commit", "kafka_cluster_id"}
+    plugins = {item["class"] for item in client.list_connector_plugins()}
+    assert "io.debezium.connector.postgresql.PostgresConnector" in plugins
+    assert client.validate_connector_config("datagen", {**GEN, "name": name})["error_count"] == 0
+    made = client.create_connector({"name": name, "config": GEN})
+    assert (made["name"], made["type"]) == (name, "source")
+    with pytest.raises(requests.HTTPError, match="409"):
+        client.create_connector({"name": name, "config": GEN})
+    assert name in client.list_connectors()
+    eventually(lambda: states(client, name) == ["RUNNING", "RUNNING"])
+    assert list(client.list_connectors(expand="status", pattern=f"^{name}$", state="RUNNING")) == [name]
+    assert [item["id"]["task"] for item in client.list_connector_tasks(name)] == [0, 1]
+    assert client.get_connector_task_status(name, 1)["state"] == "RUNNING"
+    assert client.get_connector_config(name) == {"name": name, **GEN}
+    assert client.update_connector(name, {**GEN, "seed": "9"})["config"]["seed"] == "9"
+    assert client.get_connector(name)["config"]["seed"] == "9"
+    client.pause_connector(name)
+    eventually(lambda: states(client, name) == ["PAUSED", "PAUSED"])
+    client.resume_connector(name)
+    eventually(lambda: states(client, name) == ["RUNNING", "RUNNING"])
+    client.restart_connector(name)
+    client.restart_connector(name, include_tasks=True, only_failed=True)
+    client.restart_connector_task(name, 0)
+    assert client.list_connector_topics(name) == {name: {"topics": []}}
+    client.reset_connector_topics(name)
+    client.stop_connector(name)
+    assert client.get_connector_status(name)["tasks"] == []
+    client.delete_connector(name)
+    with pytest.raises(requests.HTTPError, match="404"):
+        client.get_connector(name)
+
+
+def states(client, name):
+    return [task["state"] for task in client.get_connector_status(name)["tasks"]]
+
+
+def test_kafka_connect_api_and_the_watcher_that_stands_on_it_see_and_mend_a_cluster(url, name):
+    cluster = Cluster(Api(url=url))
+    assert cluster.version.split(".")[0].isdigit()
+    assert cluster.kafka_cluster.startswith("memory-")
+    requests.post(f"{url}/connectors", json={"name": name, "config": GEN}, timeout=30).raise_for_status()
+    connector = cluster.connectors[name]
+    assert connector.exists()
+    eventually(lambda: [task.state for task in connector.tasks] == ["RUNNING", "RUNNING"])
+    assert (connector.state, connector.connector_class) == ("RUNNING", "datagen")
+    connector.config = {**connector.config, "seed": "5"}
+    eventually(lambda: connector.config["seed"] == "5")
+    connector.cycle_connector()
+    connector.restart()
+    eventually(lambda: all(task.is_running() for task in connector.tasks))
+    level = cluster.root_logger["level"]
+    cluster.root_logger = level if level in ("INFO", "DEBUG", "TRACE", "WARN", "ERROR") else "WARN"
+    connector.delete()
+    for gone in (connector.exists, lambda: connector.status):
+        with pytest.raises(errors.GenericNotFound):
+            gone()
