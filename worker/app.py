@@ -23,6 +23,7 @@ from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import registry_api
 from cdcworker.worker.config import WorkerConfig
+from cdcworker.worker.doctor_main import run_child
 from cdcworker.worker.herder import Herder, HerderConfig
 from cdcworker.worker.offset_keeper import OffsetKeeper, partitions
 from cdcworker.worker.planning import TOPICS_PATTERN, matching_topics
@@ -100,6 +101,7 @@ class App:
             offsets=OffsetKeeper(self.herder.config),
             plan=self._preview,
             schemas=self.schemas.current,
+            examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
             body_bytes_max=config.values["rest.body.bytes.max"],
             audit=Audit(config.worker_id, self._trail),
             gate=gate_of(config.values, config.scheme),

@@ -17,8 +17,10 @@ import pytest
 from cdcworker.connectors.api import SinkPlace
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.spark.ledger import Ledger
+from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.sink_offsets import SinkOffsets
 
 _spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
 assert _spec
@@ -162,6 +164,20 @@ def test_the_ledger_of_a_warehouse_is_altered_behind_the_fence_of_its_tasks(ware
         Ledger("s", 0).fence(connection, (9, 0))
     sink.alter_offsets(SinkPlace("other", (8, 0)), None)
     assert json.dumps(rows(dsn, "select count(*) from _cdcworker.ledger")) == "[[2]]"
+
+
+@pytest.mark.postgres
+def test_a_child_reads_the_ledger_and_shows_no_password(warehouse):
+    sink, _ = warehouse
+    sink.alter_offsets(SinkPlace("s", (5, 0)), {("t", 0): 9})
+    config = dict(sink._config)
+    kept = SinkOffsets({}, lambda: {"t": 1})
+    (found,) = kept.read(Connector("s", "i", 1, config, "STOPPED", "sink"))
+    assert (found.partition, found.offset) == ({"kafka_topic": "t", "kafka_partition": 0}, {"kafka_offset": 9})
+    wrong = Connector("s", "i", 1, {**config, "warehouse.password": "Wr0ngPa55"}, "STOPPED", "sink")
+    with pytest.raises(CdcError, match=r"\[spark\.target_auth\]") as caught:
+        kept.read(wrong)
+    assert "Wr0ngPa55" not in str(caught.value)
 
 
 @pytest.mark.postgres

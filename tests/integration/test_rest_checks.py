@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from concurrent.futures import Future
+from dataclasses import replace
 from urllib.parse import unquote, urlsplit
 
 import httpx
 import psycopg
 import pytest
-from cdcworker.coordinator.model import ClusterState, Leader, Reply, View
+from cdcworker.coordinator.model import ClusterState, Connector, Leader, Reply, View
+from cdcworker.worker.doctor_main import run_child
 from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.context import Settings
 from cdcworker.worker.validate import run_checks
@@ -131,3 +133,26 @@ def test_a_server_that_never_answers_does_not_hold_up_creation(config):
         stuck = {**config, "name": "c", "database.port": str(silent.getsockname()[1])}
         found = run_checks(stuck, timeout_s=1.5)
     assert [finding.code for finding in found] == ["check.incomplete"]
+
+
+def test_a_running_connector_is_examined_with_the_secrets_that_nobody_is_shown(config):
+    class Knows(Herder):
+        def view(self):
+            connector = Connector("c", "i", 1, {"name": "c", **config}, "RUNNING", "source")
+            view = super().view()
+            return replace(view, state=replace(view.state, connectors={"c": connector}))
+
+    def examine(question, timeout_s):
+        return run_child({**question, "providers": {}}, 60.0)
+
+    async def ask():
+        transport = httpx.ASGITransport(app=create_app(Knows(), settings=Settings(examine=examine)))
+        async with httpx.AsyncClient(transport=transport, base_url="http://w:1") as http:
+            return await http.get("/v1/connectors/c/doctor", params={"check": ["reach.*", "publication"]})
+
+    answer = asyncio.run(ask())
+    found = {item["check"]: item for item in answer.json()["findings"]}
+    assert found["publication.exists"]["severity"] in ("error", "note", "ok")
+    assert {name.partition(".")[0] for name in found} == {"reach", "publication"}
+    assert all(item["why"] and item["took_ms"] >= 0 for item in found.values())
+    assert config["database.password"] not in answer.text

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 
 from cdcworker.worker.rest import (
     connectors,
+    doctor,
     events,
     history,
     internal,
@@ -46,6 +47,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *labels.ENDPOINTS,
     *events.ENDPOINTS,
     *history.ENDPOINTS,
+    *doctor.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from cdcworker.coordinator.errors import RECORD_TOO_LARGE
-from cdcworker.coordinator.model import Connector, Reply, Restart, View
+from cdcworker.coordinator.model import Connector, JsonObject, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.offsets import Offsets
@@ -73,6 +73,8 @@ class Settings:
     offset_calls_max: int = 4
     schemas: Callable[[], SchemaLog] | None = None
     """The schema log as far as it has been read."""
+    examine: Callable[[JsonObject, float], list[JsonObject]] | None = None
+    """Examines a connector within so many seconds: the findings of the doctor."""
     events_s_max: float = 3600.0
     """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None
@@ -100,6 +102,12 @@ class Api:
         self.feed = Feed(self.view, self.clock)
         self.ending = threading.Event()
         """The server is to stop: whoever streams, ends."""
+
+    @property
+    def examine(self) -> Callable[[JsonObject, float], list[JsonObject]]:
+        if self.settings.examine is None:
+            raise e.not_available("Examining connectors")
+        return self.settings.examine
 
     @property
     def schemas(self) -> SchemaLog:

@@ -41,7 +41,7 @@ LONG_MAX = (1 << 63) - 1
 
 async def get_offsets(api: Api, request: Request) -> Response:
     connector = api.connector(request.path_params["connector"], NOT_FOUND)
-    found = await _off_loop(api, lambda: api.offsets.read(connector))
+    found = await off_loop(api, lambda: api.offsets.read(connector))
     return JSONResponse({"offsets": [{"partition": dict(item.partition), "offset": item.offset} for item in found]})
 
 
@@ -66,8 +66,8 @@ async def _change(api: Api, request: Request, items: list[Any] | None, done: str
     changes = None if items is None else parse(items, connector.kind)
     dry_run = dry.asked(request)
     try:
-        before = await _off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
-        managed = await _off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
+        before = await off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
+        managed = await off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
     except CdcError as error:
         if error.code == INTERRUPTED:
             raise _interrupted(error) from error
@@ -126,13 +126,13 @@ def _interrupted(error: CdcError) -> e.RestError:
     )
 
 
-async def _off_loop(api: Api, call: Callable[[], T]) -> T:
-    """Kafka and targets are asked off the loop, a few at a time."""
+async def off_loop(api: Api, call: Callable[[], T]) -> T:
+    """Kafka, sources and targets are asked off the loop, a few at a time."""
     try:
         await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
     except TimeoutError:
         headers = {"Retry-After": str(e.RETRY_AFTER_S)}
-        raise e.RestError(503, "Too many ask for offsets at this moment", e.TOO_MANY, headers=headers) from None
+        raise e.RestError(503, "Too many such questions at this moment", e.TOO_MANY, headers=headers) from None
     try:
         return await asyncio.to_thread(call)
     finally:

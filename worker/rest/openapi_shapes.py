@@ -69,6 +69,11 @@ PARAMETERS: Mapping[str, Json] = {
     },
     "connector": {"description": "Only of these connectors.", "schema": {"type": "array", "items": TEXT}},
     "last_event_id": {"description": "As the header Last-Event-ID, for clients that cannot set it.", "schema": TEXT},
+    "deep": {"description": "true: also read rows, to tell how long a snapshot takes.", "schema": FLAG},
+    "check": {
+        "description": "Only these checks or groups; `*` stands for anything.",
+        "schema": {"type": "array", "items": TEXT},
+    },
     "min_version": {
         "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
         "schema": {"type": "integer", "minimum": 0, "maximum": 10**15},
@@ -242,6 +247,20 @@ SCHEMAS: Mapping[str, Json] = {
         subject=TEXT,
         versions=_list(_object("version fingerprint change columns added removed retyped", version=NUMBER)),
     ),
+    "Examination": _object(
+        "connector blocked counts findings",
+        connector=TEXT,
+        blocked={"type": "boolean"},
+        counts=_map(NUMBER),
+        findings=_list(
+            _object(
+                "check severity measured message why code configPath suggestion fix took_ms",
+                check=TEXT,
+                severity={"enum": ["ok", "note", "warning", "error", "unknown"]},
+                fix={"type": ["object", "null"]},
+            )
+        ),
+    ),
     "Document": ANY_OBJECT,
 }
 
@@ -285,6 +304,7 @@ ANSWERS: Mapping[str, str] = {
     "PUT /v1/connectors/{connector}/labels": "Labels",
     "GET /v1/schemas": "Subjects",
     "GET /v1/schemas/{subject}/history": "SchemaHistory",
+    "GET /v1/connectors/{connector}/doctor": "Examination",
     "GET /v1/openapi.json": "Document",
 }
 """By operation, with a status where it is another than the usual success."""

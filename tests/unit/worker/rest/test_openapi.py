@@ -12,6 +12,7 @@ import pytest
 import schemathesis
 from cdcworker.coordinator.model import TaskSet
 from cdcworker.schemas.log import Meta, SchemaLog
+from cdcworker.worker import doctor_main
 from cdcworker.worker.offsets import Offset
 from cdcworker.worker.rest.app import ENDPOINTS
 from cdcworker.worker.rest.openapi import document
@@ -102,7 +103,7 @@ def fuzzed(connect, cluster, herder, kept, schemas):
     cluster.state = replace(cluster.state, task_sets=sets)
     cluster.topics["run"] = frozenset({"t"})
     kept.found = [Offset({"server": "s", "task": 0}, {"n": 1})]
-    found = connect(herder, offsets=kept, schemas=schemas, plan=lambda connector: [{"a": "b"}])
+    found = connect(herder, offsets=kept, schemas=schemas, plan=lambda connector: [{"a": "b"}], examine=examined)
     found.app.state.api.drain = lambda returns: None
     before = (cluster.state, dict(cluster.topics))
 
@@ -118,6 +119,10 @@ def fuzzed(connect, cluster, herder, kept, schemas):
     for name, item in logging.root.manager.loggerDict.items():
         if isinstance(item, logging.Logger):
             item.setLevel(levels.get(name, logging.NOTSET))
+
+
+def examined(question, timeout_s):
+    return list(doctor_main.findings({**question, "providers": {}, "config": {"connector.class": "nothing"}}))
 
 
 def request_of(case):

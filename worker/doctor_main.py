@@ -1,0 +1,91 @@
+"""The child that examines a connector: a JSON question on stdin, a line of JSON for each finding as soon as it is there."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+from cdcworker.connectors.checkup import UNKNOWN
+from cdcworker.coordinator.model import JsonObject
+from cdcworker.schemas.errors import CODES, INTERNAL, CdcError
+from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
+from cdcworker.worker.validate import end_child
+
+COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.doctor_main")
+
+
+def main() -> int:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        # Whatever a library prints must not end up among the findings.
+        os.dup2(2, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        for item in (*findings(json.load(sys.stdin)), {"done": True}):
+            out.write(json.dumps(item, separators=(",", ":")) + "\n")
+            out.flush()
+    return 0
+
+
+def findings(question: JsonObject) -> Iterator[dict[str, Any]]:
+    from cdcworker.worker.doctor import chosen, row, target
+
+    try:
+        patient = target(question["connector"], question["config"], question["providers"], question["position"])
+        for item in chosen(patient.examine(deep=bool(question["deep"])), question["checks"]):
+            yield row(item)
+    except CdcError as error:
+        yield failed(error)
+    except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold secrets, the type does not
+        yield failed(CdcError(INTERNAL, f"{type(error).__name__} while examining"))
+
+
+def failed(error: CdcError) -> dict[str, Any]:
+    """What kept the doctor from looking, in the form of a finding."""
+    key = error.where.get("key")
+    return {
+        "check": "doctor.start",
+        "severity": "error",
+        "measured": "",
+        "message": error.message,
+        "why": "Without it nothing can be examined.",
+        "code": error.code,
+        "configPath": f"/config/{key}" if key else None,
+        "suggestion": error.hint or None,
+        "fix": None,
+        "took_ms": 0,
+    }
+
+
+def run_child(question: JsonObject, timeout_s: float, command: Sequence[str] = COMMAND) -> list[dict[str, Any]]:
+    """The findings; those of a child that was too slow, or died, end with one that says so."""
+    child = subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
+    )
+    try:
+        out, _ = child.communicate(json.dumps(question).encode(), timeout=timeout_s)
+        ending = f"the examination ended early (exit code {child.returncode})"
+    except subprocess.TimeoutExpired:
+        end_child(child)
+        out, _ = child.communicate()
+        ending = f"the examination did not end within {timeout_s:g} s"
+    finally:
+        end_child(child)
+    found: list[dict[str, Any]] = []
+    for line in out.splitlines():
+        try:
+            item = json.loads(line)
+        except ValueError:
+            continue  # torn off in the middle
+        if item.get("done"):
+            return found
+        found.append(item)
+    rest = {**failed(CdcError(UNKNOWN, ending)), "check": "doctor.time", "severity": "unknown"}
+    return [*found, {**rest, "why": "What comes after it was not looked at.", "suggestion": CODES[UNKNOWN].hint}]
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,61 @@
+"""The doctor over REST: a connector's surroundings examined where its secrets are, in a child with a time limit."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+from cdcworker.coordinator.model import Connector
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.rest.context import Api
+from cdcworker.worker.rest.offsets import off_loop
+from cdcworker.worker.rest.routing import Endpoint, flag
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+QUICK_S = 30.0
+DEEP_S = 75.0
+"""Below the limit of a request."""
+
+
+async def examine(api: Api, request: Request) -> Response:
+    """Each check with what was measured, why it matters, and what mends it; nothing is changed."""
+    connector = api.connector(request.path_params["connector"])
+    ask, deep = api.examine, flag(request.query_params, "deep")
+    question = {
+        "connector": connector.name,
+        "config": dict(connector.config),
+        "position": await _position(api, connector),
+        "deep": deep,
+        "checks": request.query_params.getlist("check"),
+    }
+    found = await off_loop(api, lambda: ask(question, DEEP_S if deep else QUICK_S))
+    counts = Counter(item["severity"] for item in found)
+    return JSONResponse(
+        {"connector": connector.name, "blocked": counts["error"] > 0, "counts": dict(counts), "findings": found}
+    )
+
+
+async def _position(api: Api, connector: Connector) -> dict[str, Any] | None:
+    """Of its first task, to be compared with what the source still has; unknown is as none."""
+    if connector.kind != "source" or api.settings.offsets is None:
+        return None
+    try:
+        found = await off_loop(api, lambda: api.offsets.read(connector))
+    except CdcError:
+        return None
+    return next((item.offset for item in found if item.partition.get("task", 0) == 0), None)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/v1/connectors/{connector}/doctor",
+        examine,
+        "Examine a connector's surroundings",
+        "connectors",
+        (200, 404),
+        ("deep", "check"),
+        role="operate",
+    ),
+)
