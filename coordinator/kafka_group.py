@@ -116,6 +116,16 @@ def members(admin: AdminClient, group_id: str, timeout_s: float) -> list[str]:
         time.sleep(_ASK_AGAIN_S)
 
 
+def join_delay_s(members: Sequence[str], client_id: str, session_timeout_s: float) -> float:
+    """How long a new process lets the group be: a killed process of its name may still be a member.
+
+    Whoever joins makes the group wait for all its members, so for the end of the dead one's session; and a leader that
+    is killed while the group waits gets a whole session more from when that is over. Where there is nobody else, nobody
+    leads meanwhile either, and to wait outside would take longer.
+    """
+    return session_timeout_s if client_id in members and any(name != client_id for name in members) else 0.0
+
+
 class KafkaLeadership:
     """A classic group member. Thread-confined; callbacks run inside `tick` and `close` only."""
 
@@ -127,6 +137,7 @@ class KafkaLeadership:
         group_id: str,
         client_id: str,
         session_timeout_s: float = 10.0,
+        join_after_s: float = 0.0,
     ) -> None:
         self._topic = topic
         self._term: Term | None = None
@@ -135,7 +146,10 @@ class KafkaLeadership:
         config = member_config(properties, client_id=client_id, group_id=group_id, session_timeout_s=session_timeout_s)
         self._consumer = make_consumer(config)
         self._rejoin_at: float | None = None
-        self._subscribe()
+        if join_after_s > 0.0:
+            self._rejoin_at = time.monotonic() + join_after_s
+        else:
+            self._subscribe()
 
     def _subscribe(self) -> None:
         self._consumer.subscribe(
@@ -169,7 +183,7 @@ class KafkaLeadership:
     def _rejoin(self) -> None:
         """Give the partition back: an owner without a proof would keep the lead from everybody."""
         self._rejoin_at = None
-        log.warning("joining the group again")
+        log.info("joining the group")
         self._consumer.unsubscribe()
         self._subscribe()
 

@@ -11,7 +11,7 @@ from cdcworker.coordinator.api import Leadership, TailedLog, Writer
 from cdcworker.coordinator.claim import Identity
 from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
 from cdcworker.coordinator.kafka_errors import translate
-from cdcworker.coordinator.kafka_group import Flag, KafkaLeadership, check_strangers, flagged, members
+from cdcworker.coordinator.kafka_group import Flag, KafkaLeadership, check_strangers, flagged, join_delay_s, members
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
 from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
@@ -108,16 +108,18 @@ class KafkaBackend:
             config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
         )
         self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
-        self._check_strangers()
+        self._members = self._check_strangers()
 
     @property
     def _flagged(self) -> str:
         return flagged(self._client_id, self.identity.flag)
 
-    def _check_strangers(self) -> None:
+    def _check_strangers(self) -> Sequence[str]:
         """Another cluster under our group id has our transactional ids too: the two would fence each other for ever."""
         group_id = self._config.group_id
-        check_strangers(members(self._admin, group_id, CONNECT_S), group_id, self.identity.flag)
+        found = members(self._admin, group_id, CONNECT_S)
+        check_strangers(found, group_id, self.identity.flag)
+        return found
 
     def configs(self) -> TailedLog:
         return CompactedLog(self._config.kafka, self._config.topics.configs, client_id=f"{self._client_id}-configs")
@@ -141,6 +143,7 @@ class KafkaBackend:
             group_id=config.group_id,
             client_id=self._flagged,
             session_timeout_s=config.session_timeout_s,
+            join_after_s=join_delay_s(self._members, self._flagged, config.session_timeout_s),
         )
 
     def claim(self) -> Writer:

@@ -2,7 +2,7 @@ import struct
 
 import pytest
 from cdcworker.coordinator import kafka_group
-from cdcworker.coordinator.kafka_group import KafkaLeadership, parse_metadata, proof_of
+from cdcworker.coordinator.kafka_group import KafkaLeadership, join_delay_s, parse_metadata, proof_of
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -231,3 +231,27 @@ def test_an_owner_that_is_told_of_its_loss_need_not_join_again(leadership, consu
     clock[0] += 10
     leadership.tick(0)
     assert consumer.left == 0
+
+
+ME, OTHER = "cdcworker-w1-cluster.0123456789ab", "cdcworker-w2-cluster.0123456789ab"
+
+
+@pytest.mark.parametrize(
+    ("members", "delay_s"),
+    [([], 0.0), ([OTHER], 0.0), ([ME], 0.0), ([ME, ME], 0.0), ([ME, OTHER], 10.0), ([OTHER, ME], 10.0)],
+)
+def test_only_while_a_dead_process_of_its_name_is_among_others_in_the_group_a_worker_stays_outside(members, delay_s):
+    assert join_delay_s(members, ME, 10.0) == delay_s
+
+
+def test_a_worker_that_stays_outside_for_a_while_joins_after_it(consumer, monkeypatch):
+    now = 100.0
+    monkeypatch.setattr(kafka_group.time, "monotonic", lambda: now)
+    leadership = KafkaLeadership({"bootstrap.servers": "x:1"}, topic="c", group_id="g", client_id="w1", join_after_s=10)
+    leadership.tick(0)
+    assert not hasattr(consumer, "on_assign")
+    now = 110.0
+    leadership.tick(0)
+    consumer.assign(0)
+    leadership.tick(0)
+    assert leadership.term() is not None
