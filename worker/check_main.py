@@ -8,13 +8,14 @@ import os
 import signal
 import sys
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Any, TextIO
 
 from cdcworker.connectors.api import Finding
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.references import resolve
+from cdcworker.worker.security.redact import clean
 from cdcworker.worker.validate import redacted
 
 CRASHED = declare(
@@ -44,12 +45,17 @@ def findings(config: Mapping[str, str], providers: Mapping[str, str]) -> Iterabl
         secrets = [resolved[name] for name in connector_class.config_def.secrets if resolved.get(name)]
         check = getattr(connector_class(resolved), "check", None)
         for finding in check() if check is not None else ():
-            yield redacted(finding, secrets)
+            yield _clean(redacted(finding, secrets))
     except CdcError as error:
         place = error.where.get("key", "connector.class")
-        yield Finding(str(place), "error", error.code, error.message, error.hint)
+        yield _clean(Finding(str(place), "error", error.code, error.message, error.hint))
     except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold secrets, the type does not
         yield Finding("", "note", CRASHED, f"A live check failed with {type(error).__name__}")
+
+
+def _clean(finding: Finding) -> Finding:
+    """Without what references led to, in whichever key they stand."""
+    return replace(finding, message=clean(finding.message), hint=clean(finding.hint))
 
 
 def _say(out: TextIO, item: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ from typing import Any, Final, Literal, NoReturn
 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.progress import OWN, RUNNING
+from cdcworker.worker.security.redact import clean_all
 
 Clock = Callable[[], float]
 State = Literal["RUNNING", "PAUSED", "FAILED", "STOPPED"]
@@ -83,7 +84,7 @@ class Reporter:
     def status(self, state: State, error: CdcError | None = None) -> None:
         if state == "RUNNING":
             OWN.enter(RUNNING)
-        self._send({"type": "status", "state": state, "error": error.to_dict() if error else None})
+        self._send({"type": "status", "state": state, "error": clean_all(error.to_dict()) if error else None})
 
     def metrics(self, numbers: Mapping[str, Any]) -> None:
         self._send({**numbers, "type": "metrics"})

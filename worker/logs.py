@@ -8,6 +8,8 @@ import sys
 import time
 from typing import Final, Literal, TextIO
 
+from cdcworker.worker.security.redact import clean
+
 Format = Literal["auto", "text", "json"]
 
 TALKATIVE: Final = ("uvicorn", "httpx", "httpcore", "asyncio", "py4j")
@@ -29,7 +31,7 @@ class JsonFormatter(logging.Formatter):
             "ts": _time(record),
             "level": record.levelname,
             "logger": record.name,
-            "message": record.getMessage(),
+            "message": clean(record.getMessage()),
         }
         item.update({name: getattr(record, name) for name in CONTEXT_FIELDS if hasattr(record, name)})
         if record.exc_info and record.exc_info[0] is not None:
@@ -39,7 +41,7 @@ class JsonFormatter(logging.Formatter):
 
 class TextFormatter(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
-        text = f"{_time(record)} {record.levelname:<7} {record.name} {one_line(record.getMessage())}"
+        text = f"{_time(record)} {record.levelname:<7} {record.name} {one_line(clean(record.getMessage()))}"
         if record.exc_info and record.exc_info[0] is not None:
             text += " trace=" + one_line(trace(record))
         return text

@@ -9,9 +9,9 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
-from cdcworker.connectors.config import REFERENCE, parse_list
+from cdcworker.connectors.config import REFERENCE, ConfigDef, parse_list
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker.security import reach
+from cdcworker.worker.security import reach, redact
 
 UNRESOLVED: Final = declare(
     "config.reference_unresolved",
@@ -35,12 +35,19 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
     `config.providers.*` and `connector.*` properties."""
     rules = allowed or {}
     resolved = {key: _resolved(key, text, rules) for key, text in config.items()}
+    shown = ConfigDef(()).mask(resolved)
+    redact.remember(value for key, value in resolved.items() if shown[key] != value)
     reach.admit(resolved, rules)
     return resolved
 
 
 def _resolved(key: str, text: str, rules: Mapping[str, str]) -> str:
-    return REFERENCE.sub(lambda found: _value(key, found.group(), rules), text)
+    def one(found: re.Match[str]) -> str:
+        value = _value(key, found.group(), rules)
+        redact.remember([value])
+        return value
+
+    return REFERENCE.sub(one, text)
 
 
 def _value(key: str, reference: str, rules: Mapping[str, str]) -> str:

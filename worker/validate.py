@@ -15,7 +15,7 @@ from typing import Any
 
 from cdcworker.connectors import registry
 from cdcworker.connectors.api import Finding
-from cdcworker.connectors.config import MASK, ConfigDef, ConfigValue
+from cdcworker.connectors.config import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CODES, CdcError, declare
 
@@ -57,6 +57,10 @@ SKIPPED = declare("config.key_without_effect", "config", "A key has no effect he
 NULL_VALUE = "Null value can not be supplied as the configuration value."
 NO_CLASS_TEXT = "Connector config contains no connector type"
 
+NAMES = frozenset(
+    {"name", "connector.class", "topic.prefix", "topic", "topics", "topics.regex", "slot.name", "publication.name"}
+)
+NO_REFERENCE = "must not hold a reference: it becomes a name that everybody sees"
 Checks = Callable[[Mapping[str, str], float], Sequence[Finding]]
 
 
@@ -211,6 +215,8 @@ def _key_findings(values: Sequence[ConfigValue], config: Mapping[str, str | None
         if value.name not in nulls:
             for error in value.errors:
                 yield Finding(value.name, "error", INVALID_VALUE, error, hint)
+        if value.name in NAMES and has_reference(config.get(value.name) or ""):
+            yield Finding(value.name, "error", INVALID_VALUE, f"{value.name} {NO_REFERENCE}", hint)
         if value.note:
             yield Finding(value.name, "note", SKIPPED, f"{value.name}: {value.note}")
     for name in sorted(nulls):

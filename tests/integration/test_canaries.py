@@ -1,0 +1,213 @@
+"""Twenty-five secrets in every place that takes one, looked for in everything that a worker says: none is found."""
+
+import base64
+import importlib.util
+import json
+import re
+import secrets
+from pathlib import Path
+
+import httpx
+import psycopg
+import pytest
+import yaml
+from cdcworker.worker.rest.app import ENDPOINTS
+from cdcworker.worker.security.credentials import hashed, new_token
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+_SPEC = importlib.util.spec_from_file_location("one_worker", Path(__file__).with_name("one_worker.py"))
+one_worker = importlib.util.module_from_spec(_SPEC)
+_SPEC.loader.exec_module(one_worker)
+
+STORED = ("source password", "ssl password", "signal password", "history jaas")
+"""Given to the worker as they are, in a connector's config: the config log has to hold them, and nothing else may."""
+OUT_OF_SIGHT = (
+    "environment secret", "foreign variable", "file secret", "folder secret", "file outside", "kafka login", "lock digest",
+    "key password", "basic password",
+)  # fmt: skip
+"""Known to the worker's process, or beside it, and to nobody who asks."""
+SENT = (
+    "bad token", "bad password", "other scheme", "header", "cookie", "query", "user agent", "refused config", "torn json",
+    "patched", "validated", "masked place",
+)  # fmt: skip
+"""Sent over REST and turned away, or of no concern."""
+
+
+@pytest.fixture
+def canaries():
+    found = {
+        name: f"canary{number:02d}{secrets.token_hex(8)}" for number, name in enumerate((*STORED, *OUT_OF_SIGHT, *SENT))
+    }
+    assert len(found) == 25
+    return found
+
+
+@pytest.fixture
+def worker(kafka, tmp_path, canaries, monkeypatch):
+    """Closed, with an audit topic; its one user has a token and a password."""
+    id, token, hash = new_token()
+    entry = {"name": "ops", "grants": ["admin"], "tokens": [{"id": id, "hash": hash}]}
+    entry["password"] = hashed(canaries["basic password"])
+    (tmp_path / "users.yaml").write_text(yaml.safe_dump({"users": [entry]}))
+    monkeypatch.setenv("CDC_SECRET_CANARY", canaries["environment secret"])
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", canaries["foreign variable"])
+    monkeypatch.setenv("CDC_LISTENERS_HTTPS_SSL_KEY_PASSWORD", canaries["key password"])
+    (tmp_path / "open").mkdir()
+    (tmp_path / "open" / "file").write_text(f"password={canaries['file secret']}\n")
+    (tmp_path / "open" / "folder").write_text(canaries["folder secret"])
+    (tmp_path / "outside").write_text(canaries["file outside"])
+    group = f"c{secrets.token_hex(4)}"
+    made = one_worker.Worker(
+        tmp_path,
+        kafka.bootstrap,
+        group,
+        **{
+            "rest.auth.file": str(tmp_path / "users.yaml"),
+            "audit.topic": f"{group}.audit",
+            "sasl.password": canaries["kafka login"],
+            "zookeeper.digest": f"u:{canaries['lock digest']}",
+            "config.providers.file.param.allowed.paths": str(tmp_path / "open"),
+            "config.providers.dir.param.allowed.paths": str(tmp_path / "open"),
+            "log.level": "DEBUG",
+        },
+    )
+    made.token, made.folder = token, tmp_path
+    canaries["token"] = token
+    yield made
+    made.kill()
+
+
+@pytest.fixture
+def ask(worker):
+    def ask(method, path, body=None, **options):
+        headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
+        return httpx.request(method, worker.url + path, json=body, headers=headers, timeout=30.0, **options)
+
+    return ask
+
+
+def source(postgres, canaries):
+    """A connector that runs, by a role whose password is a canary."""
+    database = postgres.create_database()
+    role = f"r{secrets.token_hex(4)}"
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as admin:
+        admin.execute(f"create role {role} superuser login password '{canaries['source password']}'")
+        admin.execute("create table t (id int primary key, v text)")
+        admin.execute("insert into t values (1, 'one')")
+        host, port = admin.info.host, admin.info.port
+    return {
+        "connector.class": "postgres",
+        "database.hostname": host,
+        "database.port": str(port),
+        "database.user": role,
+        "database.password": canaries["source password"],
+        "database.dbname": database,
+        "database.sslpassword": canaries["ssl password"],
+        "signal.kafka.sasl.password": canaries["signal password"],
+        "schema.history.internal.producer.sasl.jaas.config": canaries["history jaas"],
+        "topic.prefix": f"t{role}",
+        "slot.name": f"s{role}",
+    }
+
+
+def turned_away(ask, worker, canaries, good):
+    """Requests with secrets in all the places of a request. What each says back is returned."""
+    url = worker.url
+    basic = base64.b64encode(f"ops:{canaries['bad password']}".encode()).decode()
+    wrong = {**good, "database.password": canaries["refused config"], "database.port": "x"}
+    folder = worker.folder
+    # References in fields whose content is told as well: what they lead to must not be.
+    open_ = {
+        "database.password": f"${{file:{folder}/open/file:password}}",
+        "database.sslpassword": f"${{dir:{folder}/open:folder}}",
+        "database.dbname": "${env:CDC_SECRET_CANARY}",
+    }
+    closed = ("${env:AWS_SECRET_ACCESS_KEY}", f"${{file:{folder}/outside}}")
+    validate = "/connector-plugins/postgres/config/validate"
+    yield httpx.get(url + "/connectors", headers={"Authorization": f"Bearer {canaries['bad token']}"})
+    yield httpx.get(url + "/connectors", headers={"Authorization": f"Basic {basic}"})
+    yield httpx.get(url + "/connectors", headers={"Authorization": f"X {canaries['other scheme']}"})
+    sent = {"X-Api-Key": canaries["header"], "Cookie": f"s={canaries['cookie']}", "User-Agent": canaries["user agent"]}
+    yield ask("GET", f"/connectors?password={canaries['query']}", headers=sent)
+    yield ask("PUT", "/connectors/wrong/config", wrong)
+    yield ask("POST", "/connectors", content=f'{{"config": {{"password": "{canaries["torn json"]}"'.encode())
+    yield ask("PATCH", "/connectors/good/config", {"database.port": "x", "database.password": canaries["patched"]})
+    yield ask("PUT", validate, {**good, "name": "v", "database.password": canaries["validated"]})
+    yield ask(
+        "PUT",
+        validate,
+        {**good, "name": "good", "database.password": "****", "database.user": canaries["masked place"]},
+    )
+    yield ask("PUT", validate, {**good, "name": "o", **open_})
+    yield ask("PUT", validate, {**good, "name": "o", "database.dbname": open_["database.dbname"]})
+    for reference in closed:
+        yield ask("PUT", validate, {**good, "name": "c", "database.password": reference})
+
+
+def everything(ask, worker):
+    """(where, text) of all that is told: REST, the log, topics, processes."""
+    for endpoint in ENDPOINTS:
+        if endpoint.method == "GET" and endpoint.path != "/v1/events":
+            path = re.sub(r"\{\w+:int\}", "0", endpoint.path.replace("{connector}", "good")).replace(
+                "{plugin}", "postgres"
+            )
+            yield endpoint.path, ask("GET", re.sub(r"\{\w+\}", "root", path)).text
+    for query in ("?expand=info&expand=status", ""):
+        yield "/connectors", ask("GET", f"/connectors{query}").text
+    yield "log", worker.log.read_text()
+    for topic in ("configs", "status", "offsets", "schemas", "audit"):
+        for record in worker.read(f"{worker.group}.{topic}"):
+            parts = (record.key(), record.value(), *(value for _, value in record.headers() or ()))
+            yield topic, b" ".join(part or b"" for part in parts).decode("utf-8", "replace")
+    group = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
+    pids, todo = [], [worker.process.pid]
+    while todo:
+        pids.append(todo.pop())
+        children = group.parents[3] / str(pids[-1]) / "task" / str(pids[-1]) / "children"
+        todo += map(int, children.read_text().split() if children.exists() else ())
+    for pid in pids:
+        for name in ("cmdline", "environ"):
+            yield f"{name} of {pid}", Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace")
+
+
+def test_no_canary_is_heard(worker, ask, postgres, canaries):
+    good = source(postgres, canaries)
+    worker.wait_ready()
+    made = worker.wait(lambda: (r := ask("PUT", "/connectors/good/config", good)).status_code == 201 and r, "a leader")
+    worker.wait(lambda: ask("GET", "/connectors/good/status").json()["tasks"][0]["state"] == "RUNNING", "the task")
+    heard = [("answer", made.text)]
+    heard += [(f"answer {answer.status_code}", answer.text) for answer in turned_away(ask, worker, canaries, good)]
+    read_back = ask("GET", "/connectors/good/config").json()
+    assert read_back["database.password"] == "****"
+    assert ask("PUT", "/connectors/good/config", read_back).status_code == 200, "what was read can be written back"
+    audit = f"{worker.group}.audit"
+    worker.wait(lambda: len(worker.read(audit)) >= 3, "the audit topic")
+    heard += everything(ask, worker)
+    entries = [json.loads(record.value()) for record in worker.read(audit)]
+    assert {entry["who"] for entry in entries if entry["result"] == "done"} == {"ops"}
+    assert {entry["result"] for entry in entries} == {"done", "denied", "refused"}
+    session_keys = [
+        item["key"]
+        for record in worker.read(f"{worker.group}.configs")
+        if record.key() == b"session-key"
+        for item in json.loads(record.value())["keys"]
+    ]
+    assert session_keys
+    found = [
+        (name, where)
+        for name, secret in [*canaries.items(), *(("session key", key) for key in session_keys)]
+        for where, text in heard
+        if secret in text and not allowed(name, where)
+    ]
+    assert found == []
+
+
+def allowed(name, where):
+    """Where a secret has to be: stored ones and the session key in the config log, variables in the environment that
+    the operator gave. A user's name is no secret."""
+    if name in (*STORED, "session key"):
+        return where == "configs"
+    if name in ("environment secret", "foreign variable", "key password"):
+        return where.startswith("environ of")
+    return name == "masked place" and where.startswith("answer")

@@ -1,0 +1,80 @@
+"""What no module may do: run text as code, read objects from bytes, start shells, import what a config names."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[3]
+ROOMS = ("schemas", "coordinator", "connectors", "worker")
+MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle", "telnetlib"})
+CALLS = frozenset({"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "subprocess.getoutput"})
+IMPORTERS = {
+    "connectors/registry.py": "the connectors that it lists itself",
+    "worker/reference.py": "every module of the four rooms",
+    "worker/cli/main.py": "the commands that it lists itself",
+    "worker/zygote.py": "what it lists itself, before there is any config",
+    "connectors/spark/session.py": "what it lists itself",
+    "connectors/spark/standby.py": "what it lists itself",
+}
+"""Modules that import by a name that is not in the code, and where the name comes from."""
+QUOTING = ("ident", "quote", "literal", "join")
+QUOTED = frozenset({"target.name"})
+"""Composed of quoted parts where it is defined."""
+
+
+def nodes() -> Iterator[tuple[str, ast.AST]]:
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for node in ast.walk(ast.parse(path.read_text())):
+                yield str(path.relative_to(ROOT)), node
+
+
+def name_of(node: ast.expr) -> str:
+    if isinstance(node, ast.Name):
+        return node.id
+    return f"{name_of(node.value)}.{node.attr}" if isinstance(node, ast.Attribute) else ""
+
+
+def test_nothing_runs_text_or_reads_objects() -> None:
+    found = []
+    for place, node in nodes():
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+            found += [f"{place}:{node.lineno} {name}" for name in names if name.split(".")[0] in MODULES]
+        if isinstance(node, ast.Call):
+            if name_of(node.func) in CALLS:
+                found.append(f"{place}:{node.lineno} {name_of(node.func)}")
+            for keyword in node.keywords:
+                if keyword.arg == "shell" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+                    found.append(f"{place}:{node.lineno} shell")
+    assert found == []
+
+
+def test_modules_are_imported_by_names_in_the_code() -> None:
+    found = {
+        place
+        for place, node in nodes()
+        if isinstance(node, ast.Call)
+        and name_of(node.func) in ("importlib.import_module", "import_module", "__import__")
+        and not (node.args and isinstance(node.args[0], ast.Constant))
+    }
+    assert found <= set(IMPORTERS), found - set(IMPORTERS)
+
+
+def test_sql_is_not_put_together_from_bare_values() -> None:
+    """A formatted text that is executed holds calls that quote, names of constants, and nothing else."""
+    found = []
+    for place, node in nodes():
+        is_execute = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "execute"
+        if not is_execute or not node.args or place.startswith(("worker/quickstart/", "worker/devstack/")):
+            continue
+        for part in ast.walk(node.args[0]):
+            if isinstance(part, ast.FormattedValue):
+                value = part.value
+                called = name_of(value.func).rpartition(".")[2] if isinstance(value, ast.Call) else ""
+                constant = name_of(value).rpartition(".")[2].isupper()
+                if not (constant or name_of(value) in QUOTED or any(word in called for word in QUOTING)):
+                    found.append(f"{place}:{part.lineno}")
+    assert found == []

@@ -1,0 +1,66 @@
+"""Secrets that a process has resolved are cut out of its logs, its errors and its findings."""
+
+import io
+import json
+import logging
+import os
+
+import pytest
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.check_main import findings
+from cdcworker.worker.control import Reporter
+from cdcworker.worker.logs import set_up
+from cdcworker.worker.references import resolve
+from cdcworker.worker.security import redact
+from cdcworker.worker.validate import NAMES, Catalog, check_keys
+
+SECRET = "hunter2-from-the-environment"
+OURS = declare("test.redact", "data", "For tests", "No hint.")
+
+
+@pytest.fixture(autouse=True)
+def _resolved(monkeypatch):
+    monkeypatch.setenv("CDC_SECRET_A", SECRET)
+    resolve({"database.dbname": "x-${env:CDC_SECRET_A}", "database.password": "literal-secret", "short": "ab"})
+    yield
+    redact.forget()
+
+
+@pytest.mark.parametrize("form", ["text", "json"])
+def test_logs_do_not_tell_them(form):
+    root, out = logging.getLogger(), io.StringIO()
+    before = root.handlers[:], root.level, logging.raiseExceptions
+    set_up("INFO", form, out)
+    logging.getLogger("x").info("database=%s password=%s name=abab", f"x-{SECRET}", "literal-secret")
+    root.handlers[:], logging.raiseExceptions = before[0], before[2]
+    root.setLevel(before[1])
+    assert SECRET not in out.getvalue()
+    assert "literal-secret" not in out.getvalue()
+    assert "database=x-**** password=**** name=abab" in out.getvalue()
+
+
+def test_errors_that_go_to_the_worker_do_not_tell_them():
+    read, write = os.pipe()
+    error = CdcError(OURS, f"no database {SECRET}", where={"database": SECRET, "n": 1}, hint=f"create {SECRET}")
+    Reporter(write, lambda: None).status("FAILED", error)
+    os.close(write)
+    with os.fdopen(read) as file:
+        text = file.read()
+    assert SECRET not in text
+    assert json.loads(text)["error"]["where"] == {"database": "****", "n": 1}
+
+
+def test_findings_of_live_checks_do_not_tell_them():
+    config = {"connector.class": "file", "file": f"/nowhere/{SECRET}", "topic": "t"}
+    found = list(findings(config, {}))
+    assert SECRET not in repr(found)
+
+
+def test_names_that_everybody_sees_hold_no_reference():
+    base = {"connector.class": "postgres", "name": "n", "database.hostname": "db", "database.user": "u"}
+    base |= {"database.dbname": "d", "topic.prefix": "t"}
+    for key in ("name", "topic.prefix", "slot.name", "publication.name"):
+        assert key in NAMES
+        found = check_keys(Catalog(), {**base, key: "${env:CDC_SECRET_A}"}).errors
+        assert any("must not hold a reference" in finding.message for finding in found)
+    assert not check_keys(Catalog(), {**base, "database.dbname": "${env:CDC_SECRET_A}"}).errors
