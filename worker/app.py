@@ -104,7 +104,7 @@ class App:
             examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
             body_bytes_max=config.values["rest.body.bytes.max"],
             audit=Audit(config.worker_id, self._trail),
-            gate=gate_of(config.values, config.scheme),
+            gate=gate_of(config.values, config.scheme, loopback=config.is_loopback),
             tls=tls,
             session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
         )

@@ -200,6 +200,10 @@ class WorkerConfig:
     properties: Mapping[str, str] = field(repr=False)
 
     @property
+    def is_loopback(self) -> bool:
+        return listeners.Listener(self.scheme, self.host, self.port).is_loopback
+
+    @property
     def crash_delay_s(self) -> float:
         return min(float(self.values[CRASH_DELAY]), CRASH_DELAY_MS_MAX) / 1000
 
@@ -209,7 +213,7 @@ class WorkerConfig:
         found = {name: value for name, value in self.properties.items() if name.startswith("config.providers")}
         loopback = self.values[reach.LOOPBACK]
         if loopback is None:
-            loopback = listeners.Listener(self.scheme, self.host, self.port).is_loopback
+            loopback = self.is_loopback
         lists = {name: ",".join(self.values[name]) for name in (FILE_ROOTS, reach.HOSTS, reach.TLS_PATHS)}
         return {**found, **lists, reach.LOOPBACK: str(bool(loopback)).lower()}
 

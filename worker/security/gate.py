@@ -14,6 +14,7 @@ from cdcworker.schemas.errors import declare
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import too_large
 from cdcworker.worker.rest.routing import split_path
+from cdcworker.worker.security import browser
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
 from cdcworker.worker.security.audit import SIGNED
 from cdcworker.worker.security.authenticate import Authenticator, Busy
@@ -49,6 +50,8 @@ class Gate:
     """What every client with a certificate of our authority may do; None: only those that the file of users lists."""
     health_is_open: bool = True
     limiter: Limiter | None = None
+    local_only: bool = False
+    """Nobody has to say who asks, since only this machine can: then pages in its browser must not ask either."""
 
     @property
     def is_closed(self) -> bool:
@@ -61,6 +64,8 @@ class Gate:
     async def caller(self, scope: Scope) -> Caller:
         """RestError 401 when nobody known asks."""
         if not self.is_closed:
+            if self.local_only:
+                browser.check(scope)
             return ANYBODY
         headers = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(headers) > 1:

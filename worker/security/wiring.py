@@ -16,7 +16,7 @@ from cdcworker.worker.security.tls import Tls, files_of
 from cdcworker.worker.security.users import UserFile
 
 
-def gate_of(values: Mapping[str, Any], scheme: str = "http") -> Gate:
+def gate_of(values: Mapping[str, Any], scheme: str = "http", *, loopback: bool = False) -> Gate:
     """CdcError `auth.file_invalid` when the file of users cannot be used: a worker does not start open by mistake."""
     path = values[keys.AUTH_FILE]
     authenticator = Authenticator(UserFile(Path(path))) if path else None
@@ -24,7 +24,8 @@ def gate_of(values: Mapping[str, Any], scheme: str = "http") -> Gate:
     grants = parse_grants(values[keys.CERTIFICATE_GRANTS]) if trusted else None
     rate = Rate(values[keys.PER_SECOND], values[keys.BURST])
     limiter = Limiter(rate) if rate.per_second else None
-    return Gate(authenticator, grants, health_is_open=values[keys.HEALTH_OPEN], limiter=limiter)
+    local_only = loopback and not values[keys.INSECURE_BIND]
+    return Gate(authenticator, grants, health_is_open=values[keys.HEALTH_OPEN], limiter=limiter, local_only=local_only)
 
 
 def tls_of(values: Mapping[str, Any], scheme: str) -> Tls | None:

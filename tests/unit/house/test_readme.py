@@ -96,6 +96,14 @@ def test_worker_examples_are_valid() -> None:
     assert warnings == []
 
 
+def test_examples_of_single_worker_properties_are_valid() -> None:
+    examples = blocks("ini")
+    assert examples
+    for text in examples:
+        _, warnings = parse({"bootstrap.servers": "k:1", "group.id": "g", **read_properties(text)})
+        assert warnings == []
+
+
 def test_python_examples_compile() -> None:
     assert blocks("python")
     for example in blocks("python"):
