@@ -439,6 +439,22 @@ def test_a_killed_leader_is_followed_within_the_session_and_two_seconds(leader_o
     assert follower.view().state.epoch > epoch
 
 
+def test_a_leader_killed_while_a_dead_member_is_in_the_group_is_followed_in_the_same_time(kafka, group, leader_outside):
+    """Whoever joins before the dead one's session is over makes the group wait, and the wait prolongs all sessions."""
+    dying, follower = leader_outside
+    with contextlib.closing(Outside(kafka.bootstrap, group, "w3")) as crashing:
+        eventually(lambda: "w3" in placement(follower.view()).values(), 30, "tasks on a third worker")
+        crashing.signal(signal.SIGKILL)
+    with contextlib.closing(Outside(kafka.bootstrap, group, "w3")):
+        boot = follower.view().workers["w3"].boot_id
+        eventually(lambda: follower.view().workers["w3"].boot_id != boot, SESSION_S / 2, "its successor")
+        threading.Event().wait(1.0)  # it would be in the group by now
+        dying.signal(signal.SIGKILL)
+        killed = time.monotonic()
+        eventually(lambda: follower.view().is_leader, SESSION_S + 2, "the follower's lead")
+        assert time.monotonic() - killed < SESSION_S + 2
+
+
 def test_a_frozen_leader_that_wakes_changes_nothing_and_becomes_a_follower(leader_outside, configs):
     frozen, follower = leader_outside
     frozen.signal(signal.SIGSTOP)
