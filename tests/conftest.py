@@ -17,6 +17,10 @@ from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
 from cdcworker.worker.devstack.zookeeper import EmbeddedZooKeeper
 from cdcworker.worker.devstack.zookeeper import libraries as zookeeper_libraries
+from hypothesis import HealthCheck, settings
+
+settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("any machine")  # no unit test goes by the clock
 
 REQUIRE_PARTS = os.environ.get("CDC_REQUIRE_PARTS") == "1"
 """Set where every part must be there: a missing one is then an error, not a skip."""
