@@ -88,6 +88,10 @@ STATUS_OF_KIND: Mapping[str, int] = {"config": 400, "fenced": 409}
 
 STATUS_OF_CODE: Mapping[str, int] = {"worker.stopped": 503}
 """It took the request and ends without knowing what became of it; another worker knows."""
+HEADERS_OF_STATUS: Mapping[int, Mapping[str, str]] = {
+    409: {"Retry-After": str(RETRY_AFTER_S), "X-CDC-Reason": "epoch"},
+    503: {"Retry-After": str(RETRY_AFTER_S)},
+}
 
 
 class RestError(Exception):
@@ -153,7 +157,7 @@ def from_cdc(error: CdcError) -> RestError:
         error.message,
         error.code,
         suggestion=error.hint or None,
-        headers={"Retry-After": str(RETRY_AFTER_S)} if status == 503 else None,
+        headers=HEADERS_OF_STATUS.get(status),
         configPath=pointer("config", str(key)) if key is not None else None,
         where=error.where or None,
         fix=error.fix,

@@ -5,6 +5,7 @@ from cdcworker.connectors.api import Finding
 from cdcworker.coordinator.model import PutConnector, Reply
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.herder import STOPPED
+from cdcworker.worker.offsets import INTERRUPTED
 
 HOSTILE = [
     "a/b",
@@ -527,3 +528,10 @@ def test_a_worker_that_ends_without_an_answer_says_that_it_does_not_know(connect
     herder = make_herder(script=[CdcError(STOPPED, "the worker stopped before it could answer")])
     answer = connect(herder).put("/connectors/c/pause")
     assert (answer.status_code, answer.json()["code"], answer.headers["retry-after"]) == (503, "worker.stopped", "1")
+
+
+def test_a_fenced_error_is_a_conflict_that_says_when_to_come_back(connect, make_herder, cluster):
+    cluster.add("c")
+    herder = make_herder(script=[CdcError(INTERRUPTED, "the connector does not stand still")])
+    answer = connect(herder).put("/connectors/c/pause")
+    assert (answer.status_code, answer.headers["x-cdc-reason"], answer.headers["retry-after"]) == (409, "epoch", "1")
