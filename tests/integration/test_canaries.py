@@ -79,6 +79,15 @@ def worker(kafka, tmp_path, canaries, monkeypatch):
 
 
 @pytest.fixture
+def second(worker, kafka, tmp_path):
+    """Another worker of the cluster, with the same users."""
+    users = {"rest.auth.file": str(tmp_path / "users.yaml")}
+    made = one_worker.Worker(tmp_path, kafka.bootstrap, worker.group, "w2", **users)
+    yield made
+    made.kill()
+
+
+@pytest.fixture
 def ask(worker):
     def ask(method, path, body=None, **options):
         headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
@@ -201,6 +210,30 @@ def test_no_canary_is_heard(worker, ask, postgres, canaries):
         if secret in text and not allowed(name, where)
     ]
     assert found == []
+
+
+def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
+    """The request is signed with the key of the config log, and stands in the trail of the worker that was asked."""
+    config = {"connector.class": "datagen", "topic.prefix": "x", "tables": "1", "rows.per.second": "1"}
+    for one in (worker, second):
+        one.wait_ready()
+    made = worker.wait(
+        lambda: (r := ask("PUT", "/connectors/d/config", config)).status_code in (200, 201) and r, "a leader"
+    )
+    assert made.json()["name"] == "d"
+    token = {"Authorization": f"Bearer {worker.token}"}
+    for number, one in enumerate((worker, second)):
+        headers = {**token, "X-Request-Id": f"pause-{number}"}
+        paused = one.wait(
+            lambda url=one.url, sent=headers: httpx.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202,
+            "pause",
+        )
+        assert paused
+        assert httpx.put(f"{one.url}/connectors/d/pause").status_code == 401
+        assert httpx.put(f"{one.url}/connectors/d/fence", headers=token).status_code == 400
+    logs = [one.log.read_text() for one in (worker, second)]
+    assert [text.count("pause-0") > 0 for text in logs] == [True, False]
+    assert [text.count("pause-1") > 0 for text in logs] == [False, True]
 
 
 def allowed(name, where):

@@ -119,7 +119,7 @@ def test_without_kafka_it_ends_with_one_named_error_and_code_3(start):
     worker = start(CDC_BOOTSTRAP_SERVERS="127.0.0.1:1")
     assert worker.process.wait(DEADLINE_S) == 3
     text = worker.log.read_text()
-    assert text.count("error: [kafka.unreachable]") == 1
+    assert text.count("Error: [kafka.unreachable]") == 1
     assert "Traceback" not in text
     assert len(text.splitlines()) < 20
 

@@ -42,6 +42,8 @@ async def keep(api: Api, ttl_s: float, clock: Callable[[], float] = time.time) -
             await renew(api, ttl_s, clock)
         except (CdcError, RestError) as error:
             log.warning("session key not renewed error=%s", error)
+        except Exception as error:
+            log.exception("session key not renewed error=%s", type(error).__name__)
         await asyncio.sleep(LOOK_EVERY_S)
 
 
