@@ -15,6 +15,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.files import FILE_ROOT, FILE_ROOTS
 from cdcworker.worker.security import listener as listeners
 from cdcworker.worker.security import reach
+from cdcworker.worker.security.kafka import in_clear as kafka_in_clear
 from cdcworker.worker.security.keys import SECURITY_KEYS
 
 UNREADABLE = declare(
@@ -249,7 +250,7 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
     if values[CRASH_DELAY] > CRASH_DELAY_MS_MAX:
         warnings.append(f"{CRASH_DELAY} {values[CRASH_DELAY]} counts as {CRASH_DELAY_MS_MAX}")
     listener = listeners.parse(str(values["listeners"]))
-    warnings += listeners.check_bind(listener, values)
+    warnings += [*listeners.check_bind(listener, values), *kafka_in_clear(known)]
     if values["coordination.backend"] == "zookeeper" and not values["zookeeper.connect"]:
         raise invalid([("zookeeper.connect", "is required with coordination.backend=zookeeper")])
     advertised = values["rest.advertised.host.name"] or (

@@ -11,6 +11,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
+from cdcworker.worker.config import parse, read_properties
 
 ROOT = Path(__file__).resolve().parents[3]
 MANIFESTS = sorted(p for p in (ROOT / "k8s" / "base").glob("*.yaml") if p.name != "kustomization.yaml")
@@ -38,7 +39,7 @@ def test_a_misspelt_field_would_be_found() -> None:
         kubernetes_validate.validate(broken, "1.31", strict=True)
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/dev"])
+@pytest.mark.parametrize("folder", ["base", "overlays/dev", "overlays/closed"])
 def test_a_kustomization_names_files_that_exist(folder: str) -> None:
     (kustomization,) = documents(ROOT / "k8s" / folder / "kustomization.yaml")
     for name in kustomization["resources"]:
@@ -57,6 +58,25 @@ def test_the_stateful_set_drains_through_a_headless_service() -> None:
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 45
+
+
+def test_the_closed_overlay_is_what_a_worker_takes_and_mounts_what_it_names() -> None:
+    (kustomization,) = documents(ROOT / "k8s" / "overlays" / "closed" / "kustomization.yaml")
+    config_map, patch = (yaml.safe_load(item["patch"]) for item in kustomization["patches"])
+    given = read_properties(config_map["data"]["worker.properties"])
+    config, warnings = parse({**given, "rest.advertised.host.name": "pod"})
+    assert (config.url, warnings) == ("https://pod:8083", [])
+    assert "rest.insecure.bind" not in given
+    pod = patch["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
+    assert {volume["name"] for volume in pod["volumes"]} == set(mounts.values())
+    for value in given.values():
+        if value.startswith("/"):
+            assert value.rpartition("/")[0] in mounts, value
+    for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+        base = stateful_set()["spec"]["template"]["spec"]["containers"][0][probe]["httpGet"]
+        assert container[probe]["httpGet"] == {**base, "scheme": "HTTPS"}
 
 
 def test_the_compose_file_is_valid() -> None:

@@ -167,3 +167,20 @@ def test_the_delays_of_lost_work_are_connects_names_with_our_bounds():
 def test_a_pod_of_a_stateful_set_is_known_by_its_stable_name(env, name):
     config, _ = load(None, {"CDC_BOOTSTRAP_SERVERS": "k:9092", "CDC_GROUP_ID": "g", **env})
     assert config.worker_id == name
+
+
+@pytest.mark.parametrize(
+    ("properties", "told"),
+    [
+        ({}, None),
+        ({"security.protocol": "SASL_SSL", "sasl.mechanism": "PLAIN"}, None),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "GSSAPI"}, None),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanism": "SCRAM-SHA-512"}, "whoever listens"),
+        ({"security.protocol": "SASL_PLAINTEXT", "sasl.mechanisms": "plain"}, "whoever listens"),
+        ({"security.protocol": "SSL", "ssl.endpoint.identification.algorithm": ""}, "any certificate"),
+        ({"security.protocol": "ssl", "ssl.endpoint.identification.algorithm": "none"}, "any certificate"),
+    ],
+)
+def test_a_weak_way_to_kafka_is_warned_about(properties, told):
+    _, warnings = parse({**BASE, **properties})
+    assert [told in warning for warning in warnings] == ([True] if told else [])
