@@ -57,12 +57,8 @@ class Caller:
     by: str = ""
 
     def may(self, role: str, connector: str | None = None) -> bool:
-        """On this connector, or on everything."""
-        return any(
-            covers(grant.role, role) and (connector or "").startswith(grant.prefix)
-            for grant in self.grants
-            if connector is not None or not grant.prefix
-        )
+        """On this connector, or on everything, which only a grant without a prefix covers."""
+        return any(covers(grant.role, role) and (connector or "").startswith(grant.prefix) for grant in self.grants)
 
     def may_somewhere(self, role: str) -> bool:
         return any(covers(grant.role, role) for grant in self.grants)

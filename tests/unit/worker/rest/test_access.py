@@ -113,6 +113,7 @@ BAD = {
     "expired": bearer("late"),
     "bad password": basic("root", "wrong"),
     "no password": basic("reader", ""),
+    "what is checked for nobody": basic("reader", SECRET),
     "unknown user": basic("nobody", PASSWORD),
     "not base64": {"Authorization": "Basic %%%"},
     "endless": {"Authorization": "Bearer " + "x" * 5000},
