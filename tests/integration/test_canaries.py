@@ -176,6 +176,8 @@ def everything(ask, worker):
         children = group.parents[3] / str(pids[-1]) / "task" / str(pids[-1]) / "children"
         todo += map(int, children.read_text().split() if children.exists() else ())
     for pid in pids:
+        limits = Path(f"/proc/{pid}/limits").read_text()
+        assert re.search(r"Max core file size +[01] ", limits), "a picture of the memory would hold all of them"
         for name in ("cmdline", "environ"):
             yield f"{name} of {pid}", Path(f"/proc/{pid}/{name}").read_bytes().decode("utf-8", "replace")
 

@@ -24,6 +24,7 @@ def start(path: Path | None) -> None:
     from cdcworker.worker.logs import set_up
 
     config, warnings = load(path)
+    _leave_no_core()
     # Task processes inherit it.
     os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
     set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
@@ -33,3 +34,13 @@ def start(path: Path | None) -> None:
     from cdcworker.worker.app import run_worker
 
     run_worker(config)
+
+
+def _leave_no_core() -> None:
+    """A picture of the memory would hold every secret. One byte, since a limit of none is not kept by programs that the
+    kernel hands pictures to; tasks inherit it."""
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    if most == resource.RLIM_INFINITY or most >= 1:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, most))
