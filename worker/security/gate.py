@@ -93,6 +93,12 @@ class Gate:
             limiter.failed(address)
             raise
 
+    def counted(self, scope: Scope, error: e.RestError) -> e.RestError:
+        """The refusal, or 429 when its client has been refused too often: to be told costs time as well."""
+        if error.status == 429 or self.limiter is None or self.limiter.may_ask(f"refused:{address_of(scope)}"):
+            return error
+        return too_often("Too many requests")
+
     def count(self, scope: Scope, *, is_open: bool) -> None:
         """RestError 429 when the client asks too often."""
         if self.limiter is None or scope.get(SIGNED):
@@ -127,9 +133,10 @@ class GateMiddleware:
                 receive = await self._admit(scope, receive)
             self.gate.count(scope, is_open=is_open)
         except e.RestError as error:
-            if error.status == 429:
+            refusal = self.gate.counted(scope, error)
+            if refusal.status == 429:
                 await _hold(receive)
-            await error.response()(scope, receive, answer)
+            await refusal.response()(scope, receive, answer)
             return
         except Busy:
             await busy().response()(scope, receive, answer)

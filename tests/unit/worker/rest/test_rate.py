@@ -76,6 +76,14 @@ def test_guessing_is_slowed_down_without_hindering_who_is_known(closed, now):
     assert status(closed, "c") == 200
 
 
+def test_who_is_refused_is_counted_too(closed, connect, herder, now):
+    assert [status(closed) for _ in range(4)] == [401, 401, 401, 429]
+    assert status(closed, "a") == 200
+    local = connect(herder, gate=Gate(limiter=Limiter(Rate(1.0, 2.0), clock=lambda: now[0]), local_only=True))
+    foreign = [local.get("/connectors", headers={"Host": "evil"}).status_code for _ in range(3)]
+    assert foreign == [403, 403, 429]
+
+
 def test_health_answers_while_a_user_is_over_its_rate(closed):
     assert [status(closed, "a") for _ in range(4)][-1] == 429
     assert status(closed, path="/health") == 200
