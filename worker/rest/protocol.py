@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import h11
 from cdcworker.worker.security.gate import PEER
-from cdcworker.worker.security.rate import Buckets, Rate
+from cdcworker.worker.security.rate import Buckets, Rate, client_of
 from cdcworker.worker.security.tls import common_name
 from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
@@ -47,7 +47,7 @@ class LimitedProtocol(H11Protocol):
         super().connection_made(transport)
         self._head_timer: asyncio.TimerHandle | None = None
         self._write_timer: asyncio.TimerHandle | None = None
-        self._address = self.client[0] if self.client else ""
+        self._address = client_of(self.client[0]) if self.client else ""
         limits = self.limits
         limits.clients[self._address] += 1
         too_many = len(self.connections) > limits.connections_max * 3 // 2

@@ -18,7 +18,7 @@ from cdcworker.worker.security import browser
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
 from cdcworker.worker.security.audit import SIGNED
 from cdcworker.worker.security.authenticate import Authenticator, Busy
-from cdcworker.worker.security.rate import HOLD_S, Limiter
+from cdcworker.worker.security.rate import HOLD_S, Limiter, client_of
 from cdcworker.worker.security.signing import MAC_HEADER, Signed, Signer
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -221,7 +221,7 @@ async def _hold(receive: Receive) -> None:
 
 def address_of(scope: Scope) -> str:
     client = scope.get("client")
-    return str(client[0]) if client else ""
+    return client_of(str(client[0])) if client else ""
 
 
 def too_often(message: str) -> e.RestError:

@@ -2,15 +2,31 @@
 
 from __future__ import annotations
 
+import ipaddress
 import time
 from collections import OrderedDict
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Final
 
 CLIENTS_MAX: Final = 10_000
 HOLD_S: Final = 1.0
 """A refused request is answered so much later: a client that asks without pause is slowed down by its own waiting."""
+
+
+@lru_cache(maxsize=CLIENTS_MAX)
+def client_of(host: str) -> str:
+    """What counts as one client: an IPv4 address, or the network of 64 bits that one place gets of IPv6."""
+    if ":" not in host:
+        return host
+    try:
+        address = ipaddress.IPv6Address(host)
+    except ValueError:
+        return host
+    if address.ipv4_mapped is not None:
+        return str(address.ipv4_mapped)
+    return str(ipaddress.ip_network((int(address) >> 64 << 64, 64)))
 
 
 @dataclass(frozen=True, slots=True)

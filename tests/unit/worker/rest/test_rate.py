@@ -5,7 +5,7 @@ import yaml
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.credentials import hashed
 from cdcworker.worker.security.gate import Gate
-from cdcworker.worker.security.rate import Buckets, Limiter, Rate
+from cdcworker.worker.security.rate import Buckets, Limiter, Rate, client_of
 from cdcworker.worker.security.users import UserFile
 
 SECRET = "S" * 43
@@ -38,6 +38,23 @@ def test_few_clients_are_remembered():
         assert buckets.take(client)
     assert not buckets.take("c")
     assert buckets.take("a"), "forgotten, since others came after it"
+
+
+@pytest.mark.parametrize(
+    ("host", "client"),
+    [
+        ("10.0.0.1", "10.0.0.1"),
+        ("::ffff:10.0.0.1", "10.0.0.1"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("2001:db8:1:3::1", "2001:db8:1:3::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("a:b", "a:b"),
+    ],
+)
+def test_a_client_is_an_address_or_the_network_of_a_place(host, client):
+    assert client_of(host) == client
 
 
 @pytest.fixture
