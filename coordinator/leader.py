@@ -10,7 +10,6 @@ from itertools import takewhile
 
 from cdcworker.coordinator import claim
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.crew import Crew
 from cdcworker.coordinator.events import (
     Answer,
     Claim,
@@ -124,7 +123,7 @@ def on_claimed(turn: Turn, _event: Claimed) -> None:
     epoch = _next_epoch(turn)
     _refuse_lost(turn, epoch)
     # Fences under way stay in mind: until they are done, nobody may be given what they fence.
-    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned=(), sweeps={}, crew=Crew())
+    turn.lead = replace(turn.lead, role="claimed", epoch=epoch, counter=0, jobs={}, planned=(), sweeps={})
     if claim.needs_claim(lead.term):
         batch = Batch(turn, turn.cluster)
         batch.add(claim.claim_record(lead.term, epoch, turn.me))

@@ -47,6 +47,7 @@ class Checks:
         self.configs = configs
         sim.cluster.broker.transactions.on_commit.append(self._committed)
         sim.database.on_confirm.append(self._confirmed)
+        sim.database.committed = self._durable
         rest.decided = lambda: len(self.history)
         rest.on_answer.append(self._answered)
 
@@ -96,11 +97,14 @@ class Checks:
             self.positions[key] = (epoch, lsn)
 
     def _confirmed(self, slot: Slot, position: int) -> None:
-        connector, _, task = slot.name.rpartition(".")
-        key = json.dumps([connector, {"server": "t", "task": int(task)}], sort_keys=True, separators=(",", ":"))
-        durable = self.positions.get(key, (0, 0))[1]
+        durable = self._durable(slot.name)
         if position > durable:
             self.violate("I14 confirm", f"{slot.name} was told {position}, committed is {durable}")
+
+    def _durable(self, slot: str) -> int:
+        connector, _, task = slot.rpartition(".")
+        key = json.dumps([connector, {"server": "t", "task": int(task)}], sort_keys=True, separators=(",", ":"))
+        return self.positions.get(key, (0, 0))[1]
 
     # --- the config log ---------------------------------------------------------------------------------------------
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.connectors.api import SinkSpec, TaskContext
+from cdcworker.connectors.postgres.errors import SLOT_ADVANCED
 from cdcworker.coordinator import kafka_errors
 from cdcworker.schemas.change import Batch, OutRecord
 from cdcworker.schemas.errors import CdcError
@@ -17,7 +18,8 @@ from .engine import TIMED_OUT, World, block
 DATABASE, WAREHOUSE = "db", "warehouse"
 POLL_S = 0.3
 ROWS_PER_POLL_MAX = 4
-POSITION_LOST = "postgres.position_lost"
+AWAY, ADVANCED = -1, -2
+"""Answers of a server that opens no stream."""
 
 
 @dataclass
@@ -43,6 +45,8 @@ class Database:
         self.slots: dict[str, Slot] = {}
         self.down_until = 0.0
         self.on_confirm: list[Callable[[Slot, int], None]] = []
+        self.committed: Callable[[str], int] = lambda _name: 0
+        """The position of a slot's task that is in the offsets log."""
 
     def slot(self, name: str) -> Slot:
         return self.slots.setdefault(name, Slot(name))
@@ -59,15 +63,20 @@ class Database:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: object, position: int | None) -> int:
-        """Take the slot, ending who holds it. Gives where the stream starts, −1 when the server is away."""
+        """Take the slot, ending who holds it. Gives where the stream starts; what was confirmed is not sent again.
+
+        Who asks for that is refused. It may be a process that was replaced after it had read its position.
+        """
         if self.world.now < self.down_until:
-            return -1
+            return AWAY
         slot = self.slot(name)
-        slot.owner = owner
-        if slot.confirmed > (position or 0):
+        if slot.confirmed > self.committed(name):
             self.world.violate(
                 "I14 confirm", f"{name} was confirmed to {slot.confirmed}, the task stands at {position}"
             )
+        if slot.confirmed > (position or 0):
+            return ADVANCED
+        slot.owner = owner
         return position or 0
 
     def read(self, name: str, owner: object, position: int) -> tuple[int, int] | None:
@@ -103,8 +112,10 @@ class SourceTask(Client):
 
     def _call(self, handler: Callable[[], Any]) -> Any:
         answer = self.ask(DATABASE, handler, 2.0)
-        if answer is TIMED_OUT or answer is None or answer == -1:
+        if answer is TIMED_OUT or answer is None or answer == AWAY:
             raise CdcError(kafka_errors.TRANSIENT, "the connection is gone")
+        if answer == ADVANCED:
+            raise CdcError(SLOT_ADVANCED, "the slot was confirmed beyond the position")
         return answer
 
     def open(self, position: Mapping[str, Any] | None) -> None:

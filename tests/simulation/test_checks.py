@@ -17,6 +17,7 @@ from .checks import Checks
 from .engine import Proc
 from .rest import Op, Rest
 from .run import run_seed
+from .sources import ADVANCED
 from .stage import stage
 from .workers import NAMES, Setting
 
@@ -134,6 +135,15 @@ def test_a_source_that_was_confirmed_beyond_the_position_is_found_at_the_next_st
     bench.sim.database.slot("c0.0").confirmed = 5
     bench.sim.database.open("c0.0", bench, 3)
     bench.found("I14 confirm", "the task stands at 3")
+
+
+def test_a_replaced_process_that_opens_at_an_old_position_is_refused_and_nothing_is_wrong(bench):
+    bench.sim.database.open("c0.0", bench, None)
+    bench.commit(bench.row(0), bench.position(1))
+    bench.sim.database.confirm("c0.0", bench, 1)
+    assert bench.sim.database.open("c0.0", object(), None) == ADVANCED
+    assert bench.sim.database.slot("c0.0").owner is bench
+    assert bench.is_clean
 
 
 def test_a_sink_that_applies_a_row_twice_or_leaves_one_out_is_found(bench):
@@ -260,7 +270,7 @@ def test_a_command_that_is_executed_twice_is_found():
 
 def test_a_start_that_forgets_the_position_is_found(monkeypatch):
     monkeypatch.setattr(source_opening.StartReader, "position", lambda _self: None)
-    assert first_violation(20, only=("kill_task",), faults=(4, 8)).startswith(("I14 confirm", "data"))
+    assert first_violation(20, only=("kill_task",), faults=(4, 8)).startswith(("liveness: not every task runs", "data"))
 
 
 def test_tasks_that_all_run_on_one_worker_are_found(monkeypatch):
