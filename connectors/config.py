@@ -221,7 +221,7 @@ class ConfigDef:
 
     `accepted` maps keys of Kafka Connect or Debezium that need nothing here to a note; a name that ends in `.` or `*`
     stands for every key that begins with it. `check` looks at several keys together: it gets the parsed values and
-    returns (key, problem) pairs.
+    returns (key, problem) pairs. `more` gives the keys whose names depend on the config itself.
     """
 
     def __init__(
@@ -229,6 +229,7 @@ class ConfigDef:
         keys: Iterable[ConfigKey],
         accepted: Mapping[str, str] | None = None,
         check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None,
+        more: Callable[[Mapping[str, str]], Iterable[ConfigKey]] | None = None,
     ) -> None:
         self.keys: dict[str, ConfigKey] = {}
         for key in keys:
@@ -237,6 +238,7 @@ class ConfigDef:
             self.keys[key.name] = key
         self.accepted = dict(accepted or {})
         self._check = check
+        self._more = more
 
     @cached_property
     def secrets(self) -> frozenset[str]:
@@ -246,10 +248,20 @@ class ConfigDef:
         return [key.definition(order) for order, key in enumerate(self.keys.values())]
 
     def with_keys(self, keys: Iterable[ConfigKey], accepted: Mapping[str, str] | None = None) -> ConfigDef:
-        return ConfigDef([*self.keys.values(), *keys], {**self.accepted, **(accepted or {})}, self._check)
+        both = {**self.accepted, **(accepted or {})}
+        return ConfigDef([*self.keys.values(), *keys], both, self._check, self._more)
+
+    def of(self, config: Mapping[str, str]) -> ConfigDef:
+        """This definition with the keys that depend on the config."""
+        if self._more is None:
+            return self
+        keys = {**self.keys, **{key.name: key for key in self._more(config)}}
+        return ConfigDef(keys.values(), self.accepted, self._check)
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
         """One answer per defined key and per key given, in that order; opens nothing."""
+        if self._more is not None:
+            return self.of(config).validate(config)
         parsed: dict[str, Any] = {}
         errors: dict[str, list[str]] = {}
         for key in self.keys.values():
@@ -270,6 +282,8 @@ class ConfigDef:
         Task configs are parsed with their references resolved. Where they are not yet (planning), a reference in a
         text key stays as it is, and one in a numeric key gives the default.
         """
+        if self._more is not None:
+            return self.of(config).parse(config)
         problems = [(value.name, error) for value in self.validate(config) for error in value.errors]
         if problems:
             raise invalid(problems)

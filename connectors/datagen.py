@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any, ClassVar, Final, NoReturn
 
+from cdcworker.connectors import formats
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
 from cdcworker.connectors.common import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
@@ -133,8 +134,16 @@ def _tables(names: Sequence[str]) -> str | None:
 
 
 CONFIG_DEF = ConfigDef(
-    [*_row_keys(), TASKS_MAX, *_trouble_keys(), *SOURCE_KEYS],
-    accepted={**ACCEPTED, "name": "", "connector.class": "", "errors.tolerance": "No record of this source is bad."},
+    [*_row_keys(), TASKS_MAX, *_trouble_keys(), *formats.converter_keys(), formats.TRANSFORMS_KEY, *SOURCE_KEYS],
+    accepted={
+        **{name: note for name, note in ACCEPTED.items() if not name.startswith(("key.conv", "value.conv"))},
+        **formats.ACCEPTED,
+        "name": "",
+        "connector.class": "",
+        "errors.tolerance": "No record of this source is bad.",
+    },
+    check=formats.format_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
+    more=formats.format_keys,
 )
 
 

@@ -138,7 +138,7 @@ def _source_run(
 
 
 @dataclass(slots=True)
-class _Plan:
+class Plan:
     """All that a table's shape decides. Filled in with frames once its schemas have ids."""
 
     table: Table
@@ -160,6 +160,12 @@ def _field_writes(fields: Sequence[Mapping[str, Any]]) -> tuple[Write, ...]:
     return tuple(compile_type(field["type"], named) for field in fields)
 
 
+def encode_parts(fields: Sequence[Mapping[str, Any]]) -> Callable[[Row], bytes]:
+    """Writes the fields of a record in their order."""
+    writes = _field_writes(fields)
+    return lambda values: _join(writes, values)
+
+
 def _zero_for_none(column: Column, write: Write) -> Write:
     if column.optional:
         return write
@@ -176,20 +182,21 @@ def _key_getter(table: Table) -> Callable[[Row], Row]:
     return get
 
 
-def _compile(prefix: str, table: Table) -> _Plan:
+def compiled(prefix: str, table: Table) -> dict[str, Any]:
+    """The fields of a table's plan."""
     key, value = key_schema(prefix, table), value_schema(prefix, table)
     writes = _field_writes(row_fields(value))
-    return _Plan(
-        table=table,
-        topic=topic_name(prefix, table.path),
-        key_schema=key,
-        value_schema=value,
-        key_writes=_field_writes(key["fields"]) if key else (),
-        row_writes=writes,
-        image_writes=tuple(map(_zero_for_none, table.columns, writes)),
-        write_source=_source_writer(table.source_schema),
-        key_of=_key_getter(table),
-    )
+    return {
+        "table": table,
+        "topic": topic_name(prefix, table.path),
+        "key_schema": key,
+        "value_schema": value,
+        "key_writes": _field_writes(key["fields"]) if key else (),
+        "row_writes": writes,
+        "image_writes": tuple(map(_zero_for_none, table.columns, writes)),
+        "write_source": _source_writer(table.source_schema),
+        "key_of": _key_getter(table),
+    }
 
 
 class Encoder:
@@ -216,17 +223,17 @@ class Encoder:
         self._tombstones = tombstones
         self._unavailable = unavailable
         self._clock_ns = clock_ns
-        self._seen: dict[int, _Plan] = {}
+        self._seen: dict[int, Plan] = {}
         self._pinned: list[Table] = []
-        self._shapes: dict[str, list[_Plan]] = {}
+        self._shapes: dict[str, list[Plan]] = {}
         """By topic, the shape in force last."""
 
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]:
         """Records in the order of the changes. Raises before anything is returned when a value cannot be encoded."""
         out: list[OutRecord] = []
-        tails = _tails(self._clock_ns())
+        tails = self._tails(self._clock_ns())
         table: Table | None = None
-        plan: _Plan | None = None
+        plan: Plan | None = None
         for change in changes:
             if change.table is not table or plan is None:
                 table = change.table
@@ -237,7 +244,7 @@ class Encoder:
                 raise _explain(change, plan, exc) from exc
         return out
 
-    def _encode(self, change: Change, plan: _Plan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
+    def _encode(self, change: Change, plan: Plan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
         op = change.op
         if op == "m":
             out.append(self._message(change, plan, tails))
@@ -266,11 +273,11 @@ class Encoder:
         if op == "d" and key is not None and self._tombstones:
             out.append(OutRecord(plan.topic, key, None, headers, hash))
 
-    def _key(self, plan: _Plan, values: Row) -> tuple[bytes, int]:
+    def _key(self, plan: Plan, values: Row) -> tuple[bytes, int]:
         body = _join(plan.key_writes, values)
         return frame(plan.key_id, body), murmur2(body) & 0x7FFFFFFF
 
-    def _headers(self, change: Change, plan: _Plan) -> list[tuple[str, bytes]]:
+    def _headers(self, change: Change, plan: Plan) -> list[tuple[str, bytes]]:
         headers: list[tuple[str, bytes]] = []
         if change.unchanged:
             headers.append((UNCHANGED_HEADER, ",".join(map(str, change.unchanged)).encode()))
@@ -279,13 +286,13 @@ class Encoder:
             headers.append((name, self._key(plan, change.other_key)[0]))
         return headers
 
-    def _filled(self, plan: _Plan, row: Row, unchanged: Sequence[int]) -> Row:
+    def _filled(self, plan: Plan, row: Row, unchanged: Sequence[int]) -> Row:
         values = list(row)
         for index in unchanged:
             values[index] = unavailable_value(plan.table.columns[index], self._unavailable)
         return tuple(values)
 
-    def _message(self, change: Change, plan: _Plan, tails: dict[str, bytes]) -> OutRecord:
+    def _message(self, change: Change, plan: Plan, tails: dict[str, bytes]) -> OutRecord:
         row = change.after or ()
         value = b"".join(
             (
@@ -298,7 +305,7 @@ class Encoder:
         )
         return OutRecord(plan.topic, *self._message_key(plan, row, value))
 
-    def _message_key(self, plan: _Plan, row: Row, value: bytes) -> tuple[Any, ...]:
+    def _message_key(self, plan: Plan, row: Row, value: bytes) -> tuple[Any, ...]:
         if not plan.key_writes:
             return None, value, None, None
         key, hash = self._key(plan, plan.key_of(row))
@@ -306,7 +313,7 @@ class Encoder:
 
     # Plans
 
-    def _plan(self, change: Change) -> _Plan:
+    def _plan(self, change: Change) -> Plan:
         table = change.table
         plan = self._seen.get(id(table))
         if plan is None:
@@ -316,35 +323,48 @@ class Encoder:
             self._put_in_force(plan, change)
         return plan
 
-    def _remember(self, table: Table) -> _Plan:
+    def _remember(self, table: Table) -> Plan:
         """The plan of an equal table, or a new one. The table is kept, so that its id() stays its own."""
         if len(self._seen) >= self.TABLES_SEEN_MAX:
             self._seen.clear()
             self._pinned.clear()
-        shapes = self._shapes.setdefault(topic_name(self._prefix, table.path), [])
+        shapes = self._shapes.setdefault(self._topic(table), [])
         plan = next((known for known in reversed(shapes) if known.table == table), None)
         if plan is None:
-            plan = _compile(self._prefix, table)
+            plan = self._compile(table)
             shapes.insert(0, plan)
         self._seen[id(table)] = plan
         self._pinned.append(table)
         return plan
 
-    def _put_in_force(self, plan: _Plan, change: Change) -> None:
+    def _put_in_force(self, plan: Plan, change: Change) -> None:
         table = plan.table
-        meta = Meta(table.table_id, table.path, change.position)
-        wanted = [Registration(subject(plan.topic, "value"), plan.value_schema, meta)]
-        if plan.key_schema is not None:
-            wanted.insert(0, Registration(subject(plan.topic, "key"), plan.key_schema, meta))
-        ids = self._register(wanted)  # INV-4: returns when the schemas are committed and readable
-        plan.value_frame = frame(ids[-1], b"")
-        plan.key_id = ids[0]
+        self._bind(plan, Meta(table.table_id, table.path, change.position))
         shapes = self._shapes[plan.topic]
         shapes.remove(plan)
         shapes.append(plan)
         if len(shapes) > self.SHAPES_PER_TOPIC_MAX:
             dropped = shapes.pop(0)
             self._seen = {key: known for key, known in self._seen.items() if known is not dropped}
+
+    def _bind(self, plan: Plan, meta: Meta) -> None:
+        wanted = [Registration(subject(plan.topic, "value"), plan.value_schema, meta)]
+        if plan.key_schema is not None:
+            wanted.insert(0, Registration(subject(plan.topic, "key"), plan.key_schema, meta))
+        ids = self._register(wanted)  # INV-4: returns when the schemas are committed and readable
+        plan.value_frame = frame(ids[-1], b"")
+        plan.key_id = ids[0]
+
+    # What another form of record does in another way
+
+    def _topic(self, table: Table) -> str:
+        return topic_name(self._prefix, table.path)
+
+    def _compile(self, table: Table) -> Plan:
+        return Plan(**compiled(self._prefix, table))
+
+    def _tails(self, now_ns: int) -> dict[str, bytes]:
+        return _tails(now_ns)
 
 
 def _join(writes: tuple[Write, ...], row: Row) -> bytes:
@@ -359,7 +379,7 @@ def _tails(now_ns: int) -> dict[str, bytes]:
     return tails
 
 
-def _explain(change: Change, plan: _Plan, error: Exception) -> CdcError:
+def _explain(change: Change, plan: Plan, error: Exception) -> CdcError:
     """Name the column at fault; never its value."""
     where: dict[str, str | int] = {"table": ".".join(plan.table.path), "commit_lsn": change.position.commit_lsn}
     images = ((plan.image_writes, change.before), (plan.row_writes, change.after))

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, default_text
+from cdcworker.connectors.formats import EXAMPLE, NOT_AVAILABLE
 from cdcworker.connectors.registry import Plugin, plugins
 from cdcworker.schemas.errors import CODES
 from cdcworker.worker import references
@@ -19,8 +20,6 @@ from cdcworker.worker.config import CLIENT_PREFIXES, WORKER_DEF
 
 BEGIN, END = "<!-- reference:begin -->", "<!-- reference:end -->"
 ROOMS = ("schemas", "coordinator", "connectors", "worker")
-NOT_AVAILABLE = "Not available"
-"""The group of keys that are refused by name."""
 PROVIDER_KEYS = (
     ConfigKey(
         references.ENV_PATTERN_KEY,
@@ -97,7 +96,8 @@ def _worker() -> str:
 
 
 def _connector(plugin: Plugin) -> str:
-    definition: ConfigDef = plugin.load().config_def
+    whole: ConfigDef = plugin.load().config_def
+    definition = whole.of(EXAMPLE)
     own = [key for key in definition.keys.values() if key.group != NOT_AVAILABLE]
     refused = [key.name for key in definition.keys.values() if key.group == NOT_AVAILABLE]
     added = [key for key in (*BASICS, *_of_runner(plugin)) if key.name not in definition.keys]

@@ -8,12 +8,13 @@ from concurrent.futures import Future
 from typing import Any
 
 from cdcworker.connectors.api import SourceTask, TaskContext
+from cdcworker.connectors.formats import format_of
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.model import ClusterState
 from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.coordinator.state import fold_all
-from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.formats import make_encoder
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
 from cdcworker.worker.kafka_tx import TxProducer
@@ -127,7 +128,8 @@ class SourcePorts:
 
     def encoder(self, register: Registering) -> ChangeEncoder:
         settings = self._settings
-        return Encoder(settings.prefix, register, tombstones=settings.tombstones, unavailable=settings.unavailable)
+        options = {"tombstones": settings.tombstones, "unavailable": settings.unavailable}
+        return make_encoder(format_of(self._config), settings.prefix, register, **options)
 
     def task(self) -> SourceTask:
         return self._make_task(self._config, self._context)

@@ -205,7 +205,7 @@ def check_keys(catalog: Catalog, config: Mapping[str, str | None]) -> Report:
     definition = catalog.definition(plugin)
     given = {name: value for name, value in config.items() if value is not None}
     values = definition.validate(given)
-    return Report(plugin, definition, values, tuple(_key_findings(values, config)))
+    return Report(plugin, definition.of(given), values, tuple(_key_findings(values, config)))
 
 
 def _key_findings(values: Sequence[ConfigValue], config: Mapping[str, str | None]) -> Iterator[Finding]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdcworker.connectors import common
+from cdcworker.connectors import common, formats
 from cdcworker.connectors.config import ConfigKey, Validator, one_of
 
 _NAMES = "Not applied: illegal characters in names are escaped reversibly."
@@ -23,8 +23,10 @@ _HARMLESS = (
 """Client settings that connectors' configs may carry. None is applied; those that name servers, logins, files and
 classes are refused, so that nobody takes them for applied."""
 
+_OWN = ("topic.creation.default.", "key.converter", "value.converter")
 _CONNECT = {
-    **{name: note for name, note in common.ACCEPTED.items() if name != "topic.creation.default.*"},
+    **{name: note for name, note in common.ACCEPTED.items() if not name.startswith(_OWN)},
+    **formats.ACCEPTED,
     "name": "",
     "connector.class": "",
     "tasks.max": "One slot is read by one task.",
@@ -126,8 +128,7 @@ TOLERANCE = ConfigKey(
 )
 
 REFUSED: tuple[ConfigKey, ...] = (
-    _refuse("transforms", "transformations are not applied"),
-    _refuse("predicates", "transformations are not applied"),
+    _refuse("predicates", "a transform is applied to every record"),
     _refuse("converters", "custom converters are not applied"),
     _refuse("post.processors", "post-processors are not applied"),
     _refuse("message.key.columns", "the key is the table's primary key"),

@@ -19,8 +19,10 @@ from cdcworker.connectors.config import (
     one_of,
     regex_list,
 )
+from cdcworker.connectors.formats import TRANSFORMS_KEY, converter_keys, format_checks, format_keys
 from cdcworker.connectors.hosts import host_list
 from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED, TOLERANCE
+from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Modes
 
 SNAPSHOT_MODES = ("initial", "no_data", "initial_only")
@@ -193,6 +195,10 @@ def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     hosts, ports = config["database.hostname"].split(","), config["database.port"].split(",")
     if not all(port.strip().isdigit() for port in ports) or len(ports) not in (1, len(hosts)):
         yield "database.port", "expects one port, or one for each host"
+    yield from _format_checks(config)
+
+
+_format_checks = format_checks(field["name"] for field in SOURCE_SCHEMA["fields"])
 
 
 CONFIG_DEF = ConfigDef(
@@ -202,12 +208,15 @@ CONFIG_DEF = ConfigDef(
         *_table_keys(),
         *_snapshot_keys(),
         *_value_keys(),
+        *converter_keys(),
+        TRANSFORMS_KEY,
         *SOURCE_KEYS,
         TOLERANCE,
         *REFUSED,
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
+    more=format_keys,
 )
 
 

@@ -1,0 +1,391 @@
+"""Records in other forms than the default one: Connect's JSON for keys or values, and the row itself for an envelope."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Literal, Protocol
+
+from cdcworker.schemas.avro import frame, murmur2
+from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
+from cdcworker.schemas.connect_json import compile_fields, connect_schema
+from cdcworker.schemas.encode import (
+    NEW_KEY_HEADER,
+    OLD_KEY_HEADER,
+    UNCHANGED_HEADER,
+    Encoder,
+    Plan,
+    Register,
+    compiled,
+    encode_parts,
+    zero_value,
+)
+from cdcworker.schemas.envelope import TRANSACTION_BLOCK, column_field, is_message
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.log import Meta, Registration
+from cdcworker.schemas.topics import subject, topic_name
+
+UNKNOWN_FIELD = declare(
+    "schema.unknown_field",
+    "config",
+    "A field that is to be added does not exist",
+    "Name op, ts_ms, ts_us, ts_ns, or a field of source or transaction.",
+)
+TOPIC_TAKEN = declare(
+    "schema.topic_taken",
+    "config",
+    "Two tables would be written to one topic",
+    "Correct regex and replacement of the transform so that each table keeps a topic of its own.",
+)
+
+Deletes = Literal["drop", "tombstone", "rewrite"]
+DELETED_FIELD: Final = "__deleted"
+_CLOCKS: Final = {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}
+_OWN_FIELDS: Final = ("op", *_CLOCKS)
+_TRANSACTION_FIELDS: Final = tuple(field["name"] for field in TRANSACTION_BLOCK["fields"])
+_BOUND: Final = b"\0"
+"""Marks a plan without ids as ready."""
+
+
+# What is asked for
+
+
+@dataclass(frozen=True, slots=True)
+class Wire:
+    """How keys or values are written: Avro, or Connect's JSON with its schema or without."""
+
+    json: bool = False
+    schemas: bool = True
+    numeric: bool = False
+    """Decimals as numbers instead of base64."""
+
+
+AVRO: Final = Wire()
+
+
+@dataclass(frozen=True, slots=True)
+class Added:
+    """A field of the envelope that is added to the row, or as a header: `struct` is "", source or transaction."""
+
+    struct: str
+    field: str
+    name: str
+
+    @classmethod
+    def parse(cls, text: str, prefix: str) -> Added:
+        """`op`, `source.ts_ms`, `lsn:position`. ValueError for another form."""
+        found = re.fullmatch(r"(?:(source|transaction)\.)?([A-Za-z_]+)(?::([A-Za-z_][A-Za-z0-9_.\-]*))?", text.strip())
+        if found is None:
+            raise ValueError("is no field name")
+        struct, field, alias = found.groups()
+        name = prefix + (alias or (f"{struct}_{field}" if struct else field))
+        if not struct:
+            struct = "transaction" if field in _TRANSACTION_FIELDS else "" if field in _OWN_FIELDS else "source"
+        return cls(struct, field, name)
+
+    def type_in(self, source: Mapping[str, Any]) -> Any:
+        """Its Avro type without null, or CdcError."""
+        if not self.struct and self.field in _OWN_FIELDS:
+            return "string" if self.field == "op" else "long"
+        block = {"source": source, "transaction": TRANSACTION_BLOCK}.get(self.struct, {"fields": ()})
+        for field in block["fields"]:
+            if field["name"] == self.field:
+                return _plain(field["type"])
+        raise CdcError(UNKNOWN_FIELD, "the record has no such field", where={"field": self.field})
+
+    def value_of(self, change: Change, clock_ns: int) -> Any:
+        if self.struct == "source":
+            return change.source.get(self.field)
+        if self.struct == "transaction":
+            return (change.transaction or {}).get(self.field)
+        return change.op if self.field == "op" else clock_ns // _CLOCKS[self.field]
+
+
+@dataclass(frozen=True, slots=True)
+class Flat:
+    """The row instead of the envelope, as ExtractNewRecordState makes it. `trailing`: a tombstone after a deletion's
+    record; a deletion that is a tombstone itself has none."""
+
+    deletes: Deletes = "tombstone"
+    trailing: bool = False
+    fields: tuple[Added, ...] = ()
+    headers: tuple[Added, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """A topic that matches as a whole gets another name, as RegexRouter does it."""
+
+    regex: re.Pattern[str]
+    replacement: str
+
+    def apply(self, topic: str) -> str:
+        found = self.regex.fullmatch(topic)
+        return found.expand(self.replacement) if found else topic
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    key: Wire = AVRO
+    value: Wire = AVRO
+    flat: Flat | None = None
+    routes: tuple[Route, ...] = ()
+
+
+def make_encoder(form: Format, prefix: str, register: Register, **options: Any) -> Encoder:
+    """The default form has an encoder of its own, which is the fastest."""
+    if form == Format():
+        return Encoder(prefix, register, **options)
+    return FormatEncoder(form, prefix, register, **options)
+
+
+# Records
+
+
+class _Record(Protocol):
+    """Writes one record from its fields' values. `schema` is to be registered, None where records name none."""
+
+    schema: JsonObject | None
+
+    def bind(self, id: int) -> None: ...
+
+    def write(self, values: Row) -> bytes: ...
+
+    def body(self, values: Row) -> bytes: ...
+
+
+class _AvroRecord:
+    def __init__(self, schema: JsonObject, fields: Sequence[Mapping[str, Any]]) -> None:
+        self.schema: JsonObject | None = schema
+        self.body: Callable[[Row], bytes] = encode_parts(fields)
+        self._frame = b""
+
+    def bind(self, id: int) -> None:
+        self._frame = frame(id, b"")
+
+    def write(self, values: Row) -> bytes:
+        return self._frame + self.body(values)
+
+
+class _JsonRecord:
+    """`kind` is an Avro record whose fields have the names that they get in JSON."""
+
+    def __init__(self, kind: JsonObject, wire: Wire, *, optional: bool = False) -> None:
+        self.schema: JsonObject | None = None
+        self._text = compile_fields([(f["name"], f["type"]) for f in kind["fields"]], numeric=wire.numeric)
+        self._head, self._tail = b"", b""
+        if wire.schemas:
+            text = json.dumps(connect_schema(kind, optional=optional), separators=(",", ":"), ensure_ascii=False)
+            self._head, self._tail = b'{"schema":' + text.encode() + b',"payload":', b"}"
+
+    def bind(self, id: int) -> None: ...
+
+    def write(self, values: Row) -> bytes:
+        return self._head + self.body(values) + self._tail
+
+    def body(self, values: Row) -> bytes:
+        return self._text(values).encode()
+
+
+@dataclass(slots=True)
+class FormPlan(Plan):
+    key: _Record | None = None
+    value: _Record | None = None
+    """None: the default encoder's envelope."""
+    zeroes: tuple[Any, ...] = ()
+    """By column, what stands in `before` for a value that the source did not send; None where null may."""
+
+
+class FormatEncoder(Encoder):
+    """Like its base, which it leaves to write Avro envelopes; only Avro is registered."""
+
+    def __init__(self, form: Format, prefix: str, register: Register, **options: Any) -> None:
+        super().__init__(prefix, register, **options)
+        self._form = form
+        self._now_ns = 0
+        self._paths: dict[str, tuple[str, ...]] = {}
+
+    # Plans
+
+    def _topic(self, table: Table) -> str:
+        topic = topic_name(self._prefix, table.path)
+        for route in self._form.routes:
+            topic = route.apply(topic)
+        path = self._paths.setdefault(topic, table.path)
+        if path != table.path:
+            where = {"topic": topic, "table": ".".join(table.path), "other": ".".join(path)}
+            raise CdcError(TOPIC_TAKEN, "the topic is another table's", where=where)
+        return topic
+
+    def _compile(self, table: Table) -> Plan:
+        form = self._form
+        plan = FormPlan(**{**compiled(self._prefix, table), "topic": self._topic(table)})
+        plan.zeroes = tuple(None if column.optional else zero_value(column) for column in table.columns)
+        if plan.key_schema is not None:
+            plan.key = self._key_record(plan, plan.key_schema)
+        if form.flat is not None and not is_message(table):
+            plan.value = self._flat_record(plan, form.flat)
+        elif form.value.json:
+            plan.value = _JsonRecord(_named_columns(plan.value_schema, table), form.value)
+        return plan
+
+    def _key_record(self, plan: FormPlan, schema: JsonObject) -> _Record:
+        if not self._form.key.json:
+            return _AvroRecord(schema, schema["fields"])
+        kind = {**schema, "fields": _column_fields(plan.table.key_columns)}
+        return _JsonRecord(kind, self._form.key)
+
+    def _flat_record(self, plan: FormPlan, flat: Flat) -> _Record:
+        row = _row_record(plan.value_schema)
+        added = [_added_field(item.name, item.type_in(plan.table.source_schema)) for item in flat.fields]
+        if flat.deletes == "rewrite":
+            added.append(_added_field(DELETED_FIELD, "string"))
+        for header in flat.headers:
+            header.type_in(plan.table.source_schema)
+        if not self._form.value.json:
+            schema = {**row, "fields": [*row["fields"], *added]}
+            return _AvroRecord(schema, schema["fields"])
+        kind = {**row, "fields": [*_column_fields(plan.table.columns), *added]}
+        # The bare `after` keeps the envelope's null; a row that is put together anew has none.
+        return _JsonRecord(kind, self._form.value, optional=not added)
+
+    def _bind(self, plan: Plan, meta: Meta) -> None:
+        assert isinstance(plan, FormPlan)
+        key = plan.key.schema if plan.key is not None else None
+        value = plan.value.schema if plan.value is not None else plan.value_schema
+        wanted = [Registration(subject(plan.topic, "key"), key, meta)] if key else []
+        if value:
+            wanted.append(Registration(subject(plan.topic, "value"), value, meta))
+        ids = self._register(wanted) if wanted else ()
+        plan.value_frame = frame(ids[-1], b"") if value else _BOUND
+        if key and plan.key is not None:
+            plan.key.bind(ids[0])
+        if value and plan.value is not None:
+            plan.value.bind(ids[-1])
+
+    def _tails(self, now_ns: int) -> dict[str, bytes]:
+        self._now_ns = now_ns
+        return super()._tails(now_ns)
+
+    # Records
+
+    def _encode(self, change: Change, plan: Plan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
+        assert isinstance(plan, FormPlan)
+        if change.op == "m":
+            out.append(self._message_record(change, plan, tails))
+        elif self._form.flat is None:
+            value = self._envelope(change, plan, tails)
+            self._append(change, plan, value, out)
+            if change.op == "d" and self._tombstones and plan.key is not None:
+                out.append(out[-1]._replace(value=None))
+        else:
+            self._encode_flat(change, plan, self._form.flat, out)
+
+    def _encode_flat(self, change: Change, plan: FormPlan, flat: Flat, out: list[OutRecord]) -> None:
+        """A truncate has no row, and so no form here."""
+        if change.op == "d":
+            if flat.deletes == "rewrite" and change.before is not None:
+                before = self._whole(plan, change.before)
+                self._append(change, plan, self._flat_value(change, plan, flat, before), out)
+            if (flat.deletes == "tombstone" or flat.trailing) and plan.key is not None:
+                self._append(change, plan, None, out)
+        elif change.after is not None:
+            after = self._filled(plan, change.after, change.unchanged)
+            self._append(change, plan, self._flat_value(change, plan, flat, after), out)
+
+    def _flat_value(self, change: Change, plan: FormPlan, flat: Flat, row: Row) -> bytes:
+        assert plan.value is not None
+        added = [item.value_of(change, self._now_ns) for item in flat.fields]
+        if flat.deletes == "rewrite":
+            added.append("true" if change.op == "d" else "false")
+        return plan.value.write((*row, *added))
+
+    def _envelope(self, change: Change, plan: FormPlan, tails: dict[str, bytes]) -> bytes:
+        if plan.value is None:
+            records: list[OutRecord] = []
+            bare = replace(change, other_key=None) if change.other_key is not None else change
+            super()._encode(bare, plan, tails, records)
+            return records[0].value or b""
+        before = None if change.before is None else self._whole(plan, change.before)
+        after = None if change.after is None else self._filled(plan, change.after, change.unchanged)
+        clocks = [self._now_ns // unit for unit in _CLOCKS.values()]
+        return plan.value.write((before, after, change.source, change.transaction, change.op, *clocks))
+
+    def _message_record(self, change: Change, plan: FormPlan, tails: dict[str, bytes]) -> OutRecord:
+        row = change.after or ()
+        if plan.value is None:
+            value = self._message(change, plan, tails).value
+        else:
+            value = plan.value.write((change.op, self._now_ns // 1_000_000, change.source, change.transaction, row))
+        key, hash = self._key_of(plan, plan.key_of(row))
+        return OutRecord(plan.topic, key, value, None, hash)
+
+    def _append(self, change: Change, plan: FormPlan, value: bytes | None, out: list[OutRecord]) -> None:
+        row = change.before if change.op == "d" else change.after
+        key, hash = (None, None) if row is None else self._key_of(plan, plan.key_of(row))
+        out.append(OutRecord(plan.topic, key, value, self._all_headers(change, plan, value) or None, hash))
+
+    def _key_of(self, plan: FormPlan, values: Row) -> tuple[bytes | None, int | None]:
+        """The hash leaves frame and schema out: what changes them must not move a key to another partition."""
+        if plan.key is None:
+            return None, None
+        return plan.key.write(values), murmur2(plan.key.body(values)) & 0x7FFFFFFF
+
+    def _all_headers(self, change: Change, plan: FormPlan, value: bytes | None) -> list[tuple[str, bytes]]:
+        headers: list[tuple[str, bytes]] = []
+        if change.unchanged:
+            headers.append((UNCHANGED_HEADER, ",".join(map(str, change.unchanged)).encode()))
+        if change.other_key is not None and plan.key is not None:
+            name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
+            headers.append((name, plan.key.write(change.other_key)))
+        for item in self._form.flat.headers if self._form.flat else ():
+            found = item.value_of(change, self._now_ns)
+            if found is not None and (value is not None or item.field == "op"):
+                headers.append((item.name, str(found).encode()))
+        return headers
+
+    def _whole(self, plan: FormPlan, row: Row) -> Row:
+        if None not in row:
+            return row
+        return tuple([zero if value is None else value for value, zero in zip(row, plan.zeroes, strict=True)])
+
+
+# Schemas
+
+
+def _column_fields(columns: Sequence[Column]) -> list[JsonObject]:
+    """Columns under their own names: JSON needs no escapes."""
+    return [{**column_field(column, {}), "name": column.name} for column in columns]
+
+
+def _row_record(envelope: JsonObject) -> JsonObject:
+    for field in envelope["fields"]:
+        if field["name"] == "before":
+            return dict(field["type"][1])
+    raise LookupError("the schema is no envelope")
+
+
+def _named_columns(schema: JsonObject, table: Table) -> JsonObject:
+    """An envelope whose rows are spelled out, with the columns' own names."""
+    fields = []
+    for field in schema["fields"]:
+        kind = field["type"]
+        if field["name"] == "message":
+            kind = {**kind, "fields": _column_fields(table.columns)}
+        elif field["name"] in ("before", "after"):
+            kind = ["null", {**_row_record(schema), "fields": _column_fields(table.columns)}]
+        fields.append({**field, "type": kind})
+    return {**schema, "fields": fields}
+
+
+def _added_field(name: str, kind: Any) -> JsonObject:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _plain(kind: Any) -> Any:
+    """The type without null and without a default."""
+    if isinstance(kind, list):
+        kind = next(branch for branch in kind if branch != "null")
+    return {key: value for key, value in kind.items() if key != "connect.default"} if isinstance(kind, dict) else kind
