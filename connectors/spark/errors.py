@@ -14,6 +14,13 @@ UNDECODABLE = declare(
     "A record cannot be decoded with the schema it names",
     "Read the record at the given offset; if it is not ours, remove the topic from the sink or correct its producer.",
 )
+WIRE_FORMAT = declare(
+    "spark.wire_format",
+    "config",
+    "A topic's records have a form that the sink does not read",
+    "Let the topic's source write Debezium's envelope in Avro: take JsonConverter and ExtractNewRecordState out of its"
+    " config; or leave the topic out of the sink.",
+)
 UNKNOWN_SCHEMA = declare(
     "spark.unknown_schema",
     "data",

@@ -11,7 +11,7 @@ from cdcworker.connectors.spark import arrays, headers, reduce
 from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
 from cdcworker.connectors.spark.errors import UNDECODABLE
 from cdcworker.connectors.spark.reduce import NONE
-from cdcworker.connectors.spark.schemas import KeyShape, Shape, Shapes
+from cdcworker.connectors.spark.schemas import KeyShape, Shape, Shapes, unframed
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import subject
 
@@ -98,7 +98,7 @@ class Assembler:
                 arrays.frame_ids(value),
             )
             for row in np.flatnonzero(topic.schema < 0)[:1]:
-                raise CdcError(UNDECODABLE, "the value has no Confluent frame", where=topic.where(int(row)))
+                raise unframed("value", value[int(row)].as_py(), topic.where(int(row)))
             yield topic
 
     # -- decoding -----------------------------------------------------------------------------------------------------
@@ -364,8 +364,8 @@ def _place_tombstones(topic: _Topic, decoded: _Decoded) -> None:
 
 def _last_id(keys: Any, topic: _Topic, rows: Any) -> int:
     ids = arrays.frame_ids(keys)
-    if (ids <= 0).any():
-        raise CdcError(UNDECODABLE, "the key has no Confluent frame", where=topic.where(int(rows[(ids <= 0).argmax()])))
+    for at in (ids <= 0).nonzero()[0][:1].tolist():
+        raise unframed("key", keys[at].as_py(), topic.where(int(rows[at])))
     return int(ids[-1])
 
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from cdcworker.connectors.spark.decode import Plan
-from cdcworker.connectors.spark.errors import UNDECODABLE, UNKNOWN_SCHEMA
+from cdcworker.connectors.spark.errors import UNDECODABLE, UNKNOWN_SCHEMA, WIRE_FORMAT
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import unescape
 
@@ -18,6 +18,16 @@ WAIT_S_MAX = 30.0
 RETRY_S = 0.2
 
 SOURCE_PATHS = tuple(("source", name) for name in ("commit_lsn", "tx_index", "tx_sub", "ts_ms"))
+
+
+_ENVELOPE = frozenset(("op", "source"))
+
+
+def unframed(part: str, content: bytes | None, where: Mapping[str, str | int]) -> CdcError:
+    """What to say of a key or value that no Confluent frame begins."""
+    if content is not None and content.lstrip()[:1] in (b"{", b"["):
+        return CdcError(WIRE_FORMAT, f"the {part}s of the topic are JSON, not Avro", where=where)
+    return CdcError(UNDECODABLE, f"the {part} has no Confluent frame", where=where)
 
 
 class SchemaSource(Protocol):
@@ -97,7 +107,11 @@ class Shapes:
     def value(self, id: int, where: Mapping[str, str | int]) -> Shape:
         found = self._values.get(id)
         if found is None:
-            found = self._values[id] = Shape(id, self._schema(id, where))
+            found = Shape(id, self._schema(id, where))
+            if not _ENVELOPE.issubset(item["name"] for item in found.schema.get("fields", ())):
+                message = "the topic holds rows without Debezium's envelope"
+                raise CdcError(WIRE_FORMAT, message, where={**where, "schema": id})
+            self._values[id] = found
         return found
 
     def key(self, id: int, where: Mapping[str, str | int]) -> KeyShape:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.formats import Flat, Format, Wire, make_encoder
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
@@ -214,3 +215,24 @@ def test_a_header_that_holds_no_key_is_named_by_its_place():
     with pytest.raises(CdcError) as caught:
         stream.assembler().build(support.arrow(stream.records), {}, 1)
     assert caught.value.code == "spark.undecodable"
+
+
+@pytest.mark.parametrize(
+    ("form", "says"),
+    [
+        (Format(value=Wire(json=True)), "the values of the topic are JSON"),
+        (Format(value=Wire(json=True, schemas=False)), "the values of the topic are JSON"),
+        (Format(key=Wire(json=True)), "the keys of the topic are JSON"),
+        (Format(flat=Flat()), "rows without Debezium's envelope"),
+    ],
+)
+def test_topics_of_another_form_are_refused_by_what_they_hold(form, says):
+    stream = support.Stream(1)
+    stream.encoder = make_encoder(form, support.PREFIX, stream.schemas.register)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    with pytest.raises(CdcError) as caught:
+        stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert caught.value.code == "spark.wire_format"
+    assert caught.value.where["topic"] == stream.records[0]["topic"]
+    assert says in caught.value.message
+    assert "JsonConverter" in caught.value.hint
