@@ -164,6 +164,14 @@ def format_keys(config: Mapping[str, str]) -> Iterable[ConfigKey]:
             yield from (_unwrap_keys if kind == UNWRAP else _router_keys)(f"transforms.{name}.")
         else:  # its type is the problem, not its settings
             yield from (ConfigKey(key) for key in config if key.startswith(f"transforms.{name}.") and key != type_key)
+    named = tuple(f"transforms.{name}." for name in _names(config))
+    for key in config:
+        if key.startswith("transforms.") and not key.startswith(named):
+            yield ConfigKey(key, group=NOT_AVAILABLE, validator=_unnamed)
+
+
+def _unnamed(_: Any) -> str:
+    return "belongs to no transform that the key transforms names"
 
 
 def _text(config: Mapping[str, str], name: str, default: str = "") -> str:

@@ -22,10 +22,10 @@ from cdcworker.schemas.encode import (
     encode_parts,
     zero_value,
 )
-from cdcworker.schemas.envelope import TRANSACTION_BLOCK, column_field, is_message
+from cdcworker.schemas.envelope import NAME_CONFLICT, TRANSACTION_BLOCK, column_field, is_message
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Meta, Registration
-from cdcworker.schemas.topics import subject, topic_name
+from cdcworker.schemas.topics import avro_name, subject, topic_name
 
 UNKNOWN_FIELD = declare(
     "schema.unknown_field",
@@ -245,9 +245,9 @@ class FormatEncoder(Encoder):
         for header in flat.headers:
             header.type_in(plan.table.source_schema)
         if not self._form.value.json:
-            schema = {**row, "fields": [*row["fields"], *added]}
-            return _AvroRecord(schema, schema["fields"])
-        kind = {**row, "fields": [*_column_fields(plan.table.columns), *added]}
+            fields = [*row["fields"], *({**field, "name": avro_name(field["name"])} for field in added)]
+            return _AvroRecord({**row, "fields": _distinct(fields, plan.table)}, fields)
+        kind = {**row, "fields": _distinct([*_column_fields(plan.table.columns), *added], plan.table)}
         # The bare `after` keeps the envelope's null; a row that is put together anew has none.
         return _JsonRecord(kind, self._form.value, optional=not added)
 
@@ -382,6 +382,15 @@ def _named_columns(schema: JsonObject, table: Table) -> JsonObject:
 
 def _added_field(name: str, kind: Any) -> JsonObject:
     return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _distinct(fields: list[JsonObject], table: Table) -> list[JsonObject]:
+    names = [field["name"] for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            where = {"table": ".".join(table.path), "name": name}
+            raise CdcError(NAME_CONFLICT, "an added field has the name of another or of a column", where=where)
+    return fields
 
 
 def _plain(kind: Any) -> Any:

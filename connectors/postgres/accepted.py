@@ -128,6 +128,11 @@ TOLERANCE = ConfigKey(
 )
 
 REFUSED: tuple[ConfigKey, ...] = (
+    *(
+        _refuse(f"{name}.{old}", f"its name is {name}.{new}.list")
+        for name in ("schema", "table", "column")
+        for old, new in (("whitelist", "include"), ("blacklist", "exclude"))
+    ),
     _refuse("predicates", "a transform is applied to every record"),
     _refuse("converters", "custom converters are not applied"),
     _refuse("post.processors", "post-processors are not applied"),

@@ -294,6 +294,21 @@ def test_a_field_that_is_not_there_is_refused(kit):
         assert caught.value.code == "schema.unknown_field"
 
 
+@pytest.mark.parametrize("value", [Wire(), PLAIN])
+def test_an_added_field_never_hides_a_column(kit, value):
+    flat = Flat(fields=(Added("", "op", "quantity"),))
+    with pytest.raises(CdcError) as caught:
+        maker(kit)(PLAIN, value, flat).encode([kit.change("c", after=kit.ROW)])
+    assert (caught.value.code, caught.value.where["name"]) == ("schema.name_conflict", "quantity")
+
+
+def test_added_names_are_escaped_in_avro(kit):
+    log = SchemaLog()
+    flat = Flat(fields=(Added("", "op", "cdc-op"),))
+    record = maker(kit, log)(Wire(), Wire(), flat).encode([kit.change("c", after=kit.ROW)])[0]
+    assert list(Decoder(log).decode(record.value).values())[-1] == "c"
+
+
 @pytest.mark.parametrize("text", ["", "a.b", "op:", "source.", "before.id", "op:a:b", "a b"])
 def test_only_fields_of_the_envelope_can_be_named(text):
     with pytest.raises(ValueError, match="no field name"):
