@@ -21,6 +21,7 @@ from cdcworker.schemas.errors import CdcError
 CLUSTER = "setting/cluster"
 CLAIM = "claim/"
 _DIGITS = 12
+_HINT_DIGITS_MAX = 19
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,5 +140,5 @@ def records_of_lead(state: ClusterState, term: Term, mine: Identity | None) -> I
 def _claims(state: ClusterState) -> Iterator[tuple[int, JsonObject]]:
     for key, value in state.settings.items():
         hint = key.removeprefix(CLAIM)
-        if hint != key and hint.isascii() and hint.isdigit():
+        if hint != key and hint.isascii() and hint.isdigit() and len(hint) <= _HINT_DIGITS_MAX:
             yield int(hint), value

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.api import Done, Ends, Record
+from cdcworker.coordinator.api import Done, Ends, JsonObject, Record
 from cdcworker.coordinator.kafka_clients import (
     Reports,
     make_admin,
@@ -37,8 +37,13 @@ def encode(record: Record) -> tuple[bytes, bytes | None, list[tuple[str, str | b
     """Key, value and headers as they stand in Kafka."""
     value = None
     if record.value is not None:
-        value = json.dumps(record.value, separators=(",", ":"), ensure_ascii=False).encode()
+        value = content_of(record.value)
     return record.key.encode(), value, list(record.headers.items())
+
+
+def content_of(value: JsonObject) -> bytes:
+    """JSON in UTF-8, in which half of a surrogate pair (of a file's name, say) stands as JSON's escape for it."""
+    return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
 
 
 def decode(message: Message) -> Record:
@@ -223,7 +228,7 @@ class CompactedLog:
         self._positions[number] = max(self._positions[number], offset + 1)
         try:
             return decode(message)
-        except ValueError as exc:
+        except (ValueError, RecursionError) as exc:
             where: dict[str, str | int] = {"topic": self.topic, "partition": number, "offset": offset}
             wrong = CdcError(e.MALFORMED_RECORD, f"not a record of ours: {type(exc).__name__}", where=where)
             if self._strict:

@@ -314,7 +314,9 @@ def size_of(record: Record) -> int:
     """Bytes of a record as Kafka stores it, about."""
     if record.value is None:
         return len(record.key)
-    return len(record.key) + len(json.dumps(record.value, separators=(",", ":"), ensure_ascii=False).encode())
+    return len(record.key) + len(
+        json.dumps(record.value, separators=(",", ":"), ensure_ascii=False).encode(errors="backslashreplace")
+    )
 
 
 def is_worn_out(turn: Turn) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
@@ -22,6 +23,8 @@ from cdcworker.coordinator.model import (
 
 LEADER = "leader"
 JOURNAL_SLOTS = 256
+UNREADABLE = (KeyError, TypeError, ValueError, ArithmeticError, AttributeError)
+"""What a value of another form raises when it is taken apart: whoever can write to a log can write any JSON."""
 
 
 def tombstone(key: str) -> Record:
@@ -34,6 +37,32 @@ def config_version(connector: Connector) -> int:
 
 def _extra(value: JsonObject, known: frozenset[str]) -> dict[str, Any]:
     return {name: item for name, item in value.items() if name not in known}
+
+
+def _texts(value: Any) -> dict[str, str]:
+    """A config, whose values are text: what is not is taken as the text that JSON has for it, and null as missing."""
+    return {
+        str(name): item if isinstance(item, str) else json.dumps(item)
+        for name, item in dict(value).items()
+        if item is not None
+    }
+
+
+def _word(value: Any) -> Any:
+    if not isinstance(value, str):
+        raise TypeError("not a word")
+    return value
+
+
+def _number(value: Any) -> int:
+    if (number := int(value)) < 0:
+        raise ValueError("tasks are numbered from 0")
+    return number
+
+
+def error_of(value: Any) -> JsonObject | None:
+    """An error as its code and what belongs to it; None for anything else."""
+    return value if isinstance(value, dict) else None
 
 
 # --- values ---------------------------------------------------------------------------------------------------------
@@ -78,9 +107,9 @@ def _connector(name: str, value: JsonObject) -> Connector:
         name=name,
         incarnation=str(value["incarnation"]),
         version=version,
-        config=dict(value["config"]),
-        target_state=value["target_state"],
-        kind=value.get("kind", "source"),
+        config=_texts(value["config"]),
+        target_state=_word(value["target_state"]),
+        kind=_word(value.get("kind", "source")),
         labels=dict(value.get("labels", {})),
         created_ms=int(value.get("created", 0)),
         updated_ms=int(value.get("updated", 0)),
@@ -93,15 +122,15 @@ def _task_set(_name: str, value: JsonObject) -> TaskSet:
     return TaskSet(
         incarnation=str(value["incarnation"]),
         config_version=int(value["config_version"]),
-        tasks=tuple(dict(share) for share in value.get("tasks", ())),
-        error=value.get("error"),
+        tasks=tuple(_texts(share) for share in value.get("tasks", ())),
+        error=error_of(value.get("error")),
         task_epoch=int(value.get("task_epoch", 0)),
         extra=_extra(value, _TASK_SET),
     )
 
 
 def _entries(value: Iterable[Any]) -> tuple[AssignedTask, ...]:
-    return tuple(AssignedTask(str(c), str(i), int(t), int(e)) for c, i, t, e, *_ in value)
+    return tuple(AssignedTask(str(c), str(i), _number(t), int(e)) for c, i, t, e, *_ in value)
 
 
 def _assignment(_worker_id: str, value: JsonObject) -> Assignment:
@@ -138,7 +167,7 @@ def _deadline(_what: str, value: JsonObject) -> Deadline:
 def _fenced(_name: str, value: JsonObject) -> Fenced:
     return Fenced(
         count=int(value.get("count", 0)),
-        pending=tuple(sorted(map(int, value.get("pending", ())))),
+        pending=tuple(sorted(map(_number, value.get("pending", ())))),
         incarnation=str(value.get("incarnation", "")),
         task_epoch=int(value.get("task_epoch", 0)),
         extra=_extra(value, _FENCED),

@@ -71,9 +71,10 @@ def confirm_reports(turn: Turn, records: Sequence[Record]) -> None:
     turn.work = replace(turn.work, reports=kept)
 
 
-def _order_of(record: Record) -> tuple[object, object]:
+def _order_of(record: Record) -> tuple[int, int] | None:
     value = record.value or {}
-    return (value.get("task_epoch"), value.get("seq"))
+    epoch, seq = value.get("task_epoch"), value.get("seq")
+    return (epoch, seq) if isinstance(epoch, int) and isinstance(seq, int) else None
 
 
 def resend_reports(turn: Turn) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.model import (
@@ -18,6 +18,7 @@ from cdcworker.coordinator.model import (
 from cdcworker.coordinator.records import (
     KINDS,
     LEADER,
+    UNREADABLE,
     assignment_record,
     command_record,
     config_version,
@@ -60,6 +61,8 @@ logger = logging.getLogger(__name__)
 
 FORMAT = "1"
 TASK_EPOCH_BITS = 20
+EPOCH_DIGITS_MAX = 18
+Parsed = TypeVar("Parsed")
 
 
 def task_epoch(leader_epoch: int, counter: int) -> int:
@@ -152,7 +155,9 @@ def _take(work: _Fold, record: Record) -> bool:
     work.epoch = epoch
     work.stale.discard(record.key)
     if record.key == LEADER:
-        work.leader = parse_leader(record.value) if record.value is not None else None
+        leader = _parse(_leader, "", record) if record.value is not None else None
+        # What a claim is compared by counts, whatever its record says besides.
+        work.leader = replace(leader, epoch=epoch or leader.epoch) if leader else None
         return True
     kind, _, name = record.key.partition("/")
     known = KINDS.get(kind) if name else None
@@ -163,11 +168,15 @@ def _take(work: _Fold, record: Record) -> bool:
     return True
 
 
-def _parse(parser: Callable[[str, JsonObject], object], name: str, record: Record) -> object | None:
+def _leader(_name: str, value: JsonObject) -> Leader:
+    return parse_leader(value)
+
+
+def _parse(parser: Callable[[str, JsonObject], Parsed], name: str, record: Record) -> Parsed | None:
     """The typed value; None for one that this version cannot read: it is kept as it is, like an unknown kind."""
     try:
         return parser(name, record.value or {})
-    except (KeyError, TypeError, ValueError) as exc:
+    except UNREADABLE as exc:
         logger.error(
             "config record unreadable key=%s offset=%d error=%s", record.key, record.offset, type(exc).__name__
         )
@@ -186,7 +195,7 @@ def _is_current(work: _Fold, record: Record, epoch: int) -> bool:
 def record_epoch(record: Record) -> int:
     """The leader epoch of a record; a record without a readable one is as old as can be."""
     text = record.headers.get("e", "")
-    return int(text) if text.isascii() and text.isdigit() else 0
+    return int(text) if text.isascii() and text.isdigit() and len(text) <= EPOCH_DIGITS_MAX else 0
 
 
 def current_record(state: ClusterState, key: str) -> Record:

@@ -10,8 +10,11 @@ from typing import Any
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.load import Load, metered
 from cdcworker.coordinator.model import JsonObject, Presence, TaskId, TaskStatus
+from cdcworker.coordinator.records import UNREADABLE, error_of
 
 logger = logging.getLogger(__name__)
+
+TASK_EPOCHS = 1 << 62
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def fold_status(state: StatusState, records: Iterable[Record], judge: Judge) -> 
                 _take_task(tasks, loads, name, record.value)
             elif kind == "topics":
                 _take_topics(topics, name, record.value)
-        except (KeyError, TypeError, ValueError) as exc:
+        except UNREADABLE as exc:
             logger.warning("status record unreadable key=%s error=%s", record.key, type(exc).__name__)
     return replace(
         state,
@@ -269,12 +272,19 @@ def parse_task_status(task_id: TaskId, value: JsonObject) -> TaskStatus:
         task=task_id.task,
         state=value["state"],
         worker_id=str(value["worker_id"]),
-        task_epoch=int(value["task_epoch"]),
+        task_epoch=_epoch(value["task_epoch"]),
         seq=int(value.get("seq", 0)),
-        error=value.get("error"),
+        error=error_of(value.get("error")),
         metrics=dict(value.get("metrics", {})),
         restarts=tuple(map(float, value.get("restarts", ()))),
     )
+
+
+def _epoch(value: Any) -> int:
+    """Leaders go on from the highest that they read: one that no leader can have given must not be it."""
+    if not 0 <= (epoch := int(value)) < TASK_EPOCHS:
+        raise ValueError("no task epoch")
+    return epoch
 
 
 def task_key(task_id: TaskId) -> str:

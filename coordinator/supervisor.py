@@ -324,7 +324,8 @@ def _is_to_restart(turn: Turn, entry: AssignedTask, last: TaskStatus | None) -> 
         command.kind == "restart"
         and _concerns(command, entry)
         and command.expires_ms >= turn.now.wall_ms
-        and last.task_epoch <= command.scope.get("after", -1)
+        and isinstance(after := command.scope.get("after"), int)
+        and last.task_epoch <= after
         for command in turn.cluster.commands.values()
     )
 
