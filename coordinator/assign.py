@@ -99,16 +99,21 @@ class _Plan:
     # --- levelling --------------------------------------------------------------------------------------------------
 
     def level(self) -> None:
-        """Move tasks from full workers to empty ones while that makes the fuller of the two less full."""
-        stop = self._tolerance()
-        if len(self.workers) < 2 or self._gap() <= stop:
+        """Move tasks from full workers to empty ones while that makes the fuller of the two less full.
+
+        What counts is the gap between those two: where one worker has a single heavy task, the others are far below it
+        for good, and light tasks that go to and fro between them help nobody.
+        """
+        gap = self._tolerance()
+        if len(self.workers) < 2 or self._gap() <= gap:
             return
         stock = _Stock(self)
-        while self._gap() > stop / 2 + _EPSILON and self._move_one(stock):
-            pass
+        if self._move_one(stock, gap):
+            while self._move_one(stock, gap / 2):
+                pass
 
     def _tolerance(self) -> float:
-        """The gap between the fullest and the emptiest that nothing is moved for."""
+        """The gap between a fuller and an emptier worker that nothing is moved for."""
         if len({self.weight(task) for task in self.of}) <= 1:
             return 0.0
         mean = sum(self.load.values()) / len(self.load)
@@ -117,11 +122,12 @@ class _Plan:
     def _gap(self) -> float:
         return max(self.load.values()) - min(self.load.values())
 
-    def _move_one(self, stock: _Stock) -> bool:
+    def _move_one(self, stock: _Stock, least: float) -> bool:
+        """Between two workers that are further apart than `least`, the fullest and the emptiest first."""
         by_load = sorted(self.workers, key=lambda w: (self.load[w], w))
         for giver in reversed(by_load):
             for taker in by_load:
-                if taker == giver or self.load[taker] >= self.load[giver] - _EPSILON:
+                if taker == giver or self.load[taker] >= self.load[giver] - least - _EPSILON:
                     break
                 task = stock.pick(giver, taker)
                 if task is not None:
