@@ -8,7 +8,7 @@ from difflib import get_close_matches
 from typing import Any, Final
 
 from cdcworker.connectors.config import PARSERS, ConfigKey, Validator, matches, nearest, one_of
-from cdcworker.schemas.formats import Added, Deletes, Flat, Format, Route, Wire
+from cdcworker.schemas.forms import Added, Deletes, Flat, Format, Route, Wire
 
 AVRO: Final = "io.confluent.connect.avro.AvroConverter"
 JSON: Final = "org.apache.kafka.connect.json.JsonConverter"

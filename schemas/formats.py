@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Protocol
 
 from cdcworker.schemas.avro import frame, murmur2
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
@@ -22,17 +21,12 @@ from cdcworker.schemas.encode import (
     encode_parts,
     zero_value,
 )
-from cdcworker.schemas.envelope import NAME_CONFLICT, TRANSACTION_BLOCK, column_field, is_message
+from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, is_message
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.forms import CLOCKS, Flat, Format, Wire
 from cdcworker.schemas.log import Meta, Registration
 from cdcworker.schemas.topics import avro_name, subject, topic_name
 
-UNKNOWN_FIELD = declare(
-    "schema.unknown_field",
-    "config",
-    "A field that is to be added does not exist",
-    "Name op, ts_ms, ts_us, ts_ns, or a field of source or transaction.",
-)
 TOPIC_TAKEN = declare(
     "schema.topic_taken",
     "config",
@@ -40,98 +34,9 @@ TOPIC_TAKEN = declare(
     "Correct regex and replacement of the transform so that each table keeps a topic of its own.",
 )
 
-Deletes = Literal["drop", "tombstone", "rewrite"]
 DELETED_FIELD: Final = "__deleted"
-_CLOCKS: Final = {"ts_ms": 1_000_000, "ts_us": 1000, "ts_ns": 1}
-_OWN_FIELDS: Final = ("op", *_CLOCKS)
-_TRANSACTION_FIELDS: Final = tuple(field["name"] for field in TRANSACTION_BLOCK["fields"])
 _BOUND: Final = b"\0"
 """Marks a plan without ids as ready."""
-
-
-# What is asked for
-
-
-@dataclass(frozen=True, slots=True)
-class Wire:
-    """How keys or values are written: Avro, or Connect's JSON with its schema or without."""
-
-    json: bool = False
-    schemas: bool = True
-    numeric: bool = False
-    """Decimals as numbers instead of base64."""
-
-
-AVRO: Final = Wire()
-
-
-@dataclass(frozen=True, slots=True)
-class Added:
-    """A field of the envelope that is added to the row, or as a header: `struct` is "", source or transaction."""
-
-    struct: str
-    field: str
-    name: str
-
-    @classmethod
-    def parse(cls, text: str, prefix: str) -> Added:
-        """`op`, `source.ts_ms`, `lsn:position`. ValueError for another form."""
-        found = re.fullmatch(r"(?:(source|transaction)\.)?([A-Za-z_]+)(?::([A-Za-z_][A-Za-z0-9_.\-]*))?", text.strip())
-        if found is None:
-            raise ValueError("is no field name")
-        struct, field, alias = found.groups()
-        name = prefix + (alias or (f"{struct}_{field}" if struct else field))
-        if not struct:
-            struct = "transaction" if field in _TRANSACTION_FIELDS else "" if field in _OWN_FIELDS else "source"
-        return cls(struct, field, name)
-
-    def type_in(self, source: Mapping[str, Any]) -> Any:
-        """Its Avro type without null, or CdcError."""
-        if not self.struct and self.field in _OWN_FIELDS:
-            return "string" if self.field == "op" else "long"
-        block = {"source": source, "transaction": TRANSACTION_BLOCK}.get(self.struct, {"fields": ()})
-        for field in block["fields"]:
-            if field["name"] == self.field:
-                return _plain(field["type"])
-        raise CdcError(UNKNOWN_FIELD, "the record has no such field", where={"field": self.field})
-
-    def value_of(self, change: Change, clock_ns: int) -> Any:
-        if self.struct == "source":
-            return change.source.get(self.field)
-        if self.struct == "transaction":
-            return (change.transaction or {}).get(self.field)
-        return change.op if self.field == "op" else clock_ns // _CLOCKS[self.field]
-
-
-@dataclass(frozen=True, slots=True)
-class Flat:
-    """The row instead of the envelope, as ExtractNewRecordState makes it. `trailing`: a tombstone after a deletion's
-    record; a deletion that is a tombstone itself has none."""
-
-    deletes: Deletes = "tombstone"
-    trailing: bool = False
-    fields: tuple[Added, ...] = ()
-    headers: tuple[Added, ...] = ()
-
-
-@dataclass(frozen=True, slots=True)
-class Route:
-    """A topic that matches as a whole gets another name, as RegexRouter does it."""
-
-    regex: re.Pattern[str]
-    replacement: str
-
-    def apply(self, topic: str) -> str:
-        found = self.regex.fullmatch(topic)
-        return found.expand(self.replacement) if found else topic
-
-
-@dataclass(frozen=True, slots=True)
-class Format:
-    key: Wire = AVRO
-    value: Wire = AVRO
-    flat: Flat | None = None
-    routes: tuple[Route, ...] = ()
 
 
 def make_encoder(form: Format, prefix: str, register: Register, **options: Any) -> Encoder:
@@ -228,14 +133,30 @@ class FormatEncoder(Encoder):
         if form.flat is not None and not is_message(table):
             plan.value = self._flat_record(plan, form.flat)
         elif form.value.json:
-            plan.value = _JsonRecord(_named_columns(plan.value_schema, table), form.value)
+            plan.value = _JsonRecord(self._envelope_kind(plan.value_schema, table), form.value)
         return plan
 
     def _key_record(self, plan: FormPlan, schema: JsonObject) -> _Record:
         if not self._form.key.json:
             return _AvroRecord(schema, schema["fields"])
         kind = {**schema, "fields": _column_fields(plan.table.key_columns)}
-        return _JsonRecord(kind, self._form.key)
+        return _JsonRecord(kind if is_message(plan.table) else self._spelled(plan.table, kind), self._form.key)
+
+    def _spelled(self, table: Table, kind: JsonObject) -> JsonObject:
+        """With the name that it has where nothing is escaped."""
+        return {**kind, "connect.name": ".".join((self._prefix, *table.path, kind["name"]))}
+
+    def _envelope_kind(self, schema: JsonObject, table: Table) -> JsonObject:
+        """The envelope, its rows spelled out."""
+        columns = _column_fields(table.columns)
+        kinds = {field["name"]: field["type"] for field in schema["fields"]}
+        if is_message(table):
+            kinds["message"] = {**kinds["message"], "fields": columns}
+        else:
+            row = self._spelled(table, {**_row_record(schema), "fields": columns})
+            kinds["before"] = kinds["after"] = ["null", row]
+            schema = self._spelled(table, schema)
+        return {**schema, "fields": [{**field, "type": kinds[field["name"]]} for field in schema["fields"]]}
 
     def _flat_record(self, plan: FormPlan, flat: Flat) -> _Record:
         row = _row_record(plan.value_schema)
@@ -247,7 +168,8 @@ class FormatEncoder(Encoder):
         if not self._form.value.json:
             fields = [*row["fields"], *({**field, "name": avro_name(field["name"])} for field in added)]
             return _AvroRecord({**row, "fields": _distinct(fields, plan.table)}, fields)
-        kind = {**row, "fields": _distinct([*_column_fields(plan.table.columns), *added], plan.table)}
+        fields = _distinct([*_column_fields(plan.table.columns), *added], plan.table)
+        kind = self._spelled(plan.table, {**row, "fields": fields})
         # The bare `after` keeps the envelope's null; a row that is put together anew has none.
         return _JsonRecord(kind, self._form.value, optional=not added)
 
@@ -289,8 +211,9 @@ class FormatEncoder(Encoder):
             if flat.deletes == "rewrite" and change.before is not None:
                 before = self._whole(plan, change.before)
                 self._append(change, plan, self._flat_value(change, plan, flat, before), out)
-            if (flat.deletes == "tombstone" or flat.trailing) and plan.key is not None:
-                self._append(change, plan, None, out)
+            if plan.key is not None:
+                for _ in range((flat.deletes == "tombstone") + flat.trailing):
+                    self._append(change, plan, None, out)
         elif change.after is not None:
             after = self._filled(plan, change.after, change.unchanged)
             self._append(change, plan, self._flat_value(change, plan, flat, after), out)
@@ -310,7 +233,7 @@ class FormatEncoder(Encoder):
             return records[0].value or b""
         before = None if change.before is None else self._whole(plan, change.before)
         after = None if change.after is None else self._filled(plan, change.after, change.unchanged)
-        clocks = [self._now_ns // unit for unit in _CLOCKS.values()]
+        clocks = [self._now_ns // unit for unit in CLOCKS.values()]
         return plan.value.write((before, after, change.source, change.transaction, change.op, *clocks))
 
     def _message_record(self, change: Change, plan: FormPlan, tails: dict[str, bytes]) -> OutRecord:
@@ -367,19 +290,6 @@ def _row_record(envelope: JsonObject) -> JsonObject:
     raise LookupError("the schema is no envelope")
 
 
-def _named_columns(schema: JsonObject, table: Table) -> JsonObject:
-    """An envelope whose rows are spelled out, with the columns' own names."""
-    fields = []
-    for field in schema["fields"]:
-        kind = field["type"]
-        if field["name"] == "message":
-            kind = {**kind, "fields": _column_fields(table.columns)}
-        elif field["name"] in ("before", "after"):
-            kind = ["null", {**_row_record(schema), "fields": _column_fields(table.columns)}]
-        fields.append({**field, "type": kind})
-    return {**schema, "fields": fields}
-
-
 def _added_field(name: str, kind: Any) -> JsonObject:
     return {"name": name, "type": ["null", kind], "default": None}
 
@@ -391,10 +301,3 @@ def _distinct(fields: list[JsonObject], table: Table) -> list[JsonObject]:
             where = {"table": ".".join(table.path), "name": name}
             raise CdcError(NAME_CONFLICT, "an added field has the name of another or of a column", where=where)
     return fields
-
-
-def _plain(kind: Any) -> Any:
-    """The type without null and without a default."""
-    if isinstance(kind, list):
-        kind = next(branch for branch in kind if branch != "null")
-    return {key: value for key, value in kind.items() if key != "connect.default"} if isinstance(kind, dict) else kind

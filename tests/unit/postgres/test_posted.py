@@ -8,7 +8,7 @@ from cdcworker.connectors import registry
 from cdcworker.connectors.formats import format_of
 from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.formats import Added, Flat, Format, Wire
+from cdcworker.schemas.forms import Added, Flat, Format, Wire
 
 FILES = {path.stem: path for path in sorted((Path(__file__).parent / "data").glob("*.json"))}
 JSON, PLAIN = Wire(json=True), Wire(json=True, schemas=False)

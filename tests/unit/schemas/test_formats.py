@@ -10,7 +10,8 @@ from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.encode import UNAVAILABLE, Encoder
 from cdcworker.schemas.envelope import MESSAGE_PATH, change_value
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.formats import Added, Flat, Format, FormatEncoder, Route, Wire, make_encoder
+from cdcworker.schemas.formats import FormatEncoder, make_encoder
+from cdcworker.schemas.forms import Added, Flat, Format, Route, Wire
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 from hypothesis import given
 from hypothesis import strategies as st
@@ -187,6 +188,17 @@ def test_names_are_escaped_in_avro_and_not_in_json(kit):
     assert json.loads(maker(kit)(PLAIN, PLAIN, Flat()).encode([change])[0].value) == {"a b": 1, "é": 2}
 
 
+def test_schema_names_are_not_escaped_in_json(kit):
+    table = replace(kit.ORDERS, path=("public", "my-orders"))
+    change = kit.change("c", table, after=kit.ROW)
+    record = maker(kit)(JSON, JSON).encode([change])[0]
+    value, key = json.loads(record.value)["schema"], json.loads(record.key)["schema"]
+    names = [value["name"], value["fields"][0]["name"], value["fields"][1]["name"], key["name"]]
+    assert names == [f"shop.public.my-orders.{part}" for part in ("Envelope", "Value", "Value", "Key")]
+    flat = maker(kit)(JSON, JSON, Flat()).encode([change])[0]
+    assert json.loads(flat.value)["schema"]["name"] == "shop.public.my-orders.Value"
+
+
 def test_logical_messages_keep_their_form(kit):
     columns = (Column("prefix", "string", optional=False), Column("content", "bytes", optional=False))
     table = Table(MESSAGE_PATH, 0, columns, (0,), kit.SOURCE)
@@ -247,6 +259,7 @@ DELETED = {"id": 7, "quantity": 3, "note": "gift", "price": "BNI=", "photo": "/9
         (flat_of("drop"), []),
         (flat_of("drop", trailing=True), [None]),
         (flat_of("tombstone"), [None]),
+        (flat_of("tombstone", trailing=True), [None, None]),
         (flat_of("rewrite"), [{**DELETED, "__deleted": "true"}]),
         (flat_of("rewrite", trailing=True), [{**DELETED, "__deleted": "true"}, None]),
         (flat_of("rewrite", fields="op"), [{**DELETED, "__op": "d", "__deleted": "true"}]),

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.formats import Flat, Format, Wire, make_encoder
+from cdcworker.schemas.formats import make_encoder
+from cdcworker.schemas.forms import Flat, Format, Wire
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
