@@ -147,6 +147,6 @@ def test_a_report_without_a_measure_changes_nothing():
 
 def test_light_tasks_do_not_go_to_and_fro_between_workers_that_are_alike_because_another_has_a_heavy_one():
     heavy, light = TaskId("sink", 0), [TaskId(f"c{n}", 0) for n in range(6)]
-    holders = {heavy: "w2"} | {task: "w1" for task in light[:4]} | {task: "w3" for task in light[4:]}
+    holders = {heavy: "w2"} | dict.fromkeys(light[:4], "w1") | dict.fromkeys(light[4:], "w3")
     facts = Facts(weight={heavy: 36} | dict.fromkeys(light, 4))
     assert assign([heavy, *light], holders, ["w1", "w2", "w3"], facts) == holders
