@@ -33,6 +33,9 @@ logger = logging.getLogger(__name__)
 EXIT_FENCED = 3
 """Exit code of a task process whose transactional id somebody else took over."""
 
+NUMBERS_MAX = 200
+"""Of one task, as its reports carry them all; one that names ever new ones keeps those of its last message."""
+
 MEASURED = frozenset({"cpu_cores", "rss_bytes"})
 """Numbers that the worker takes of a task by itself: no sign that the task comes along."""
 
@@ -209,7 +212,8 @@ def on_report(turn: Turn, event: TaskReport) -> None:
     local = turn.work.local.get(event.task.id)
     if local is None or local.task != event.task or not local.has_process:
         return
-    local = replace(local, metrics={**local.metrics, **event.metrics})
+    metrics = {**local.metrics, **event.metrics}
+    local = replace(local, metrics=metrics if len(metrics) <= NUMBERS_MAX else event.metrics)
     if local.phase == "starting" and not local.killed and (event.state or event.metrics.keys() - MEASURED):
         local = replace(local, due=turn.mono + policy_for(turn, local).start_timeout_s)
     if event.state == "FAILED":

@@ -159,7 +159,8 @@ class Ears:
             if self._clock() - hearing.metrics_at >= METRICS_EVERY_S:
                 self._say_metrics(child, hearing)
         elif event is not None:
-            hearing.stands = hearing.stands or message.get("state") in ("RUNNING", "PAUSED")
+            running = isinstance(event, TaskReport) and event.state in ("RUNNING", "PAUSED")
+            hearing.stands = hearing.stands or running
             self._post(event)
         elif message.get("type") != "beat":
             hearing.noise += 1

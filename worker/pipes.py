@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 import logging
 import re
-from typing import Final
+from collections.abc import Mapping
+from typing import Final, get_args
 
 from cdcworker.coordinator.events import TaskReport, TaskTopics
-from cdcworker.coordinator.model import AssignedTask, JsonObject
+from cdcworker.coordinator.model import AssignedTask, JsonObject, TaskState
 
 LINE_BYTES_MAX: Final = 1_048_576
 LOG_LINE_BYTES_MAX: Final = 65_536
+REPORT_BYTES_MAX: Final = 65_536
+ERROR_TEXT_MAX: Final = 4_096
 _LEVEL: Final = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b", re.IGNORECASE)
-_STATES: Final = frozenset({"RUNNING", "PAUSED", "FAILED", "STOPPED", "RESTARTING"})
+_STATES: Final[Mapping[object, TaskState]] = {s: s for s in get_args(TaskState) if s != "UNASSIGNED"}
 
 
 class Lines:
@@ -54,14 +57,31 @@ def message_of(line: bytes) -> JsonObject | None:
 def event_of(task: AssignedTask, message: JsonObject) -> TaskReport | TaskTopics | None:
     """The event that a task's message means; None for one that is not understood."""
     kind = message.get("type")
-    if kind == "status" and message.get("state") in _STATES:
+    if kind == "status" and (state := _STATES.get(str(message.get("state")))):
         error = message.get("error")
-        return TaskReport(task, message["state"], error if isinstance(error, dict) else None)
+        return TaskReport(task, state, short_error(error) if isinstance(error, dict) else None)
     if kind == "metrics":
-        return TaskReport(task, metrics={name: value for name, value in message.items() if name != "type"})
+        metrics = {name: value for name, value in message.items() if name != "type"}
+        return TaskReport(task, metrics=metrics) if _fits(metrics) else None
     if kind == "topics" and isinstance(message.get("topics"), list):
-        return TaskTopics(task, tuple(str(name) for name in message["topics"]))
+        return TaskTopics(task, tuple(str(name) for name in message["topics"])) if _fits(message) else None
     return None
+
+
+def short_error(error: JsonObject) -> JsonObject:
+    """The error, or what can be kept of it: a report that no log can store would never be read by anybody."""
+    if _fits(error):
+        return error
+    kept = {name: str(error[name])[:ERROR_TEXT_MAX] for name in ("code", "kind", "message", "hint") if error.get(name)}
+    return {name: text.encode(errors="replace").decode() for name, text in kept.items()}
+
+
+def _fits(value: JsonObject) -> bool:
+    """It is of a size that travels with every report, and text that UTF-8 can carry to whoever reads it."""
+    try:
+        return len(json.dumps(value, ensure_ascii=False).encode()) <= REPORT_BYTES_MAX
+    except (UnicodeEncodeError, RecursionError):
+        return False
 
 
 def level_of(line: str) -> int:

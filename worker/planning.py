@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from cdcworker.coordinator.events import TasksPlanned
 from cdcworker.coordinator.model import ClusterState, Connector
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
+from cdcworker.worker.pipes import short_error
 
 log = logging.getLogger(__name__)
 
@@ -121,7 +122,7 @@ class Planner:
         failure: CdcError | None = None
         try:
             topics = self._matching(connector, key)
-            tasks = [dict(share) for share in self._plan(connector, topics)]
+            tasks = [_share(share) for share in self._plan(connector, topics)]
         except CdcError as exc:
             failure = exc
         except Exception as exc:
@@ -137,7 +138,7 @@ class Planner:
 
     def _answer(self, key: Key, tasks: tuple[Mapping[str, str], ...] = (), error: CdcError | None = None) -> None:
         name, incarnation, version = key
-        self._post(TasksPlanned(name, incarnation, version, tasks, error.to_dict() if error else None))
+        self._post(TasksPlanned(name, incarnation, version, tasks, short_error(error.to_dict()) if error else None))
 
     # --- topics -----------------------------------------------------------------------------------------------------
 
@@ -175,6 +176,15 @@ class Planner:
             log.warning("topics not listed error=%s", exc)
         finally:
             self._watching = False
+
+
+def _share(share: Mapping[str, str]) -> Mapping[str, str]:
+    """As it can be written down: a connector's own code has made it."""
+    for text in (*share, *share.values()):
+        if not isinstance(text, str):
+            raise TypeError(f"a task's share holds a {type(text).__name__}")
+        text.encode()
+    return dict(share)
 
 
 def _busy(name: str) -> CdcError:

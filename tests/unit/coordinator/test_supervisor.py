@@ -399,3 +399,12 @@ def test_numbers_are_reported_now_and_then_not_each_time_and_only_when_there_are
         appends += len(of(driver.told(ev.Tick()), ev.AppendStatus)) - (driver.reported() is None)
     assert 4 <= appends <= 9
     assert driver.reported().metrics == {"n": 19}
+
+
+def test_a_task_that_names_ever_new_numbers_does_not_fill_its_reports():
+    driver = Driver()
+    driver.running()
+    for n in range(2_000):
+        driver.told(ev.TaskReport(ENTRY, metrics={f"n{n}": n}))
+    driver.wait(3)
+    assert len(driver.reported().metrics) <= 200

@@ -195,3 +195,32 @@ def test_a_closed_pipe_is_watched_no_more(spoken):
     spoken.out = os.open(os.devnull, os.O_WRONLY)
     assert spoken.listen() == 1
     assert spoken.listen() == 0
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"type": "status", "state": []},
+        {"type": "status", "state": {"a": 1}},
+        {"type": [], "state": "RUNNING"},
+        {"type": "metrics", "caf\udce9": 1},
+        {"type": "metrics", "numbers": "x" * 100_000},
+        {"type": "topics", "topics": ["caf\udce9"]},
+        {"type": "beat", "at": []},
+    ],
+)
+def test_what_no_report_can_carry_is_not_heard_and_ends_nobody(spoken, said):
+    spoken.say(line(**said))
+    spoken.pass_s(1.0)
+    assert spoken.events == []
+    spoken.say(line(type="status", state="RUNNING"))
+    assert spoken.events == [TaskReport(TASK, "RUNNING")]
+
+
+@pytest.mark.parametrize("message", ["no such file: caf\udce9", "no such file: caf" + "x" * 1_000_000])
+def test_of_an_error_that_no_log_can_carry_its_code_and_the_begin_of_its_text_are_kept(spoken, message):
+    spoken.say(line(type="status", state="FAILED", error={"code": "x.y", "kind": "data", "message": message}))
+    (event,) = spoken.events
+    assert (event.error["code"], event.error["kind"]) == ("x.y", "data")
+    assert event.error["message"].startswith("no such file: caf")
+    assert len(json.dumps(event.error, ensure_ascii=False).encode()) < 10_000

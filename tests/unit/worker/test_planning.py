@@ -147,3 +147,23 @@ def test_plans_that_wait_behind_hanging_ones_are_told_so():
         assert codes == {PLAN_TIMEOUT, PLANS_BUSY}
     finally:
         release.set()
+
+
+@pytest.mark.parametrize("share", [{"n": 1}, {"n": None}, {"n": b"x"}, {2: "n"}, {"n": "caf\udce9"}])
+def test_a_share_that_cannot_be_written_down_is_an_error_of_the_plan(share):
+    bench = Bench(lambda _connector, _topics: [{"n": "1"}, share])
+    bench.planner.request(connector(), 3)
+    answer = bench.answer()
+    assert (answer.tasks, answer.error["code"]) == ((), INTERNAL)
+
+
+def test_a_plans_error_is_text_that_every_log_can_carry():
+    def plan(_connector, _topics):
+        raise CdcError(PLANS_BUSY, "no such file: caf\udce9" + "x" * 1_000_000)
+
+    bench = Bench(plan)
+    bench.planner.request(connector(), 3)
+    error = bench.answer().error
+    assert error["code"] == PLANS_BUSY
+    assert error["message"].startswith("no such file: caf?x")
+    assert len(error["message"]) < 10_000
