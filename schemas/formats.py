@@ -50,15 +50,15 @@ def make_encoder(form: Format, prefix: str, register: Register, **options: Any) 
 
 
 class _Record(Protocol):
-    """Writes one record from its fields' values. `schema` is to be registered, None where records name none."""
+    """Writes one record: its fields in their order, and what goes around them. `schema` is to be registered, None where records name none."""
 
     schema: JsonObject | None
 
     def bind(self, id: int) -> None: ...
 
-    def write(self, values: Row) -> bytes: ...
-
     def body(self, values: Row) -> bytes: ...
+
+    def wrap(self, body: bytes) -> bytes: ...
 
 
 class _AvroRecord:
@@ -70,8 +70,8 @@ class _AvroRecord:
     def bind(self, id: int) -> None:
         self._frame = frame(id, b"")
 
-    def write(self, values: Row) -> bytes:
-        return self._frame + self.body(values)
+    def wrap(self, body: bytes) -> bytes:
+        return self._frame + body
 
 
 class _JsonRecord:
@@ -87,11 +87,11 @@ class _JsonRecord:
 
     def bind(self, id: int) -> None: ...
 
-    def write(self, values: Row) -> bytes:
-        return self._head + self.body(values) + self._tail
-
     def body(self, values: Row) -> bytes:
         return self._text(values).encode()
+
+    def wrap(self, body: bytes) -> bytes:
+        return self._head + body + self._tail
 
 
 @dataclass(slots=True)
@@ -223,7 +223,7 @@ class FormatEncoder(Encoder):
         added = [item.value_of(change, self._now_ns) for item in flat.fields]
         if flat.deletes == "rewrite":
             added.append("true" if change.op == "d" else "false")
-        return plan.value.write((*row, *added))
+        return plan.value.wrap(plan.value.body((*row, *added)))
 
     def _envelope(self, change: Change, plan: FormPlan, tails: dict[str, bytes]) -> bytes:
         if plan.value is None:
@@ -234,14 +234,16 @@ class FormatEncoder(Encoder):
         before = None if change.before is None else self._whole(plan, change.before)
         after = None if change.after is None else self._filled(plan, change.after, change.unchanged)
         clocks = [self._now_ns // unit for unit in CLOCKS.values()]
-        return plan.value.write((before, after, change.source, change.transaction, change.op, *clocks))
+        values = (before, after, change.source, change.transaction, change.op, *clocks)
+        return plan.value.wrap(plan.value.body(values))
 
     def _message_record(self, change: Change, plan: FormPlan, tails: dict[str, bytes]) -> OutRecord:
         row = change.after or ()
         if plan.value is None:
             value = self._message(change, plan, tails).value
         else:
-            value = plan.value.write((change.op, self._now_ns // 1_000_000, change.source, change.transaction, row))
+            values = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
+            value = plan.value.wrap(plan.value.body(values))
         key, hash = self._key_of(plan, plan.key_of(row))
         return OutRecord(plan.topic, key, value, None, hash)
 
@@ -254,7 +256,8 @@ class FormatEncoder(Encoder):
         """The hash leaves frame and schema out: what changes them must not move a key to another partition."""
         if plan.key is None:
             return None, None
-        return plan.key.write(values), murmur2(plan.key.body(values)) & 0x7FFFFFFF
+        body = plan.key.body(values)
+        return plan.key.wrap(body), murmur2(body) & 0x7FFFFFFF
 
     def _all_headers(self, change: Change, plan: FormPlan, value: bytes | None) -> list[tuple[str, bytes]]:
         headers: list[tuple[str, bytes]] = []
@@ -262,7 +265,7 @@ class FormatEncoder(Encoder):
             headers.append((UNCHANGED_HEADER, ",".join(map(str, change.unchanged)).encode()))
         if change.other_key is not None and plan.key is not None:
             name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
-            headers.append((name, plan.key.write(change.other_key)))
+            headers.append((name, plan.key.wrap(plan.key.body(change.other_key))))
         for item in self._form.flat.headers if self._form.flat else ():
             found = item.value_of(change, self._now_ns)
             if found is not None and (value is not None or item.field == "op"):
