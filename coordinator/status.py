@@ -136,6 +136,8 @@ def _take_presence(work: _Work, worker_id: str, value: JsonObject | None) -> Non
 
 def _take_lease(work: _Work, worker_id: str, value: JsonObject | None) -> None:
     if value is None:
+        if worker_id not in work.presence:  # of one that is there, the next renewal is on its way
+            work.leases.pop(worker_id, None)
         return
     boot_id, count = str(value["boot_id"]), int(value["n"])
     lease = work.leases.get(worker_id)

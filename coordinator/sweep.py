@@ -35,8 +35,15 @@ def sweep_status(turn: Turn) -> None:
 
 
 def _dead_workers(turn: Turn) -> set[str]:
-    gone = turn.status.presence.keys() - turn.live().keys() - turn.cluster.assignments.keys()
-    return {f"worker/{worker_id}" for worker_id in gone if worker_id != turn.me.worker_id}
+    status, me = turn.status, turn.me.worker_id
+    gone = status.presence.keys() - turn.live().keys() - turn.cluster.assignments.keys()
+    # A lease without a presence: of one that starts, unless it has lapsed. Ids that never come back would fill the log.
+    lapsed = {
+        worker_id
+        for worker_id in status.leases.keys() - status.presence.keys()
+        if status.clock_s - status.leases[worker_id].seen_s > turn.settings.session_timeout_s
+    }
+    return {f"worker/{i}" for i in gone if i != me} | {f"lease/{i}" for i in (gone | lapsed) if i != me}
 
 
 def _gone_tasks(turn: Turn) -> set[str]:

@@ -28,7 +28,7 @@ from cdcworker.coordinator.state import (
     task_set_record,
     tombstone,
 )
-from cdcworker.coordinator.status import presence_record, task_status_record
+from cdcworker.coordinator.status import lease_record, presence_record, task_status_record
 
 from .leading import OTHER, TERM, Driver, e, keys, of
 
@@ -376,3 +376,17 @@ def test_task_epochs_used_up_lead_to_a_new_claim():
     driver.state = replace(driver.state, lead=replace(driver.state.lead, counter=(1 << 19) + 1))
     driver.now += 6
     assert of(driver.told(ev.Tick()), ev.Claim)
+
+
+def test_of_a_worker_that_died_neither_presence_nor_lease_stays_in_the_log():
+    """Ids that never come back (a pod's, say) would fill it."""
+    driver = Driver()
+    driver.status(presence_record(OTHER), lease_record("other", "b2", 1), lease_record("long-gone", "b0", 9))
+    driver.settle(driver.lead())
+    swept = set()
+    for n in range(2, 20):
+        driver.now += 1.0
+        commands = driver.status(lease_record("me", "b1", n)) + driver.told(ev.Tick())
+        records = [record for append in of(commands, ev.AppendStatus) for record in append.records]
+        swept |= {record.key for record in records if record.value is None}
+    assert swept == {"worker/other", "lease/other", "lease/long-gone"}

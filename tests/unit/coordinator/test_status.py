@@ -107,3 +107,11 @@ def test_leases_of_others_do_not_make_the_clock_run():
     for second in range(1, 30):
         state = fold(state, lease_record("other", "b2", second), mono=float(second))
     assert "third" in live_workers(state, 10.0)
+
+
+def test_the_lease_of_one_that_is_not_there_ends_with_its_tombstone_and_that_of_one_that_is_does_not():
+    there = fold(started(), lease_record("other", "b2", 1))
+    assert "other" in fold(there, tombstone("lease/other")).leases
+    gone = fold(there, tombstone("worker/other"), lease_record("other", "b2", 2))
+    assert "other" in gone.leases
+    assert "other" not in fold(gone, tombstone("lease/other")).leases
