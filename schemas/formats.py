@@ -50,7 +50,7 @@ def make_encoder(form: Format, prefix: str, register: Register, **options: Any) 
 
 
 class _Record(Protocol):
-    """Writes one record: its fields in their order, and what goes around them. `schema` is to be registered, None where records name none."""
+    """Writes one record: its fields in their order, and what goes around them. `schema` is what is registered, if any."""
 
     schema: JsonObject | None
 
