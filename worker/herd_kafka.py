@@ -40,6 +40,8 @@ READ_S = 20.0
 HANGS_S = 12.0
 """A transactional call that has not returned by then is not waited for: the client can exceed its own time-outs."""
 CLAIM_S = 25.0
+FENCINGS_MAX = 2
+"""Each has threads and clients of its own. Two: the leader's does not wait for one of this worker's that is slow."""
 REFUSED_TERM_S = 5.0
 """How long a claim waits for the group to sync after its proof was refused."""
 
@@ -62,6 +64,8 @@ class HerdKafka:
         self._lease_sent: float | None = None
         self._lease_waiting: Record | None = None
         self._writing: _Writing | None = None
+        self._to_fence: dict[TaskId, None] = {}
+        self._fencing = 0
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -261,16 +265,32 @@ class HerdKafka:
     # --- other ------------------------------------------------------------------------------------------------------
 
     def fence(self, tasks: Sequence[TaskId]) -> None:
+        """A database that is gone ends hundreds of tasks in a moment: what comes meanwhile is fenced together."""
+        self._to_fence.update(dict.fromkeys(tasks))
+        self._fence_next()
+
+    def _fence_next(self) -> None:
+        if not self._to_fence or self._fencing >= FENCINGS_MAX:
+            return
+        tasks, self._to_fence = tuple(self._to_fence), {}
+        self._fencing += 1
+        threading.Thread(target=self._fence, args=(tasks,), name="herd-fence", daemon=True).start()
+
+    def _fence(self, tasks: tuple[TaskId, ...]) -> None:
+        """Runs on a thread of its own."""
         group = self._config.group_id
         ids = [make(group, *task) for task in tasks for make in (transactional_id, schema_transactional_id)]
-        threading.Thread(target=self._fence, args=(tuple(tasks), ids), name="herd-fence", daemon=True).start()
+        try:
+            for name, error in self._backend.fence(ids).items():
+                if error is not None:
+                    log.warning("fence failed transactional_id=%s error=%s", name, error)
+        finally:
+            self._post(lambda: self._fenced(tasks))
 
-    def _fence(self, tasks: tuple[TaskId, ...], ids: Sequence[str]) -> None:
-        """Runs on a thread of its own."""
-        for name, error in self._backend.fence(ids).items():
-            if error is not None:
-                log.warning("fence failed transactional_id=%s error=%s", name, error)
-        self._post(lambda: self._events.append(FencesDone(tasks)))
+    def _fenced(self, tasks: tuple[TaskId, ...]) -> None:
+        self._fencing -= 1
+        self._events.append(FencesDone(tasks))
+        self._fence_next()
 
     def topics(self) -> frozenset[str]:
         """What a connector could read; called by planning threads."""

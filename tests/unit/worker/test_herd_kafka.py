@@ -363,6 +363,27 @@ def test_fences_are_told_when_tried(rig):
     assert rig.turn() == [FencesDone((TaskId("c", 0),))]
 
 
+def test_tasks_that_end_together_are_fenced_together_and_not_by_a_thread_each(rig, monkeypatch):
+    free, calls = threading.Event(), []
+
+    def slow(_properties, ids, **_options):
+        calls.append(len(ids) // 2)
+        assert free.wait(10)
+        return dict.fromkeys(ids)
+
+    monkeypatch.setattr(backends, "fence", slow)
+    rig.turn()
+    tasks = [TaskId("c", n) for n in range(100)]
+    for task in tasks:
+        rig.kafka.fence([task])
+    free.set()
+    for _ in range(3):
+        rig.settle()
+    done = rig.turn()
+    assert sorted(task for event in done for task in event.tasks) == tasks
+    assert sorted(calls) == [1, 1, 98]
+
+
 def test_a_term_that_was_lost_and_won_again_needs_a_new_claim(rig):
     rig.lead()
     rig.term = None
