@@ -14,7 +14,7 @@ TASKS_MAX = ConfigKey(
     validator=between(1, 1000),
 )
 
-CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
+IDENTITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "name",
         required=True,
@@ -32,6 +32,11 @@ CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
         doc="Which connector: a name or a known class name from GET /connector-plugins.",
         validator=non_empty,
     ),
+)
+"""What tells connectors apart, whatever they do: the worker looks at these for all of them."""
+
+CONNECTOR_KEYS: tuple[ConfigKey, ...] = (
+    *IDENTITY_KEYS,
     TASKS_MAX,
     ConfigKey(
         "errors.tolerance",

@@ -247,9 +247,10 @@ class ConfigDef:
     def definitions(self) -> list[dict[str, Any]]:
         return [key.definition(order) for order, key in enumerate(self.keys.values())]
 
-    def with_keys(self, keys: Iterable[ConfigKey], accepted: Mapping[str, str] | None = None) -> ConfigDef:
-        both = {**self.accepted, **(accepted or {})}
-        return ConfigDef([*self.keys.values(), *keys], both, self._check, self._more)
+    def headed(self, keys: Iterable[ConfigKey]) -> ConfigDef:
+        """The definition with those of these keys in front that it does not define itself."""
+        missing = [key for key in keys if key.name not in self.keys]
+        return ConfigDef([*missing, *self.keys.values()], self.accepted, self._check, self._more)
 
     def of(self, config: Mapping[str, str]) -> ConfigDef:
         """This definition with the keys that depend on the config."""

@@ -15,6 +15,7 @@ from typing import Any
 
 from cdcworker.connectors import registry
 from cdcworker.connectors.api import Finding
+from cdcworker.connectors.common import IDENTITY_KEYS
 from cdcworker.connectors.config import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CODES, CdcError, declare
@@ -84,7 +85,7 @@ class Catalog:
                 log.warning("connector cannot be loaded plugin=%s error=%s", plugin.name, exc)
                 message = f"The connector {plugin.name} cannot be loaded on this worker"
                 raise CdcError(UNAVAILABLE, message, where={"key": "connector.class"}) from exc
-            self._definitions[plugin.name] = definition
+            self._definitions[plugin.name] = definition.headed(IDENTITY_KEYS)
         return self._definitions[plugin.name]
 
     def plugin_of(self, config: Mapping[str, str | None]) -> Plugin:

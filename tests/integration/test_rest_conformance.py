@@ -625,7 +625,7 @@ def test_a_definition_of_a_key_and_its_value_have_connects_members(two, role):
     keys = "name type required default_value importance documentation group width display_name dependents order"
     found = two.ask(role, "GET", "/connector-plugins/datagen/config").json()
     assert {frozenset(item) for item in found} == {frozenset(keys.split())}
-    sent = {"connector.class": "datagen"}
+    sent = {"connector.class": "datagen", "name": "v"}
     infos = two.ask(role, "PUT", "/connector-plugins/datagen/config/validate", json=sent).json()
     assert infos["error_count"] == 1
     wrong = next(item for item in infos["configs"] if item["value"]["errors"])
