@@ -15,9 +15,9 @@ from cdcworker.coordinator.model import Request as Command
 from cdcworker.coordinator.requests import Asked, decide
 from cdcworker.coordinator.state import fold_all
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.context import Api, refusal
-from cdcworker.worker.rest.routing import flag
 from cdcworker.worker.validate import finding_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -30,7 +30,11 @@ Json = dict[str, Any]
 
 
 def asked(request: Request) -> bool:
-    return flag(request.query_params, PARAMETER)
+    """Refused is what is neither true nor false: whoever writes `dry_run=yes` must not be taken at the change's word."""
+    found = {value.lower() for value in request.query_params.getlist(PARAMETER)}
+    if not found <= {"true", "false"} or len(found) > 1:
+        raise e.bad_request("`dry_run` must be true or false; nothing was done", PARAMETER)
+    return found == {"true"}
 
 
 def shown(**members: Any) -> Response:

@@ -126,6 +126,8 @@ def statuses(endpoint: Endpoint) -> list[int]:
         found |= {400, 503}  # min_version
     if endpoint.body:
         found |= {400, 413, 415}
+    if "dry_run" in endpoint.query:
+        found.add(400)
     return sorted(found)
 
 

@@ -49,7 +49,10 @@ PARAMETERS: Mapping[str, Json] = {
         "schema": {"type": "array", "items": {"type": "string", "examples": ["status", "info"]}},
     },
     "validate": {"description": "Anything but true leaves live checks out.", "schema": FLAG},
-    "dry_run": {"description": "true: answer what would be done; nothing is written.", "schema": FLAG},
+    "dry_run": {
+        "description": "true: answer what would be done; nothing is written.",
+        "schema": {"type": "string", "pattern": "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},
+    },
     "includeTasks": {"description": "Its tasks too.", "schema": FLAG},
     "onlyFailed": {"description": "Only what failed.", "schema": FLAG},
     "connectorsOnly": {"description": "As in Kafka Connect; converters are built in.", "schema": FLAG},

@@ -181,6 +181,28 @@ def test_of_a_change_that_would_be_refused_is_refused(client, cluster, method, p
     assert (answer.status_code, answer.json()["code"]) == (status, code)
 
 
+@pytest.mark.parametrize("asked", ["yes", "1", "", "tru", "true&dry_run=false"])
+@pytest.mark.parametrize(
+    ("method", "path", "sent"),
+    [
+        ("PUT", "/connectors/c/stop", None),
+        ("DELETE", "/connectors/c", None),
+        ("POST", "/connectors/c/restart", None),
+        ("PATCH", "/connectors/c/config", {"port": "1"}),
+        ("PUT", "/connectors/c/topics/reset", None),
+        ("PUT", "/v1/connectors/c/labels", {}),
+        ("PUT", "/admin/loggers/cdcworker.dry", {"level": "DEBUG"}),
+    ],
+)
+def test_that_is_neither_true_nor_false_is_refused_before_anything_is_done(
+    client, cluster, herder, method, path, sent, asked
+):
+    cluster.add("c")
+    answer = client(method, f"{path}?dry_run={asked}", **({"json": sent} if sent is not None else {}))
+    assert (answer.status_code, answer.json()["configPath"]) == (400, "dry_run")
+    assert herder.submitted == []
+
+
 def test_of_a_stale_version_is_412(client, cluster):
     cluster.add("c", version=4)
     headers = {"if-match": '"3"'}
