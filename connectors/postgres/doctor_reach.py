@@ -149,7 +149,8 @@ def _sender_timeout(patient: Patient) -> Iterator[Result]:
 
 
 def _replication(patient: Patient) -> Iterator[Result]:
-    """The proof of the right to replicate is a replication connection."""
+    """The proof of the right to replicate is a replication connection; where no other is let in, none is asked for."""
+    _ = patient.connection
     try:
         stream = ReplicationStream(conninfo(patient.settings, APPLICATION_NAME, replication=True))
     except CdcError as exc:

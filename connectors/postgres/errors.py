@@ -235,6 +235,7 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     (r"is active for PID", SLOT_BUSY),
     (r"replication slot .* does not exist", SLOT_MISSING),
     (r"publication .* does not exist", PUBLICATION),
+    (r"could not translate host name", UNREACHABLE),
 )
 
 

@@ -97,6 +97,7 @@ def test_a_good_source_is_accepted(post, config, herder):
 def test_a_wrong_password_is_refused_and_never_shown(post, config, herder):
     answer = post({**config, "database.password": "Wr0ngPa55"})
     assert ("/config/database.password", "postgres.authentication_failed") in errors(answer)
+    assert len(answer.json()["errors"]) == 1
     assert "Wr0ngPa55" not in answer.text
     assert herder.submitted == []
 

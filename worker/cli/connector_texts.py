@@ -138,7 +138,8 @@ def validation(content: Any) -> str:
     lines = [f"{content['name']}: " + (f"{errors} error{'s' * (errors != 1)}" if errors else "valid")]
     for item in sorted(found, key=lambda item: ("error", "warning", "note").index(item["severity"])):
         key = (item.get("configPath") or "").removeprefix("/config/") or "-"
-        lines.append(f"{item['severity']}: {key}: {item['message']}")
+        place = "" if item["message"].startswith(key) else f"{key}: "
+        lines.append(f"{item['severity']}: {place}{item['message']}")
         if item.get("suggestion"):
             lines.append(f"  {item['suggestion']}")
     return "\n".join(lines)

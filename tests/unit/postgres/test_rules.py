@@ -204,6 +204,7 @@ def test_one_slot_is_one_task():
         ('FATAL:  database "x" does not exist', None, e.DATABASE_MISSING, False),
         ("connection failed: Connection refused", None, e.UNREACHABLE, True),
         ("terminating connection due to administrator command", "57P01", e.CONNECTION_LOST, True),
+        ('could not translate host name "db" to address: unknown', None, e.UNREACHABLE, True),
         ('can no longer get changes from replication slot "s"', "55000", e.SLOT_LOST, False),
         ('replication slot "s" is active for PID 1', "55006", e.SLOT_BUSY, True),
         ('publication "p" does not exist', "42704", e.PUBLICATION, False),
