@@ -98,9 +98,9 @@ def elected(first: KafkaLeadership, *others: KafkaLeadership, generation: int = 
 
 def test_the_broker_takes_fresh_metadata_of_a_member_that_owns_nothing_and_such_a_member_has_no_term(place):
     """So a proof is what was captured when the partition was assigned: there is no other way to one in the code."""
-    owner, other = place.member("owner"), place.member("other")
+    owner = place.member("owner")
     elected(owner)
-    generation = owner.term().hint
+    generation, other = owner.term().hint, place.member("other")
     elected(owner, other, generation=generation)
     metadata = other._consumer.consumer_group_metadata()
     assert parse_metadata(metadata)[0] > generation
