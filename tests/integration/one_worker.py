@@ -113,18 +113,23 @@ class Worker:
     # -- topics -------------------------------------------------------------------------------------------------------
 
     def read(self, topic: str) -> list[Any]:
-        """Every committed record of a topic, partition by partition."""
+        """Every committed record of a topic up to its end as it is now, partition by partition."""
         settings = {"bootstrap.servers": self.bootstrap, "group.id": "t", "enable.partition.eof": True}
         consumer = Consumer({**settings, "isolation.level": "read_committed"})
         numbers = list(consumer.list_topics(topic, 10.0).topics[topic].partitions)
-        consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-        found, ended = [], set()
-        while len(ended) < len(numbers):
-            for message in consumer.consume(1000, 1.0):
-                if message.error():
-                    ended.add(message.partition())
+        places = {number: TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers}
+        ends = {number: consumer.get_watermark_offsets(place, 10.0)[1] for number, place in places.items()}
+        consumer.assign(list(places.values()))
+        found = []
+        while ends:
+            for message in consumer.consume(1000, 0.1):
+                if message.error():  # the end, which is not told while records keep coming
+                    ends.pop(message.partition(), None)
                 else:
                     found.append(message)
+            for place in consumer.position([places[number] for number in ends]):
+                if place.offset >= ends[place.partition]:
+                    del ends[place.partition]
         consumer.close()
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
