@@ -83,12 +83,15 @@ class HerdKafka:
 
     def _check_identity(self, records: Sequence[Record]) -> None:
         """Two clusters that share topics or a group id would fence each other: the later one does not start."""
-        accepted = self._config.accepted_identity
-        known = next((identity_of(record.value) for record in reversed(records) if record.key == CLUSTER), None)
-        error = refused(known, self._backend.identity, accepted)
+        error = refused(_identity_in(records), self._backend.identity, self._config.accepted_identity)
         if error is not None:
             raise error
-        if known is not None and self._backend.identity.fingerprint != accepted:
+        self._note_identity(records)
+
+    def _note_identity(self, records: Sequence[Record]) -> None:
+        """Also what the first leader writes while we run: who does not fit it later must not keep others from leading."""
+        known, mine = _identity_in(records), self._backend.identity
+        if known is not None and (known == mine or mine.fingerprint != self._config.accepted_identity):
             self._backend.recorded(known)
 
     @property
@@ -114,6 +117,7 @@ class HerdKafka:
         self._leadership.tick(0)
         yield from self._term_events()
         if tailed := self._config_tail.poll():
+            self._note_identity(tailed.records)
             yield ConfigRecords(tailed.records, replay=tailed.reset, reset=tailed.reset)
         if tailed := self._status_tail.poll():
             yield StatusRecords(tailed.records, reset=tailed.reset)
@@ -346,3 +350,8 @@ class _Writing:
     term: Term
     since: float
     given_up: bool = False
+
+
+def _identity_in(records: Sequence[Record]) -> Identity | None:
+    """Whose log it is, by the last record that says so."""
+    return next((identity_of(record.value) for record in reversed(records) if record.key == CLUSTER), None)

@@ -131,7 +131,7 @@ def bad(worker):
 @pytest.mark.parametrize(
     ("config", "cause"),
     [
-        ({"hang_in": "start"}, "worker.task_hung"),
+        ({"hang_in": "start", "task_start_timeout_ms": "30000"}, "worker.task_hung"),
         ({"hang_in": "poll"}, "worker.task_hung"),
         ({"hang_prob": "0.02"}, "worker.task_hung"),
         ({"spin_prob": "0.02"}, "worker.task_hung"),
