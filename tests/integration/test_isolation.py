@@ -131,7 +131,8 @@ def bad(worker):
 @pytest.mark.parametrize(
     ("config", "cause"),
     [
-        ({"hang_in": "start", "task_start_timeout_ms": "30000"}, "worker.task_hung"),
+        # Whoever notices first: its launcher that it stands still, or the herder that it does not report.
+        ({"hang_in": "start"}, "worker.task_hung coordinator.task_start_timeout"),
         ({"hang_in": "poll"}, "worker.task_hung"),
         ({"hang_prob": "0.02"}, "worker.task_hung"),
         ({"spin_prob": "0.02"}, "worker.task_hung"),
@@ -143,7 +144,8 @@ def bad(worker):
 def test_a_bad_task_ends_in_quarantine_and_nobody_else_notices(worker, neighbour, bad, config, cause):
     name = bad(**config)
     task = worker.wait_state(name, "FAILED", timeout_s=45.0)
-    assert (task["error"]["code"], task["error"]["cause"]["code"]) == ("coordinator.task_quarantined", cause)
+    assert task["error"]["code"] == "coordinator.task_quarantined"
+    assert task["error"]["cause"]["code"] in cause.split()
     budget = int(config.get("task_restart_max", "1"))
     assert len(worker.starts(f"{name}-0")) == budget + 1
     answer = httpx.post(f"{worker.url}/connectors/{name}/tasks/0/restart", timeout=30.0)
