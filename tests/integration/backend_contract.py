@@ -193,7 +193,7 @@ class KafkaRig(Rig):
         """Nobody answers for longer than the session: the client calls that a loss by itself."""
         self.kafka.pause()
         self.stack.callback(self.kafka.resume)
-        eventually(lambda: (member.tick(0.05), member.term() is None)[1], self.session_s * 2, "the end of the term")
+        eventually(lambda: (member.tick(0.05), member.term() is None)[1], self.session_s * 5, "the end of the term")
         self.kafka.resume()
 
     @contextlib.contextmanager
@@ -246,7 +246,7 @@ def elected(*members: Any) -> Any:
         assert len(owners) <= 1
         return owners and owners[0]
 
-    return eventually(owner, what="an owner of the term")
+    return eventually(owner, 60, what="an owner of the term")
 
 
 class BackendContract:
@@ -287,7 +287,7 @@ class BackendContract:
         second = next(one for one in members if one is not first)
         term = first.term()
         rig.lose(first)
-        eventually(lambda: (first.tick(0.01), first.term() is None)[1], rig.session_s, "the end of the term")
+        eventually(lambda: (first.tick(0.01), first.term() != term)[1], 30, "the end of the term")
         again = elected(first, second)
         assert again.term() != term
         assert again.term().hint > term.hint

@@ -17,7 +17,7 @@ from cdcworker.worker.herder import Herder, HerderConfig
 SESSION_S = 6.0
 
 
-def eventually(condition: Callable[[], Any], timeout_s: float = 20.0, what: str = "condition") -> Any:
+def eventually(condition: Callable[[], Any], timeout_s: float = 40.0, what: str = "condition") -> Any:
     """The first true answer; fails with the last one when there is none in time."""
     deadline = time.monotonic() + timeout_s
     while not (answer := condition()):

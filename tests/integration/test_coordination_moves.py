@@ -55,7 +55,7 @@ def start(kafka, group):
 
 
 def lead(first, connector_tasks=4):
-    eventually(lambda: first.view().is_leader, what="a leader")
+    eventually(lambda: first.view().is_leader, 60, what="a leader")
     request = PutConnector("c", {"tasks.max": str(connector_tasks)}, kind="source")
     # A worker that joins at this moment makes the broker refuse the proof once.
     eventually(lambda: first.submit(request).result(10).outcome == "ok", what="the connector")
