@@ -25,7 +25,7 @@ def mustered(crew: Crew, members: Collection[Member], mono: float) -> Crew:
     now = frozenset(members)
     if crew.members and now - crew.members:
         return Crew(now)
-    return Crew(now, crew.short_since) if crew.members and now == crew.members else Crew(now, mono)
+    return crew if now == crew.members else Crew(now, mono)
 
 
 def may_level(crew: Crew, delay_s: float, mono: float) -> bool:

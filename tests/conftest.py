@@ -6,6 +6,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -106,45 +107,39 @@ def devstack_dir(tmp_path_factory: pytest.TempPathFactory):
     shutil.rmtree(path, ignore_errors=True)
 
 
+@contextmanager
+def serving(server):
+    """Started, and removed with all that it holds."""
+    server.start()
+    try:
+        yield server
+    finally:
+        server.remove()
+
+
 @pytest.fixture(scope="session")
 def kafka(devstack_dir: Path):
     """The session's broker: `.bootstrap`, `.pid`, `.restart()`, `.kill()`, `.pause()`. Leave it running."""
-    broker = EmbeddedKafka(devstack_dir / "kafka")
-    broker.start()
-    try:
+    with serving(EmbeddedKafka(devstack_dir / "kafka")) as broker:
         yield broker
-    finally:
-        broker.remove()
 
 
 @pytest.fixture(scope="session")
 def postgres(devstack_dir: Path):
     """The session's server: `.dsn(dbname)`, `.create_database()`, `.drop_database(name)`, `.restart()`."""
-    server = EmbeddedPostgres(devstack_dir / "postgres")
-    server.start()
-    try:
+    with serving(EmbeddedPostgres(devstack_dir / "postgres")) as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")
 def zookeeper(devstack_dir: Path):
     """The session's ZooKeeper, one server: `.connect`, `.kill_server(0)`, `.rebuild()`. Leave it running."""
-    server = EmbeddedZooKeeper(devstack_dir / "zookeeper")
-    server.start()
-    try:
+    with serving(EmbeddedZooKeeper(devstack_dir / "zookeeper")) as server:
         yield server
-    finally:
-        server.remove()
 
 
 @pytest.fixture(scope="session")
 def ensemble(devstack_dir: Path):
     """Three ZooKeeper servers, as `zookeeper`. Leave all of them running."""
-    servers = EmbeddedZooKeeper(devstack_dir / "ensemble", servers=3)
-    servers.start()
-    try:
+    with serving(EmbeddedZooKeeper(devstack_dir / "ensemble", servers=3)) as servers:
         yield servers
-    finally:
-        servers.remove()

@@ -61,7 +61,9 @@ def target(
     given = {key: str(value) for key, value in config.items() if value is not None}
     masked = sorted(key for key, value in given.items() if value == MASK)
     if masked:
-        hint = "Name where it is with --password-env or --password-file: the cluster does not give secrets away."
+        hint = (
+            "Name where it is with --password-env or --password-file, or ask a worker: GET /v1/connectors/NAME/doctor."
+        )
         raise CdcError(MASKED_VALUE, f"{masked[0]} is masked", where={"key": masked[0]}, hint=hint)
     kind = registry.lookup(given.get("connector.class", "")).load()
     resolved = resolve(given, providers or {})

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -13,8 +12,8 @@ from typing import Any, Final
 from cdcworker.connectors.checkup import UNKNOWN
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CODES, INTERNAL, CdcError
+from cdcworker.worker.asking import ask
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
-from cdcworker.worker.validate import end_child
 
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.doctor_main")
 
@@ -62,20 +61,12 @@ def failed(error: CdcError) -> dict[str, Any]:
 
 def run_child(question: JsonObject, timeout_s: float, command: Sequence[str] = COMMAND) -> list[dict[str, Any]]:
     """The findings; those of a child that was too slow, or died, end with one that says so."""
-    child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    )
-    try:
-        out, _ = child.communicate(json.dumps(question).encode(), timeout=timeout_s)
-        ending = f"the examination ended early (exit code {child.returncode})"
-    except subprocess.TimeoutExpired:
-        end_child(child)
-        out, _ = child.communicate()
+    answer = ask(command, question, timeout_s)
+    ending = f"the examination ended early (exit code {answer.code})"
+    if answer.code is None:
         ending = f"the examination did not end within {timeout_s:g} s"
-    finally:
-        end_child(child)
     found: list[dict[str, Any]] = []
-    for line in out.splitlines():
+    for line in answer.out.splitlines():
         try:
             item = json.loads(line)
         except ValueError:

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.coordinator.model import Connector, JsonObject
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.asking import ask
 from cdcworker.worker.offsets import INTERRUPTED, REFUSED, UNFINISHED, UNKNOWN_PARTITION, Offset
-from cdcworker.worker.validate import end_child
 
 TOPIC: Final = "kafka_topic"
 PARTITION: Final = "kafka_partition"
@@ -77,19 +76,11 @@ class SinkOffsets:
 
 
 def run_child(question: JsonObject, timeout_s: float = TIMEOUT_S, command: Sequence[str] = COMMAND) -> JsonObject:
-    child = subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, start_new_session=True
-    )
+    answer = ask(command, question, timeout_s)
+    if answer.code is None:
+        raise CdcError(UNFINISHED, f"no answer within {timeout_s:g} s")
     try:
-        out, _ = child.communicate(json.dumps(question).encode(), timeout=timeout_s)
-    except subprocess.TimeoutExpired:
-        end_child(child)
-        child.communicate()
-        raise CdcError(UNFINISHED, f"no answer within {timeout_s:g} s") from None
-    finally:
-        end_child(child)
-    try:
-        answer: JsonObject = json.loads(out)
-        return answer
+        found: JsonObject = json.loads(answer.out)
     except ValueError:
-        raise CdcError(UNFINISHED, f"the process that asks the target ended with {child.returncode}") from None
+        raise CdcError(UNFINISHED, f"the process that asks the target ended with {answer.code}") from None
+    return found

@@ -2,12 +2,8 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import logging
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -19,6 +15,7 @@ from cdcworker.connectors.common import IDENTITY_KEYS
 from cdcworker.connectors.config import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CODES, CdcError, declare
+from cdcworker.worker.asking import ask
 
 log = logging.getLogger(__name__)
 
@@ -261,24 +258,12 @@ def run_checks(
 
     `providers` are the worker's `config.providers.*` properties; references are resolved in the child alone.
     """
-    question = json.dumps({"config": dict(config), "providers": dict(providers or {})})
-    child = subprocess.Popen(
-        [sys.executable, "-m", "cdcworker.worker.check_main"],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.DEVNULL,
-        start_new_session=True,
-    )
-    try:
-        out, _ = child.communicate(question.encode(), timeout=timeout_s)
-        ending = f"The live checks ended unexpectedly (exit code {child.returncode})"
-    except subprocess.TimeoutExpired:
-        end_child(child)
-        out, _ = child.communicate()
+    question = {"config": dict(config), "providers": dict(providers or {})}
+    answer = ask((sys.executable, "-m", "cdcworker.worker.check_main"), question, timeout_s)
+    ending = f"The live checks ended unexpectedly (exit code {answer.code})"
+    if answer.code is None:
         ending = f"The live checks did not finish within {timeout_s:g} s; what they found until then is listed"
-    finally:
-        end_child(child)
-    findings, complete = read_findings(out)
+    findings, complete = read_findings(answer.out)
     if not complete:
         findings.append(Finding("", "note", CHECK_INCOMPLETE, ending, CODES[CHECK_INCOMPLETE].hint))
     return findings
@@ -296,10 +281,3 @@ def read_findings(out: bytes) -> tuple[list[Finding], bool]:
             return findings, True
         findings.append(Finding(item["key"], item["severity"], item["code"], item["message"], item.get("hint", "")))
     return findings, False
-
-
-def end_child(child: subprocess.Popen[bytes]) -> None:
-    """With everything that it started."""
-    if child.poll() is None:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(child.pid, signal.SIGKILL)

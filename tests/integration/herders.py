@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import sys
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from cdcworker.coordinator.events import TaskExited, TaskReport
@@ -86,6 +87,23 @@ def herder(bootstrap: str, group: str, worker: str, launcher: StubLauncher | Non
     started = Herder(config, shares, launcher or StubLauncher())
     started.start()
     return started
+
+
+@contextlib.contextmanager
+def starting(bootstrap: str, group: str) -> Iterator[Callable[..., Herder]]:
+    """Makes herders of one group by name, and ends them all; none may have failed."""
+    started = []
+
+    def make(worker: str, launcher: StubLauncher | None = None) -> Herder:
+        one = herder(bootstrap, group, worker, launcher)
+        started.append(one)
+        assert one.wait_started(30)
+        return one
+
+    yield make
+    for one in started:
+        one.stop()
+        assert one.failure is None
 
 
 def placement(view: View) -> dict[TaskId, str]:

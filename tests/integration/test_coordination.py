@@ -312,18 +312,8 @@ def test_fencing_ends_the_open_transaction_of_a_dead_task(properties, names, clo
 
 @pytest.fixture
 def start(kafka, group):
-    started = []
-
-    def make(worker: str, launcher=None):
-        one = herders.herder(kafka.bootstrap, group, worker, launcher)
-        started.append(one)
-        assert one.wait_started(30)
-        return one
-
-    yield make
-    for one in started:
-        one.stop()
-        assert one.failure is None
+    with herders.starting(kafka.bootstrap, group) as make:
+        yield make
 
 
 def leader_of(*all_herders):

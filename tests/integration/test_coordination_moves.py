@@ -40,18 +40,8 @@ def group():
 
 @pytest.fixture
 def start(kafka, group):
-    started = []
-
-    def make(worker: str, launcher=None):
-        one = herders.herder(kafka.bootstrap, group, worker, launcher)
-        started.append(one)
-        assert one.wait_started(30)
-        return one
-
-    yield make
-    for one in started:
-        one.stop()
-        assert one.failure is None
+    with herders.starting(kafka.bootstrap, group) as make:
+        yield make
 
 
 def lead(first, connector_tasks=4):
