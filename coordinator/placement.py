@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -23,7 +24,11 @@ from cdcworker.coordinator.model import (
 )
 from cdcworker.coordinator.state import assignment_record, task_set_of, tombstone
 
+logger = logging.getLogger(__name__)
+
 CLASS = "connector.class"
+ENTRY_BYTES = 128
+"""What a task takes in its worker's record beside its connector's name; the record's own fields take no more."""
 
 
 def place_tasks(turn: Turn, batch: Batch) -> None:
@@ -99,6 +104,8 @@ class _Plan:
     moves: list[Move] = field(default_factory=list)
     fenced: set[TaskId] = field(default_factory=set)
     """What was to be fenced before this decision: whoever gets it now was kept waiting by that."""
+    sizes: dict[str, int] = field(default_factory=dict)
+    """Bytes that each worker's tasks take in its one record, at most."""
 
     def give(self, wanted: list[TaskId], targets: Mapping[TaskId, str]) -> None:
         have = self.have
@@ -118,6 +125,9 @@ class _Plan:
         if entry is not None and task_id not in self.have.outdated:
             self._keep(target, entry)
             return
+        if self.sizes.get(target, 0) >= self.batch.turn.settings.record_bytes_max:
+            logger.error("task waits for room in its worker's record task=%s worker=%s", task_id, target)
+            return
         incarnation = self.batch.draft.connectors[task_id.connector].incarnation
         new = AssignedTask(task_id.connector, incarnation, task_id.task, self.batch.next_task_epoch())
         self._keep(target, new)
@@ -126,6 +136,7 @@ class _Plan:
 
     def _keep(self, worker_id: str, entry: AssignedTask) -> None:
         self.given.setdefault(worker_id, []).append(entry)
+        self.sizes[worker_id] = self.sizes.get(worker_id, ENTRY_BYTES) + ENTRY_BYTES + len(entry.connector.encode())
 
     def _history(self, task_id: TaskId, runs_there: bool, target: str) -> tuple[str, str]:
         """Who had it, and why it is given now."""

@@ -11,6 +11,7 @@ from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import leader
 from cdcworker.coordinator.herd_state import HerdSettings
 from cdcworker.coordinator.model import PutConnector, TaskId
+from cdcworker.coordinator.records import assignment_record
 from cdcworker.coordinator.status import lease_record, presence_record
 
 from .leading import OTHER, Driver, keys, of
@@ -203,3 +204,12 @@ def test_requests_fall_due_in_the_order_in_which_they_came():
     driver.now += 10
     assert [a.request_id[0] for a in of(driver.told(ev.Tick()), ev.Answer)] == ["b"]
     assert keys(of(driver.commit(write), ev.WriteLog)[0]) == ["connector/c"]
+
+
+def test_a_worker_gets_no_more_tasks_than_its_record_has_room_for(caplog):
+    driver = large(round_s_per_task=HerdSettings().round_s_per_task, record_bytes_max=2000)
+    serve(driver, ask(driver, [f"c{n}" for n in range(10)]))
+    until(driver, lambda _: "task waits for room in its worker's record task=c9-2" in caplog.text)
+    written = driver.state.cluster.assignments["me"]
+    assert 3 < len(written.tasks) < 30
+    assert leader.size_of(assignment_record("me", written)) < 2000
