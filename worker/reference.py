@@ -17,6 +17,7 @@ from cdcworker.connectors.registry import Plugin, plugins
 from cdcworker.schemas.errors import CODES
 from cdcworker.worker import references
 from cdcworker.worker.config import CLIENT_PREFIXES, WORKER_DEF
+from cdcworker.worker.rest.metric_table import ALL as METRICS
 
 BEGIN, END = "<!-- reference:begin -->", "<!-- reference:end -->"
 ROOMS = ("schemas", "coordinator", "connectors", "worker")
@@ -68,7 +69,7 @@ MEANINGS = {
 def reference() -> str:
     """The text between the markers."""
     import_all()
-    parts = [_worker(), *map(_connector, plugins()), _codes()]
+    parts = [_worker(), *map(_connector, plugins()), _metrics(), _codes()]
     return "\n\n".join(parts)
 
 
@@ -159,6 +160,11 @@ def _default(key: ConfigKey) -> str:
 
 def _meaning(key: ConfigKey) -> str:
     return key.doc or key.note or MEANINGS.get(key.name, "")
+
+
+def _metrics() -> str:
+    rows = ((f"`{metric.shown}`", metric.kind, ", ".join(metric.labels), metric.help) for metric in METRICS)
+    return _folded(f"Metrics ({len(METRICS)})", _table(("metric", "kind", "labels", "meaning"), rows))
 
 
 def _codes() -> str:

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
+from cdcworker.connectors.latency import REPORTED
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.errors import TASK_FENCED
 from cdcworker.coordinator.offsets import StoredPosition
@@ -326,9 +327,11 @@ class SourceRunner:
             "bytes": counters.bytes,
             "transactions": counters.commits,
             "events_per_s": round(rate, 1),
+            "commit_s_total": round(counters.commit_s_total, 3),
             "commit_ms_avg": round(1000 * counters.commit_s_total / counters.commits, 2) if counters.commits else 0,
             "commit_ms_max": round(1000 * counters.commit_s_max, 2),
             "sessions": self._sessions,
+            REPORTED: counters.latency.numbers(),
             "position": _shown(session.committed),
         }
         if session.watermark is not None and "ts_ms" in session.watermark:

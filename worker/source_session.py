@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
+from cdcworker.connectors.latency import Latency
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.offsets import StoredPosition, offset_value
 from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord
@@ -114,6 +115,7 @@ class Counters:
     commit_s_total: float = 0.0
     commit_s_max: float = 0.0
     polls: int = 0
+    latency: Latency = field(default_factory=Latency)
 
 
 @dataclass(slots=True)
@@ -273,6 +275,8 @@ class Session:
         counters.commits += 1
         counters.commit_s_total += took
         counters.commit_s_max = max(counters.commit_s_max, took)
+        if self._open.records and self.watermark is not None and "ts_ms" in self.watermark:
+            counters.latency.note(time.time() - self.watermark["ts_ms"] / 1000)
         self._watermark_written = self._tools.clock()
         self._open = Open()
         self.on_commit()

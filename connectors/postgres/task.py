@@ -321,6 +321,8 @@ class Monitor:
         self._events = 0
         self._slot_at = 0.0
         self._slot: dict[str, Any] = {}
+        self._written = 0
+        """Where the server's log ended at the last look."""
 
     def count(self, events: int) -> None:
         self._events += events
@@ -332,6 +334,7 @@ class Monitor:
         report: JsonObject = {"events": self._events, "safe_lsn": session.position.safe_lsn, **self._slot}
         if session.stream:
             report["confirmed_lsn"] = session.stream.confirmed
+            report["lag_bytes"] = max(0, self._written - session.stream.confirmed)
         if session.snapshot:
             progress = session.snapshot.progress
             report["snapshot_rows"] = progress.rows
@@ -345,7 +348,8 @@ class Monitor:
         if found is None:
             return
         row = session.catalog.execute("select pg_current_wal_lsn()::text").fetchone()
-        retained = parse_lsn(row[0]) - (found.restart_lsn or 0) if row and row[0] else 0
+        self._written = parse_lsn(row[0]) if row and row[0] else 0
+        retained = max(0, self._written - (found.restart_lsn or 0))
         self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}
         if found.safe_wal_size is not None:
             self._slot["slot_safe_wal_bytes"] = found.safe_wal_size

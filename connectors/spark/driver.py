@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkSpec, TableWriter, TaskContext
+from cdcworker.connectors.latency import REPORTED
 from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
@@ -309,6 +310,7 @@ class Driver:
                 "start_ms": dict(m.start_ms),
                 "batch_ms": dict(m.batch_ms),
                 "tables": dict(m.tables),
+                REPORTED: m.latency.numbers(),
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
             }
         )

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.latency import Latency
 
 
 @dataclass(slots=True)
@@ -26,6 +27,7 @@ class Metrics:
     """When the steps of the start were done, up to the first batch, since the task began."""
     batch_ms: dict[str, int] = field(default_factory=dict)
     tables: dict[str, int] = field(default_factory=dict)
+    latency: Latency = field(default_factory=Latency)
 
     def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int]) -> None:
         self.rows += counts["rows"]
@@ -37,7 +39,9 @@ class Metrics:
             self.tables[name] = self.tables.get(name, 0) + rows
         newest = max((ts for _, ts in batch.applied.values()), default=0)
         if newest:
-            self.lag_s = max(0.0, round(time.time() - newest / 1000, 3))
+            late = time.time() - newest / 1000
+            self.lag_s = max(0.0, round(late, 3))
+            self.latency.note(late)
 
     def mark(self, step: str) -> None:
         """The first time counts: what comes later is no start."""

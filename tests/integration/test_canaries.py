@@ -228,7 +228,9 @@ def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
     worker.wait(lambda: any(record.key() == b"session-key" for record in worker.read(configs)), "a key to sign with")
     for number, one in enumerate((worker, second)):
         # Who has had something changed has read up to there, the key included; before, callers vouch for themselves.
-        one.wait(lambda url=one.url: httpx.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume")
+        one.wait(
+            lambda url=one.url: httpx.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume"
+        )
         headers = {**token, "X-Request-Id": f"pause-{number}"}
         paused = one.wait(
             lambda url=one.url, sent=headers: httpx.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202,

@@ -21,7 +21,9 @@ from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.ports import free_ports
+from cdcworker.worker.rest.metric_table import SOURCE
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from prometheus_client.parser import text_string_to_metric_families
 
 pytestmark = pytest.mark.kafka
 
@@ -78,6 +80,17 @@ class Worker:
         if self.process.poll() is None:
             self.process.kill()
             self.process.wait()
+
+
+SOMETIMES = {"cdc_slot_safe_bytes", "cdc_slot_lost_in_seconds", "cdc_snapshot_rows_total"} | {
+    f"cdc_snapshot_tables_{part}" for part in ("left", "loaded")
+}
+"""Metrics of a source that need a limit, a danger, or rows to load."""
+
+
+def shown(worker) -> dict[str, float]:
+    families = text_string_to_metric_families(httpx.get(worker.url + "/metrics", timeout=5.0).text)
+    return {sample.name: sample.value for family in families for sample in family.samples}
 
 
 @pytest.fixture
@@ -201,6 +214,12 @@ def test_a_source_delivers_survives_a_killed_worker_and_is_handed_over_at_the_en
         second.wait(lambda: len(read(kafka.bootstrap, topic, schemas())) >= 250, "rows after the kill")
         assert second.get("/connectors/shop/status")["tasks"][0]["state"] == "RUNNING"
         assert topic in json.dumps(second.get("/connectors/shop/topics"))
+        second.wait(
+            lambda: shown(second).get("cdc_source_latency_seconds_count", 0) > 0, "metrics of what it delivered"
+        )
+        metrics = shown(second)
+        assert metrics["cdc_source_records_total"] >= 100
+        assert {metric.shown for metric in SOURCE if metric.kind != "histogram"} - metrics.keys() <= SOMETIMES
         code, seconds = second.end(signal.SIGTERM)
         assert code == 0, second.log.read_text()
         assert seconds < 20

@@ -14,6 +14,7 @@ from cdcworker.worker.rest import (
     labels,
     lifecycle,
     loggers,
+    metrics,
     offsets,
     plugins,
     root,
@@ -48,6 +49,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *events.ENDPOINTS,
     *history.ENDPOINTS,
     *doctor.ENDPOINTS,
+    *metrics.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""

@@ -21,6 +21,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
 from cdcworker.worker.rest.feed import Feed
 from cdcworker.worker.rest.forward import Forwarder
+from cdcworker.worker.rest.moves import Moves
 from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import Tls
@@ -100,6 +101,7 @@ class Api:
         self._checking = asyncio.Semaphore(self.settings.checks_max)
         self.offset_calls = asyncio.Semaphore(self.settings.offset_calls_max)
         self.feed = Feed(self.view, self.clock)
+        self.moves = Moves()
         self.ending = threading.Event()
         """The server is to stop: whoever streams, ends."""
 

@@ -148,7 +148,10 @@ def _response(endpoint: Endpoint, status: int) -> Json:
     if name is None:
         name = "DryRun" if status == 200 and "dry_run" in endpoint.query and key not in ANSWERS else ANSWERS.get(key)
     if endpoint.produces != JSON:
-        return {"description": endpoint.summary, "content": {endpoint.produces: {}}}
+        return {
+            "description": endpoint.summary,
+            "content": {media: {} for media in (endpoint.produces, endpoint.also) if media},
+        }
     if status in EMPTY and f"{key} {status}" not in ANSWERS:
         return {"description": "Done."}
     assert name is not None, f"{key} {status} has no shape"

@@ -46,6 +46,8 @@ class Endpoint:
     query: tuple[str, ...] = ()
     body: str = ""
     produces: str = JSON
+    also: str = ""
+    """Another media type that it answers with when asked."""
     role: str = ""
     """What the caller needs: open, read, operate, admin, internal."""
     whose: str = ""
@@ -133,7 +135,8 @@ class ApiRoute(BaseRoute):
         endpoint = self.endpoints.get("GET" if request.method == "HEAD" else request.method)
         if endpoint is None:
             raise e.plain(405, {"Allow": self.allow})
-        if not accepts(request.headers.get("accept"), endpoint.produces):
+        accept = request.headers.get("accept")
+        if not any(accepts(accept, media) for media in (endpoint.produces, endpoint.also) if media):
             raise e.plain(406)
         if has_body(request) and not is_json(request.headers.get("content-type")):
             raise e.plain(415)

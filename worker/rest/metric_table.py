@@ -1,0 +1,91 @@
+"""Every metric that a worker shows: the endpoint, the reference, the board and the alert rules are made from this table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Final, Literal
+
+Kind = Literal["gauge", "counter", "histogram"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """`key` names the number among those that a task reports; empty: computed from the worker's picture.
+
+    Counters stand here without the `_total` that Prometheus' text has at their end.
+    """
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...] = ()
+    key: str = ""
+    scale: float = 1.0
+
+    @property
+    def shown(self) -> str:
+        return f"{self.name}_total" if self.kind == "counter" else self.name
+
+
+TASK: Final = ("connector", "task")
+TABLES_MAX: Final = 200
+"""Tables per task with series of their own; the rest is summed up under `other`."""
+OTHER: Final = "other"
+
+WORKER: Final = (
+    Metric(
+        "cdc_worker_info", "gauge", "1; the labels say which worker of which version this is.", ("worker", "version")
+    ),
+    Metric("cdc_worker_ready", "gauge", "1 while the worker has read the cluster's logs and takes tasks."),
+    Metric("cdc_worker_draining", "gauge", "1 while the worker hands its tasks over."),
+    Metric("cdc_worker_leader", "gauge", "1 while this worker leads the cluster."),
+    Metric("cdc_worker_beat_age_seconds", "gauge", "Since the last step of the coordination thread."),
+    Metric("cdc_worker_tasks", "gauge", "Tasks assigned to this worker, by the kind of their connector.", ("kind",)),
+)
+CLUSTER: Final = (
+    Metric("cdc_cluster_workers", "gauge", "Workers alive. Cluster metrics are shown by the leader alone."),
+    Metric("cdc_cluster_epoch", "gauge", "The leader's epoch; grows with each change of leader."),
+    Metric("cdc_cluster_connectors", "gauge", "Connectors, by kind and state.", ("kind", "state")),
+    Metric("cdc_cluster_tasks", "gauge", "Tasks, by state.", ("state",)),
+    Metric("cdc_cluster_decisions", "counter", "Decisions about who runs what, since the cluster began."),
+    Metric("cdc_cluster_moves", "counter", "Tasks that moved while this worker led, by why.", ("why",)),
+)
+TASKS: Final = (
+    Metric("cdc_task_state", "gauge", "1 for the state that the task is in.", (*TASK, "kind", "state")),
+    Metric("cdc_task_error", "gauge", "1 while the task stands still for this error.", (*TASK, "code", "class")),
+    Metric("cdc_task_restarts", "gauge", "Restarts that the task's budget is charged with now.", TASK),
+    Metric("cdc_task_cpu_cores", "gauge", "Processors in use by the task's processes.", TASK, "cpu_cores"),
+    Metric("cdc_task_memory_bytes", "gauge", "Resident memory of the task's processes.", TASK, "rss_bytes"),
+)
+SOURCE: Final = (
+    Metric("cdc_source_records", "counter", "Records committed to Kafka since the task began.", TASK, "records"),
+    Metric("cdc_source_bytes", "counter", "Bytes of those records.", TASK, "bytes"),
+    Metric("cdc_source_events", "counter", "Changes read from the database's log.", TASK, "events"),
+    Metric("cdc_source_commits", "counter", "Kafka transactions committed.", TASK, "transactions"),
+    Metric("cdc_source_commit_seconds", "counter", "Time spent in committing them.", TASK, "commit_s_total"),
+    Metric("cdc_source_commit_max_seconds", "gauge", "The slowest of them.", TASK, "commit_ms_max", 0.001),
+    Metric("cdc_source_sessions", "counter", "Connections to the source; more than one: it has been interrupted.", TASK, "sessions"),
+    Metric("cdc_source_lag_seconds", "gauge", "Age of the newest commit of the source that is in Kafka.", TASK, "lag_s"),
+    Metric("cdc_source_lag_bytes", "gauge", "Log written by the database and not yet confirmed by us.", TASK, "lag_bytes"),
+    Metric("cdc_source_latency_seconds", "histogram", "From a source's commit until it could be read in Kafka; the newest of each Kafka transaction.", TASK, "latency"),
+    Metric("cdc_slot_retained_bytes", "gauge", "Log that the database keeps for the slot.", TASK, "slot_retained_bytes"),
+    Metric("cdc_slot_safe_bytes", "gauge", "Log that may still be written before the slot is lost; absent without a limit.", TASK, "slot_safe_wal_bytes"),
+    Metric("cdc_slot_lost_in_seconds", "gauge", "When the slot will be lost if what it keeps goes on growing as it does; absent while it does not.", TASK, "slot_lost_in_s"),
+    Metric("cdc_snapshot_rows", "counter", "Rows loaded by snapshots.", TASK, "snapshot_rows"),
+    Metric("cdc_snapshot_tables_left", "gauge", "Tables that snapshots have still to load.", TASK, "snapshot_tables_left"),
+    Metric("cdc_snapshot_tables_loaded", "gauge", "Tables that are loaded.", TASK, "snapshot_tables_loaded"),
+)  # fmt: skip
+SINK: Final = (
+    Metric("cdc_sink_changes", "counter", "Changes read from Kafka and applied.", TASK, "changes"),
+    Metric("cdc_sink_rows", "counter", "Rows written to the warehouse: the last change of each key.", TASK, "rows"),
+    Metric("cdc_sink_batches", "counter", "Batches committed by the warehouse.", TASK, "batches"),
+    Metric("cdc_sink_orphans", "counter", "Changes whose row the warehouse did not have.", TASK, "orphans"),
+    Metric("cdc_sink_lag_seconds", "gauge", "Age of the newest change applied; 0 when nothing waits.", TASK, "lag_s"),
+    Metric("cdc_sink_latency_seconds", "histogram", "From a source's commit until it could be read in the warehouse; the newest of each batch.", TASK, "latency"),
+    Metric("cdc_sink_start_seconds", "gauge", "What it took to bring Spark up.", TASK, "session_start_s"),
+    Metric("cdc_sink_stage_seconds", "gauge", "Time of the last batch, by stage.", (*TASK, "stage"), "batch_ms", 0.001),
+    Metric("cdc_sink_table_rows", "counter", "Rows written, by table.", (*TASK, "table"), "tables"),
+)  # fmt: skip
+ALL: Final = (*WORKER, *CLUSTER, *TASKS, *SOURCE, *SINK)
+OF_KIND: Final[Mapping[str, tuple[Metric, ...]]] = {"source": SOURCE, "sink": SINK}

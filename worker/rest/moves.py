@@ -1,0 +1,26 @@
+"""The leader's decisions, counted: the log keeps only the last ones."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from cdcworker.coordinator.model import View
+
+
+@dataclass
+class Moves:
+    """Tasks that moved while this worker led, by why; from the first look on."""
+
+    seen: int | None = None
+    counts: Counter[str] = field(default_factory=Counter)
+
+    def note(self, view: View) -> Mapping[str, int]:
+        newest = max((entry.seq for entry in view.state.journal.values()), default=0)
+        if self.seen is not None and view.is_leader:
+            for entry in view.journal:
+                if entry.seq > self.seen:
+                    self.counts.update(move.why for move in entry.moves)
+        self.seen = newest
+        return self.counts
