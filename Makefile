@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale lint format reference types clean help
+.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale lint format reference monitoring types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -75,6 +75,9 @@ format: env
 # Keys and error codes in the README, from the code that defines them.
 reference: env
 	@$(BIN)/python -m cdcworker.worker.reference README.md
+
+monitoring: env
+	@$(BIN)/python -m cdcworker.worker.monitoring
 
 clean:
 	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -14,6 +15,7 @@ import yaml
 from cdcworker.worker.config import parse, read_properties
 
 ROOT = Path(__file__).resolve().parents[3]
+KUBECTL = shutil.which("kubectl")
 MANIFESTS = sorted(p for p in (ROOT / "k8s" / "base").glob("*.yaml") if p.name != "kustomization.yaml")
 
 
@@ -97,3 +99,28 @@ def test_compose_services_depend_on_services_that_exist() -> None:
     for service in compose["services"].values():
         assert set(service.get("depends_on", {})) <= names
     assert json.dumps(compose)
+
+
+def test_the_monitor_asks_every_worker_once() -> None:
+    (monitor,) = documents(ROOT / "k8s" / "monitoring" / "servicemonitor.yaml")
+    wanted = monitor["spec"]["selector"]["matchLabels"].items()
+    services = documents(ROOT / "k8s" / "base" / "service.yaml")
+    (asked,) = [service for service in services if wanted <= service["metadata"]["labels"].items()]
+    assert asked["spec"]["clusterIP"] == "None", "behind an address of the cluster each question goes to anybody"
+    (endpoint,) = monitor["spec"]["endpoints"]
+    assert endpoint["port"] in {port["name"] for port in asked["spec"]["ports"]}
+
+
+@pytest.mark.skipif(KUBECTL is None, reason="kubectl is not installed: overlays are not built")
+def test_the_monitoring_component_fits_an_overlay(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "k8s", tmp_path / "k8s")
+    overlay = tmp_path / "k8s" / "overlays" / "dev" / "kustomization.yaml"
+    overlay.write_text(overlay.read_text() + "components: [../../monitoring]\n")
+    argv = [str(KUBECTL), "kustomize", str(overlay.parent)]
+    done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    built = {(d["kind"], d["metadata"]["name"]): d for d in yaml.safe_load_all(done.stdout)}
+    assert {"PrometheusRule", "ServiceMonitor", "StatefulSet"} <= {kind for kind, _ in built}
+    assert json.loads(built["ConfigMap", "cdcworker-board"]["data"]["board.json"])["title"] == "cdcworker"
+    peers = built["NetworkPolicy", "cdcworker"]["spec"]["ingress"][0]["from"]
+    assert any("namespaceSelector" in peer for peer in peers)

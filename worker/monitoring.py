@@ -1,0 +1,268 @@
+"""Grafana's board and Prometheus' alert rules, made from the table of metrics; `make monitoring` writes them."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import re
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import yaml
+from cdcworker.worker.rest.metric_table import ALL
+
+Json = dict[str, Any]
+FOLDER: Final = Path("k8s/monitoring")
+BOARD: Final = "board.json"
+RULES: Final = "rules.yaml"
+RUNBOOK: Final = "See the operations part of the README."
+HEAD: Final = "# Made by `make monitoring`.\n"
+SERIES: Final = re.compile(r"cdc_[a-z_]+")
+WIDTH, HEIGHT, ACROSS = 8, 7, 3
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """`queries` map legends to expressions; `unit` as Grafana names it."""
+
+    title: str
+    help: str
+    queries: Mapping[str, str]
+    unit: str = "short"
+    kind: str = "timeseries"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    title: str
+    panels: Sequence[Panel]
+
+
+@dataclass(frozen=True, slots=True)
+class Alert:
+    name: str
+    expr: str
+    wait: str
+    severity: str
+    summary: str
+    what_to_do: str
+
+
+def _late(metric: str, quantile: float) -> str:
+    buckets = f'sum by (le, connector) (rate({metric}_bucket{{connector=~"$connector"}}[$__rate_interval]))'
+    return f"histogram_quantile({quantile}, {buckets})"
+
+
+def _of(metric: str, rate: bool = False, by: str = "connector, task") -> str:
+    series = f'{metric}{{connector=~"$connector"}}'
+    return f"sum by ({by}) (rate({series}[$__rate_interval]))" if rate else f"max by ({by}) ({series})"
+
+
+TASK_NAME: Final = "{{connector}}-{{task}}"
+
+ROWS: Final = (
+    Row(
+        "What needs attention",
+        (
+            Panel("Failed tasks", "Tasks that stand still for an error that does not pass by itself.", {"{{connector}}-{{task}} {{code}}": "max by (connector, task, code) (cdc_task_error)"}, kind="table"),
+            Panel("Tasks by state", "Of the whole cluster, as its leader knows it.", {"{{state}}": "max by (state) (cdc_cluster_tasks)"}),
+            Panel("Slot lost in", "Time until the database gives up a slot, if its log goes on growing as it does.", {TASK_NAME: _of("cdc_slot_lost_in_seconds")}, "s"),
+        ),
+    ),
+    Row(
+        "How late it is",
+        (
+            Panel("Source lag", "Age of the newest commit of the source that is in Kafka.", {TASK_NAME: _of("cdc_source_lag_seconds")}, "s"),
+            Panel("Sink lag", "Age of the newest change in the warehouse; 0 when nothing waits.", {TASK_NAME: _of("cdc_sink_lag_seconds")}, "s"),
+            Panel("Commit to Kafka and to the warehouse", "From a source's commit until it can be read.", {
+                "{{connector}} Kafka p50": _late("cdc_source_latency_seconds", 0.5),
+                "{{connector}} Kafka p99": _late("cdc_source_latency_seconds", 0.99),
+                "{{connector}} warehouse p50": _late("cdc_sink_latency_seconds", 0.5),
+                "{{connector}} warehouse p99": _late("cdc_sink_latency_seconds", 0.99),
+            }, "s"),
+        ),
+    ),
+    Row(
+        "Throughput",
+        (
+            Panel("Records to Kafka", "Per second.", {TASK_NAME: _of("cdc_source_records_total", rate=True)}, "ops"),
+            Panel("Bytes to Kafka", "Per second.", {TASK_NAME: _of("cdc_source_bytes_total", rate=True)}, "Bps"),
+            Panel("Changes applied", "Per second, and rows written for them.", {
+                f"{TASK_NAME} changes": _of("cdc_sink_changes_total", rate=True),
+                f"{TASK_NAME} rows": _of("cdc_sink_rows_total", rate=True),
+            }, "ops"),
+            Panel("Rows by table", "Written to the warehouse, per second.", {"{{table}}": _of("cdc_sink_table_rows_total", rate=True, by="table")}, "ops"),
+            Panel("Kafka transactions", "Committed per second.", {TASK_NAME: _of("cdc_source_commits_total", rate=True)}, "ops"),
+            Panel("Time of a commit", "Mean and the slowest.", {
+                f"{TASK_NAME} mean": f"{_of('cdc_source_commit_seconds_total', rate=True)} / {_of('cdc_source_commits_total', rate=True)}",
+                f"{TASK_NAME} max": _of("cdc_source_commit_max_seconds"),
+            }, "s"),
+            Panel("Events read", "Changes in the database's log, per second.", {TASK_NAME: _of("cdc_source_events_total", rate=True)}, "ops"),
+            Panel("Batches of sinks", "Committed per second.", {TASK_NAME: _of("cdc_sink_batches_total", rate=True)}, "ops"),
+            Panel("Stages of a batch", "Of the last batch.", {"{{connector}}-{{task}} {{stage}}": _of("cdc_sink_stage_seconds", by="connector, task, stage")}, "s"),
+        ),
+    ),
+    Row(
+        "Slots and snapshots",
+        (
+            Panel("Log kept for slots", "On the database's disk.", {TASK_NAME: _of("cdc_slot_retained_bytes")}, "bytes"),
+            Panel("Log not confirmed", "Written by the database and not yet safe in Kafka.", {TASK_NAME: _of("cdc_source_lag_bytes")}, "bytes"),
+            Panel("Log until a slot is lost", "With max_slot_wal_keep_size.", {TASK_NAME: _of("cdc_slot_safe_bytes")}, "bytes"),
+            Panel("Snapshot rows", "Loaded per second.", {TASK_NAME: _of("cdc_snapshot_rows_total", rate=True)}, "ops"),
+            Panel("Snapshot tables", "Left and loaded.", {
+                f"{TASK_NAME} left": _of("cdc_snapshot_tables_left"),
+                f"{TASK_NAME} loaded": _of("cdc_snapshot_tables_loaded"),
+            }),
+            Panel("Orphans", "Changes whose row the warehouse did not have.", {TASK_NAME: _of("cdc_sink_orphans_total", rate=True)}, "ops"),
+        ),
+    ),
+    Row(
+        "The cluster",
+        (
+            Panel("Workers", "Alive, as the leader knows them, and those that say that they are ready.", {
+                "alive": "max(cdc_cluster_workers)", "ready": "sum(cdc_worker_ready)", "draining": "sum(cdc_worker_draining)",
+            }),
+            Panel("Leader's epoch", "Each step is a change of leader; not one leader or two show as a gap.", {
+                "epoch": "max(cdc_cluster_epoch)", "leaders": "sum(cdc_worker_leader)",
+            }),
+            Panel("Moves", "Tasks that moved, by why, and decisions.", {
+                "{{why}}": "sum by (why) (increase(cdc_cluster_moves_total[$__rate_interval]))",
+                "decisions": "max(increase(cdc_cluster_decisions_total[$__rate_interval]))",
+            }),
+            Panel("Tasks of a worker", "By kind.", {"{{instance}} {{kind}}": "max by (instance, kind) (cdc_worker_tasks)"}),
+            Panel("Connectors", "By kind and wanted state.", {"{{kind}} {{state}}": "max by (kind, state) (cdc_cluster_connectors)"}),
+            Panel("Coordination's beat", "Since the last step of each worker's coordination thread.", {"{{instance}}": "max by (instance) (cdc_worker_beat_age_seconds)"}, "s"),
+            Panel("Memory", "Of each task with all that it has started.", {TASK_NAME: _of("cdc_task_memory_bytes")}, "bytes"),
+            Panel("Processors", "In use by each task.", {TASK_NAME: _of("cdc_task_cpu_cores")}),
+            Panel("Restarts and interruptions", "Charged to a task's budget; connections to the source.", {
+                f"{TASK_NAME} restarts": _of("cdc_task_restarts"),
+                f"{TASK_NAME} sessions": _of("cdc_source_sessions_total"),
+            }),
+            Panel("Start of Spark", "", {TASK_NAME: _of("cdc_sink_start_seconds")}, "s"),
+            Panel("Where tasks run", "", {"{{instance}} {{connector}}-{{task}} {{state}}": "max by (instance, connector, task, state) (cdc_task_state)"}, kind="table"),
+            Panel("Versions", "", {"{{worker}} {{version}}": "max by (worker, version) (cdc_worker_info)"}, kind="table"),
+        ),
+    ),
+)  # fmt: skip
+
+ALERTS: Final = (
+    Alert("CdcTaskFailed", "max by (connector, task, code) (cdc_task_error) > 0", "1m", "critical", "Task {{ $labels.connector }}-{{ $labels.task }} stands still: {{ $labels.code }}", "cdcworker errors {{ $labels.code }}; then cdcworker connector restart {{ $labels.connector }} --failed"),
+    Alert("CdcTaskUnassigned", 'max(cdc_cluster_tasks{state="UNASSIGNED"}) > 0', "2m", "critical", "{{ $value }} tasks run nowhere", "cdcworker cluster journal tells why; are there workers with the plugin and room?"),
+    Alert("CdcNoLeader", "sum(cdc_worker_leader) == 0", "1m", "critical", "No worker leads the cluster: nothing can be changed, lost tasks stay lost", "Look at the workers' logs and at Kafka."),
+    Alert("CdcWorkerSilent", "cdc_worker_beat_age_seconds > 10", "1m", "warning", "The coordination thread of {{ $labels.instance }} is silent", "Its liveness probe restarts it after a minute."),
+    Alert("CdcWorkerNotReady", "cdc_worker_ready == 0", "5m", "warning", "{{ $labels.instance }} takes no tasks", "cdcworker doctor on that machine; look at its log."),
+    Alert("CdcSourceLag", "max by (connector, task) (cdc_source_lag_seconds) > 60", "5m", "warning", "{{ $labels.connector }}-{{ $labels.task }} is {{ $value }} s behind its database", "cdcworker doctor {{ $labels.connector }}"),
+    Alert("CdcSinkLag", "max by (connector, task) (cdc_sink_lag_seconds) > 300", "5m", "warning", "{{ $labels.connector }}-{{ $labels.task }} is {{ $value }} s behind", "Is the warehouse slow or locked? The stages of a batch tell where the time goes."),
+    Alert("CdcSlotRetained", "max by (connector, task) (cdc_slot_retained_bytes) > 20e9", "10m", "warning", "The database keeps {{ $value | humanize1024 }}B of log for {{ $labels.connector }}-{{ $labels.task }}", "cdcworker doctor {{ $labels.connector }}: a long transaction, a task that stands still, or a slot that nobody reads"),
+    Alert("CdcSlotSoonLost", "min by (connector, task) (cdc_slot_lost_in_seconds) < 3600", "1m", "critical", "The slot of {{ $labels.connector }}-{{ $labels.task }} is lost within {{ $value | humanizeDuration }}", "Raise max_slot_wal_keep_size, or let the task catch up now."),
+    Alert("CdcTaskRestarts", "max by (connector, task) (cdc_task_restarts) >= 5", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has been restarted {{ $value }} times", "At the end of its budget it is quarantined: cdcworker connector describe {{ $labels.connector }}"),
+    Alert("CdcTasksMove", "sum(increase(cdc_cluster_moves_total[10m])) > 50", "0m", "warning", "{{ $value }} tasks moved within ten minutes", "cdcworker cluster journal tells why."),
+)  # fmt: skip
+
+
+def board() -> Json:
+    panels: list[Json] = []
+    top = 0
+    for row in ROWS:
+        panels.append({"type": "row", "title": row.title, "gridPos": {"h": 1, "w": 24, "x": 0, "y": top}, "panels": []})
+        top += 1
+        for number, panel in enumerate(row.panels):
+            place = {"h": HEIGHT, "w": WIDTH, "x": WIDTH * (number % ACROSS), "y": top + HEIGHT * (number // ACROSS)}
+            panels.append(_panel(panel, place))
+        top += HEIGHT * -(-len(row.panels) // ACROSS)
+    for number, made in enumerate(panels, 1):
+        made["id"] = number
+    return {
+        "uid": "cdcworker",
+        "title": "cdcworker",
+        "schemaVersion": 39,
+        "refresh": "10s",
+        "time": {"from": "now-1h", "to": "now"},
+        "templating": {"list": [_variable("datasource"), _variable("connector")]},
+        "panels": panels,
+    }
+
+
+def _variable(name: str) -> Json:
+    if name == "datasource":
+        return {"name": name, "type": "datasource", "query": "prometheus"}
+    source = {"type": "prometheus", "uid": "$datasource"}
+    query = "label_values(cdc_task_state, connector)"
+    return {"name": name, "type": "query", "datasource": source, "query": query, "multi": True, "includeAll": True,
+            "allValue": ".*", "refresh": 2, "current": {"text": "All", "value": "$__all"}}  # fmt: skip
+
+
+def _panel(panel: Panel, place: Json) -> Json:
+    is_table = panel.kind == "table"
+    source = {"type": "prometheus", "uid": "$datasource"}
+    targets = [
+        {"refId": chr(65 + number), "expr": expr, "legendFormat": legend, "datasource": source}
+        | ({"format": "table", "instant": True} if is_table else {})
+        for number, (legend, expr) in enumerate(panel.queries.items())
+    ]
+    return {
+        "type": panel.kind,
+        "title": panel.title,
+        "description": panel.help,
+        "datasource": source,
+        "gridPos": place,
+        "fieldConfig": {"defaults": {"unit": panel.unit, "min": 0}, "overrides": []},
+        "targets": targets,
+    }
+
+
+def rules() -> Json:
+    """A PrometheusRule; its `spec` is what a rule file of Prometheus holds."""
+    made = [
+        {
+            "alert": alert.name,
+            "expr": alert.expr,
+            "for": alert.wait,
+            "labels": {"severity": alert.severity},
+            "annotations": {"summary": alert.summary, "description": f"{alert.what_to_do} {RUNBOOK}"},
+        }
+        for alert in ALERTS
+    ]
+    return {
+        "apiVersion": "monitoring.coreos.com/v1",
+        "kind": "PrometheusRule",
+        "metadata": {"name": "cdcworker", "labels": {"app.kubernetes.io/name": "cdcworker"}},
+        "spec": {"groups": [{"name": "cdcworker", "rules": made}]},
+    }
+
+
+def expressions() -> list[str]:
+    """Every expression of the board and of the rules."""
+    shown = [expr for row in ROWS for panel in row.panels for expr in panel.queries.values()]
+    return [*shown, *(alert.expr for alert in ALERTS)]
+
+
+def series(expression: str) -> set[str]:
+    """The metrics that an expression names, as the table names them."""
+    names = {metric.shown: metric.name for metric in ALL}
+    names |= {f"{metric.name}_bucket": metric.name for metric in ALL if metric.kind == "histogram"}
+    return {names.get(found, f"unknown: {found}") for found in SERIES.findall(expression)}
+
+
+def files() -> dict[str, str]:
+    return {
+        BOARD: json.dumps(board(), indent=1) + "\n",
+        RULES: HEAD + yaml.safe_dump(rules(), sort_keys=False, width=120),
+    }
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(description="Write Grafana's board and Prometheus' alert rules.")
+    parser.add_argument("folder", nargs="?", default=FOLDER, type=Path)
+    folder = parser.parse_args(arguments).folder
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, text in files().items():
+        (folder / name).write_text(text, encoding="utf-8")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
