@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
+from cdcworker.schemas.absent import UNAVAILABLE, array_columns, bounds_headers, shaped, unavailable_value, zero_value
 from cdcworker.schemas.avro import frame, murmur2
 from cdcworker.schemas.binary import Write, compile_type, optional, write_long, write_string
-from cdcworker.schemas.change import NO_DEFAULT, Change, Column, JsonObject, OutRecord, Row, Table
+from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.envelope import TRANSACTION_BLOCK, key_schema, row_fields, value_schema
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Meta, Registration
@@ -26,7 +27,6 @@ VALUE_REJECTED = declare(
 
 Register = Callable[[Sequence[Registration]], Sequence[int]]
 
-UNAVAILABLE = "__debezium_unavailable_value"
 UNCHANGED_HEADER = "cdc.unchanged"
 NEW_KEY_HEADER = "__debezium.newkey"
 OLD_KEY_HEADER = "__debezium.oldkey"
@@ -34,57 +34,10 @@ OLD_KEY_HEADER = "__debezium.oldkey"
 _PER_EVENT: Final = frozenset(("sequence", "lsn", "tx_index", "tx_sub"))
 """Source fields that differ from event to event; runs of the others are encoded once per transaction and table."""
 
-_DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _ABSENT = b"\0"
 _PRESENT = b"\2"
 _BAD_VALUE = (TypeError, ValueError, AttributeError, OverflowError, LookupError, struct.error)
 _write_transaction = optional(compile_type(TRANSACTION_BLOCK), null_first=True)
-
-
-# What stands for a value that is not there
-
-
-def unavailable_value(column: Column, placeholder: str) -> Any:
-    """What an unchanged TOAST value is written as: the placeholder where its type has one, else null, else zero."""
-    kind: Any = column.type if isinstance(column.type, dict) else {"type": column.type}
-    if "logicalType" not in kind and kind.get("connect.name") != _DECIMAL:
-        if kind["type"] == "string":
-            return placeholder
-        if kind["type"] == "bytes":
-            return placeholder.encode()
-    return None if column.optional else zero_value(column)
-
-
-def zero_value(column: Column) -> Any:
-    """What a required column holds in a `before` that carries the key only: its default, else its type's zero."""
-    if column.default is not NO_DEFAULT and column.default is not None:
-        return column.default
-    return _zero(column.type)
-
-
-def _zero(kind: Any) -> Any:
-    if isinstance(kind, list):
-        return None if "null" in kind else _zero(kind[0])
-    if not isinstance(kind, dict):
-        return {"boolean": False, "float": 0.0, "double": 0.0, "bytes": b"", "string": ""}.get(kind, 0)
-    if kind["type"] == "record":
-        return {field["name"]: _zero(field["type"]) for field in kind["fields"]}
-    if kind["type"] == "fixed":
-        return bytes(kind["size"])
-    if kind["type"] == "enum":
-        return kind["symbols"][0]
-    return {"array": [], "map": {}}.get(kind["type"]) if kind["type"] in ("array", "map") else _zero(kind["type"])
-
-
-def fill_row(table: Table, row: Row, unchanged: Sequence[int], placeholder: str | None = None) -> Row:
-    """The row as it is written: placeholders for unchanged values, zeroes where a key-only image has none."""
-    filled = [
-        zero_value(column) if value is None and not column.optional else value
-        for column, value in zip(table.columns, row, strict=True)
-    ]
-    for index in unchanged:
-        filled[index] = unavailable_value(table.columns[index], placeholder or UNAVAILABLE)
-    return tuple(filled)
 
 
 # Plans
@@ -151,6 +104,8 @@ class Plan:
     """For `before`: a required column that the source did not send is written as zero."""
     write_source: Callable[[Mapping[str, Any]], bytes]
     key_of: Callable[[Row], Row]
+    arrays: tuple[int, ...] = ()
+    """Columns whose values may have a shape that has to be told in a header."""
     key_id: int = 0
     value_frame: bytes = b""
 
@@ -196,6 +151,7 @@ def compiled(prefix: str, table: Table) -> dict[str, Any]:
         "image_writes": tuple(map(_zero_for_none, table.columns, writes)),
         "write_source": _source_writer(table.source_schema),
         "key_of": _key_getter(table),
+        "arrays": array_columns(table),
     }
 
 
@@ -267,7 +223,7 @@ class Encoder:
         if plan.key_writes and row is not None:
             key, hash = self._key(plan, plan.key_of(row))
         headers = None
-        if change.unchanged or change.other_key is not None:
+        if change.unchanged or change.other_key is not None or (plan.arrays and shaped(plan.arrays, before, after)):
             headers = self._headers(change, plan)
         out.append(OutRecord(plan.topic, key, value, headers, hash))
         if op == "d" and key is not None and self._tombstones:
@@ -284,7 +240,7 @@ class Encoder:
         if change.other_key is not None:
             name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
             headers.append((name, self._key(plan, change.other_key)[0]))
-        return headers
+        return headers + bounds_headers(plan.arrays, change)
 
     def _filled(self, plan: Plan, row: Row, unchanged: Sequence[int]) -> Row:
         values = list(row)

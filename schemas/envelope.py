@@ -7,6 +7,7 @@ import math
 from collections.abc import Mapping
 from typing import Any
 
+from cdcworker.schemas.absent import fill_row
 from cdcworker.schemas.avro import PRIMITIVES
 from cdcworker.schemas.change import NO_DEFAULT, Change, Column, JsonObject, Table
 from cdcworker.schemas.errors import CdcError, declare
@@ -213,8 +214,6 @@ def _define_once(node: Any, space: str, names: dict[str, str]) -> Any:
 
 def change_value(change: Change, clock_ns: int = 0, unavailable: str | None = None) -> JsonObject:
     """The envelope as a plain object: what the record's value decodes to. The oracle of the encoder."""
-    from cdcworker.schemas.encode import fill_row  # the encoder decides what stands for a value that is not there
-
     table = change.table
 
     def row(values: tuple[Any, ...] | None, unchanged: tuple[int, ...]) -> JsonObject | None:

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Protocol
 
+from cdcworker.schemas.absent import bounds_headers, zero_value
 from cdcworker.schemas.avro import frame, murmur2
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.connect_json import compile_fields, connect_schema
@@ -19,7 +20,6 @@ from cdcworker.schemas.encode import (
     Register,
     compiled,
     encode_parts,
-    zero_value,
 )
 from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, is_message
 from cdcworker.schemas.errors import CdcError, declare
@@ -266,6 +266,7 @@ class FormatEncoder(Encoder):
         if change.other_key is not None and plan.key is not None:
             name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
             headers.append((name, plan.key.wrap(plan.key.body(change.other_key))))
+        headers += bounds_headers(plan.arrays, change)
         for item in self._form.flat.headers if self._form.flat else ():
             found = item.value_of(change, self._now_ns)
             if found is not None and (value is not None or item.field == "op"):

@@ -56,6 +56,8 @@ MEANINGS = {
     "time.precision.mode": "How dates and times are written.",
     "binary.handling.mode": "How `bytea` is written.",
     "hstore.handling.mode": "How `hstore` is written.",
+    "composite.handling.mode": "How composite types are written: PostgreSQL's text, or a record of their attributes.",
+    "unknown.type.handling.mode": "Columns of types without a form: as text, as opaque bytes, left out, or refused.",
     "interval.handling.mode": "How `interval` is written: microseconds, or ISO 8601 text.",
     "money.fraction.digits": "Digits after the decimal point of `money`.",
     "snapshot.lock.timeout.ms": "How long a snapshot waits for a locked table before it reads others first.",

@@ -77,7 +77,7 @@ _DEBEZIUM = {
     "topic.naming.strategy": _NAMES,
     "topic.cache.size": _UNNEEDED,
     "extended.headers.enabled": "Context headers are not written.",
-    "include.unknown.datatypes": "Unknown types are always included, as text.",
+    "include.unknown.datatypes": "See unknown.type.handling.mode: unknown types are included, as text by default.",
     "include.schema.changes": _UNNEEDED,
     "event.processing.failure.handling.mode": "A change that cannot be handed on halts the task.",
     "binary.columns": _UNNEEDED,

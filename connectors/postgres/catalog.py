@@ -23,6 +23,8 @@ class ColumnInfo:
     not_null: bool
     default: str | None
     """The default's expression; None also for generated columns."""
+    dims: int = 0
+    """Dimensions that the column declares; PostgreSQL keeps no value to them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,9 +65,10 @@ from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
 
 _COLUMNS = """
 select a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
-       case when a.attgenerated = '' and a.attidentity = '' then pg_get_expr(d.adbin, d.adrelid) end
+       case when a.attgenerated = '' and a.attidentity = '' then pg_get_expr(d.adbin, d.adrelid) end, a.attndims
 from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
-where a.attrelid = %s and a.attnum > 0 and not a.attisdropped and a.attgenerated = ''
+where a.attrelid = %s and a.attnum > 0 and not a.attisdropped
+  and (a.attgenerated = '' or (a.attgenerated = 's' and current_setting('server_version_num')::int >= 180000))
 order by a.attnum
 """
 
@@ -82,22 +85,31 @@ where i.indrelid = %s and i.indisunique and i.indisvalid and i.indimmediate and 
 order by i.indisprimary desc, i.indisreplident desc, i.indnkeyatts, i.indexrelid
 """
 
+# True arrays only: an int2vector has elements too, and is written in another way.
 _TYPES = """
 with recursive wanted as (
     select t.* from pg_type t where t.oid = any(%s)
     union
-    select t.* from pg_type t join wanted w on t.oid = w.typbasetype or (t.oid = w.typelem and w.typcategory = 'A')
+    select t.* from pg_type t join wanted w on t.oid = w.typbasetype
+        or (t.oid = w.typelem and w.typoutput = 'pg_catalog.array_out'::regproc)
+        or (w.typtype = 'c' and t.oid in (select a.atttypid from pg_attribute a where a.attrelid = w.typrelid
+            and a.attnum > 0 and not a.attisdropped))
 )
 select t.oid, t.typname, t.typtype::text,
-       case when t.typcategory = 'A' and t.typtype = 'b' then t.typelem else 0 end,
-       t.typbasetype, t.typtypmod, t.typdelim::text,
-       array(select e.enumlabel from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)::text[]
-from wanted t
+       case when t.typoutput = 'pg_catalog.array_out'::regproc and t.typtype = 'b' then t.typelem else 0 end,
+       t.typbasetype, t.typtypmod,
+       array(select e.enumlabel from pg_enum e where e.enumtypid = t.oid order by e.enumsortorder)::text[],
+       t.typdelim::text, t.typndims, n.nspname,
+       array(select a.attname from pg_attribute a where t.typtype = 'c' and a.attrelid = t.typrelid
+             and a.attnum > 0 and not a.attisdropped order by a.attnum)::text[],
+       array(select array[a.atttypid::bigint, a.atttypmod] from pg_attribute a where t.typtype = 'c'
+             and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped order by a.attnum)
+from wanted t join pg_namespace n on n.oid = t.typnamespace
 """
 
 
 class Catalog:
-    """The catalog over one ordinary connection; types other than enums are remembered."""
+    """The catalog over one ordinary connection; types that cannot change are remembered."""
 
     def __init__(self, connection: AdminConnection) -> None:
         self._connection = connection
@@ -114,14 +126,13 @@ class Catalog:
         return TableInfo(oid, schema, table, identity, columns, key, identity_key, partitioned)
 
     def types(self, wanted: Iterable[tuple[int, int]]) -> TypeNames:
-        """Types and names for (type OID, typmod) pairs; enum labels are read anew, they may have grown."""
+        """Types and names for (type OID, typmod) pairs; enums and composites are read anew, they may have grown."""
         pairs = set(wanted)
         known = self._known
-        missing = {oid for oid, _ in pairs if oid not in known.types or self._has_enum(oid)}
+        missing = {oid for oid, _ in pairs if oid not in known.types or self._may_change(oid)}
         if missing:
             for row in self._rows(_TYPES, list(missing)):
-                oid, name, kind, element, base, base_typmod, delimiter, labels = row
-                known.types[oid] = PgType(oid, name, kind, element, base, base_typmod, tuple(labels), delimiter)
+                known.types[row[0]] = _type_of(row)
         unnamed = [pair for pair in pairs if pair not in known.names]
         if unnamed:
             oids, typmods = [oid for oid, _ in unnamed], [typmod for _, typmod in unnamed]
@@ -129,16 +140,24 @@ class Catalog:
             known.names.update({(oid, typmod): name for oid, typmod, name in self._rows(statement, oids, typmods)})
         return known
 
-    def _has_enum(self, oid: int) -> bool:
-        pg = self._known.types[oid]
+    def _may_change(self, oid: int) -> bool:
+        pg = self._known.types.get(oid)
+        if pg is None or pg.kind in ("e", "c"):
+            return True
         inner = pg.element or pg.base
-        return pg.kind == "e" or (inner in self._known.types and self._has_enum(inner))
+        return bool(inner) and self._may_change(inner)
 
     def _rows(self, statement: str, *args: Any) -> list[tuple[Any, ...]]:
         try:
             return self._connection.execute(statement, args).fetchall()
         except psycopg.Error as exc:
             raise translate(exc) from exc
+
+
+def _type_of(row: Sequence[Any]) -> PgType:
+    oid, name, kind, element, base, base_typmod, labels, delimiter, dims, schema, names, kinds = row
+    attributes = tuple((attribute, *pair) for attribute, pair in zip(names, kinds, strict=True))
+    return PgType(oid, name, kind, element, base, base_typmod, tuple(labels), delimiter, dims, schema, attributes)
 
 
 def _choose_key(identity: str, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:

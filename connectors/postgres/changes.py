@@ -73,6 +73,7 @@ class Changes:
         self._tx_template = template
         self._begin: Begin | None = None
         self._dropping = False
+        self._renewing = False
         self._index = 0
         self._last_commit: int | None = None
         self.observer: Observer | None = None
@@ -163,6 +164,9 @@ class Changes:
         old = self._plans.get(relation.oid)
         if plan and old and plan.table == old.table and plan.relation == old.relation:
             return
+        self._put_in_force(plan, relation)
+
+    def _put_in_force(self, plan: Plan | None, relation: Relation) -> None:
         self._plans[relation.oid] = plan
         self._sources.pop(relation.oid, None)
         if plan and self.observer:
@@ -187,6 +191,21 @@ class Changes:
             return wire.read_values(data, p, plan.parsers)  # type: ignore[arg-type]
         return wire.read_some_values(data, p, plan.parsers)
 
+    def _renewed(self, plan: Plan, data: bytes) -> bool:
+        """A value that its type did not have when the plan was made: the message is read again with a new plan, once.
+        What is unknown to the catalog too (it is ahead of the stream) is taken as it is."""
+        plan.stale.clear()
+        if self._renewing:
+            return False
+        self._put_in_force(self._resolve(plan.relation), plan.relation)
+        self._index -= 1
+        self._renewing = True
+        try:
+            self._handlers[data[HEADER]](data)
+        finally:
+            self._renewing = False
+        return True
+
     def _new_row(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, Plan]:
         """The new tuple at the end of a message; a null where the catalog allows none makes the column optional."""
         values, end, flags = self._read(plan, data, p)
@@ -204,6 +223,8 @@ class Changes:
         if plan is None:
             return
         values, _, plan = self._new_row(plan, data, 31)
+        if plan.stale and self._renewed(plan, data):
+            return
         after = tuple(values)
         if self.observer or self._skipped:
             event = Event("c", data, 31)
@@ -222,6 +243,8 @@ class Changes:
             old, p, _ = self._read(plan, data, p)
             p += 1
         values, flags, plan = self._new_row(plan, data, p)
+        if plan.stale and self._renewed(plan, data):
+            return
         key = plan.table.key
         unchanged: tuple[int, ...] = ()
         if flags & HAD_UNCHANGED:
@@ -247,6 +270,8 @@ class Changes:
         values, end, _ = self._read(plan, data, 31)
         if end != len(data):
             raise wire.WireError("tuple: bytes left over or missing")
+        if plan.stale and self._renewed(plan, data):
+            return
         before = tuple(values)
         if self.observer or self._skipped:
             event = Event("d", data)

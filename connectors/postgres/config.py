@@ -171,7 +171,12 @@ def _value_keys() -> Iterable[ConfigKey]:
     yield choice("binary.handling.mode", "bytes", "base64", "base64-url-safe", "hex")
     yield choice("hstore.handling.mode", "json", "map")
     yield choice("interval.handling.mode", "numeric", "string")
-    yield ConfigKey("money.fraction.digits", "INT", 2, validator=between(0, 10), group="Values", importance="LOW")
+    yield ConfigKey(
+        "money.fraction.digits", "INT", 2, validator=between(0, 10), group="Values", importance="LOW",
+        doc="Fraction digits of money, as the database's lc_monetary has them.",
+    )  # fmt: skip
+    yield choice("composite.handling.mode", "text", "record")
+    yield choice("unknown.type.handling.mode", "text", "bytes", "skip", "refuse")
 
 
 def _snapshot_keys() -> Iterable[ConfigKey]:
@@ -311,4 +316,6 @@ def _modes(raw: Mapping[str, Any]) -> Modes:
         hstore=raw["hstore.handling.mode"],
         interval=raw["interval.handling.mode"],
         money_digits=raw["money.fraction.digits"],
+        composite=raw["composite.handling.mode"],
+        unknown=raw["unknown.type.handling.mode"],
     )

@@ -11,7 +11,7 @@ from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.fixes import ident
 from cdcworker.connectors.postgres.patient import Patient, duration, listed, size
-from cdcworker.connectors.postgres.types import is_known
+from cdcworker.connectors.postgres.types import Types, is_known
 
 TABLES_NAMED_MAX = 20
 """Findings of one kind that name their table; the rest are counted."""
@@ -184,7 +184,7 @@ def _types(patient: Patient) -> Iterator[Result]:
         patient.oids,
     )
     known = Catalog(patient.connection).types([(row[0], row[1]) for row in rows])
-    plain = {known.types[row[0]].name for row in rows if not is_known(known.types[row[0]], known.types)}
+    plain = {known.types[row[0]].name for row in rows if not is_known(known.types[row[0]], Types(known.types))}
     if not plain:
         yield ok(f"{len({row[0] for row in rows})} types")
         return

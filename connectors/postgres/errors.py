@@ -183,6 +183,12 @@ VALUE = declare(
     "A value has no form in its column's type",
     "Exclude the column with column.exclude.list, or change the value in the source.",
 )
+TYPE_REFUSED = declare(
+    "postgres.type_refused",
+    "data",
+    "A column's type has no form of its own",
+    "Leave the column out with column.exclude.list, or set unknown.type.handling.mode to text, bytes or skip.",
+)
 SCHEMA_LOOKUP = declare(
     "postgres.schema_unknown",
     "internal",

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
 
 from cdcworker.connectors.postgres.catalog import Catalog, TableInfo, TypeNames, constant_default
 from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.errors import TYPE_REFUSED
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
-from cdcworker.connectors.postgres.types import Modes, PgType, is_known, map_type
+from cdcworker.connectors.postgres.types import Modes, PgType, Types, is_known, map_type
 from cdcworker.connectors.postgres.wire import Parser, Relation
 from cdcworker.schemas.change import NO_DEFAULT, Avro, Column, Table
+from cdcworker.schemas.errors import CdcError
 
 CONNECTOR = "postgresql"
 
@@ -53,6 +55,8 @@ class Plan:
     """Indexes of columns that must not be null."""
     guessed: tuple[str, ...] = ()
     """Columns whose type has no mapping and is delivered as text."""
+    stale: set[int] = field(default_factory=set, compare=False)
+    """Not empty: a value did not fit its type as it is known; the plan is to be made anew. Holds the table's OID."""
 
     def relaxed(self, nulls: Sequence[int]) -> Plan:
         """The plan with these columns optional: the catalog was newer than the rows."""
@@ -84,23 +88,37 @@ def build_plan(
     columns: list[Column] = []
     parsers: list[Parser | None] = []
     guessed: list[str] = []
+    stale: set[int] = set()
+    types = Types(known.types, lambda: stale.add(relation.oid))
     for column in relation.columns:
         in_key = column.name in key_names
-        if not in_key and not _taken(relation, column.name, planner.filters):
+        pg = known.types.get(column.type_oid) or PgType(column.type_oid, "")
+        unknown = not is_known(pg, types)
+        if not in_key and (
+            not _taken(relation, column.name, planner.filters) or (unknown and planner.modes.unknown == "skip")
+        ):
             parsers.append(None)
             continue
-        pg = known.types.get(column.type_oid) or PgType(column.type_oid, "")
-        mapped = map_type(pg, column.typmod, planner.modes, known.types)
-        if not is_known(pg, known.types):
+        facts = _Facts.of(column, info, in_key)
+        mapped = map_type(pg, column.typmod, planner.modes, types, facts.dims)
+        if unknown:
+            _allow_unknown(relation, column.name, planner.modes)
             guessed.append(column.name)
         source_type = known.names.get((column.type_oid, column.typmod), "")
-        columns.append(_column(column.name, mapped.avro, mapped.parse, source_type, _Facts.of(column, info, in_key)))
+        columns.append(_column(column.name, mapped.avro, mapped.parse, source_type, facts))
         parsers.append(mapped.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)
     table = Table((relation.schema, relation.table), relation.oid, tuple(columns), key, SOURCE_SCHEMA)
     required = tuple(i for i, column in enumerate(columns) if not column.optional)
-    return Plan(relation, table, tuple(parsers), None not in parsers, required, tuple(guessed))
+    stale.clear()
+    return Plan(relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale)
+
+
+def _allow_unknown(relation: Relation, column: str, modes: Modes) -> None:
+    if modes.unknown == "refuse":
+        where = {"table": f"{relation.schema}.{relation.table}", "column": column}
+        raise CdcError(TYPE_REFUSED, "the type has no form of its own", where=where)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +128,7 @@ class _Facts:
     attnum: int = 0
     not_null: bool = False
     default: str | None = None
+    dims: int = 1
 
     @classmethod
     def of(cls, column: Any, info: TableInfo | None, in_key: bool) -> _Facts:
@@ -117,7 +136,8 @@ class _Facts:
         if found is None:
             return cls(not_null=in_key)
         same = found.type_oid == column.type_oid
-        return cls(found.attnum, found.not_null or in_key, found.default if same else None)
+        default, dims = (found.default, found.dims) if same else (None, 1)
+        return cls(found.attnum, found.not_null or in_key, default, dims)
 
 
 def _column(name: str, avro: Avro, parse: Parser, source_type: str, facts: _Facts) -> Column:

@@ -1,17 +1,20 @@
 """PostgreSQL types in Debezium's form: per type an Avro type with Connect's attributes, a parser and stand-ins.
 
-Types without an entry are text with the server's own text form; nothing is dropped.
+Types without an entry are text with the server's own text form, unless `unknown.type.handling.mode` says otherwise.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+from cdcworker.connectors.postgres import composed
 from cdcworker.connectors.postgres import values as v
+from cdcworker.connectors.postgres.records import SPARSE_VECTOR, geometry_type
 from cdcworker.connectors.postgres.wire import Parser
 from cdcworker.schemas.change import Avro
+from cdcworker.schemas.topics import avro_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,6 +31,11 @@ class PgType:
     base_typmod: int = -1
     labels: tuple[str, ...] = ()
     delimiter: str = ","
+    dims: int = 0
+    """Dimensions that a domain over an array declares."""
+    schema: str = "pg_catalog"
+    attributes: tuple[tuple[str, int, int], ...] = ()
+    """Of a composite: name, type OID, typmod."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +48,16 @@ class Modes:
     hstore: str = "json"
     interval: str = "numeric"
     money_digits: int = 2
+    composite: str = "text"
+    unknown: str = "text"
+
+
+@dataclass(frozen=True, slots=True)
+class Types:
+    """What types refer to, by OID; `stale` is called by parsers that meet a value which their type did not have."""
+
+    known: dict[int, PgType] = field(default_factory=dict)
+    stale: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,12 +141,12 @@ def _numeric(typmod: int, modes: Modes) -> Mapped:
 
 
 def _money(_: int, modes: Modes) -> Mapped:
+    digits = modes.money_digits
     if modes.decimal == "double":
-        return Mapped("double", lambda value: float(v.money_number(value)))
+        return Mapped("double", lambda value: v.money_cents(value) / 10**digits)
     if modes.decimal == "string":
-        return Mapped("string", lambda value: v.money_number(value).decode())
-    exact = v.decimal_bytes(modes.money_digits)
-    return Mapped(decimal_type(None, modes.money_digits), lambda value: exact(v.money_number(value)))
+        return Mapped("string", v.money_text(digits))
+    return Mapped(decimal_type(None, digits), lambda value: v.unscaled(v.money_cents(value)))
 
 
 def _bit(typmod: int, _: Modes) -> Mapped:
@@ -223,14 +241,14 @@ POINT: dict[str, Any] = {
 
 def _hstore(_: int, modes: Modes) -> Mapped:
     if modes.hstore == "map":
-        parse: Parser = v.hstore_map
+        parse: Parser = composed.hstore_map
         return Mapped({"type": "map", "values": ["null", "string"]}, parse)
-    return _text("io.debezium.data.Json", v.hstore_json)
+    return _text("io.debezium.data.Json", composed.hstore_json)
 
 
 def _vector(item: str, name: str) -> Entry:
     avro = {"type": "array", "items": item, "connect.version": 1, "connect.name": name}
-    return _plain(avro, v.number_list)
+    return _plain(avro, composed.number_list)
 
 
 def _string(_: int, modes: Modes) -> Mapped:
@@ -262,14 +280,20 @@ ENTRIES: dict[str, Entry] = {
     "timestamp": _timestamp,
     "timestamptz": _timestamptz,
     "interval": _interval,
-    "point": _plain(POINT, v.point),
+    "point": _plain(POINT, composed.point),
+    "geometry": _plain(geometry_type("Geometry"), composed.geometry),
+    "geography": _plain(geometry_type("Geography"), composed.geometry),
     "hstore": _hstore,
     "vector": _vector("double", "io.debezium.data.DoubleVector"),
     "halfvec": _vector("float", "io.debezium.data.FloatVector"),
+    "sparsevec": _plain(SPARSE_VECTOR, composed.sparse_vector),
     **dict.fromkeys(
         (
             *("text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr", "macaddr8"),
-            *("int4range", "int8range", "numrange", "tsrange", "tstzrange", "daterange"),
+            *("box", "lseg", "path", "polygon", "circle", "line", "tsquery", "jsonpath", "pg_lsn", "pg_snapshot"),
+            *("xid", "xid8", "cid", "tid", "txid_snapshot", "int2vector", "oidvector", "aclitem", "refcursor"),
+            *("regclass", "regcollation", "regconfig", "regdictionary", "regnamespace", "regoper", "regoperator"),
+            *("regproc", "regprocedure", "regrole", "regtype"),
         ),
         _string,
     ),
@@ -277,32 +301,67 @@ ENTRIES: dict[str, Entry] = {
 """By pg_type.typname. A new type is one line here and a parser in `values`."""
 
 
-def map_type(pg: PgType, typmod: int, modes: Modes, types: dict[int, PgType]) -> Mapped:
-    """The mapping of a column's type; `types` holds what `pg` refers to."""
+def map_type(pg: PgType, typmod: int, modes: Modes, types: Types, depth: int = 1) -> Mapped:
+    """The mapping of a column's type; `depth` is the number of dimensions that an array's column declares."""
     if pg.kind == "d":
-        base = types.get(pg.base)
-        return map_type(base, pg.base_typmod if typmod < 0 else typmod, modes, types) if base else _string(-1, modes)
+        base = types.known.get(pg.base)
+        if base is None:
+            return _unknown(modes)
+        return map_type(base, pg.base_typmod if typmod < 0 else typmod, modes, types, max(depth, pg.dims))
     if pg.kind == "e":
-        return _text("io.debezium.data.Enum", parameters={"allowed": ",".join(pg.labels)})
+        parameters = {"allowed": ",".join(pg.labels)}
+        return _text("io.debezium.data.Enum", composed.Labels(pg.labels, types.stale), parameters=parameters)
+    if pg.kind == "c":
+        return _composite(pg, modes, types)
+    if pg.kind in ("r", "m"):
+        return _text()
     if pg.element:
-        return _array(pg, typmod, modes, types)
-    return ENTRIES.get(pg.name, _string)(typmod, modes)
+        return _array(pg, typmod, modes, types, depth)
+    entry = ENTRIES.get(pg.name)
+    return entry(typmod, modes) if entry else _unknown(modes)
 
 
-def is_known(pg: PgType, types: dict[int, PgType]) -> bool:
+def _unknown(modes: Modes) -> Mapped:
+    """Debezium's form of an unknown type is its text as opaque bytes."""
+    if modes.unknown != "bytes":
+        return _text()
+    if modes.binary == "bytes":
+        return Mapped("bytes", bytes)
+    return Mapped("string", v.bytes_as(modes.binary))
+
+
+def is_known(pg: PgType, types: Types) -> bool:
     """False for a type that is text only for want of an entry."""
-    if pg.kind == "d" or pg.element:
-        inner = types.get(pg.base or pg.element)
+    if pg.kind == "d" or (pg.element and pg.kind == "b"):
+        inner = types.known.get(pg.base or pg.element)
         return inner is not None and is_known(inner, types)
-    return pg.kind == "e" or pg.name in ENTRIES
+    return pg.kind in ("e", "c", "r", "m") or pg.name in ENTRIES
 
 
-def _array(pg: PgType, typmod: int, modes: Modes, types: dict[int, PgType]) -> Mapped:
-    element = types.get(pg.element)
-    if element is None or element.element:
-        return _string(-1, modes)
+def _array(pg: PgType, typmod: int, modes: Modes, types: Types, depth: int) -> Mapped:
+    element = types.known.get(pg.element)
+    if element is None:
+        return _unknown(modes)
     inner = map_type(element, typmod, modes, types)
-    if inner.avro == "boolean" and element.name in ("bit", "varbit"):
-        inner = Mapped("boolean", v.bit_boolean)
-    avro = {"type": "array", "items": ["null", inner.avro]}
-    return Mapped(avro, v.array(inner.parse, element.delimiter.encode()))
+    avro: Avro = inner.avro
+    for _ in range(max(1, depth)):
+        avro = {"type": "array", "items": ["null", avro]}
+    return Mapped(avro, composed.array(inner.parse, element.delimiter.encode(), max(1, depth)))
+
+
+def _composite(pg: PgType, modes: Modes, types: Types) -> Mapped:
+    """Text, which is exact whatever becomes of the type; as a record when that is asked for."""
+    if modes.composite != "record":
+        return _text()
+    fields, parsers = [], []
+    for name, oid, typmod in pg.attributes:
+        inner = map_type(types.known.get(oid) or PgType(oid, ""), typmod, modes, types)
+        fields.append({"name": avro_name(name), "type": ["null", inner.avro], "default": None})
+        parsers.append((avro_name(name), inner.parse))
+    record = {
+        "type": "record",
+        "name": avro_name(pg.name),
+        "namespace": f"composite.{avro_name(pg.schema)}",
+        "fields": fields,
+    }
+    return Mapped(record, composed.composite(parsers, types.stale))

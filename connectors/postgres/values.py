@@ -7,7 +7,6 @@ int32, an infinite timestamp Debezium's constant, a timestamp after 294247-01-10
 from __future__ import annotations
 
 import base64
-import json
 import re
 from binascii import unhexlify
 from collections.abc import Callable
@@ -69,6 +68,12 @@ def hex_as(mode: str) -> Parser:
     return lambda value: chosen(unhexlify(value[2:])).decode()
 
 
+def bytes_as(mode: str) -> Parser:
+    """Parser of a text form as opaque bytes."""
+    parse = hex_as(mode)
+    return lambda value: parse(b"\\x" + value.hex().encode())
+
+
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
@@ -122,9 +127,19 @@ def decimal_text(value: bytes) -> str:
     return _DECIMAL_WORDS.get(value) or value.decode()
 
 
-def money_number(value: bytes) -> bytes:
-    """`$1,234.50` (lc_monetary=C) as plain digits."""
-    return re.sub(rb"[^0-9.\-]", b"", value)
+def money_cents(value: bytes) -> int:
+    """`-$1,234.50` (lc_monetary=C) as the number that the server stores: in the database's own smallest unit.
+
+    How many of its digits are a fraction depends on the database's lc_monetary, which this session does not use.
+    """
+    return int(re.sub(rb"[^0-9\-]", b"", value))
+
+
+def money_text(digits: int) -> Parser:
+    def parse(value: bytes) -> str:
+        return format(Decimal(money_cents(value)).scaleb(-digits), "f")
+
+    return parse
 
 
 def bits(length: int) -> Parser:
@@ -213,10 +228,16 @@ def timestamp_ms(value: bytes) -> int:
     return timestamp_us(value) // 1000
 
 
+NANOS_INFINITY = {b"infinity": 2**63 - 1, b"-infinity": -(2**63)}
+
+
 def timestamp_ns(value: bytes) -> int:
-    """Nanoseconds; outside 1677–2262 they do not fit a long."""
+    """Nanoseconds; what lies outside 1677–2262 does not fit a long and is refused, infinity is its largest number."""
+    infinite = NANOS_INFINITY.get(value)
+    if infinite is not None:
+        return infinite
     ns = timestamp_us(value) * 1000
-    if not -(2**63) <= ns < 2**63:
+    if not -(2**63) < ns < 2**63 - 1:
         raise ValueError("timestamp does not fit nanoseconds")
     return ns
 
@@ -298,7 +319,8 @@ def interval_us(value: bytes) -> int:
     if value == b"-infinity":
         return -DURATION_INFINITY - 1
     year, month, day, us = _interval_parts(value)
-    return (year * 12 + month) * MONTH_US + day * DAY_US + us
+    # Beyond 292,000 years it ends just before infinity, as the form loses what months are anyway.
+    return max(-DURATION_INFINITY, min(DURATION_INFINITY - 1, (year * 12 + month) * MONTH_US + day * DAY_US + us))
 
 
 def interval_text(value: bytes) -> str:
@@ -316,78 +338,3 @@ def interval_text(value: bytes) -> str:
         return f"{sign}{number}" if sign and number not in (0, "0") else str(number)
 
     return f"P{year}Y{month}M{day}DT{signed(hour)}H{signed(minute)}M{signed(part)}S"
-
-
-# -- composed ---------------------------------------------------------------------------------------------------------
-
-
-def point(value: bytes) -> dict[str, Any]:
-    x, y = value[1:-1].split(b",")
-    return {"x": float(x), "y": float(y), "wkb": None, "srid": None}
-
-
-def number_list(value: bytes) -> list[float]:
-    """pgvector's `[1,2,3]`."""
-    inner = value[1:-1]
-    return [float(part) for part in inner.split(b",")] if inner else []
-
-
-def array(parse: Parser, delimiter: bytes = b",") -> Parser:
-    """A one-dimensional array; one with more dimensions has no form in an Avro array and is a ValueError."""
-
-    def parse_array(value: bytes) -> list[Any]:
-        start = value.index(b"=") + 1 if value[:1] == b"[" else 0
-        inner = value[start + 1 : -1]
-        if not inner:
-            return []
-        if b'"' not in inner:
-            if b"{" in inner:
-                raise ValueError("array with more than one dimension")
-            return [None if part == b"NULL" else parse(part) for part in inner.split(delimiter)]
-        return [None if part is None else parse(part) for part in _quoted_items(inner, delimiter)]
-
-    return parse_array
-
-
-def _quoted_items(inner: bytes, delimiter: bytes) -> list[bytes | None]:
-    item = re.compile(
-        rb'(?:"((?:[^"\\]|\\.)*)"|([^"{}' + re.escape(delimiter) + rb"]*))(" + re.escape(delimiter) + rb"|$)", re.S
-    )
-    out: list[bytes | None] = []
-    p = 0
-    while True:
-        found = item.match(inner, p)
-        if not found:
-            raise ValueError("array with more than one dimension")
-        quoted, plain, end = found.groups()
-        if quoted is not None:
-            out.append(re.sub(rb"\\(.)", rb"\1", quoted, flags=re.S))
-        else:
-            out.append(None if plain == b"NULL" else plain)
-        if not end:
-            return out
-        p = found.end()
-
-
-_HSTORE = re.compile(rb'"((?:[^"\\]|\\.)*)"=>(?:"((?:[^"\\]|\\.)*)"|NULL)(?:, |$)', re.S)
-
-
-def hstore_map(value: bytes) -> dict[str, str | None]:
-    out: dict[str, str | None] = {}
-    p = 0
-    while p < len(value):
-        found = _HSTORE.match(value, p)
-        if not found:
-            raise ValueError("not an hstore")
-        key, item = found.groups()
-        out[_unquote(key)] = None if item is None else _unquote(item)
-        p = found.end()
-    return out
-
-
-def hstore_json(value: bytes) -> str:
-    return json.dumps(hstore_map(value), ensure_ascii=False, separators=(",", ":"))
-
-
-def _unquote(value: bytes) -> str:
-    return re.sub(rb"\\(.)", rb"\1", value, flags=re.S).decode()

@@ -809,6 +809,7 @@ def test_values_have_debeziums_form(db, reader):
     assert values("price") == [(1250).to_bytes(2, "big")]
     assert by_type["price"][1].type["scale"] == 3
     assert values("int[]") == [[1, None, -3], [], [7, 8]]
+    assert [getattr(value, "bounds", "") for value in values("int[]")] == ["", "", "[2:3]"]
     assert values("text[]") == [["a,b", 'c"d', None, "NULL", "", "e\\f"]]
     assert values("hstore") == ['{"a":"1","b c":null}']
     assert values("bytea") == [b"\x00\xff\\", b""]
@@ -817,16 +818,53 @@ def test_values_have_debeziums_form(db, reader):
     assert by_type["numeric(10,2)"][1].source_type == "numeric(10,2)"
 
 
-def test_an_array_with_more_dimensions_halts_with_its_place_and_without_its_values(db, reader):
-    db.execute("create table t(id int primary key, v int[])")
+def test_an_enum_that_grows_is_described_before_the_first_row_with_its_new_value(db, reader):
+    db.execute("create type mood as enum ('sad', 'glad'); create table t(id int primary key, v mood, l mood[])")
     one = reader().start()
     one.until(one.loaded)
-    db.execute("insert into t values (1, '{{4711,2},{3,4}}')")
-    with pytest.raises(CdcError) as caught:
-        one.poll_often()
-    assert caught.value.code == "postgres.value_unsupported"
-    assert caught.value.where["table"] == "public.t"
-    assert "4711" not in str(caught.value)
+    db.execute("insert into t values (1, 'sad')")
+    one.catch_up(db)
+    db.execute("alter type mood add value 'ok' before 'glad'")
+    with db.transaction():
+        db.execute("insert into t values (2, 'sad')")
+        db.execute("insert into t values (3, 'ok')")
+        db.execute("insert into t values (4, 'glad', array['ok', 'sad']::mood[])")
+    db.execute("alter type mood rename value 'ok' to 'fine'")
+    db.execute("update t set v = 'sad', l = null where id > 2")
+    one.catch_up(db)
+    allowed = [change.table.columns[1].type["connect.parameters"]["allowed"] for change in one.log]
+    assert [change.after[1] for change in one.log[:4]] == ["sad", "sad", "ok", "glad"]
+    assert one.log[3].after[2] == ["ok", "sad"]
+    assert [change.position.tx_index for change in one.log[1:4]] == [0, 1, 2]
+    assert allowed[:2] == ["sad,glad"] * 2
+    assert len({*allowed[2:4]}) == 1
+    assert allowed[2] in ("sad,ok,glad", "sad,fine,glad")
+
+
+def test_a_composite_as_a_record_follows_its_type(db, reader):
+    db.execute("create type pair as (a int, b text); create table t(id int primary key, v pair)")
+    one = reader(composite_handling_mode="record").start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1, row(1, 'x'))")
+    one.catch_up(db)
+    db.execute("alter type pair add attribute c int")
+    db.execute("insert into t values (2, row(2, 'y', 3))")
+    one.catch_up(db)
+    assert [change.after[1] for change in one.log] == [{"a": 1, "b": "x"}, {"a": 2, "b": "y", "c": 3}]
+    assert [len(change.table.columns[1].type["fields"]) for change in one.log] == [2, 3]
+
+
+@pytest.mark.parametrize(("mode", "columns"), [("skip", ["id"]), ("text", ["id", "v"]), ("bytes", ["id", "v"])])
+def test_a_type_without_a_form_is_treated_as_the_policy_says(db, reader, mode, columns):
+    db.execute("create extension cube; create table t(id int primary key, v cube); insert into t values (1, '(1)')")
+    one = reader(unknown_type_handling_mode=mode).start()
+    one.until(one.loaded)
+    db.execute("update t set v = '(2)'")
+    one.catch_up(db)
+    assert [[column.name for column in change.table.columns] for change in one.log] == [columns] * 2
+    if mode != "skip":
+        texts = [change.after[1] for change in one.log]
+        assert texts == (["(1)", "(2)"] if mode == "text" else [b"(1)", b"(2)"])
 
 
 # -- live checks ------------------------------------------------------------------------------------------------------

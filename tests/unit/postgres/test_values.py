@@ -6,9 +6,10 @@ from datetime import date, datetime, timedelta
 from decimal import Decimal
 
 import pytest
+from cdcworker.connectors.postgres import composed
 from cdcworker.connectors.postgres import values as v
 from cdcworker.connectors.postgres.chunks import copy_texts
-from cdcworker.connectors.postgres.types import ENTRIES, Modes, PgType, map_type
+from cdcworker.connectors.postgres.types import ENTRIES, Modes, PgType, Types, map_type
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -74,13 +75,85 @@ def test_arrays_of_text_come_back(items):
         return "NULL" if item is None else '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     text = "{" + ",".join(map(quote, items)) + "}"
-    assert v.array(v.text)(text.encode()) == items
+    assert composed.array(v.text)(text.encode()) == items
 
 
-def test_arrays_with_more_dimensions_are_refused():
-    for text in (b"{{1,2},{3,4}}", b'{{"a b",c}}'):
-        with pytest.raises(ValueError, match="dimension"):
-            v.array(v.text)(text)
+@pytest.mark.parametrize(
+    ("text", "depth", "value", "bounds"),
+    [
+        (b"{{1,2},{3,NULL}}", 2, [[1, 2], [3, None]], None),
+        (b"{{1,2},{3,NULL}}", 1, [1, 2, 3, None], "[1:2][1:2]"),
+        (b"[2:3]={7,8}", 1, [7, 8], "[2:3]"),
+        (b"[0:0][5:6]={{7,8}}", 2, [[7, 8]], "[0:0][5:6]"),
+        (b"{1,2}", 2, [[1, 2]], "[1:2]"),
+        (b"{{{1},{2}},{{3},{4}}}", 2, [[1, 2, 3, 4]], "[1:2][1:2][1:1]"),
+        (b"{}", 3, [], None),
+    ],
+)
+def test_an_array_keeps_its_elements_and_tells_a_shape_that_its_type_does_not(text, depth, value, bounds):
+    found = composed.array(int, depth=depth)(text)
+    assert found == value
+    assert getattr(found, "bounds", None) == bounds
+
+
+@pytest.mark.parametrize("text", [b"{1,2", b"{1}}", b'{{"a}', b"1,2", b"{1}{2}"])
+def test_what_is_no_array_is_refused(text):
+    with pytest.raises((ValueError, IndexError)):
+        composed.array(v.text, depth=2)(text)
+
+
+def test_a_composite_comes_apart():
+    fields = composed.composite_texts(b'(1,"a ""b"" \\\\ c",,"",x)')
+    assert fields == [b"1", b'a "b" \\ c', None, b"", b"x"]
+    for text in (b"(1", b"1,2)", b"(1)2", b'("a)'):
+        with pytest.raises(ValueError, match="composite"):
+            composed.composite_texts(text)
+
+
+def test_a_value_that_its_type_does_not_know_is_told_once_and_kept():
+    told: list[int] = []
+    labels = composed.Labels(("sad",), lambda: told.append(1))
+    assert [labels(text) for text in (b"sad", b"glad", b"glad")] == ["sad", "glad", "glad"]
+    assert told == [1]
+    record = composed.composite([("a", int)], lambda: told.append(2))
+    assert record(b"(1)") == {"a": 1}
+    record(b"(1,2)")
+    assert told == [1, 2]
+
+
+def test_points_and_geometries_carry_their_wkb():
+    assert composed.point(b"(1,-2)")["wkb"].hex() == "0101000000000000000000f03f00000000000000c0"
+    with_srid = composed.geometry(b"0101000020E6100000000000000000F03F00000000000000C0")
+    assert (with_srid["srid"], len(with_srid["wkb"])) == (4326, 25)
+    assert composed.geometry(b"0101000000000000000000F03F00000000000000C0")["srid"] is None
+
+
+def test_vectors():
+    assert composed.number_list(b"[1,2.5]") == [1.0, 2.5]
+    sparse = {"dimensions": 5, "vector": [{"key": 1, "value": 1.5}, {"key": 3, "value": 2.0}]}
+    assert composed.sparse_vector(b"{1:1.5,3:2}/5") == sparse
+    assert composed.sparse_vector(b"{}/5") == {"dimensions": 5, "vector": []}
+
+
+@pytest.mark.parametrize(("digits", "text", "scaled"), [(2, "-1234.50", -123450), (0, "-123450", -123450)])
+def test_money_is_what_the_server_stores_whatever_its_locale(digits, text, scaled):
+    modes = Modes(money_digits=digits)
+    exact = map_type(PgType(1, "money"), -1, modes, Types())
+    assert int.from_bytes(exact.parse(b"-$1,234.50"), "big", signed=True) == scaled
+    assert exact.avro["scale"] == digits
+    assert v.money_text(digits)(b"-$1,234.50") == text
+
+
+def test_nanoseconds_have_room_for_infinity_and_refuse_what_does_not_fit():
+    assert v.timestamp_ns(b"infinity") == 2**63 - 1
+    assert v.timestamp_ns(b"1970-01-01 00:00:00.000001") == 1000
+    with pytest.raises(ValueError, match="nanoseconds"):
+        v.timestamp_ns(b"2500-01-01 00:00:00")
+
+
+def test_an_interval_too_long_for_its_form_ends_before_infinity():
+    assert v.interval_us(b"178000000 years") == 2**63 - 2
+    assert v.interval_us(b"-178000000 years") == -(2**63) + 1
 
 
 @given(
@@ -93,7 +166,7 @@ def test_hstore_comes_back(items):
         return '"' + item.replace("\\", "\\\\").replace('"', '\\"') + '"'
 
     text = ", ".join(f"{quote(k)}=>{'NULL' if x is None else quote(x)}" for k, x in items.items())
-    assert v.hstore_map(text.encode()) == items
+    assert composed.hstore_map(text.encode()) == items
 
 
 def test_a_copy_line_is_unescaped():
@@ -101,16 +174,20 @@ def test_a_copy_line_is_unescaped():
     assert copy_texts(b"plain\t1\n") == [b"plain", b"1"]
 
 
-def test_every_entry_maps_and_unknown_types_are_text():
+def test_every_entry_maps_and_unknown_types_are_text_or_bytes():
     for name in ENTRIES:
-        assert map_type(PgType(1, name), -1, Modes(), {}).avro
-    unknown = map_type(PgType(1, "pg_lsn"), -1, Modes(), {})
-    assert (unknown.avro, unknown.parse(b"0/1")) == ("string", "0/1")
+        assert map_type(PgType(1, name), -1, Modes(), Types()).avro
+    unknown = map_type(PgType(1, "cube"), -1, Modes(), Types())
+    assert (unknown.avro, unknown.parse(b"(1)")) == ("string", "(1)")
+    opaque = map_type(PgType(1, "cube"), -1, Modes(unknown="bytes"), Types())
+    assert (opaque.avro, opaque.parse(b"(1)")) == ("bytes", b"(1)")
+    encoded = map_type(PgType(1, "cube"), -1, Modes(unknown="bytes", binary="base64"), Types())
+    assert (encoded.avro, encoded.parse(b"(1)")) == ("string", "KDEp")
 
 
 def test_numeric_keeps_precision_and_scale_and_falls_back_where_avro_cannot():
     def of(precision: int, scale: int):
-        return map_type(PgType(1, "numeric"), (precision << 16 | scale & 0x7FF) + 4, Modes(), {}).avro
+        return map_type(PgType(1, "numeric"), (precision << 16 | scale & 0x7FF) + 4, Modes(), Types()).avro
 
     assert (of(10, 2)["precision"], of(10, 2)["scale"]) == (10, 2)
     assert of(5, -2)["name"] == of(2, 5)["name"] == "VariableScaleDecimal"

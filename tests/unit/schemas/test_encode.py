@@ -5,6 +5,7 @@ import math
 import fastavro
 import pytest
 from cdcworker.schemas import avro
+from cdcworker.schemas.absent import unavailable_value
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.decode import Decoder, decode
 from cdcworker.schemas.encode import UNAVAILABLE
@@ -223,10 +224,45 @@ def test_unchanged_values_are_listed_in_a_header_and_carry_the_placeholder_where
     assert after == {"id": 7, "quantity": 3, "note": UNAVAILABLE, "price": None, "photo": UNAVAILABLE.encode()}
 
 
+@pytest.mark.parametrize(
+    ("kind", "value"),
+    [
+        ({"type": "array", "items": ["null", "string"]}, [UNAVAILABLE]),
+        ({"type": "array", "items": ["null", "long"]}, list(UNAVAILABLE.encode())),
+        (
+            {"type": "array", "items": {"type": "string", "connect.name": "io.debezium.data.Uuid"}},
+            ["b68a35a7-17ad-35b3-af2a-ae46edb4545a"],
+        ),
+        ({"type": "map", "values": ["null", "string"]}, {UNAVAILABLE: UNAVAILABLE}),
+        ({"type": "array", "items": ["null", "double"]}, None),
+    ],
+)
+def test_unchanged_lists_and_maps_have_debeziums_placeholders(kind, value):
+    assert unavailable_value(Column("a", kind), UNAVAILABLE) == value
+
+
+def test_an_array_with_a_shape_of_its_own_names_it_in_a_header(kit):
+    class Shaped(list):
+        bounds = "[0:1]"
+
+    log = SchemaLog()
+    columns = (Column("id", "int"), Column("a", {"type": "array", "items": "int"}))
+    table = Table(("public", "w"), 1, columns, (0,), kit.SOURCE)
+    rows = (1, Shaped([1, 2])), (1, [1])
+    changes = [kit.change("u", table, before=rows[i], after=rows[j]) for i, j in ((0, 1), (1, 0), (1, 1))]
+    records = kit.encoder(log).encode(changes)
+    assert [record.headers for record in records] == [
+        [("cdc.bounds.before", b'{"1":"[0:1]"}')],
+        [("cdc.bounds", b'{"1":"[0:1]"}')],
+        None,
+    ]
+    assert Decoder(log).decode(records[1].value)["after"] == {"id": 1, "a": [1, 2]}
+
+
 def test_an_unchanged_required_value_without_a_placeholder_is_its_types_zero(kit):
     log = SchemaLog()
     columns = (
-        Column("a", {"type": "array", "items": "int"}, optional=False),
+        Column("a", {"type": "array", "items": "double"}, optional=False),
         Column("d", kit.DECIMAL, optional=False),
         Column("n", "int", optional=False, default=5),
     )
