@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale lint format reference monitoring types clean help
+.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale bench-sink lint format reference monitoring types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -55,6 +55,9 @@ bench-failover: env jars
 
 bench-scale: env jars
 	@$(BIN)/python tests/bench/scale.py $(ARGS)
+
+bench-sink: env jars
+	@$(BIN)/python tests/bench/sink.py $(ARGS)
 
 lint: env types
 	@$(BIN)/ruff check .

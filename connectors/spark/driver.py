@@ -14,10 +14,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import quote
 
-from cdcworker.connectors.api import SinkSpec, TableWriter, TaskContext
+from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
 from cdcworker.connectors.latency import REPORTED
 from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
+from cdcworker.connectors.spark.handover import Handover
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
@@ -70,8 +71,19 @@ class Settings:
     cores: int = 2
 
 
+@dataclass(frozen=True, slots=True)
+class Built:
+    """A batch ready for the target: what it was built from and how long that took."""
+
+    batch: SinkBatch
+    records: int
+    read_ms: int
+    build_ms: int
+
+
 class Driver:
-    """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's."""
+    """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's and are applied in another,
+    so that Spark reads the next one meanwhile: the checkpoint may be ahead of the ledger, which alone decides."""
 
     def __init__(self, spec: SinkSpec, context: TaskContext, writer: Warehouse, settings: Settings) -> None:
         self._spec = spec
@@ -84,8 +96,11 @@ class Driver:
         self._assembler = Assembler(Shapes(self._schemas, context.stopping))
         self._records_max = settings.records_max
         self._offsets: dict[tuple[str, int], int] = {}
+        self._built: dict[tuple[str, int], int] = {}
+        """Offsets like those of the ledger, with what is being applied."""
         self._batch = 0
         self._busy = threading.Lock()
+        self._handover = Handover(self._apply)
         self._halting = False
         self._triggered = False
         """A trigger was seen and had its time; the next one is another after a batch or a rest."""
@@ -153,8 +168,11 @@ class Driver:
         self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
             # A batch of the query before may still be ending: the connection is for one thread at a time.
+            self._handover.wait()
+            self._handover.reset()
             self._writer.claim(self._spec.topics)
             self._offsets = dict(self._writer.ledger())
+            self._built = dict(self._offsets)
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
@@ -193,6 +211,7 @@ class Driver:
     def _watch(self, query: StreamingQuery, partitions: Mapping[str, int], engine: Engine) -> None:
         looked, records_max = time.monotonic(), self._records_max
         while not self._context.stopping():
+            self._error = self._error or self._handover.error
             if not query.isActive or self._error is not None:
                 self._raise(query)
             if self._records_max != records_max:
@@ -213,7 +232,7 @@ class Driver:
     def _look(self, query: StreamingQuery) -> None:
         """A query between two triggers comes along; a trigger has its time until it ends or its batch comes in."""
         status = query.status
-        if self._busy.locked():
+        if self._busy.locked() or self._handover.busy:
             return
         if not status["isTriggerActive"]:
             self._triggered = False
@@ -240,14 +259,20 @@ class Driver:
         """Stop between batches; a stop from inside one makes Spark complain at length. When the task stops there is
         nothing to be said to Spark: its process ends, and the next owner waits for ours."""
         self._halting = True
-        if not self._busy.acquire(timeout=BATCH_END_S_MAX):
+        deadline = time.monotonic() + BATCH_END_S_MAX
+        if not self._idle(deadline):
             log.warning("the batch takes long and is cancelled")
             self._writer.cancel()
-        else:
-            self._busy.release()
 
         if not self._context.stopping():
             standby.bounded(query.stop, QUERY_STOP_S_MAX)
+
+    def _idle(self, deadline: float) -> bool:
+        """Whether nothing is built or applied any more before the deadline."""
+        if not self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        self._busy.release()
+        return self._handover.wait(max(0.0, deadline - time.monotonic()))
 
     # -- a batch ------------------------------------------------------------------------------------------------------
 
@@ -257,15 +282,19 @@ class Driver:
                 return
             self._context.beat("a batch", BATCH_S_MAX)
             try:
-                self._apply(frame)
+                built = self._build(frame)
+                # Of a batch before that failed the watch hears by itself.
+                if built is not None and self._handover.give(built):
+                    self._built.update({place: end for place, (_, end) in built.batch.offsets.items()})
                 self._triggered = False
-                self._context.beat("the end of a batch", 0.0)
+                if not self._handover.busy:
+                    self._context.beat("the end of a batch", 0.0)
             except BaseException as exc:
                 if not self._halting:
                     self._error = exc
                 raise
 
-    def _apply(self, frame: DataFrame) -> None:
+    def _build(self, frame: DataFrame) -> Built | None:
         hit("sink.batch_start")
         times = [time.monotonic()]
         self.metrics.mark("batch")
@@ -273,22 +302,30 @@ class Driver:
         self.metrics.mark("read")
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
-        batch = self._assembler.build(raw, self._offsets, self._batch)
+        batch = self._assembler.build(raw, self._built, self._batch)
         times.append(time.monotonic())
-        if not batch.offsets:
-            return
-        counts = self._writer.apply(batch)
-        times.append(time.monotonic())
-        self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
         self._batch += 1
-        spans = [round((end - start) * 1000) for start, end in pairwise(times)]
-        took = dict(zip(("read", "build", "apply"), spans, strict=True))
-        self.metrics.add(counts, batch, {**took, "records": raw.num_rows})
-        if self._batch == 1:
-            self.metrics.mark("applied")
+        read_ms, build_ms = (round((end - start) * 1000) for start, end in pairwise(times))
+        return Built(batch, raw.num_rows, read_ms, build_ms) if batch.offsets else None
+
+    def _apply(self, built: Built) -> None:
+        if self._halting:
+            return
+        self._context.beat("a batch", BATCH_S_MAX)
+        began = time.monotonic()
+        batch = built.batch
+        counts = self._writer.apply(batch)
+        apply_ms = round((time.monotonic() - began) * 1000)
+        self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
+        took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms, "records": built.records}
+        self.metrics.add(counts, batch, took)
+        self.metrics.mark("applied")
+        if self.metrics.batches == 1:
             log.info(
                 "first batch applied %s", " ".join(f"{name}_ms={ms}" for name, ms in self.metrics.start_ms.items())
             )
+        if not self._busy.locked():
+            self._context.beat("the end of a batch", 0.0)
         self._report()
 
     def _bound(self, rows: int, size: int) -> None:

@@ -1,0 +1,53 @@
+"""Applies one batch in a thread of its own while the next one is read: the target and Spark work at the same time."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from typing import Generic, TypeVar
+
+T = TypeVar("T")
+
+
+class Handover(Generic[T]):
+    """One item at a time, in order. An item that fails ends it: what comes later was built on its success."""
+
+    def __init__(self, work: Callable[[T], None]) -> None:
+        self._work = work
+        self._thread: threading.Thread | None = None
+        self._error: BaseException | None = None
+
+    @property
+    def busy(self) -> bool:
+        thread = self._thread
+        return thread is not None and thread.is_alive()
+
+    @property
+    def error(self) -> BaseException | None:
+        return self._error
+
+    def wait(self, timeout_s: float | None = None) -> bool:
+        """Until the item that was taken is done; False: it is not yet."""
+        thread = self._thread
+        if thread is not None:
+            thread.join(timeout_s)
+        return not self.busy
+
+    def give(self, item: T) -> bool:
+        """Waits for the item before. False: one has failed, and this one is not taken."""
+        self.wait()
+        if self._error is not None:
+            return False
+        self._thread = threading.Thread(target=self._run, args=(item,), name="apply", daemon=True)
+        self._thread.start()
+        return True
+
+    def reset(self) -> None:
+        """Begin anew, once nothing runs."""
+        self._error = None
+
+    def _run(self, item: T) -> None:
+        try:
+            self._work(item)
+        except BaseException as exc:  # noqa: BLE001 - whoever waits for the item asks for it
+            self._error = exc
