@@ -17,6 +17,7 @@ COMMANDS = {
     "sandbox": ("cdcworker.worker.cli.sandbox", "sandbox", "The embedded stack without load, until stopped."),
     "connector": ("cdcworker.worker.cli.connector", "connector", "List, create and control connectors over REST."),
     "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
+    "top": ("cdcworker.worker.cli.top", "top", "The cluster at work: lag, rates, what needs attention."),
     "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),

@@ -23,7 +23,7 @@ EXIT_OF_STATUS = {
 USAGE = declare("cli.usage", "config", "The command line is not valid", "--help after a command shows its form.")
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
-_STATES = {
+STATES = {
     "RUNNING": "green", "alive": "green", "healthy": "green", "ok": "green", "FAILED": "red", "failed": "red",
     "gone": "red", "error": "red", "PAUSED": "yellow", "UNASSIGNED": "yellow", "degraded": "yellow", "warning": "yellow",
     "draining": "yellow", "STOPPED": "yellow", "unknown": "magenta", "leader": "cyan",
@@ -101,7 +101,7 @@ def show(content: str | Table) -> None:
 
     grid = RichTable(*content.head, box=None, pad_edge=False, header_style="bold")
     for row in content.rows:
-        grid.add_row(*(Text(clean(cell), style=_STATES.get(cell, "")) for cell in row))
+        grid.add_row(*(Text(clean(cell), style=STATES.get(cell, "")) for cell in row))
     console = Console()
     for part in (content.before and Text(clean(content.before)), grid, content.after and Text(clean(content.after))):
         if part:

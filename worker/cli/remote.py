@@ -273,8 +273,10 @@ def access_of(context: click.Context) -> Access:
     return contexts.access_of(meta.get(f"{_META}url", ()), meta.get(f"{_META}context", ""), options)
 
 
-def remote_command(group: click.Group, name: str, **attributes: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """A subcommand that asks a cluster: its function gets the `Remote` first."""
+def remote_command(
+    group: click.Group | None, name: str, **attributes: Any
+) -> Callable[[Callable[..., None]], click.Command]:
+    """A command that asks a cluster, in a group or by itself: its function gets the `Remote` first."""
 
     def decorate(function: Callable[..., None]) -> click.Command:
         def run(*arguments: Any, **options: Any) -> None:
@@ -282,7 +284,9 @@ def remote_command(group: click.Group, name: str, **attributes: Any) -> Callable
 
         run.__doc__ = function.__doc__
         run.__click_params__ = getattr(function, "__click_params__", [])  # type: ignore[attr-defined]
-        return group.command(name, **attributes)(cluster_options(run))
+        made = click.command if group is None else group.command
+        command: click.Command = made(name, **attributes)(cluster_options(run))
+        return command
 
     return decorate
 

@@ -1,0 +1,56 @@
+"""`cdcworker top`: the cluster at work, refreshed until Ctrl-C."""
+
+from __future__ import annotations
+
+import time
+from datetime import UTC, datetime
+from typing import Any
+
+import click
+from cdcworker.worker.cli.output import coloured
+from cdcworker.worker.cli.remote import Remote, remote_command
+from cdcworker.worker.cli.top_picture import MOVES, picture, render
+
+CLUSTER, JOURNAL = "/v1/cluster", f"/v1/cluster/journal?limit={MOVES}"
+
+
+@remote_command(None, "top")
+@click.option("--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds.")
+@click.option("--once", is_flag=True, help="One picture, then end; so also where the output is no terminal.")
+def top(remote: Remote, interval: float, once: bool) -> None:
+    """Tasks with lag, rate and load, workers, what needs attention and what moved; Ctrl-C ends it."""
+    if remote.as_json:
+        cluster = remote.get(CLUSTER)
+        remote.tell({"cluster": cluster, "journal": remote.get(JOURNAL)["entries"]}, str)
+    elif once or not coloured():
+        _once(remote, interval)
+    else:
+        _live(remote, interval)
+
+
+def _look(remote: Remote, before: tuple[Any, float] | None, width: int) -> tuple[Any, tuple[Any, float]]:
+    cluster, journal, now = remote.get(CLUSTER), remote.get(JOURNAL), time.monotonic()
+    shown = picture(cluster, journal, before[0], now - before[1]) if before else picture(cluster, journal)
+    return render(shown, datetime.now(UTC).strftime("%H:%M:%S UTC"), width), (cluster, now)
+
+
+def _once(remote: Remote, interval: float) -> None:
+    """Two looks: rates need them."""
+    from rich.console import Console
+
+    console = Console(highlight=False, no_color=not coloured())
+    _, before = _look(remote, None, console.width)
+    time.sleep(interval)
+    console.print(_look(remote, before, console.width)[0])
+
+
+def _live(remote: Remote, interval: float) -> None:
+    from rich.console import Console
+    from rich.live import Live
+
+    before: tuple[Any, float] | None = None
+    with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
+        while True:
+            shown, before = _look(remote, before, live.console.width)
+            live.update(shown, refresh=True)
+            time.sleep(interval)

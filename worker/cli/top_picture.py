@@ -1,0 +1,227 @@
+"""What `cdcworker top` shows: numbers made of two pictures of the cluster, and their layout for a given width."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from cdcworker.worker.cli.output import STATES, clean
+
+if TYPE_CHECKING:
+    from rich.console import RenderableType
+
+Json = Mapping[str, Any]
+COUNTED: Final = ("records", "changes")
+"""What a source's and a sink's task count, in their numbers."""
+SLOT_BYTES: Final = 1 << 30
+"""A slot that keeps more than this is worth a line."""
+MOVES: Final = 5
+NEEDED: Final = ("TASK", "STATE", "WORKER")
+SPARED: Final = ("CPU", "MEMORY", "SLOT", "TOTAL", "PER S", "LAG")
+"""Columns that a narrow terminal does without, the first first."""
+GAP: Final = 2
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """One task. None: it says nothing of the kind."""
+
+    name: str
+    state: str
+    worker: str
+    lag_s: float | None
+    per_s: float | None
+    total: int | None
+    load: str
+    slot_bytes: int | None
+    cores: float | None
+    memory: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Picture:
+    leader: str
+    epoch: int | None
+    workers: Sequence[Json] = ()
+    tasks: Sequence[Line] = ()
+    attention: Sequence[str] = ()
+    moves: Sequence[str] = ()
+    states: Mapping[str, int] = field(default_factory=dict)
+
+
+def picture(cluster: Json, journal: Json, before: Json | None = None, elapsed_s: float = 0.0) -> Picture:
+    """`before`: the same answer, `elapsed_s` seconds ago; rates are over that time."""
+    leader = cluster["leader"]
+    states: dict[str, int] = {}
+    for task in cluster["tasks"]:
+        states[task["state"]] = states.get(task["state"], 0) + 1
+    earlier = {_name(task): task for task in (before or {}).get("tasks", ())}
+    return Picture(
+        leader["id"] if leader else "",
+        leader["epoch"] if leader else None,
+        cluster["workers"],
+        [_line(task, earlier.get(_name(task)), elapsed_s) for task in cluster["tasks"]],
+        _attention(cluster),
+        [
+            f"{move['connector']}-{move['task']}: {move['from'] or 'nowhere'} → {move['to'] or 'nowhere'}, {move['why']}"
+            for entry in journal["entries"]
+            for move in entry["moves"]
+        ][:MOVES],
+        states,
+    )
+
+
+def _name(task: Json) -> str:
+    return f"{task['connector']}-{task['task']}"
+
+
+def _line(task: Json, before: Json | None, elapsed_s: float) -> Line:
+    numbers = task["metrics"] or {}
+    return Line(
+        _name(task),
+        task["state"],
+        task["worker"] or "",
+        _number(numbers.get("lag_s")),
+        _rate(task, before, elapsed_s),
+        next((numbers[name] for name in COUNTED if name in numbers), None),
+        _load(numbers),
+        numbers.get("slot_retained_bytes"),
+        _number(numbers.get("cpu_cores")),
+        numbers.get("rss_bytes"),
+    )
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) else None
+
+
+def _rate(task: Json, before: Json | None, elapsed_s: float) -> float | None:
+    """Between two pictures of the same process of a task; at first what the task says of itself."""
+    numbers = task["metrics"] or {}
+    if before is None or elapsed_s <= 0 or before["epoch"] != task["epoch"]:
+        return _number(numbers.get("events_per_s"))
+    for name in COUNTED:
+        old, new = (before["metrics"] or {}).get(name), numbers.get(name)
+        if old is not None and new is not None and new >= old:
+            return float(new - old) / elapsed_s
+    return None
+
+
+def _load(numbers: Json) -> str:
+    left = numbers.get("snapshot_tables_left")
+    if not left:
+        return ""
+    return f"{numbers.get('snapshot_rows', 0):,} rows, {left} tables left"
+
+
+def _attention(cluster: Json) -> list[str]:
+    out = []
+    if cluster["leader"] is None:
+        out.append("no worker leads: nothing can be changed at this moment")
+    for worker in cluster["workers"]:
+        if not worker["alive"]:
+            out.append(f"{worker['id']} is gone; tasks that it had: {worker['tasks']}")
+        elif worker["draining"]:
+            out.append(f"{worker['id']} hands its tasks over")
+    for task in cluster["tasks"]:
+        error = task["error"] or {}
+        if task["state"] == "FAILED" or error:
+            out.append(f"{_name(task)} {task['state']}: [{error.get('code', '?')}] {error.get('message', '')}")
+        elif task["state"] == "UNASSIGNED":
+            waits = f", for {task['waits_s']:.0f} s at most" if task.get("waits_s") is not None else ""
+            out.append(f"{_name(task)} waits for a worker{waits}")
+        retained = (task["metrics"] or {}).get("slot_retained_bytes") or 0
+        if retained > SLOT_BYTES:
+            out.append(f"{_name(task)}: its slot keeps {size(retained)} of the database's log")
+    return out
+
+
+def size(count: float) -> str:
+    for unit in UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {UNITS[-1]}"
+
+
+def seconds(value: float | None) -> str:
+    if value is None:
+        return "-"
+    if value < 10:
+        return f"{value:.1f} s"
+    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
+
+
+# --- layout -----------------------------------------------------------------------------------------------------------
+
+
+def render(shown: Picture, when: str, width: int) -> RenderableType:
+    from rich.console import Group
+    from rich.text import Text
+
+    tasks = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items())) or "none"
+    alive = sum(worker["alive"] for worker in shown.workers)
+    leader = f"{clean(shown.leader)} (epoch {shown.epoch})" if shown.leader else "none"
+    head = Text.assemble(f"{when}   ", ("leader ", "bold"), leader, ("   workers ", "bold"), str(alive))
+    parts: list[RenderableType] = [head, Text.assemble(("tasks ", "bold"), tasks)]
+    if shown.attention:
+        parts += [Text(""), *(Text(f"! {clean(line)}", style="bold red") for line in shown.attention)]
+    parts += [Text(""), _tasks(shown.tasks, width), Text(""), _workers(shown)]
+    loads = [f"  {clean(line.name)}: {line.load}" for line in shown.tasks if line.load]
+    for title, lines in (("snapshots", loads), ("last moves", [f"  {clean(move)}" for move in shown.moves])):
+        if lines:
+            parts += [Text(""), Text(title, style="bold"), *map(Text, lines)]
+    return Group(*parts)
+
+
+def _tasks(lines: Sequence[Line], width: int) -> RenderableType:
+    """Columns in which nobody has anything to say are left out, and what does not fit, the least wanted first."""
+    from rich.table import Table
+    from rich.text import Text
+
+    if not lines:
+        return Text("no tasks: cdcworker connector create FILE submits a connector")
+    columns = {
+        "TASK": [clean(line.name) for line in lines],
+        "STATE": [line.state for line in lines],
+        "WORKER": [clean(line.worker) or "-" for line in lines],
+        "LAG": [seconds(line.lag_s) for line in lines],
+        "PER S": ["-" if line.per_s is None else f"{line.per_s:,.0f}" for line in lines],
+        "TOTAL": ["-" if line.total is None else f"{line.total:,}" for line in lines],
+        "SLOT": ["-" if line.slot_bytes is None else size(line.slot_bytes) for line in lines],
+        "CPU": ["-" if line.cores is None else f"{line.cores:.2f}" for line in lines],
+        "MEMORY": ["-" if line.memory is None else size(line.memory) for line in lines],
+    }
+    kept = _fitting({title: cells for title, cells in columns.items() if title in NEEDED or {*cells} != {"-"}}, width)
+    grid = Table(box=None, pad_edge=False, header_style="bold")
+    for title in kept:
+        side: Literal["left", "right"] = "left" if title in NEEDED else "right"
+        grid.add_column(title, justify=side, no_wrap=True, overflow="ellipsis")
+    for row in zip(*kept.values(), strict=True):
+        grid.add_row(*(Text(cell, style=STATES.get(cell, "")) for cell in row))
+    return grid
+
+
+def _fitting(columns: dict[str, list[str]], width: int) -> dict[str, list[str]]:
+    def taken() -> int:
+        return sum(max(len(title), *map(len, cells)) + GAP for title, cells in columns.items()) - GAP
+
+    for title in SPARED:
+        if taken() > width:
+            columns.pop(title, None)
+    return columns
+
+
+def _workers(shown: Picture) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    grid = Table("WORKER", "STATE", "TASKS", "VERSION", "", box=None, pad_edge=False, header_style="bold")
+    for worker in shown.workers:
+        state = "gone" if not worker["alive"] else "draining" if worker["draining"] else "alive"
+        role = "leader" if worker["id"] == shown.leader else ""
+        cells = (clean(worker["id"]), state, str(worker["tasks"]), worker["version"] or "", role)
+        grid.add_row(*(Text(cell, style=STATES.get(cell, "")) for cell in cells))
+    return grid
