@@ -186,6 +186,16 @@ SOURCE_KEYS: tuple[ConfigKey, ...] = (
         doc="Longest Kafka transaction; the broker's transaction.max.timeout.ms must allow it.",
         validator=between(10_000, 7_200_000),
     ),
+    ConfigKey(
+        "transaction.split.bytes",
+        "LONG",
+        default=1 << 30,
+        importance="LOW",
+        group="Delivery",
+        doc="A source transaction larger than this, or open in Kafka for half of transaction.timeout.ms, is committed in"
+        " parts; a smaller one is visible as a whole.",
+        validator=between(100_000, 1 << 40),
+    ),
 )
 
 _OWN_FORMAT = "Not needed here: a line has no key, and value.converter says what its value is."

@@ -96,9 +96,10 @@ class Batch:
 
     `position` is set when the batch ends at a boundary of the source (between two transactions): the JSON object from
     which the task can resume, to be committed in the same Kafka transaction. None: the source transaction goes on.
-    `watermark` says through which source position everything has been handed on (`{"commit_lsn": …, "ts_ms": …}`);
-    `idle` says that the stream ran dry, so that committing now costs no throughput. `records` are no changes of tables:
-    they are written as they are, after the changes.
+    `part` is then a position inside the transaction, of use only where that has grown past what one Kafka transaction
+    may hold. `watermark` says through which source position everything has been handed on (`{"commit_lsn": …,
+    "ts_ms": …}`); `idle` says that the stream ran dry, so that committing now costs no throughput. `records` are no
+    changes of tables: they are written as they are, after the changes.
     """
 
     changes: Sequence[Change] = ()
@@ -106,6 +107,7 @@ class Batch:
     watermark: JsonObject | None = None
     idle: bool = False
     records: Sequence[OutRecord] = ()
+    part: JsonObject | None = None
 
 
 class OutRecord(NamedTuple):

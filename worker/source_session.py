@@ -89,6 +89,8 @@ class Limits:
     bytes_max: int = 4_000_000
     ms_max: int = 200
     transaction_timeout_ms: int = 900_000
+    split_bytes: int = 1 << 30
+    """From here on a source transaction is committed in parts, at the latest after half of the time-out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -194,6 +196,10 @@ class Session:
             self.watermark = batch.watermark
         if self._due(batch):
             self._commit()
+        elif batch.part is not None and self._outgrown():
+            log.info("part of a source transaction is committed records=%d", self._open.records)
+            self._pending = batch.part
+            self._commit()
         self._require_time()
 
     def _note(self, position: JsonObject) -> None:
@@ -218,6 +224,13 @@ class Session:
             or self._open.bytes >= self._limits.bytes_max
             or (now - since) * 1000 >= self._limits.ms_max
         )
+
+    def _outgrown(self) -> bool:
+        """The one exception to INV-3: what no Kafka transaction can hold is resumed by index in the source's."""
+        if self._tools.pen.opened_at is None:
+            return False
+        open_ms = (self._tools.clock() - self._open.since) * 1000
+        return self._open.bytes >= self._limits.split_bytes or open_ms >= self._limits.transaction_timeout_ms / 2
 
     def _begin(self) -> None:
         if self._tools.pen.opened_at is None:

@@ -67,6 +67,7 @@ class SourceSettings:
                 bytes_max=values["batch.commit.bytes.max"],
                 ms_max=values["batch.commit.ms.max"],
                 transaction_timeout_ms=values["transaction.timeout.ms"],
+                split_bytes=values["transaction.split.bytes"],
             ),
             data_topics=TopicPlan(
                 values["topic.creation.default.partitions"],

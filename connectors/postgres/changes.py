@@ -74,17 +74,20 @@ class Changes:
         self._begin: Begin | None = None
         self._dropping = False
         self._renewing = False
+        self._drop_to = 0
         self._index = 0
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.resume_lsn = 0
         """Transactions that committed at or before it have been handed on by an earlier run."""
+        self.resume_part: tuple[int, int] | None = None
+        """Commit LSN of a transaction of which so many messages have been handed on."""
         self.out: list[Change] = []
         self.commit: Commit | None = None
         """The last commit that was read."""
         self.message_lsn = 0
-        """LSN of the last non-transactional message."""
+        """Position of the last non-transactional message."""
         self.last_xid = 0
         self._handlers: dict[int, Callable[[bytes], None]] = {
             ord("B"): self._on_begin,
@@ -103,8 +106,17 @@ class Changes:
     def in_transaction(self) -> bool:
         return self._begin is not None
 
+    @property
+    def part(self) -> tuple[int, int] | None:
+        """The commit LSN of the transaction under way and how many of its messages have been read."""
+        return (self._begin.final_lsn, self._index) if self._begin else None
+
     def plan(self, oid: int) -> Plan | None:
         return self._plans.get(oid)
+
+    def handle(self, kind: int, handler: Callable[[bytes], None]) -> None:
+        """Messages of this kind go to `handler`."""
+        self._handlers[kind] = handler
 
     def feed(self, data: bytes) -> int:
         """One XLogData message; returns its kind (the byte). CdcError with the LSN when it cannot be decoded."""
@@ -133,7 +145,9 @@ class Changes:
         self.last_xid = begin.xid
         self._index = 0
         self._sources.clear()
-        self._dropping = begin.final_lsn <= self.resume_lsn
+        part = self.resume_part
+        self._drop_to = part[1] if part and part[0] == begin.final_lsn else 0
+        self._dropping = begin.final_lsn <= self.resume_lsn or self._drop_to > 0
         self._tx_template = {
             **self._template,
             "ts_ms": begin.commit_us // 1000,
@@ -174,6 +188,12 @@ class Changes:
 
     # -- rows -------------------------------------------------------------------------------------------------------
 
+    def _dropped(self) -> bool:
+        """Whether the message that was counted last has been handed on by an earlier run."""
+        if self._dropping and 0 < self._drop_to < self._index:
+            self._dropping = False
+        return self._dropping
+
     def _open(self, data: bytes) -> Plan | None:
         """Count the message and find its plan; None when it is not to be handed on."""
         if self._begin is None:
@@ -184,7 +204,7 @@ class Changes:
             plan = self._plans[oid]
         except KeyError:
             raise CdcError(SCHEMA_LOOKUP, f"relation {oid} is not described", where=self._where(data)) from None
-        return None if self._dropping else plan
+        return None if self._dropping and self._dropped() else plan
 
     def _read(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, int]:
         if plan.whole:
@@ -285,7 +305,7 @@ class Changes:
         if self._begin is None:
             raise wire.WireError("a truncate outside a transaction")
         self._index += 1
-        if self._dropping:
+        if self._dropped():
             return
         for sub, oid in enumerate(truncate.oids):
             plan = self._plans.get(oid)
@@ -335,12 +355,14 @@ class Changes:
         message = wire.read_message(data[HEADER:])
         if message.transactional:
             self._index += 1
-            dropped = self._dropping
+            dropped = self._dropped()
             position = Position(self._begin.final_lsn if self._begin else message.lsn, self._index - 1, 0)
         else:
-            dropped = message.lsn <= self.resume_lsn
-            self.message_lsn = message.lsn
-            position = Position(message.lsn, 0, 0)
+            # Its LSN is its end, where the next record begins, which may be a commit: one less is its own.
+            at = message.lsn - 1
+            dropped = at <= self.resume_lsn
+            self.message_lsn = at
+            position = Position(at, 0, 0)
         if dropped or message.prefix == OWN_PREFIX or not self.want_message(message.prefix):
             return
         self._emit_message(message, position)

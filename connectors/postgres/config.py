@@ -102,6 +102,16 @@ def _replication_keys() -> Iterable[ConfigKey]:
         "slot.drop.on.stop", "BOOLEAN", False, group=group, importance="LOW", doc="Drop the slot when the task stops."
     )
     yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
+    yield key("transaction.streaming", "BOOLEAN", True, group=group, importance="LOW", doc=_STREAMING)
+    yield key(
+        "spool.max.bytes",
+        "LONG",
+        20 * 1024**3,
+        validator=between(1024 * 1024),
+        group=group,
+        importance="LOW",
+        doc=_SPOOL,
+    )
     yield key("slot.creation.timeout.ms", "INT", 300_000, validator=between(1000), group=group, importance="LOW")
     yield key(
         "publication.name", default="dbz_publication", validator=non_empty, group=group, doc="Publication to read."
@@ -124,6 +134,11 @@ def _replication_keys() -> Iterable[ConfigKey]:
 
 
 _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
+_STREAMING = (
+    "Large transactions are read while they are open, into files in the worker's state.dir, and handed on when they"
+    " commit. false: the server keeps them on its own disk until then."
+)
+_SPOOL = "Most bytes of open transactions in these files; beyond it the server keeps them, as without streaming."
 _HEARTBEAT = (
     "How often an idle task stores and confirms a position, so that it never holds the log back. 0: the default."
 )

@@ -195,6 +195,12 @@ SCHEMA_LOOKUP = declare(
     "A change names a table that the stream has not described",
     "Report it with the position; nothing after it has been handed on.",
 )
+SPOOL = declare(
+    "postgres.spool_broken",
+    "transient",
+    "The spool of open transactions cannot be read",
+    "Nothing if it passes: the server sends open transactions again. Else look at the volume of the worker's state.dir.",
+)
 TABLE_LOCKED = declare(
     "postgres.table_locked",
     "transient",

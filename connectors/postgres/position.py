@@ -10,6 +10,8 @@ from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 
 VERSION = 1
+VERSION_PARTS = 2
+"""Of positions inside a transaction: whoever does not know of them must not resume there."""
 
 
 @dataclass(slots=True)
@@ -26,11 +28,14 @@ class StoredPosition:
     commit_lsn: int
     safe_lsn: int
     ts_ms: int = 0
+    part: tuple[int, int] | None = None
+    """Commit LSN of a transaction of which so many messages have been handed on, in parts of their own."""
     snapshot: JsonObject | None = field(default=None)
 
     def to_json(self) -> JsonObject:
+        part: JsonObject = {"part": list(self.part)} if self.part else {}
         return {
-            "v": VERSION,
+            "v": VERSION_PARTS if self.part else VERSION,
             "system_id": self.system_id,
             "timeline": self.timeline,
             "slot": self.slot,
@@ -38,13 +43,14 @@ class StoredPosition:
             "commit_lsn": self.commit_lsn,
             "safe_lsn": self.safe_lsn,
             "ts_ms": self.ts_ms,
+            **part,
             "snapshot": self.snapshot,
         }
 
     @classmethod
     def from_json(cls, value: JsonObject) -> StoredPosition:
         """Unknown fields are left alone; a missing or wrong one is CdcError `postgres.position_invalid`."""
-        if value.get("v") != VERSION:
+        if value.get("v") not in (VERSION, VERSION_PARTS):
             raise CdcError(POSITION_INVALID, "the stored position is of another version")
         try:
             snapshot = value.get("snapshot")
@@ -53,11 +59,21 @@ class StoredPosition:
                 system_id=str(value["system_id"]),
                 slot=str(value["slot"]),
                 ts_ms=int(value.get("ts_ms") or 0),
+                part=_part(value.get("part")),
                 snapshot=dict(snapshot) if snapshot is not None else None,
                 **numbers,
             )
         except (KeyError, TypeError, ValueError) as exc:
             raise CdcError(POSITION_INVALID, "the stored position lacks a field or holds a wrong one") from exc
+
+
+def _part(value: Any) -> tuple[int, int] | None:
+    if value is None:
+        return None
+    lsn, index = value
+    if not isinstance(lsn, int) or not isinstance(index, int) or lsn <= 0 or index <= 0:
+        raise ValueError("part")
+    return lsn, index
 
 
 def _number(value: JsonObject, name: str) -> int:

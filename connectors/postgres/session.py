@@ -9,6 +9,7 @@ from typing import Any
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import ahead as aheads
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
@@ -16,9 +17,11 @@ from cdcworker.connectors.postgres.chunks import Reader
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect, conninfo
 from cdcworker.connectors.postgres.errors import SLOT_LOST, translate
+from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
 from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
+from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import JsonObject
@@ -38,6 +41,9 @@ class Session:
     changes: Changes | None = None
     snapshot: Snapshot | None = None
     reader: Reader | None = None
+    ahead: aheads.Ahead | None = None
+    fallback: Fallback | None = None
+    feedback_s: float = FEEDBACK_S_MAX
     complete: bool = False
     position_changed: bool = False
     existing: frozenset[int] = field(default_factory=frozenset)
@@ -52,7 +58,9 @@ class Session:
         return self.position.to_json()
 
     def close(self) -> None:
-        """Lets go of every connection; never raises."""
+        """Lets go of every connection and file; never raises."""
+        if self.ahead:
+            self.ahead.close()
         if self.stream:
             self.stream.close()
         for connection in (self.reader.connection if self.reader else None, self.catalog):
@@ -88,7 +96,9 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         session.complete = True
         return
     slots.take_over(catalog, settings.slot, context.stopping)
-    feedback_s = min(FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3)
+    feedback_s = session.feedback_s = min(
+        FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3
+    )
     stream = session.stream = ReplicationStream(conninfo(settings, application, replication=True), feedback_s)
     identity = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
@@ -104,14 +114,19 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
     changes.want_message = lambda prefix: _wanted_message(settings, prefix)
     session.changes = changes
+    session.ahead = aheads.Ahead(
+        Spool(context.state_dir, f"{context.connector}-{context.task}", settings.raw["spool.max.bytes"])
+    )
+    session.ahead.attach(changes)
     if settings.snapshot_mode != "no_data":
         progress = _progress(session, context, first)
         session.reader = Reader(connect(settings, application), planner, settings)
         session.snapshot = Snapshot(progress, session.reader, template)
         if not session.snapshot.finished:
             changes.observer = session.snapshot
-    stream.start(settings.slot, session.position.safe_lsn, settings.publication)
-    log.info("streaming slot=%s lsn=%s", settings.slot, format_lsn(session.position.safe_lsn))
+    ahead = settings.raw["transaction.streaming"]
+    stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
+    log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
 
 
 def _is_loaded(snapshot: JsonObject | None) -> bool:

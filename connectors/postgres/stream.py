@@ -92,14 +92,22 @@ class ReplicationStream:
         rows = self.command(f"TIMELINE_HISTORY {timeline:d}")
         return rows[0][1] or ""
 
-    def start(self, slot: str, lsn: int, publication: str) -> None:
-        """Stream `slot` from `lsn`; the server goes back no further than what was confirmed."""
-        options = f"proto_version '1', publication_names {literal(quote(publication))}, messages 'true'"
+    def start(
+        self, slot: str, lsn: int, publication: str, *, ahead: bool = False, confirmed: int | None = None
+    ) -> None:
+        """Stream `slot` from `lsn`; the server goes back no further than what was confirmed, which is all before `lsn`
+        unless `confirmed` says otherwise. `ahead`: large transactions are sent before they end."""
+        options = (
+            f"proto_version '{2 if ahead else 1}', publication_names {literal(quote(publication))}, messages 'true'"
+        )
+        if ahead:
+            options += ", streaming 'on'"
         statement = f"START_REPLICATION SLOT {quote(slot)} LOGICAL {format_lsn(lsn)} ({options})"
         result = self._conn.exec_(statement.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
             raise self._failed(result, {"slot": slot, "lsn": format_lsn(lsn)})
-        self.confirmed = self.received = lsn
+        self.confirmed = lsn if confirmed is None else confirmed
+        self.received = lsn
         self._thread = threading.Thread(target=self._keep_alive, name="replication-feedback", daemon=True)
         self._thread.start()
 

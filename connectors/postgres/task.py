@@ -5,19 +5,21 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import ahead as aheads
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
 from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.fallback import fall_back, recover
+from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.session import Session, open_session
+from cdcworker.connectors.postgres.spool import NotAhead
 from cdcworker.connectors.postgres.stream import ReplicationStream
-from cdcworker.connectors.postgres.wire import parse_lsn
 from cdcworker.schemas.change import Batch, Change, JsonObject
 from cdcworker.schemas.errors import CdcError
 
@@ -31,7 +33,6 @@ NUDGE_S = 0.02
 """How often a waiting chunk asks the server how far it has come."""
 PUSH_S = 0.3
 """After this a waiting chunk moves an idle log on with a logical message."""
-MONITOR_S = 30.0
 READ_S_MAX = 600.0
 """For one read of the snapshot beyond the usual limit of a poll: large rows, a server under load."""
 KEYLESS_ROWS = 2_000
@@ -60,6 +61,9 @@ class PostgresTask:
         self._pushed = False
         self._monitor = Monitor(context)
         self._keyless: Iterator[Batch] | None = None
+        self._part_of = 0
+        self._unfinished = False
+        """Changes were handed out of a transaction that had not ended: its end is worth a position."""
 
     # -- SourceTask -------------------------------------------------------------------------------------------------
 
@@ -69,6 +73,7 @@ class PostgresTask:
         self._first = position is None or self._session.position_changed
         if self._session.changes:
             self._session.changes.resume_lsn = self._session.position.commit_lsn
+            self._session.changes.resume_part = self._session.position.part
         self._stored_safe = self._session.position.safe_lsn
         self._stored_at = time.monotonic()
 
@@ -87,7 +92,7 @@ class PostgresTask:
                 self._open_window(session)
             if self._keyless is not None:
                 return self._keyless_batch()
-            dry = self._receive(session.stream, session.changes)
+            dry = self._receive(session, session.changes)
             return self._batch(session.changes, dry)
         except psycopg.Error as exc:
             raise translate(exc) from exc
@@ -119,17 +124,42 @@ class PostgresTask:
             raise RuntimeError("the task is not open")
         return self._session
 
-    def _receive(self, stream: ReplicationStream, changes: Changes) -> bool:
-        dry = stream.receive(self._take)
+    def _receive(self, session: Session, changes: Changes) -> bool:
+        try:
+            if session.fallback and not changes.in_transaction:
+                recover(session, self._context, self._application)
+            assert session.stream
+            return self._advance(session.stream, changes)
+        except NotAhead as exc:
+            fall_back(session, self._context, self._application, exc)
+            return False
+
+    def _advance(self, stream: ReplicationStream, changes: Changes) -> bool:
+        dry = self._read(stream)
         if dry and not (changes.out and not changes.in_transaction):
             self._caught_up(stream, changes)
             # In the middle of a transaction the server may be silent for long: what has arrived is no reason to spin.
             unripe = not changes.out or (changes.in_transaction and not self._boundary)
             if unripe and stream.wait(self._wait_s(stream)):
-                dry = stream.receive(self._take)
+                dry = self._read(stream)
         if dry:
             self._caught_up(stream, changes)
         return dry
+
+    def _read(self, stream: ReplicationStream) -> bool:
+        """What a transaction holds that was sent ahead of its end, then what has arrived; True when that ran dry."""
+        ahead = self._opened().ahead
+        assert ahead
+        while True:
+            ahead.turned = False
+            if ahead.replay is not None:
+                if not all(map(self._take, ahead.replay)):
+                    return False
+                ahead.replay = None
+            elif stream.receive(ahead.take if ahead.inside else self._take):
+                return True
+            elif not ahead.turned:
+                return False
 
     def _take(self, data: bytes) -> bool:
         session = self._opened()
@@ -142,7 +172,13 @@ class PostgresTask:
         if kind == MESSAGE and changes.message_lsn > session.position.commit_lsn and not changes.in_transaction:
             # Every transaction that committed before the message has been delivered.
             session.position.commit_lsn = changes.message_lsn
-            self._passed(session, changes, changes.message_lsn)
+            self._passed(session, changes, changes.message_lsn + 1)
+        if kind in aheads.TURNS:
+            assert session.ahead
+            session.ahead.turned = True
+            return False
+        if kind == aheads.RELATION and session.ahead:
+            session.ahead.described(data)
         return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
 
     def _at_commit(self, session: Session, changes: Changes) -> bool:
@@ -151,6 +187,8 @@ class PostgresTask:
         assert session.stream
         position = session.position
         position.commit_lsn = max(position.commit_lsn, commit.commit_lsn)
+        if position.part and position.part[0] <= commit.commit_lsn:
+            position.part = None
         session.stream.received = max(session.stream.received, commit.end_lsn)
         self._ts_us = commit.commit_us
         if session.snapshot:
@@ -190,7 +228,8 @@ class PostgresTask:
                 if len(out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX:
                     return Batch()
                 changes.out, self._bytes = [], 0
-                return Batch(out)
+                self._unfinished = True
+                return Batch(out, part=self._part(changes))
             changes.out = out[self._boundary :]
             out = out[: self._boundary]
             self._bytes -= self._boundary_bytes
@@ -198,9 +237,22 @@ class PostgresTask:
             changes.out, self._bytes = [], 0
         self._boundary = self._boundary_bytes = 0
         self._session_complete()
-        if out:
+        if out or self._unfinished:
             return self._with_position(out, idle=dry)
         return self._without_changes(dry)
+
+    def _part(self, changes: Changes) -> JsonObject:
+        """Where the transaction could be resumed. Chunks of rows that are read from now on must see it."""
+        session, part = self._opened(), changes.part
+        assert part
+        if session.snapshot and self._part_of != part[0]:
+            session.snapshot.committed(changes.last_xid)
+        self._part_of = part[0]
+        stored = session.position.part
+        session.position.part = max(part, stored) if stored and stored[0] == part[0] else part
+        position = session.position_json(self._ts_us)
+        session.position.part = stored
+        return position
 
     def _without_changes(self, dry: bool) -> Batch:
         session = self._opened()
@@ -218,6 +270,7 @@ class PostgresTask:
     def _with_position(self, out: list[Change], *, idle: bool) -> Batch:
         session = self._opened()
         now = time.monotonic()
+        self._unfinished = False
         self._monitor.count(len(out))
         if now - self._watermark_at >= WATERMARK_S:
             self._monitor.tick(session, now)
@@ -311,50 +364,3 @@ class PostgresTask:
                 slots.drop(connection, self._settings.slot)
         except (CdcError, psycopg.Error) as exc:
             log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))
-
-
-class Monitor:
-    """Numbers for the worker, and a warning before the server invalidates the slot."""
-
-    def __init__(self, context: TaskContext) -> None:
-        self._context = context
-        self._events = 0
-        self._slot_at = 0.0
-        self._slot: dict[str, Any] = {}
-        self._written = 0
-        """Where the server's log ended at the last look."""
-
-    def count(self, events: int) -> None:
-        self._events += events
-
-    def tick(self, session: Session, now: float) -> None:
-        if now - self._slot_at >= MONITOR_S:
-            self._slot_at = now
-            self._look_at_slot(session)
-        report: JsonObject = {"events": self._events, "safe_lsn": session.position.safe_lsn, **self._slot}
-        if session.stream:
-            report["confirmed_lsn"] = session.stream.confirmed
-            report["lag_bytes"] = max(0, self._written - session.stream.confirmed)
-        if session.snapshot:
-            progress = session.snapshot.progress
-            report["snapshot_rows"] = progress.rows
-            report["snapshot_tables_left"] = len(progress.todo)
-            report["snapshot_tables_loaded"] = len(progress.loaded)
-            report["snapshot_waits_for"] = session.snapshot.waits_for
-        self._context.report(report)
-
-    def _look_at_slot(self, session: Session) -> None:
-        found = slots.find_slot(session.catalog, session.position.slot)
-        if found is None:
-            return
-        row = session.catalog.execute("select pg_current_wal_lsn()::text").fetchone()
-        self._written = parse_lsn(row[0]) if row and row[0] else 0
-        retained = max(0, self._written - (found.restart_lsn or 0))
-        self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}
-        if found.safe_wal_size is not None:
-            self._slot["slot_safe_wal_bytes"] = found.safe_wal_size
-        if found.wal_status not in (None, "reserved"):
-            log.warning(
-                "slot is in danger slot=%s wal_status=%s retained_bytes=%d safe_bytes=%s",
-                *(found.name, found.wal_status, retained, found.safe_wal_size),
-            )

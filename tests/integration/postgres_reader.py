@@ -36,10 +36,11 @@ class Reader:
         self.watermark = 0
         self.reports: list[dict] = []
         self.task = None
+        self.state_dir = ""
 
     def start(self) -> Reader:
         source = PostgresSource(self.config)
-        context = TaskContext(self.config["name"], 0, 1, "i", "", report=self.reports.append)
+        context = TaskContext(self.config["name"], 0, 1, "i", self.state_dir, report=self.reports.append)
         self.task = source.task(source.split(1)[0], context)
         try:
             self.task.open(json.loads(json.dumps(self.position)) if self.position else None)
@@ -54,15 +55,17 @@ class Reader:
         self.lost.update({change.position: change for change in self.open_changes})
         self.open_changes = []
 
-    def poll(self, *, ack: bool = True, commit: bool = True):
+    def poll(self, *, ack: bool = True, commit: bool = True, parts: bool = False):
+        """`parts`: a transaction is committed in parts wherever that is possible."""
         batch = self.task.poll()
         self.open_changes.extend(batch.changes)
         if batch.watermark:
             self.watermark = batch.watermark["commit_lsn"]
-        if batch.position is not None and commit:
+        position = batch.part if parts and batch.position is None else batch.position
+        if position is not None and commit:
             self.log.extend(self.open_changes)
             self.open_changes = []
-            self.position = json.loads(json.dumps(batch.position))
+            self.position = json.loads(json.dumps(position))
             if ack:
                 self.task.ack(self.position)
         return batch

@@ -118,10 +118,42 @@ def test_transactions_that_were_handed_on_are_dropped_whole():
     ):  # fmt: skip
         changes.feed(data)
     assert [(change.op, change.position) for change in changes.out] == [
-        ("m", (1500, 0, 0)),
+        ("m", (1499, 0, 0)),
         ("c", (2000, 0, 0)),
         ("m", (2000, 1, 0)),
     ]
+
+
+def test_a_message_is_not_taken_for_the_commit_that_begins_where_it_ends():
+    changes = decoder()
+    changes.feed(m.message("p", b"x", 1000, transactional=False))
+    again = decoder()
+    again.resume_lsn = changes.message_lsn
+    for one in (changes, again):
+        for data in (m.begin(1000), m.relation(1, COLUMNS), m.insert(1, b"1", None, None), m.commit(1000)):
+            one.feed(data)
+    assert [change.position for change in changes.out] == [(999, 0, 0), (1000, 0, 0)]
+    again.feed(m.message("p", b"x", 1000, transactional=False))
+    assert [change.op for change in again.out] == ["c"]
+
+
+@pytest.mark.parametrize("done", range(1, 7))
+def test_a_transaction_is_resumed_by_the_number_of_its_messages(done):
+    messages = [
+        m.begin(1000), m.relation(1, COLUMNS), m.insert(1, b"1", None, None), m.message("p", b"x", 1),
+        m.update(1, [b"2", b"", None], [b"1", None, None]), m.truncate(1), m.delete(1, [b"1", None, None]),
+        m.insert(1, b"5", None, None), m.commit(1000), m.begin(2000), m.insert(1, b"6", None, None), m.commit(2000),
+    ]  # fmt: skip
+    whole, rest = decoder(), decoder()
+    rest.resume_part = (1000, done)
+    parts = []
+    for data in messages:
+        whole.feed(data)
+        rest.feed(data)
+        parts.append(whole.part)
+    assert (1000, done) in parts
+    expected = [change.position for change in whole.out if change.position >= (1000, done, 0)]
+    assert [change.position for change in rest.out] == expected
 
 
 def test_a_null_where_the_plan_allows_none_makes_the_column_optional_from_then_on():

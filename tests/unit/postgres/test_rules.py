@@ -245,6 +245,7 @@ def test_a_silence_in_the_middle_of_a_transaction_is_waited_for_and_not_spun_thr
     changes = SimpleNamespace(in_transaction=True, out=["half of it"])
     task = PostgresTask(parse(CONFIG), TaskContext("c", 0, 1, "i", ""))
     task._session = Session(parse(CONFIG), POSITION, None, stream, changes)  # type: ignore[arg-type]
+    task._session.ahead = SimpleNamespace(inside=False, replay=None, turned=False)
     task._first = False
     batch = task.poll()
     assert (list(batch.changes), batch.position, changes.out) == ([], None, ["half of it"])

@@ -155,7 +155,13 @@ class ScriptedTask:
         self._world.faults.pass_("open")
         done = position["lsn"] if position else 0
         world = self._world
-        self._next = [batch for lsn, tx in enumerate(world.source, 1) if lsn > done for batch in world.batches(lsn, tx)]
+        part = position.get("part", 0) if position else 0
+        self._next = [
+            batch
+            for lsn, tx in enumerate(world.source, 1)
+            if lsn > done
+            for batch in world.batches(lsn, tx, part if lsn == done + 1 else 0)
+        ]
         world.opened.append(position)
 
     def poll(self) -> Batch:
@@ -194,6 +200,7 @@ class World:
     ) -> None:
         self.source = transactions(sizes)
         self.split = split
+        self.resumes_within = False
         self.idle = idle
         self.limits = limits or Limits()
         self.now = 1000.0
@@ -227,15 +234,18 @@ class World:
     def _wait(self, timeout_s, until=None) -> None:
         self.now += timeout_s
 
-    def batches(self, lsn: int, tx: list[Change]) -> list[Batch]:
+    def batches(self, lsn: int, tx: list[Change], done: int = 0) -> list[Batch]:
+        """Of a transaction, of which the first `done` changes were handed on before."""
         size = self.split or len(tx) or 1
-        parts = [tx[at : at + size] for at in range(0, len(tx), size)]
-        mark = {"commit_lsn": lsn, "ts_ms": lsn}
-        return [
-            Batch(part, {"lsn": lsn} if last else None, mark if last else None, self.idle and last)
-            for number, part in enumerate(parts, 1)
-            for last in (number == len(parts),)
-        ]
+        batches = []
+        for at in range(done, len(tx), size):
+            end = min(at + size, len(tx))
+            last = end == len(tx)
+            within = {"lsn": lsn - 1, "part": end} if self.resumes_within and not last else None
+            mark = {"commit_lsn": lsn, "ts_ms": lsn} if last else None
+            position = {"lsn": lsn} if last else None
+            batches.append(Batch(tx[at:end], position, mark, self.idle and last, part=within))
+        return batches
 
     # ports
 

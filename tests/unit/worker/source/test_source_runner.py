@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.offsets import StoredPosition
@@ -301,6 +303,37 @@ def test_an_old_transaction_is_flushed_before_its_position(make_world):
     world.poll_takes_s = 0.3
     world.run()
     assert world.faults.counts["flush"] == 1
+
+
+@pytest.mark.parametrize("number", range(1, 9))
+@pytest.mark.parametrize("step", STEPS)
+def test_what_no_kafka_transaction_can_hold_is_committed_in_parts_and_resumed_within(make_world, step, number):
+    # Three changes are past the limit, and the next part begins behind them.
+    world = make_world((1, 8, 2), split=1, limits=Limits(split_bytes=3 * len(b"k2.0")))
+    world.resumes_within = True
+    world.fail(step, number)
+    assert world.run() == 0
+    assert world.broker.data() == world.expected
+    sizes = [sum(name == "p.public.t" for name in topics) for topics in by_transaction(world)]
+    assert max(sizes) == 3
+    watermarks = [json.loads(record[2])["commit_lsn"] for record in world.broker.committed if "watermark" in record[0]]
+    assert watermarks == sorted(watermarks)
+
+
+def test_half_of_the_time_out_ends_a_part_as_well(make_world):
+    world = make_world((50,), split=1, limits=Limits(transaction_timeout_ms=10_000))
+    world.resumes_within = True
+    world.poll_takes_s = 1.0
+    assert world.run() == 0
+    assert world.broker.data() == world.expected
+    assert len(world.broker.transactions) >= 10
+
+
+def test_below_the_split_size_nothing_is_split(make_world):
+    world = make_world((1, 8), split=1)
+    world.resumes_within = True
+    world.run()
+    assert by_transaction(world)[1].count("p.public.t") == 8
 
 
 def test_a_transaction_that_nears_its_time_out_fails_with_a_name(make_world):
