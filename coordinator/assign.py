@@ -25,6 +25,10 @@ class Facts:
     weight: Mapping[TaskId, int] = field(default_factory=dict)
     allowed: Mapping[str, Collection[str]] = field(default_factory=dict)
     """Workers that can run a connector's tasks, by connector."""
+    prepared: Collection[str] = ()
+    """Workers of which each can take over one task of a sink at once."""
+    sinks: Collection[str] = ()
+    """Connectors for which that matters."""
     level: bool = True
     """Whether held tasks may move at all for an even spread."""
 
@@ -53,6 +57,8 @@ def assign(
         worker = plan.best_for(task)
         if worker is not None:
             plan.give(task, worker)
+            if task.connector in plan.facts.sinks:
+                plan.prepared.discard(worker)
     if plan.facts.level:
         plan.level()
     return plan.of
@@ -67,6 +73,7 @@ class _Plan:
         self.load: dict[str, float] = dict.fromkeys(self.workers, 0.0)
         """Sum of weights per capacity."""
         self.connectors: dict[str, Counter[str]] = {worker: Counter() for worker in self.workers}
+        self.prepared = {*facts.prepared}
 
     def weight(self, task: TaskId) -> int:
         return self.facts.weight.get(task, UNIT)
@@ -86,9 +93,12 @@ class _Plan:
         self.connectors[worker][task.connector] -= 1
 
     def best_for(self, task: TaskId) -> str | None:
-        """Of the least loaded workers the one with the fewest tasks of the same connector."""
+        """Of the least loaded workers the one with the fewest tasks of the same connector; for a sink of those only that
+        are prepared: it would stand still for many times longer elsewhere."""
         weight, allowed = self.weight(task), self.facts.allowed.get(task.connector)
         able = self.workers if allowed is None else [worker for worker in self.workers if worker in allowed]
+        if task.connector in self.facts.sinks:
+            able = [worker for worker in able if worker in self.prepared] or able
         if not able:
             return None
         after = {worker: self.load[worker] + weight / self.capacity[worker] for worker in able}

@@ -166,6 +166,13 @@ class DrainRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class StandbyChanged:
+    """A process that waits for a sink's task is `ready`, or is not any more."""
+
+    ready: bool
+
+
+@dataclass(frozen=True, slots=True)
 class Tick:
     """Time has passed; at least every 200 ms."""
 
@@ -188,6 +195,7 @@ Event = (
     | FencesDone
     | WorkerProbed
     | DrainRequested
+    | StandbyChanged
     | Tick
 )
 

@@ -92,9 +92,10 @@ _HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
     ev.FencesDone: fences.on_fences_done,
     ev.WorkerProbed: probing.on_probed,
     ev.DrainRequested: membership.on_drain,
+    ev.StandbyChanged: membership.on_standby,
     ev.Tick: _nothing,
 }
-_LOCAL = (ev.TaskReport, ev.TaskTopics, ev.TaskExited, ev.LeaseAcked)
+_LOCAL = (ev.TaskReport, ev.TaskTopics, ev.TaskExited, ev.LeaseAcked, ev.StandbyChanged)
 """Events about the own tasks: the leader hears of them through the status log, as it hears of everybody's."""
 _WORKER = (ev.ConfigRecords, ev.Started, ev.TaskExited, ev.LeaseAcked, ev.DrainRequested, ev.Tick)
 """Events that may change what this worker runs; the others leave it to the next tick."""

@@ -7,7 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.events import Answer, DrainRequested, LeaseAcked, Leave, RenewLease, StopProducing
+from cdcworker.coordinator.events import (
+    Answer,
+    DrainRequested,
+    LeaseAcked,
+    Leave,
+    RenewLease,
+    StandbyChanged,
+    StopProducing,
+)
 from cdcworker.coordinator.herd_state import Turn
 from cdcworker.coordinator.leader import step_down
 from cdcworker.coordinator.model import Reply, TaskId
@@ -117,6 +125,11 @@ def on_drain(turn: Turn, event: DrainRequested) -> None:
     turn.work = replace(turn.work, drain_until=turn.mono + turn.settings.drain_timeout_s, announced=turn.mono)
     if turn.started:
         turn.append(presence_record(turn.me))
+
+
+def on_standby(turn: Turn, event: StandbyChanged) -> None:
+    """Tells the leader, which gives sinks to whoever has one ready."""
+    turn.me = replace(turn.me, prepared=event.ready)
 
 
 def leave_if_drained(turn: Turn) -> None:

@@ -186,6 +186,8 @@ class Presence:
     draining: bool = False
     returns: bool = False
     """It drains for a restart: its tasks wait for the next process of this worker id."""
+    prepared: bool = False
+    """A process of it waits for a sink's task with everything brought up."""
     plugins: Mapping[str, str] = field(default_factory=dict)
     """Versions by every name that a `connector.class` may have. Empty: unknown, tasks of all plugins may come."""
     protocol: int = PROTOCOL

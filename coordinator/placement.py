@@ -83,7 +83,9 @@ def _targets(turn: Turn, state: ClusterState, have: Holdings, wanted: list[TaskI
         weights[task_id] = weight(state.connectors[task_id.connector].kind, loads.get(task_id))
     capacity = {w: presence.capacity for w, presence in workers.items()}
     free = [task_id for task_id in wanted if task_id not in have.waiting]
-    facts = Facts(capacity, weights, allowed, level=_may_level(turn, workers))
+    prepared = {w for w, presence in workers.items() if presence.prepared}
+    sinks = {name for name, connector in state.connectors.items() if connector.kind == "sink"}
+    facts = Facts(capacity, weights, allowed, prepared, sinks, level=_may_level(turn, workers))
     return assign(free, {**have.prefer, **have.holders}, list(workers), facts)
 
 

@@ -14,7 +14,7 @@ from dataclasses import replace
 from typing import Any, BinaryIO, Final, Protocol
 
 from cdcworker.connectors.registry import lookup
-from cdcworker.coordinator.events import Event, TaskExited, TaskReport
+from cdcworker.coordinator.events import Event, StandbyChanged, TaskExited, TaskReport
 from cdcworker.coordinator.model import AssignedTask, View
 from cdcworker.worker.child import Child
 from cdcworker.worker.control import Reporter
@@ -127,10 +127,14 @@ class StandbyProcesses(TaskProcesses):
         self._made = self._failures = 0
         self._since = 0.0
         self._not_before = float("-inf")
+        self._told = False
+        """Whether the herd believes that one is ready."""
+        self._tell: Post = lambda _: None
 
     # --- called from any thread -------------------------------------------------------------------------------------
 
     def open(self, post: Post) -> None:
+        self._tell = post
         super().open(lambda event: None if self._is_standby(event) else post(event))
 
     def want(self, spec: TaskSpec | None) -> None:
@@ -150,12 +154,19 @@ class StandbyProcesses(TaskProcesses):
             # A worker that has just come, or its first sink: there is more urgent work.
             self._rest(self._settle_s)
         self._wanted = spec
+        self._tell_if_ready()
         if spec is None or self._closing or self._idle is not None or not self._calm():
             return
         self._made, self._since = self._made + 1, self._clock()
         self._idle, self._pinged = AssignedTask(spec.connector, STANDBY, self._made, 0), None
         log.info("standby starts number=%d", self._made)
         super()._start(self._idle, replace(spec, task=self._made))
+
+    def _tell_if_ready(self) -> None:
+        ready = self._idle is not None and self._pinged is not None and self._clock() - self._pinged <= PINGS_S_MAX
+        if ready != self._told:
+            self._told = ready
+            self._tell(StandbyChanged(ready))
 
     def _rest(self, seconds: float) -> None:
         self._not_before = max(self._not_before, self._clock() + seconds)
@@ -199,6 +210,7 @@ class StandbyProcesses(TaskProcesses):
 
     def _hand_over(self, child: Child, task: AssignedTask, spec: TaskSpec) -> None:
         self._idle = None
+        self._tell_if_ready()
         limits = limits_of(spec, self._memory_mb)
         number = child.task.task
         del self._children[child.task]

@@ -21,15 +21,15 @@ TASKS = [TaskId("c", n) for n in range(4)]
 class Cluster:
     """A leader, and the other worker as the leader sees it: its records are written by the test."""
 
-    def __init__(self, me=ME, config=None, **settings):
+    def __init__(self, me=ME, config=None, kind="source", tasks=4, **settings):
         self.settings = HerdSettings(**settings)
         self.now = 100.0
         self.leases = {}
         self.configs, self.status = MemoryTopic(), MemoryTopic()
-        connector = Connector("c", "i", 1, config or {}, "RUNNING", "source")
+        connector = Connector("c", "i", 1, config or {}, "RUNNING", kind)
         records = [leader_record(Leader(1, "x", "bx", "u")), connector_record(connector)]
         self.configs.append([replace(r, headers={"e": "1"}) for r in records])
-        tasks = task_set_record("c", TaskSet("i", 1, ({},) * 4, task_epoch=1))
+        tasks = task_set_record("c", TaskSet("i", 1, ({},) * tasks, task_epoch=1))
         self.configs.append([replace(tasks, headers={"e": "1"})])
         self.boot(me)
 

@@ -150,3 +150,16 @@ def test_light_tasks_do_not_go_to_and_fro_between_workers_that_are_alike_because
     holders = {heavy: "w2"} | dict.fromkeys(light[:4], "w1") | dict.fromkeys(light[4:], "w3")
     facts = Facts(weight={heavy: 36} | dict.fromkeys(light, 4))
     assert assign([heavy, *light], holders, ["w1", "w2", "w3"], facts) == holders
+
+
+def test_a_sink_goes_where_one_is_prepared_each_worker_taking_one():
+    first, second, source = TaskId("warehouse", 0), TaskId("warehouse", 1), TaskId("shop", 0)
+    light = [TaskId(f"c{n}", 0) for n in range(3)]
+    holders = dict.fromkeys(light, "w2")
+    facts = Facts(weight={first: 36, second: 36}, prepared={"w2"}, sinks={"warehouse"}, level=False)
+    assert assign([first, *light], holders, ["w1", "w2"], facts)[first] == "w2"
+    both = assign([first, second, *light], holders, ["w1", "w2"], facts)
+    assert {both[first], both[second]} == {"w1", "w2"}
+    assert assign([source, *light], holders, ["w1", "w2"], facts)[source] == "w1"
+    elsewhere = Facts(allowed={"warehouse": {"w1"}}, prepared={"w2"}, sinks={"warehouse"})
+    assert assign([first], {}, ["w1", "w2"], elsewhere) == {first: "w1"}

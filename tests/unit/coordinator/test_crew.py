@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+from cdcworker.coordinator import events as ev
 from cdcworker.coordinator.crew import Crew, may_level, mustered
 from cdcworker.coordinator.model import TaskStatus
 from cdcworker.coordinator.status import task_status_record
@@ -61,3 +63,26 @@ def test_after_a_loss_only_lost_tasks_move_until_nobody_has_come_back_for_a_whil
     cluster.obey(THIRD)
     assert cluster.of("third") == {heavy}
     assert cluster.why() == {(light.task, "third", "me", "balance")}
+
+
+@pytest.mark.parametrize("ready", [OTHER, THIRD], ids=lambda presence: presence.worker_id)
+def test_a_sink_moves_to_whoever_has_one_prepared(ready):
+    cluster = Cluster(kind="sink", tasks=1)
+    for presence in (OTHER, THIRD):
+        cluster.join(replace(presence, prepared=presence == ready))
+    (task,) = cluster.of("me")
+    cluster.told(ev.DrainRequested())
+    cluster.obey(cluster.me)
+    cluster.wait(1, OTHER, THIRD)
+    assert cluster.of(ready.worker_id) == {task}
+
+
+def test_who_has_one_prepared_says_so_and_takes_it_back():
+    cluster = Cluster(resend_s=0.0)
+    for ready in (True, False):
+        cluster.take(ev.AppendStatus)
+        cluster.told(ev.StandbyChanged(ready))
+        cluster.told(ev.Tick())
+        said = [record for append in cluster.take(ev.AppendStatus) for record in append.records]
+        assert [record.value["prepared"] for record in said if record.key == "worker/me"] == [ready]
+        assert cluster.state.status.presence["me"].prepared is ready

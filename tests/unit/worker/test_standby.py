@@ -8,7 +8,7 @@ import sys
 import threading
 
 import pytest
-from cdcworker.coordinator.events import TaskExited, TaskReport
+from cdcworker.coordinator.events import StandbyChanged, TaskExited, TaskReport
 from cdcworker.coordinator.model import AssignedTask, Connector
 from cdcworker.worker.procstat import read_stat
 from cdcworker.worker.standby import STANDBY, StandbyProcesses, shape_of, wanted
@@ -75,9 +75,16 @@ class World(StandbyProcesses):
         self.clock = Clock()
         self.load = False
         self.heard = queue.Queue()
+        self.told = []
         program = CHILD.replace("{ready}", ready)
         command = (sys.executable, "-I", "-c", program)
         super().__init__(command=command, clock=self.clock, busy=lambda: self.load, settle_s=20.0)
+
+    def hear(self, event):
+        if isinstance(event, StandbyChanged):
+            self.told.append(event.ready)
+        else:
+            self.heard.put(event)
 
     def pid(self):
         """Of the process that runs the task, once it says so."""
@@ -117,7 +124,7 @@ def make(until):
     def build(*args, waits_for=lambda world: world._pinged is not None):
         world = World(*args)
         made.append(world)
-        world.open(world.heard.put)
+        world.open(world.hear)
         world.want(WANTED)
         until(lambda: world._wanted is not None, 20)
         world.clock.now += 30
@@ -139,6 +146,31 @@ def test_a_sink_task_gets_the_process_that_waits(make):
     waiting = world.idle_pid()
     world.start(TASK, spec())
     assert world.pid() == waiting
+
+
+def test_the_herd_knows_whether_there_is_one(make, until):
+    world = make()
+    world.want(WANTED)
+    until(lambda: world.told == [True], 20)
+    world.start(TASK, spec())
+    world.pid()
+    assert world.told == [True, False]
+
+
+def test_one_that_falls_silent_is_not_promised_any_more(make, until):
+    world = make()
+    world.want(WANTED)
+    until(lambda: world.told == [True], 20)
+    os.kill(world.idle_pid(), signal.SIGSTOP)
+    pinged = world._pinged
+
+    def silent():
+        world.clock.now += 6
+        world.want(WANTED)
+        return world.told[-1] is False
+
+    until(silent, 20)
+    assert world._pinged >= pinged
 
 
 def test_its_limits_are_the_tasks_from_then_on(make):
