@@ -101,6 +101,14 @@ def _replication_keys() -> Iterable[ConfigKey]:
     yield key(
         "slot.drop.on.stop", "BOOLEAN", False, group=group, importance="LOW", doc="Drop the slot when the task stops."
     )
+    yield key(
+        "position.lost.policy", default="halt", validator=one_of("halt", "resnapshot"), group=group, importance="LOW",
+        recommended=("halt", "resnapshot"), doc=_LOST,
+    )  # fmt: skip
+    yield key(
+        "slot.retained.warn.bytes", "LONG", 10 * 1024**3, validator=between(0), group=group, importance="LOW",
+        doc="A warning is logged when the slot keeps more of the log than this; 0: never.",
+    )  # fmt: skip
     yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
     yield key("transaction.streaming", "BOOLEAN", True, group=group, importance="LOW", doc=_STREAMING)
     yield key(
@@ -134,6 +142,10 @@ def _replication_keys() -> Iterable[ConfigKey]:
 
 
 _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
+_LOST = (
+    "When the slot is missing, was recreated or advanced by others, or has lost log: halt with its code, or resnapshot:"
+    " each table is emptied by a truncate and its rows are read again. Another or a restored server always halts."
+)
 _STREAMING = (
     "Large transactions are read while they are open, into files in the worker's state.dir, and handed on when they"
     " commit. false: the server keeps them on its own disk until then."

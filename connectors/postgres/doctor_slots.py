@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cdcworker.connectors.checkup import Check, Fix, Result, ok
 from cdcworker.connectors.postgres import errors as e
-from cdcworker.connectors.postgres import fixes
+from cdcworker.connectors.postgres import fixes, safety
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.connection import APPLICATION, conninfo
 from cdcworker.connectors.postgres.patient import APPLICATION_NAME, Patient, duration, size
@@ -202,8 +202,7 @@ def _position(patient: Patient) -> Iterator[Result]:
     stream = ReplicationStream(conninfo(patient.settings, APPLICATION_NAME, replication=True))
     try:
         identity = stream.identify()
-        slots.verify(stored, identity, patient.slot, patient.settings)
-        slots.verify_timeline(stored, identity, stream.timeline_history)
+        safety.check(stored, identity, patient.slot, patient.settings, stream.timeline_history)
     except CdcError as exc:
         yield Result("error", "", exc.message, exc.code, "slot.name", exc.hint)
         return

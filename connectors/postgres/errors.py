@@ -147,6 +147,13 @@ DIVERGED = declare(
     "The server's history does not contain the stored position",
     "After a failover the new primary lacks changes that were handed on. Reset the offsets for a new snapshot.",
 )
+RESTORED = declare(
+    "postgres.restored",
+    "environment",
+    "The server's log ends before the stored position",
+    "It was restored from an older copy: it lacks changes that were handed on. Reset the offsets for a new snapshot,"
+    " under another topic.prefix, since positions begin anew.",
+)
 POSITION_INVALID = declare(
     "postgres.position_invalid",
     "environment",

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import safety
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.connection import conninfo
 from cdcworker.connectors.postgres.spool import NotAhead
@@ -68,6 +69,13 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
     slots.take_over(session.catalog, settings.slot, context.stopping)
     stream = ReplicationStream(conninfo(settings, application, replication=True), session.feedback_s)
     session.stream = stream
+    safety.check(
+        session.position,
+        stream.identify(),
+        slots.find_slot(session.catalog, settings.slot),
+        settings,
+        stream.timeline_history,
+    )
     changes.resume_lsn, changes.resume_part = session.position.commit_lsn, session.position.part
     # What was handed on may not be in Kafka yet: only what was confirmed before is. # INV-1
     lsn, confirmed = session.position.safe_lsn, old.confirmed

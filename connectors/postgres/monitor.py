@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from typing import Any
 
 from cdcworker.connectors.api import TaskContext
@@ -14,6 +15,8 @@ from cdcworker.schemas.change import JsonObject
 log = logging.getLogger(__name__)
 
 MONITOR_S = 30.0
+FORECAST_S_MIN = 3600.0
+"""A slot that will be lost within this time is worth a warning."""
 
 
 class Monitor:
@@ -26,6 +29,8 @@ class Monitor:
         self._slot: dict[str, Any] = {}
         self._written = 0
         """Where the server's log ended at the last look."""
+        self._looked_at = 0.0
+        self._restart: int | None = None
 
     def count(self, events: int) -> None:
         self._events += events
@@ -51,13 +56,30 @@ class Monitor:
         if found is None:
             return
         row = session.catalog.execute("select pg_current_wal_lsn()::text").fetchone()
-        self._written = parse_lsn(row[0]) if row and row[0] else 0
-        retained = max(0, self._written - (found.restart_lsn or 0))
+        written, now = parse_lsn(row[0]) if row and row[0] else 0, time.monotonic()
+        retained = max(0, written - (found.restart_lsn or 0))
         self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}
+        if found.failover is not None:
+            self._slot["slot_failover"] = found.failover
+        lost_in = None
         if found.safe_wal_size is not None:
             self._slot["slot_safe_wal_bytes"] = found.safe_wal_size
-        if found.wal_status not in (None, "reserved"):
+            lost_in = self._forecast(found.restart_lsn, found.safe_wal_size, written, now)
+            if lost_in is not None:
+                self._slot["slot_lost_in_s"] = round(lost_in)
+        self._written, self._looked_at, self._restart = written, now, found.restart_lsn
+        bound = session.settings.raw["slot.retained.warn.bytes"]
+        in_danger = found.wal_status not in (None, "reserved") or (lost_in is not None and lost_in < FORECAST_S_MIN)
+        if in_danger or 0 < bound < retained:
             log.warning(
-                "slot is in danger slot=%s wal_status=%s retained_bytes=%d safe_bytes=%s",
+                "slot is in danger slot=%s wal_status=%s retained_bytes=%d safe_bytes=%s lost_in_s=%s",
                 *(found.name, found.wal_status, retained, found.safe_wal_size),
+                "unknown" if lost_in is None else round(lost_in),
             )
+
+    def _forecast(self, restart: int | None, safe: int, written: int, now: float) -> float | None:
+        """Seconds until the slot is lost, if the log grows as it has since the last look and the slot stays behind."""
+        grown, moved = written - self._written, (restart or 0) - (self._restart or 0)
+        if not self._written or now <= self._looked_at or grown <= max(moved, 0):
+            return None
+        return max(0, safe) * (now - self._looked_at) / (grown - moved)

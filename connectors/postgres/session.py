@@ -10,6 +10,7 @@ from typing import Any
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
+from cdcworker.connectors.postgres import safety
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
@@ -24,7 +25,7 @@ from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
-from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
@@ -46,6 +47,8 @@ class Session:
     feedback_s: float = FEEDBACK_S_MAX
     complete: bool = False
     position_changed: bool = False
+    emptied: list[Change] = field(default_factory=list)
+    """Truncates to be handed on first: the position was lost, and all rows are read again."""
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
     told: set[tuple[int, str]] = field(default_factory=set)
@@ -102,14 +105,16 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     stream = session.stream = ReplicationStream(conninfo(settings, application, replication=True), feedback_s)
     identity = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
-    if not first:
-        slots.verify(session.position, identity, slots.find_slot(catalog, settings.slot), settings)
-        slots.verify_timeline(session.position, identity, stream.timeline_history)
+    starts_over = not first and not safety.still_there(session, stream)
+    first = first or starts_over
     slots.ensure_publication(catalog, settings)
     if first:
         session.position = _first_position(session, identity)
     session.position.timeline = identity.timeline
+    safety.follow_failovers(session, stream)
     planner = Planner(Catalog(catalog), settings.modes, settings.filters)
+    if starts_over:
+        session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
     template = source_template(settings.prefix, settings.dbname)
     changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
     changes.want_message = lambda prefix: _wanted_message(settings, prefix)

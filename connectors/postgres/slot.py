@@ -43,12 +43,17 @@ class Slot:
     confirmed_lsn: int | None
     wal_status: str | None
     safe_wal_size: int | None
+    reason: str | None = None
+    """Why it was invalidated, where the server says so (17 and newer)."""
+    failover: bool | None = None
+    """Whether standbys keep it too; None where there is no such thing."""
+    two_phase: bool = False
 
 
 _SLOT = """
 select slot_name, plugin, slot_type, database, active_pid, restart_lsn::text, confirmed_flush_lsn::text,
-       wal_status, safe_wal_size
-from pg_replication_slots where slot_name = %s
+       wal_status, safe_wal_size, to_jsonb(s) ->> 'invalidation_reason', (to_jsonb(s) ->> 'failover')::bool, two_phase
+from pg_replication_slots s where slot_name = %s
 """
 
 
@@ -57,21 +62,29 @@ def find_slot(connection: AdminConnection, name: str) -> Slot | None:
     if row is None:
         return None
     restart, confirmed = (parse_lsn(text) if text else None for text in row[5:7])
-    return Slot(row[0], row[1], row[2], row[3], row[4], restart, confirmed, row[7], row[8])
+    return Slot(row[0], row[1], row[2], row[3], row[4], restart, confirmed, *row[7:])
 
 
 def check_kind(slot: Slot, dbname: str) -> None:
     if slot.kind != "logical" or slot.plugin != "pgoutput":
         raise CdcError(e.SLOT_UNFIT, f"the slot is {slot.kind} with plugin {slot.plugin}", where={"slot": slot.name})
+    if slot.two_phase:
+        # What is only prepared may still be rolled back.
+        raise CdcError(e.SLOT_UNFIT, "the slot decodes prepared transactions", where={"slot": slot.name})
     if slot.database != dbname:
         raise CdcError(e.SLOT_UNFIT, f"the slot belongs to database {slot.database}", where={"slot": slot.name})
 
 
+def verify_server(position: StoredPosition, identity: SystemIdentity, settings: Settings) -> None:
+    if position.system_id != identity.system_id:
+        where: dict[str, str | int] = {"slot": settings.slot, "safe_lsn": format_lsn(position.safe_lsn)}
+        raise CdcError(e.OTHER_SERVER, "the stored position belongs to another server", where=where)
+
+
 def verify(position: StoredPosition, identity: SystemIdentity, slot: Slot | None, settings: Settings) -> None:
     """The stored position, the server and the slot belong together; every violation has a code of its own."""
+    verify_server(position, identity, settings)
     where: dict[str, str | int] = {"slot": settings.slot, "safe_lsn": format_lsn(position.safe_lsn)}
-    if position.system_id != identity.system_id:
-        raise CdcError(e.OTHER_SERVER, "the stored position belongs to another server", where=where)
     if position.slot != settings.slot:
         where["stored_slot"] = position.slot
         raise CdcError(e.SLOT_MISSING, "the stored position belongs to another slot name", where=where)
@@ -79,6 +92,8 @@ def verify(position: StoredPosition, identity: SystemIdentity, slot: Slot | None
         raise CdcError(e.SLOT_MISSING, "the replication slot does not exist", where=where)
     check_kind(slot, settings.dbname)
     if slot.wal_status == "lost" or slot.confirmed_lsn is None or slot.restart_lsn is None:
+        if slot.reason:
+            where["reason"] = slot.reason
         raise CdcError(e.SLOT_LOST, "the server has removed WAL that the slot still needed", where=where)
     if slot.confirmed_lsn > position.safe_lsn:
         where["confirmed_lsn"] = format_lsn(slot.confirmed_lsn)

@@ -82,7 +82,7 @@ class PostgresTask:
         try:
             if self._first:
                 self._first = False
-                return self._with_position([], idle=True)
+                return self._with_position(session.emptied, idle=True)
             if session.complete or session.stream is None or session.changes is None:
                 time.sleep(POLL_S_MAX)
                 return Batch(idle=True)

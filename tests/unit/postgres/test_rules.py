@@ -11,8 +11,10 @@ from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, constant_default
 from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
+from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.relations import key_of
+from cdcworker.connectors.postgres.safety import check
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.connectors.postgres.slot import Slot, verify, verify_timeline
 from cdcworker.connectors.postgres.snapshot import Progress
@@ -58,6 +60,7 @@ def test_a_position_and_a_slot_that_belong_together_pass():
         (replace(SLOT, confirmed_lsn=109), e.SLOT_ADVANCED),
         (replace(SLOT, confirmed_lsn=150, restart_lsn=140), e.SLOT_RECREATED),
         (replace(SLOT, plugin="test_decoding"), e.SLOT_UNFIT),
+        (replace(SLOT, two_phase=True), e.SLOT_UNFIT),
         (replace(SLOT, kind="physical", plugin=None), e.SLOT_UNFIT),
         (replace(SLOT, database="other"), e.SLOT_UNFIT),
     ],
@@ -69,6 +72,45 @@ def test_each_violation_has_a_code(slot, code):
 def test_another_server_or_slot_name_is_refused():
     assert code_of(identity=replace(IDENTITY, system_id="43")) == e.OTHER_SERVER
     assert code_of(position=replace(POSITION, slot="before")) == e.SLOT_MISSING
+
+
+@pytest.mark.parametrize(
+    ("identity", "slot", "code"),
+    [
+        (IDENTITY, SLOT, None),
+        (replace(IDENTITY, flush_lsn=107), SLOT, e.RESTORED),
+        # The server comes first: a slot of another one says nothing about this connector's.
+        (replace(IDENTITY, flush_lsn=107), None, e.RESTORED),
+        (replace(IDENTITY, system_id="43"), None, e.OTHER_SERVER),
+        (replace(IDENTITY, timeline=2), None, e.DIVERGED),
+        (IDENTITY, None, e.SLOT_MISSING),
+    ],
+)
+def test_the_server_is_checked_before_its_slot(identity, slot, code):
+    found = None
+    try:
+        check(POSITION, identity, slot, parse(CONFIG), lambda _: "1\t0/10\tx\n")
+    except CdcError as error:
+        found = error.code
+    assert found == code
+
+
+@pytest.mark.parametrize(
+    ("restarts", "safes", "expected"),
+    [
+        # The log grows by 100 a second; the slot stays where it is.
+        ((0, 0), (1000, 900), 9.0),
+        # It follows at half the pace.
+        ((0, 500), (1000, 950), 19.0),
+        ((0, 1000), (1000, 1000), None),
+        ((0, 2000), (1000, 2000), None),
+    ],
+)
+def test_the_end_of_a_slot_is_foreseen_from_its_last_two_looks(restarts, safes, expected):
+    monitor = Monitor(TaskContext("c", 0, 1, "i", ""))
+    assert monitor._forecast(restarts[0], safes[0], 5000, 100.0) is None
+    monitor._written, monitor._looked_at, monitor._restart = 5000, 100.0, restarts[0]
+    assert monitor._forecast(restarts[1], safes[1], 6000, 110.0) == expected
 
 
 @pytest.mark.parametrize(

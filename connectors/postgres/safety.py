@@ -1,0 +1,104 @@
+"""Whether server, slot and stored position still belong together, and what is done where they do not."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.relations import Planner, source_template
+from cdcworker.connectors.postgres.slot import Slot
+from cdcworker.connectors.postgres.stream import ReplicationStream, SystemIdentity, quote
+from cdcworker.connectors.postgres.wire import format_lsn
+from cdcworker.schemas.change import Change, Position
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.session import Session
+
+log = logging.getLogger(__name__)
+
+STARTED_OVER = frozenset((e.SLOT_MISSING, e.SLOT_LOST, e.SLOT_RECREATED, e.SLOT_ADVANCED))
+"""Losses after which rows may be read again: the server goes on where it was, so positions only go up. On another
+server, or one whose log was cut back, they would go down, and readers take what is older than what they have for old."""
+
+EMPTIED_INDEX = 2**31 - 2
+"""`tx_index` of the truncates of a fresh start: behind every message of a transaction, before every row of a snapshot."""
+
+VERSION_FAILOVER = 170_000
+
+
+def check(
+    position: StoredPosition,
+    identity: SystemIdentity,
+    slot: Slot | None,
+    settings: Settings,
+    history: Callable[[int], str],
+) -> None:
+    """CdcError with the code of what is wrong; the server before its slot, which may have been made on another one."""
+    where: dict[str, str | int] = {"slot": settings.slot, "safe_lsn": format_lsn(position.safe_lsn)}
+    slots.verify_server(position, identity, settings)
+    slots.verify_timeline(position, identity, history)
+    if identity.flush_lsn < position.safe_lsn:
+        where["flush_lsn"] = format_lsn(identity.flush_lsn)
+        raise CdcError(e.RESTORED, "the server's log ends before the stored position", where=where)
+    slots.verify(position, identity, slot, settings)
+
+
+def still_there(session: Session, stream: ReplicationStream) -> bool:
+    """Check what is stored against the server. False: the position is lost, and the configuration says to start over."""
+    settings, position = session.settings, session.position
+    found = slots.find_slot(session.catalog, settings.slot)
+    identity = stream.identify()
+    try:
+        check(position, identity, found, settings, stream.timeline_history)
+    except CdcError as exc:
+        may_read = settings.snapshot_mode != "no_data"
+        if settings.raw["position.lost.policy"] != "resnapshot" or exc.code not in STARTED_OVER or not may_read:
+            raise
+        log.warning("position is lost, all rows are read again error=%s", exc)
+    else:
+        return True
+    if found is not None and found.wal_status == "lost":
+        slots.drop(session.catalog, settings.slot)
+    return False
+
+
+def follow_failovers(session: Session, stream: ReplicationStream) -> None:
+    """A slot that was made without is told to be kept on standbys too, where that is wanted."""
+    settings = session.settings
+    if not settings.raw["slot.failover"] or session.catalog.info.server_version < VERSION_FAILOVER:
+        return
+    found = slots.find_slot(session.catalog, settings.slot)
+    if found is not None and found.failover is False:
+        stream.command(f"ALTER_REPLICATION_SLOT {quote(settings.slot)} (FAILOVER true)")
+        log.info("slot is kept on standbys from now on slot=%s", settings.slot)
+
+
+def emptied(connection: AdminConnection, settings: Settings, planner: Planner, safe_lsn: int) -> list[Change]:
+    """A truncate for each table whose rows are read again: rows that were deleted meanwhile must not stay."""
+    if "t" in settings.skipped:
+        log.warning(
+            "truncates are skipped: rows that were deleted while the position was lost stay in the topics' readers"
+        )
+        return []
+    us = time.time_ns() // 1000
+    stamp = {"ts_ms": us // 1000, "ts_us": us, "ts_ns": us * 1000, "snapshot": "true"}
+    base = {**source_template(settings.prefix, settings.dbname), **stamp}
+    at = safe_lsn - 1
+    changes: list[Change] = []
+    for oid, schema, name in slots.published(connection, settings):
+        info = planner.catalog.table(oid)
+        if info is None:
+            continue
+        table = planner.plan(info.relation(), info).table
+        position = Position(at, EMPTIED_INDEX, len(changes))
+        own = {"schema": schema, "table": name, "lsn": at, "commit_lsn": at, "tx_index": EMPTIED_INDEX}
+        changes.append(Change("t", table, position, {**base, **own, "tx_sub": len(changes)}))
+    return changes

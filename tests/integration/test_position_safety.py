@@ -1,0 +1,146 @@
+"""A slot, a server and a stored position that do not belong together any more: never silent, and repaired where told to."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.schemas.errors import CdcError
+
+_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+assert _spec
+assert _spec.loader
+postgres_reader = importlib.util.module_from_spec(_spec)
+sys.modules["postgres_reader"] = postgres_reader
+_spec.loader.exec_module(postgres_reader)
+Reader, materialise = postgres_reader.Reader, postgres_reader.materialise
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.create_database()
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def db(postgres, database):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+        connection.execute("create table t(id int primary key, v text); insert into t values (1, 'a'), (2, 'b')")
+        yield connection
+
+
+@pytest.fixture
+def reader(postgres, database):
+    made: list[Reader] = []
+
+    def make(**config: str) -> Reader:
+        made.append(Reader(postgres, database, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.task:
+            one.task.close()
+
+
+def drop_slot(db, name: str) -> None:
+    """Also of a reader that is at it."""
+    db.execute("select pg_terminate_backend(active_pid, 10000) from pg_replication_slots where slot_name = %s", (name,))
+    db.execute("select pg_drop_replication_slot(%s)", (name,))
+
+
+def make_slot(db, name: str) -> None:
+    db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (name,))
+
+
+def advance(db, name: str) -> None:
+    db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (name,))
+
+
+def refused(one: Reader) -> CdcError:
+    with pytest.raises(CdcError) as caught:
+        one.start()
+    assert not caught.value.retriable
+    return caught.value
+
+
+def test_a_slot_that_goes_while_it_is_read_is_a_passing_error_and_then_a_halt(db, reader):
+    one = reader().start()
+    one.until(one.loaded)
+    drop_slot(db, one.config["slot.name"])
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+    one.kill()
+    assert refused(one).code == "postgres.slot_missing"
+
+
+def test_a_server_whose_log_ends_before_the_position_was_restored(db, reader):
+    one = reader().start()
+    one.until(one.loaded)
+    one.kill()
+    one.position["safe_lsn"] += 1 << 30
+    error = refused(one)
+    assert error.code == "postgres.restored"
+    assert {"safe_lsn", "flush_lsn"} <= set(error.where)
+    # Rows of such a server would be taken for old ones: it halts whatever the policy is.
+    one.config["position.lost.policy"] = "resnapshot"
+    assert refused(one).code == "postgres.restored"
+
+
+def test_a_slot_of_prepared_transactions_is_refused(db, reader):
+    one = reader()
+    db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", (one.config["slot.name"],))
+    assert refused(one).code == "postgres.slot_unfit"
+
+
+@pytest.mark.parametrize("losses", [(drop_slot,), (drop_slot, make_slot), (advance,)])
+def test_a_lost_position_is_made_good_by_reading_all_rows_again_where_that_is_wanted(db, reader, losses):
+    one = reader(**{"position.lost.policy": "resnapshot"}).start()
+    one.until(one.loaded)
+    db.execute("insert into t values (3, 'c')")
+    one.catch_up(db)
+    one.kill()
+    # What happens now is in no log that the connector will ever read.
+    db.execute("delete from t where id = 1; update t set v = 'changed' where id = 2; insert into t values (4, 'd')")
+    for loss in losses:
+        loss(db, one.config["slot.name"])
+    before = len(one.log)
+    # Killed before the fresh start was committed, it is made again.
+    one.start()
+    one.poll(commit=False)
+    one.kill()
+    one.start()
+    db.execute("insert into t values (5, 'e')")
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert [change.op for change in one.log[before:]].count("t") == 1
+    found = {key: row["v"] for key, row in materialise(one.log)["public", "t"].items()}
+    assert found == {(2,): "changed", (3,): "c", (4,): "d", (5,): "e"}
+
+
+def test_without_rows_to_read_a_lost_position_halts_whatever_the_policy_is(db, reader):
+    one = reader(snapshot_mode="no_data", **{"position.lost.policy": "resnapshot"}).start()
+    one.catch_up(db)
+    one.kill()
+    drop_slot(db, one.config["slot.name"])
+    assert refused(one).code == "postgres.slot_missing"
+
+
+def test_a_slot_that_is_there_is_told_to_follow_failovers(db, reader):
+    if db.info.server_version < 170000:
+        pytest.skip("failover slots came with PostgreSQL 17")
+    one = reader()
+    make_slot(db, one.config["slot.name"])
+    one.config["slot.failover"] = "true"
+    one.start()
+    failover = db.execute("select failover from pg_replication_slots where slot_name = %s", (one.config["slot.name"],))
+    assert failover.fetchone()[0] is True
+    one.until(one.loaded)
+    one.until(lambda: any(report.get("slot_failover") for report in one.reports))
