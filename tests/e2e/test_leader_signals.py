@@ -128,6 +128,8 @@ class Group(threading.Thread):
             while self.rounds_left > 0:
                 self._round()
                 self.rounds_left -= 1
+            # Here, since a process ends with the thread that has started it.
+            self._writing_leader()
         except BaseException as exc:
             self.error = exc
             raise
@@ -190,8 +192,6 @@ def torment(broker: EmbeddedKafka, folder: Path, seed: int, groups: int, rounds:
         for group in found:
             group.join()
         assert [group.error for group in found if group.error] == []
-        for group in found:
-            group._writing_leader()
     finally:
         for group in found:
             group.end()
