@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
@@ -146,6 +146,10 @@ KEY = "_cdc_key"
 """Column of batches: the encoded key, one text of bytes per key."""
 OP = "_cdc_op"
 """Column of append tables: the operation."""
+UNCHANGED = "_cdc_unchanged"
+"""Column of change logs: the columns that the change did not bring, separated by commas."""
+DELETED = "_cdc_deleted"
+"""Column of tables whose deleted rows stay: true for those."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -189,16 +193,39 @@ class SinkBatch:
     applied: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
 
 
+@dataclass(frozen=True, slots=True)
+class TargetRows:
+    """A table of the target as one reader sees it at one moment: `applied` is the highest position per partition of its
+    topic that these rows hold, `batches` are Arrow record batches of all rows, each of which may be read once."""
+
+    name: str
+    key: tuple[str, ...]
+    applied: Mapping[int, bytes]
+    batches: Iterator[pa.RecordBatch]
+    close: Callable[[], None] = field(default=lambda: None)
+    """To be called when the rows are read, or no longer wanted."""
+
+
 class TableWriter(Protocol):
-    """A warehouse. Takes Arrow, knows no Spark."""
+    """A warehouse. Takes Arrow; one thread at a time calls it, but for `cancel`."""
 
     def fence(self, epoch: tuple[int, int]) -> None:
-        """Raise the fence row in a committed transaction; CdcError of kind `fenced` if a higher one is there."""
+        """Raise the fence in a committed step; CdcError of kind `fenced` if a higher one is there."""
+
+    def claim(self, topics: Sequence[str]) -> None:
+        """Fence off whoever applied these topics before under another task number."""
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
-        """Next offset per (topic, partition), read after `fence`."""
+        """Next offset per (topic, partition), read after `fence` and `claim`."""
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
-        """Rows and ledger in one transaction of the target (INV-8). Returns counts."""
+        """Rows and ledger in one step of the target, or one per table where it knows no larger ones (INV-8). Returns
+        counts: rows, changes, orphans, tables (changes by name), replayed (all of it had been applied before)."""
+
+    def rows(self, topic: str) -> TargetRows | None:
+        """What a reader sees of a topic's table; None: there is no such table yet."""
+
+    def cancel(self) -> None:
+        """Break off what `apply` does in another thread, if that can be."""
 
     def close(self) -> None: ...

@@ -7,11 +7,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import OP, POSITION, TableBatch
+from cdcworker.connectors.api import DELETED, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED
 from cdcworker.connectors.spark.pgtypes import TargetColumn, target_column, widened
+from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import unescape
 
@@ -36,8 +37,10 @@ RESERVED = ("_cdcworker", "information_schema")
 class Catalog:
     """What is known of the target inside this session. Forgotten whenever a transaction fails."""
 
-    def __init__(self, schema: str = "") -> None:
+    def __init__(self, schema: str = "", output: Output | None = None, sink: str = "") -> None:
         self._schema = schema
+        self._output = output or Output()
+        self._sink = sink
         self._targets: dict[str, tuple[Mapping[str, Any], tuple[str, ...], pgsql.Target]] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._stages: dict[tuple[str, str], tuple[str, pgsql.Target]] = {}
@@ -61,11 +64,14 @@ class Catalog:
         optional = frozenset(
             unescape(str(member["name"])) for member in batch.schema["fields"] if isinstance(member["type"], list)
         )
-        target = pgsql.Target(schema, table, {}, key, columns, optional & set(key))
+        target = pgsql.Target(
+            schema, table, {}, key, columns, optional & set(key), self._own(bool(key)), self._output.soft and bool(key)
+        )
         types = self._types(connection, target)
         if types is None:
             types = self._create(connection, target)
-        target = replace(target, types=self._evolve(connection, target, types))
+        renamed = self._rename(connection, target, types, batch)
+        target = replace(target, types=self._evolve(connection, target, renamed))
         self._targets[batch.table] = (batch.schema, batch.key, target)
         return target
 
@@ -90,6 +96,47 @@ class Catalog:
         return not (found and found[0])
 
     # -- pieces -------------------------------------------------------------------------------------------------------
+
+    def _own(self, keyed: bool) -> tuple[pgsql.OwnColumn, ...]:
+        out = [] if keyed else [pgsql.OwnColumn(OP, "text")]
+        if self._output.log:
+            out.append(pgsql.OwnColumn(UNCHANGED, "text"))
+        if self._output.soft and keyed:
+            out.append(pgsql.OwnColumn(DELETED, "boolean", "false"))
+        if self._output.synced:
+            out.append(pgsql.OwnColumn(self._output.synced, "timestamp with time zone", "clock_timestamp()"))
+        return tuple(out)
+
+    def _rename(
+        self, connection: Connection, target: pgsql.Target, types: Mapping[str, str], batch: TableBatch
+    ) -> Mapping[str, str]:
+        """A column that the source calls otherwise now is called so here too: by the source's identity of it."""
+        ids = {int(m["cdc.colid"]): unescape(str(m["name"])) for m in batch.schema["fields"] if m.get("cdc.colid")}
+        if not ids:
+            return types
+        place = (self._sink, batch.table)
+        known: dict[int, str] = dict(
+            connection.execute(
+                "select colid, name from _cdcworker.columns where sink = %s and topic = %s", place
+            ).fetchall()
+        )
+        wanted = {column.name: column.type for column in target.columns}
+        out = dict(types)
+        for id, name in ids.items():
+            old = known.get(id, name)
+            if old == name or old not in out or name in out or widened(out[old], wanted[name]) is None:
+                continue
+            connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(name)}")
+            log.info("renamed table=%s.%s column=%s", target.schema, target.table, name)
+            out[name] = out.pop(old)
+        if known != {**known, **ids}:
+            connection.execute(
+                """insert into _cdcworker.columns (sink, topic, colid, name)
+                   select %s, %s, * from unnest(%s::int[], %s::text[])
+                   on conflict (sink, topic, colid) do update set name = excluded.name""",
+                (*place, list(ids), list(ids.values())),
+            )
+        return out
 
     def _place(self, batch: TableBatch) -> tuple[str, str]:
         parts = batch.path or tuple(batch.table.split(".")[-2:])
@@ -150,10 +197,10 @@ class Catalog:
                 name = pgsql.quote(column.name)
                 clauses.append(f"alter column {name} type {needed} using {name}::{needed}")
                 out[column.name] = needed
-        for name, type_ in ((POSITION, "bytea"), (OP, "text")):
-            if name not in types and (name == POSITION or not target.key):
-                clauses.append(f"add column {pgsql.quote(name)} {type_}")
-                out[name] = type_
+        for own in (pgsql.OwnColumn(POSITION, "bytea"), *target.own):
+            if own.name not in types:
+                clauses.append(f"add column {own.clause}")
+                out[own.name] = own.type
         if clauses:
             connection.execute(f"alter table {target.name} {', '.join(clauses)}")
             log.info("altered table=%s.%s changes=%d", target.schema, target.table, len(clauses))

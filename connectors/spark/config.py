@@ -30,6 +30,12 @@ def _memory(value: str) -> str | None:
     return None if size >= MEMORY_MB_MIN else f"must be at least {MEMORY_MB_MIN}m"
 
 
+WAREHOUSES = ("postgres", "parquet")
+_NEEDED = {
+    "postgres": ("warehouse.hostname", "warehouse.user", "warehouse.dbname"),
+    "parquet": ("warehouse.path",),
+}
+
 HIGH: Importance = "HIGH"
 LOW: Importance = "LOW"
 
@@ -42,24 +48,24 @@ def _target_keys() -> Iterable[ConfigKey]:
     yield key(
         "warehouse",
         default="postgres",
-        validator=one_of("postgres"),
-        recommended=("postgres",),
+        validator=one_of(*WAREHOUSES),
+        recommended=WAREHOUSES,
         importance=HIGH,
         group=warehouse,
         doc="Kind of the target.",
     )
     yield key(
         "warehouse.hostname",
-        required=True,
+        default="",
         importance=HIGH,
         group=warehouse,
-        validator=host_list,
+        validator=lambda value: host_list(value) if value else None,
         doc="Host of the target.",
     )
     yield key("warehouse.port", "INT", 5432, validator=between(1, 65535), importance=HIGH, group=warehouse)
-    yield key("warehouse.user", required=True, importance=HIGH, group=warehouse, doc="A role that may create tables.")
+    yield key("warehouse.user", default="", importance=HIGH, group=warehouse, doc="A role that may create tables.")
     yield key("warehouse.password", "PASSWORD", importance=HIGH, group=warehouse, doc="Its password.")
-    yield key("warehouse.dbname", required=True, importance=HIGH, group=warehouse, doc="The target database.")
+    yield key("warehouse.dbname", default="", importance=HIGH, group=warehouse, doc="The target database.")
     yield key("warehouse.schema", default="", group=warehouse, doc="Schema of all tables; empty: as in the source.")
     yield key(
         "warehouse.sslmode",
@@ -70,6 +76,53 @@ def _target_keys() -> Iterable[ConfigKey]:
         doc="As libpq's.",
     )
     yield key("warehouse.sslrootcert", importance=LOW, group=warehouse, doc="File of trusted root certificates.")
+
+
+def _lake_keys() -> Iterable[ConfigKey]:
+    key, warehouse = ConfigKey, "Warehouse"
+    yield key(
+        "warehouse.path",
+        default="",
+        importance=HIGH,
+        group=warehouse,
+        validator=lambda value: None if value.startswith("/") or not value else "expects an absolute path",
+        doc="Folder of the tables of a Parquet warehouse, in one that the worker opens to connectors.",
+    )
+    yield key(
+        "warehouse.buckets",
+        "INT",
+        8,
+        validator=between(1, 4096),
+        importance=LOW,
+        group=warehouse,
+        doc="Files per table of current state in Parquet, each with a share of the keys; set when a table is created.",
+    )
+
+
+def _output_keys() -> Iterable[ConfigKey]:
+    key, batches = ConfigKey, "Batches"
+    yield key(
+        "output.mode",
+        default="current",
+        validator=one_of("current", "log"),
+        recommended=("current", "log"),
+        group=batches,
+        doc="current: one row per key as it is now. log: every change as a row of its own, in order of _cdc_position.",
+    )
+    yield key(
+        "delete.mode",
+        default="hard",
+        validator=one_of("hard", "soft"),
+        recommended=("hard", "soft"),
+        group=batches,
+        doc="hard: deleted rows go. soft: they stay, with _cdc_deleted set until the key comes back.",
+    )
+    yield key(
+        "synced.column",
+        default="",
+        group=batches,
+        doc="Name of a column that says when a row was written, for example _synced_at; empty: none.",
+    )
 
 
 def _batch_keys() -> Iterable[ConfigKey]:
@@ -86,7 +139,6 @@ def _batch_keys() -> Iterable[ConfigKey]:
         group=batches,
         doc="Bound of a batch.",
     )
-    yield key("delete.mode", default="hard", validator=one_of("hard"), recommended=("hard",), group=batches)
     yield key(
         "schema.change.policy",
         default="evolve",
@@ -118,6 +170,9 @@ def _batch_keys() -> Iterable[ConfigKey]:
 def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if bool(config["topics"]) == bool(config["topics.regex"]):
         yield "topics", "expects either topics or topics.regex"
+    for name in _NEEDED.get(config["warehouse"], ()):
+        if not config[name]:
+            yield name, "is required"
 
 
 ACCEPTED = {
@@ -138,7 +193,7 @@ ACCEPTED = {
     "delete.enabled": "Set by delete.mode.",
 }
 
-CONFIG_DEF = ConfigDef([*_target_keys(), *_batch_keys(), *TASK_KEYS], ACCEPTED, _check)
+CONFIG_DEF = ConfigDef([*_target_keys(), *_lake_keys(), *_output_keys(), *_batch_keys(), *TASK_KEYS], ACCEPTED, _check)
 
 CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
 

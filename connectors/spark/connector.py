@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
-from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, conninfo, data_topics
+from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, data_topics
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -34,15 +34,16 @@ class SparkSink:
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
         from cdcworker.connectors.spark.driver import Driver, Settings
-        from cdcworker.connectors.spark.postgres import PostgresWriter
+        from cdcworker.connectors.spark.warehouses import open_writer
 
         config = CONFIG_DEF.parse(spec.config)
-        writer = PostgresWriter(conninfo(config), spec.connector, spec.task, schema=config["warehouse.schema"])
+        writer = open_writer(config, spec.connector, spec.task, context.file_roots)
         settings = Settings(
             config["trigger.interval.ms"],
             config["max.batch.records"],
             config["spark.driver.memory"],
             config["spark.cores"],
+            config["output.mode"] == "log",
         )
         Driver(spec, context, writer, settings).run()
 
@@ -55,22 +56,23 @@ class SparkSink:
         return standby.prepare(spec, memory, int(cores))
 
     def offsets(self, place: SinkPlace) -> SinkOffsets:
-        from cdcworker.connectors.spark.offsets import stored
+        from cdcworker.connectors.spark.warehouses import stored
 
-        return stored(conninfo(CONFIG_DEF.parse(self._config)), place)
+        return stored(CONFIG_DEF.parse(self._config), place)
 
     def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
-        """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing."""
-        from cdcworker.connectors.spark.offsets import alter
+        """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
+        gets them a second time."""
+        from cdcworker.connectors.spark.warehouses import alter
 
-        alter(conninfo(CONFIG_DEF.parse(self._config)), place, changes)
+        alter(CONFIG_DEF.parse(self._config), place, changes)
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""
-        from cdcworker.connectors.spark.postgres import probe
+        from cdcworker.connectors.spark.warehouses import probe
 
         try:
-            probe(conninfo(CONFIG_DEF.parse(self._config)))
+            probe(CONFIG_DEF.parse(self._config))
         except CdcError as exc:
             key = {
                 "spark.target_auth": "warehouse.password",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import KEY, OP, POSITION, TableBatch
+from cdcworker.connectors.api import KEY, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.schemas.topics import unescape
 
@@ -52,7 +52,9 @@ def append(connection: Connection, target: pgsql.Target, batch: TableBatch) -> N
     if not batch.upserts.num_rows:
         return
     columns = {column.name: values.to_copy(_one(batch.upserts[column.field]), column) for column in target.columns}
-    columns[OP] = _one(batch.upserts[OP])
+    for name in (OP, UNCHANGED):
+        if name in batch.upserts.column_names:
+            columns[name] = _one(batch.upserts[name])
     columns[POSITION] = values.hexes(_one(batch.upserts[POSITION]))
     copy(connection, target.name, columns)
 

@@ -7,11 +7,11 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
@@ -55,20 +55,13 @@ RECORDS_MIN = 20
 SHRINK = 8
 
 
-class Warehouse(TableWriter, Protocol):
-    """What a driver uses of a warehouse besides the seam."""
-
-    def claim(self, topics: Sequence[str]) -> None: ...
-
-    def cancel(self) -> None: ...
-
-
 @dataclass(slots=True)
 class Settings:
     trigger_ms: int = 500
     records_max: int = 100_000
     memory: str = "1g"
     cores: int = 2
+    log: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +78,7 @@ class Driver:
     """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's and are applied in another,
     so that Spark reads the next one meanwhile: the checkpoint may be ahead of the ledger, which alone decides."""
 
-    def __init__(self, spec: SinkSpec, context: TaskContext, writer: Warehouse, settings: Settings) -> None:
+    def __init__(self, spec: SinkSpec, context: TaskContext, writer: TableWriter, settings: Settings) -> None:
         self._spec = spec
         self._context = context
         self._writer = writer
@@ -93,7 +86,7 @@ class Driver:
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
-        self._assembler = Assembler(Shapes(self._schemas, context.stopping))
+        self._assembler = Assembler(Shapes(self._schemas, context.stopping), settings.log)
         self._records_max = settings.records_max
         self._offsets: dict[tuple[str, int], int] = {}
         self._built: dict[tuple[str, int], int] = {}

@@ -121,7 +121,10 @@ QUERY_FAILED = declare(
     "spark.query_failed", "transient", "Spark's streaming query ended", "The task starts it again from the ledger."
 )
 WAREHOUSE_UNKNOWN = declare(
-    "spark.warehouse_unknown", "config", "There is no such kind of warehouse", "Use warehouse=postgres."
+    "spark.warehouse_unknown",
+    "config",
+    "There is no such kind of warehouse",
+    "Use one of the kinds that the key warehouse names.",
 )
 
 _BY_SQLSTATE = {

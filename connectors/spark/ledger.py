@@ -32,6 +32,8 @@ DDL = (
     """create table if not exists _cdcworker.tombstone (
         sink text, topic text, key bytea, position bytea not null, row jsonb, at timestamptz not null default now(),
         primary key (sink, topic, key))""",
+    """create table if not exists _cdcworker.columns (
+        sink text, topic text, colid int, name text not null, primary key (sink, topic, colid))""",
 )
 TOMBSTONE_DAYS_MAX = 7
 """Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
@@ -46,7 +48,7 @@ class Ledger:
         self.epoch: Epoch = (0, 0)
 
     def create(self, connection: Connection) -> None:
-        found = connection.execute("select to_regclass('_cdcworker.tombstone')").fetchone()
+        found = connection.execute("select to_regclass('_cdcworker.columns')").fetchone()
         if found and found[0]:
             return
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cdcworker.connectors.api import POSITION
+from cdcworker.connectors.api import DELETED, POSITION
 from cdcworker.connectors.spark.pgtypes import TargetColumn
 
 KEPT = "_cdc_kept"
@@ -56,6 +56,19 @@ class Place:
 
 
 @dataclass(frozen=True, slots=True)
+class OwnColumn:
+    """A column of the sink's; one with an expression is set to it whenever a row is written."""
+
+    name: str
+    type: str
+    value: str = ""
+
+    @property
+    def clause(self) -> str:
+        return f"{quote(self.name)} {self.type}" + (f" default {self.value}" if self.value else "")
+
+
+@dataclass(frozen=True, slots=True)
 class Target:
     """A table as it stands in the target: types by column, `key` and which key columns may be null."""
 
@@ -66,10 +79,18 @@ class Target:
     columns: tuple[TargetColumn, ...]
     optional_key: frozenset[str] = frozenset()
     """Key columns that may be null: then a unique index stands in for the primary key."""
+    own: tuple[OwnColumn, ...] = ()
+    """What we add besides the position."""
+    soft: bool = False
+    """Deleted rows stay and are marked."""
 
     @property
     def name(self) -> str:
         return f"{quote(self.schema)}.{quote(self.table)}"
+
+    @property
+    def stamps(self) -> tuple[OwnColumn, ...]:
+        return tuple(column for column in self.own if column.value)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,8 +107,7 @@ class Target:
 
 def create_table(target: Target) -> str:
     parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
-    if not target.key:
-        parts.append('"_cdc_op" text')
+    parts += [column.clause for column in target.own]
     parts.append(f"{quote(POSITION)} bytea")
     if target.key and not target.optional_key:
         parts.append(f"primary key ({listed(target.key)})")
@@ -131,19 +151,26 @@ def merge(target: Target, stage_name: str, bits: Mapping[str, int], place: Place
     if conditions:
         source += " where " + " and ".join(conditions)
     plain = [name for name in target.names if name not in target.key]
-    sets = ", ".join(f"{quote(name)} = {value(bits, name)}" for name in plain)
+    sets = ", ".join(
+        [f"{quote(name)} = {value(bits, name)}" for name in plain]
+        + [f"{quote(column.name)} = {column.value}" for column in target.stamps]
+    )
+    names = listed([*target.names, POSITION, *(column.name for column in target.stamps)])
+    values = ", ".join([listed([*target.names, POSITION], "s."), *(column.value for column in target.stamps)])
     position = quote(POSITION)
     whole = f" and s.{quote(KEPT)} is null" if bits else ""
     return f"""merge into {target.name} t using ({source}) s on {target.on("t", "s")}
         when matched and (t.{position} is null or t.{position} < s.{position}) then
           update set {sets + ", " if sets else ""}{position} = s.{position}
         when not matched{whole} then
-          insert ({listed([*target.names, POSITION])}) values ({listed([*target.names, POSITION], "s.")})"""
+          insert ({names}) values ({values})"""
 
 
 def insert(target: Target, stage_name: str) -> str:
     names = listed([*target.names, POSITION])
-    return f"insert into {target.name} ({names}) select {names} from {quote(stage_name)}"
+    stamps = "".join(f", {quote(column.name)}" for column in target.stamps)
+    values = "".join(f", {column.value}" for column in target.stamps)
+    return f"insert into {target.name} ({names}{stamps}) select {names}{values} from {quote(stage_name)}"
 
 
 def orphans(target: Target, stage_name: str) -> str:
@@ -157,7 +184,10 @@ def orphans(target: Target, stage_name: str) -> str:
 def truncate(target: Target, floor: bytes) -> str:
     """Rows without a position stood there before the sink came."""
     position = quote(POSITION)
-    return f"delete from {target.name} where {position} is null or {position} < {binary(floor)}"
+    older = f"{position} is null or {position} < {binary(floor)}"
+    if target.soft and target.key:
+        return f"update {target.name} set {_marks(target)} where {older}"
+    return f"delete from {target.name} where {older}"
 
 
 def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int], place: Place) -> str:
@@ -179,8 +209,18 @@ def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) ->
 
 def delete(target: Target, stage_name: str) -> str:
     position = quote(POSITION)
+    older = f"s.{position} is null or t.{position} is null or t.{position} < s.{position}"
+    if target.soft:
+        return f"""update {target.name} t set {_marks(target)}, {position} = coalesce(s.{position}, t.{position})
+            from {quote(stage_name)} s where {target.on("t", "s")} and ({older})"""
     return f"""delete from {target.name} t using {quote(stage_name)} s where {target.on("t", "s")}
-        and (s.{position} is null or t.{position} is null or t.{position} < s.{position})"""
+        and ({older})"""
+
+
+def _marks(target: Target) -> str:
+    return ", ".join(
+        f"{quote(column.name)} = {'true' if column.name == DELETED else column.value}" for column in target.stamps
+    )
 
 
 def bury(stage_name: str, place: Place) -> str:

@@ -8,12 +8,14 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import SinkBatch, TableBatch
+from cdcworker.connectors.api import SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
 from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
+from cdcworker.connectors.spark.pgrows import read
+from cdcworker.connectors.spark.shaping import Output, place_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -47,10 +49,13 @@ SESSION = (
 class PostgresWriter:
     """A TableWriter. One connection, one thread."""
 
-    def __init__(self, conninfo: str, sink: str, task: int = 0, *, schema: str = "") -> None:
+    def __init__(
+        self, conninfo: str, sink: str, task: int = 0, *, schema: str = "", output: Output | None = None
+    ) -> None:
         self._conninfo = conninfo
+        self._schema = schema
         self._ledger = Ledger(sink, task)
-        self._catalog = Catalog(schema)
+        self._catalog = Catalog(schema, output, sink)
         self._connection: Connection | None = None
         self._floors: dict[str, bytes] = {}
         self._tombstones: set[str] = set()
@@ -96,6 +101,10 @@ class PostgresWriter:
             hit("sink.before_commit")
         hit("sink.after_commit")
         return counts
+
+    def rows(self, topic: str) -> TargetRows | None:
+        """Over a connection of its own: `apply` may go on meanwhile."""
+        return read(self._connect(), self._ledger.sink, topic, place_of(topic, (), self._schema))
 
     def cancel(self) -> None:
         """Break off the statement that runs in another thread."""

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import KEY, OP, POSITION, SinkBatch, TableBatch
-from cdcworker.connectors.spark import arrays, headers, reduce
+from cdcworker.connectors.api import KEY, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.spark import arrays, headers, logs, reduce
 from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
 from cdcworker.connectors.spark.errors import UNDECODABLE
 from cdcworker.connectors.spark.reduce import NONE
@@ -23,7 +23,7 @@ Partition = tuple[str, int]
 
 
 @dataclass(slots=True)
-class _Topic:
+class Topic:
     """The records of one topic, in the order of partition and offset, as columns."""
 
     name: str
@@ -40,7 +40,7 @@ class _Topic:
 
 
 @dataclass(slots=True)
-class _Decoded:
+class Decoded:
     """Positions, operations and rows of a topic; `local` is a row's index in the decoded array of its schema."""
 
     major: np.ndarray[Any, Any]
@@ -54,8 +54,10 @@ class _Decoded:
 class Assembler:
     """Turns raw records into what a TableWriter takes. Pure but for the schemas it asks for."""
 
-    def __init__(self, shapes: Shapes) -> None:
+    def __init__(self, shapes: Shapes, log: bool = False) -> None:
+        """With `log` every change is a row of its own."""
         self._shapes = shapes
+        self._log = log
 
     def build(self, raw: pa.Table, ledger: Mapping[Partition, int], batch_id: int) -> SinkBatch:
         """`raw` has topic, partition, offset, key, value, headers; rows below the ledger are replays and dropped."""
@@ -70,7 +72,7 @@ class Assembler:
 
     def _topics(
         self, raw: pa.Table, ledger: Mapping[Partition, int], offsets: dict[Partition, tuple[int, int]]
-    ) -> Iterator[_Topic]:
+    ) -> Iterator[Topic]:
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -88,7 +90,7 @@ class Assembler:
             whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
             part = raw if whole else raw.take(pa.array(rows))
             value = arrays.one(part["value"])
-            topic = _Topic(
+            topic = Topic(
                 name,
                 partition[rows],
                 offset[rows],
@@ -103,19 +105,19 @@ class Assembler:
 
     # -- decoding -----------------------------------------------------------------------------------------------------
 
-    def _decode(self, topic: _Topic) -> _Decoded:
+    def _decode(self, topic: Topic) -> Decoded:
         import numpy as np
         import pyarrow.compute as pc
 
         n = len(topic.schema)
         keyless = topic.key.null_count == n
         unset, zero = np.full(n, -1, np.int64), np.zeros(n, np.int64)
-        out = _Decoded(unset, unset.copy(), np.full(n, "", "U1"), zero, zero.copy(), {})
+        out = Decoded(unset, unset.copy(), np.full(n, "", "U1"), zero, zero.copy(), {})
         for id in np.unique(topic.schema[topic.schema > 0]).tolist():
             rows = np.flatnonzero(topic.schema == id)
             shape = self._shapes.value(id, topic.where(int(rows[0])))
             _ = shape.row
-            plan = shape.keyless_plan if keyless else shape.plan
+            plan = shape.keyless_plan if keyless or self._log else shape.plan
             found = _decode(plan, topic.value, rows, topic)
             source, op = found.field("source"), found.field("op")
             if source.type.num_fields < 3:
@@ -132,11 +134,18 @@ class Assembler:
 
     # -- per table ----------------------------------------------------------------------------------------------------
 
-    def _tables(self, topic: _Topic, decoded: _Decoded) -> list[TableBatch]:
+    def _tables(self, topic: Topic, decoded: Decoded) -> list[TableBatch]:
         """One batch per run of one writer schema, in the order of positions."""
         import numpy as np
         import pyarrow as pa
 
+        if self._log:
+            used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
+            order = used[np.lexsort((decoded.minor[used], decoded.major[used]))]
+            return [
+                logs.append(topic, decoded, order[start:end], self._shapes.value(id, topic.where(0)), True)
+                for id, start, end in arrays.runs(topic.schema[order])
+            ]
         _place_tombstones(topic, decoded)
         used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
         truncates = used[decoded.op[used] == "t"]
@@ -158,11 +167,11 @@ class Assembler:
             out.insert(0, TableBatch(topic.name, key, none, none, shape.row, shape.path, floor=place, changes=1))
         return out
 
-    def _key_fields(self, topic: _Topic, keyless: bool) -> tuple[str, ...]:
+    def _key_fields(self, topic: Topic, keyless: bool) -> tuple[str, ...]:
         id = None if keyless else self._shapes.latest(subject(topic.name, "key"))
         return () if id is None else self._shapes.key(id, topic.where(0)).fields
 
-    def _table(self, topic: _Topic, decoded: _Decoded, rows: np.ndarray[Any, Any], id: int) -> TableBatch:
+    def _table(self, topic: Topic, decoded: Decoded, rows: np.ndarray[Any, Any], id: int) -> TableBatch:
         import pyarrow as pa
 
         if not id:
@@ -173,13 +182,13 @@ class Assembler:
         shape = self._shapes.value(id, topic.where(int(rows[0])))
         keys = topic.key.take(pa.array(rows))
         if keys.null_count == len(keys):
-            return _append(topic, decoded, rows, shape)
+            return logs.append(topic, decoded, rows, shape, False)
         if keys.null_count:
             raise CdcError(UNDECODABLE, "a record of a table with a key has none", where=topic.where(int(rows[0])))
         return self._keyed(topic, decoded, rows, shape, keys)
 
     def _keyed(
-        self, topic: _Topic, decoded: _Decoded, rows: np.ndarray[Any, Any], shape: Shape, keys: pa.Array
+        self, topic: Topic, decoded: Decoded, rows: np.ndarray[Any, Any], shape: Shape, keys: pa.Array
     ) -> TableBatch:
         import numpy as np
 
@@ -189,7 +198,7 @@ class Assembler:
             codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
         except ValueError as exc:
             raise CdcError(UNDECODABLE, str(exc), where=topic.where(int(rows[0]))) from exc
-        unchanged = _unchanged(marks, shape, len(rows), topic, rows)
+        unchanged = logs.unchanged(marks, shape, len(rows), topic, rows)
         is_delete = np.where(decoded.op[rows] == "d", reduce.DELETE, reduce.PUT).astype(np.int64)
         changes = reduce.Changes(
             is_delete, codes[0], decoded.major[rows], decoded.minor[rows], unchanged,
@@ -209,8 +218,8 @@ class Assembler:
 class _View:
     """Builds Arrow tables from the reduced indexes of one run."""
 
-    topic: _Topic
-    decoded: _Decoded
+    topic: Topic
+    decoded: Decoded
     rows: np.ndarray[Any, Any]
     shape: Shape
     key_shape: KeyShape
@@ -317,7 +326,7 @@ def _new_rows(
     return keep
 
 
-def _decode(plan: Plan, values: Any, rows: Any, topic: _Topic) -> Any:
+def _decode(plan: Plan, values: Any, rows: Any, topic: Topic) -> Any:
     import pyarrow as pa
 
     chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
@@ -329,7 +338,7 @@ def _decode(plan: Plan, values: Any, rows: Any, topic: _Topic) -> Any:
         raise CdcError(UNDECODABLE, "the value does not fit its schema", where=where) from exc
 
 
-def _applied(topic: _Topic, decoded: _Decoded) -> dict[Partition, tuple[bytes, int]]:
+def _applied(topic: Topic, decoded: Decoded) -> dict[Partition, tuple[bytes, int]]:
     """Highest position and source time per partition."""
     import numpy as np
 
@@ -343,7 +352,7 @@ def _applied(topic: _Topic, decoded: _Decoded) -> dict[Partition, tuple[bytes, i
     return out
 
 
-def _place_tombstones(topic: _Topic, decoded: _Decoded) -> None:
+def _place_tombstones(topic: Topic, decoded: Decoded) -> None:
     """A tombstone behind its delete says nothing new. A lone one is a delete right after the key's last change here;
     it has no position if there is none: delete whatever the target holds."""
     import numpy as np
@@ -362,39 +371,8 @@ def _place_tombstones(topic: _Topic, decoded: _Decoded) -> None:
             topic.schema[row] = topic.schema[before]
 
 
-def _last_id(keys: Any, topic: _Topic, rows: Any) -> int:
+def _last_id(keys: Any, topic: Topic, rows: Any) -> int:
     ids = arrays.frame_ids(keys)
     for at in (ids <= 0).nonzero()[0][:1].tolist():
         raise unframed("key", keys[at].as_py(), topic.where(int(rows[at])))
     return int(ids[-1])
-
-
-def _unchanged(marks: headers.Marks, shape: Shape, n: int, topic: _Topic, rows: Any) -> dict[str, Any]:
-    import numpy as np
-
-    out: dict[str, Any] = {}
-    for text, found in marks.unchanged.items():
-        for part in text.split(","):
-            if not part.isdigit() or int(part) >= len(shape.fields):
-                where = topic.where(int(rows[found[0]]))
-                raise CdcError(UNDECODABLE, "the header of unchanged columns names no column", where=where)
-            out.setdefault(shape.fields[int(part)], np.zeros(n, np.bool_))[found] = True
-    return out
-
-
-def _append(topic: _Topic, decoded: _Decoded, rows: Any, shape: Shape) -> TableBatch:
-    """Every change of a table without a key as a row of its own: the new image, or the old one of a delete."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    found = decoded.arrays[shape.id].take(pa.array(decoded.local[rows]))
-    gone = pa.array(decoded.op[rows] == "d")
-    columns = {
-        name: pc.if_else(gone, found.field("before").field(name), found.field("after").field(name))
-        if pc.any(gone).as_py()
-        else found.field("after").field(name)
-        for name in shape.fields
-    }
-    columns[OP] = pa.array(decoded.op[rows].tolist(), pa.string())
-    columns[POSITION] = arrays.position(decoded.major[rows], decoded.minor[rows])
-    return TableBatch(topic.name, (), pa.table(columns), pa.table({}), shape.row, shape.path, changes=len(rows))

@@ -146,8 +146,8 @@ class Stream:
         values = dict(zip(of.key, key, strict=True))
         return tuple(values.get(i) for i in range(len(of.columns)))
 
-    def assembler(self) -> Assembler:
-        return Assembler(Shapes(self.schemas, wait_s_max=0))
+    def assembler(self, log: bool = False) -> Assembler:
+        return Assembler(Shapes(self.schemas, wait_s_max=0), log)
 
 
 def arrow(records: list[dict[str, Any]]) -> pa.Table:

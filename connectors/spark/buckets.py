@@ -1,0 +1,59 @@
+"""Pieces of the Parquet warehouse: which bucket a key is in, files on disk, offsets beside a table's."""
+
+from __future__ import annotations
+
+import os
+import zlib
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from cdcworker.connectors.api import KEY, SinkBatch
+from cdcworker.connectors.spark import merging
+from cdcworker.connectors.spark.errors import LEDGER_MOVED
+from cdcworker.connectors.spark.manifests import Manifest
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+def bucket_of(key: bytes, count: int) -> int:
+    return zlib.crc32(key) % count
+
+
+def touched(staged: merging.Staged, count: int) -> set[int]:
+    """Buckets of all keys that a batch names, with those that rows came from."""
+    named = [staged.upserts[KEY], staged.origins, staged.moved_origins]
+    named += [part[KEY] for part in (staged.deletes, staged.moved) if part is not None and part.num_rows]
+    keys = {key for column in named if column is not None for key in column.to_pylist()}
+    return {bucket_of(key, count) for key in keys if key is not None}
+
+
+def save(path: Path, rows: pa.Table) -> int:
+    """On disk when it returns: the manifest that names it must not outlive it."""
+    from pyarrow import parquet
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    parquet.write_table(rows, path, compression="zstd", compression_level=1)
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+        return os.fstat(handle).st_size
+    finally:
+        os.close(handle)
+
+
+def fresh(state: Manifest, batch: SinkBatch) -> bool:
+    """Whether the table has still to take the batch; CdcError when it holds a part of it."""
+    mine = {number: pair for (topic, number), pair in batch.offsets.items() if topic == state.topic}
+    done = 0
+    for number, (first, end) in mine.items():
+        at = state.offsets.get(str(number), first)
+        if at >= end:
+            done += 1
+        elif at > first:
+            where: dict[str, str | int] = {"topic": state.topic, "partition": number, "offset": at}
+            raise CdcError(LEDGER_MOVED, "the ledger stands inside the batch", where=where)
+    if done and done < len(mine):
+        raise CdcError(LEDGER_MOVED, "a part of the batch has been applied before", where={"topic": state.topic})
+    return not done

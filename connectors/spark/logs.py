@@ -1,0 +1,65 @@
+"""Changes as rows of their own: of tables without a key, and of every table where the warehouse keeps a log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.spark import arrays, headers
+from cdcworker.connectors.spark.errors import UNDECODABLE
+from cdcworker.connectors.spark.schemas import Shape
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topics import unescape
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.spark.records import Decoded, Topic
+
+
+def append(topic: Topic, decoded: Decoded, rows: Any, shape: Shape, log: bool) -> TableBatch:
+    """Each change with its new image, or the old one of a delete; in a log also what it did not bring."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found = decoded.arrays[shape.id].take(pa.array(decoded.local[rows]))
+    gone = pa.array(decoded.op[rows] == "d")
+    columns = {
+        name: pc.if_else(gone, found.field("before").field(name), found.field("after").field(name))
+        if pc.any(gone).as_py()
+        else found.field("after").field(name)
+        for name in shape.fields
+    }
+    if log:
+        flags = unchanged(headers.read(topic.headers, rows), shape, len(rows), topic, rows)
+        for name, missing in flags.items():
+            columns[name] = pc.if_else(pa.array(missing), pa.scalar(None, columns[name].type), columns[name])
+        columns[UNCHANGED] = _named(flags, len(rows))
+    columns[OP] = pa.array(decoded.op[rows].tolist(), pa.string())
+    columns[POSITION] = arrays.position(decoded.major[rows], decoded.minor[rows])
+    return TableBatch(topic.name, (), pa.table(columns), pa.table({}), shape.row, shape.path, changes=len(rows))
+
+
+def _named(flags: Mapping[str, Any], rows: int) -> Any:
+    """The names of the columns that a change left out; null where it left none."""
+    import numpy as np
+    import pyarrow as pa
+
+    out = np.full(rows, None, object)
+    for name, missing in flags.items():
+        for row in np.flatnonzero(missing).tolist():
+            out[row] = unescape(name) if out[row] is None else f"{out[row]},{unescape(name)}"
+    return pa.array(out, pa.string())
+
+
+def unchanged(marks: headers.Marks, shape: Shape, n: int, topic: Topic, rows: Any) -> dict[str, Any]:
+    """Per column which rows did not bring it."""
+    import numpy as np
+
+    out: dict[str, Any] = {}
+    for text, found in marks.unchanged.items():
+        for part in text.split(","):
+            if not part.isdigit() or int(part) >= len(shape.fields):
+                where = topic.where(int(rows[found[0]]))
+                raise CdcError(UNDECODABLE, "the header of unchanged columns names no column", where=where)
+            out.setdefault(shape.fields[int(part)], np.zeros(n, np.bool_))[found] = True
+    return out

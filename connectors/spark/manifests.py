@@ -1,0 +1,173 @@
+"""Manifests of a Parquet table: numbered files, each a whole state of the table with the offsets that it holds. A number is
+taken by one writer only, so rows and offsets change in one step and of two writers one notices the other."""
+
+from __future__ import annotations
+
+import base64
+import contextlib
+import json
+import os
+import time
+import uuid
+from collections.abc import Iterator, Mapping
+from dataclasses import asdict, dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import SinkOffsets, SinkPlace
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+FOLDER = "_cdc"
+KEPT = 5
+"""Manifests whose files stay, for readers that have begun with them."""
+YOUNG_S = 3600.0
+"""A file that no manifest names may belong to one that is being written."""
+
+
+@dataclass(frozen=True, slots=True)
+class File:
+    path: str
+    rows: int
+    bytes: int
+    bucket: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Manifest:
+    """One state of a table. `applied` has per partition the highest position (hex) and the source's time."""
+
+    sink: str
+    topic: str
+    epoch: tuple[int, int]
+    version: int = 0
+    offsets: Mapping[str, int] = field(default_factory=dict)
+    applied: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    floor: str = ""
+    key: tuple[str, ...] = ()
+    buckets: int = 1
+    schema: str = ""
+    files: tuple[File, ...] = ()
+    graves: str = ""
+    at_ms: int = 0
+
+    @property
+    def arrow(self) -> pa.Schema | None:
+        import pyarrow as pa
+
+        return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema))) if self.schema else None
+
+    def text(self) -> str:
+        return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def schema_text(schema: pa.Schema) -> str:
+    return base64.b64encode(schema.serialize().to_pybytes()).decode()
+
+
+def parse(text: str) -> Manifest:
+    raw: dict[str, Any] = json.loads(text)
+    raw["files"] = tuple(File(**item) for item in raw["files"])
+    raw["epoch"], raw["key"] = tuple(raw["epoch"]), tuple(raw["key"])
+    return Manifest(**{**raw, "applied": {name: tuple(pair) for name, pair in raw["applied"].items()}})
+
+
+class Manifests:
+    """Those of one table, in its folder."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def newest(self) -> Manifest | None:
+        for path in sorted((self.folder / FOLDER).glob("*.json"), reverse=True):
+            with contextlib.suppress(FileNotFoundError):
+                return parse(path.read_text(encoding="utf-8"))
+        return None
+
+    def commit(self, manifest: Manifest) -> Manifest:
+        """The next state. CdcError when somebody else has made it already, or must not be overtaken."""
+        made = replace(manifest, version=manifest.version + 1, at_ms=time.time_ns() // 1_000_000)
+        home = self.folder / FOLDER
+        home.mkdir(parents=True, exist_ok=True)
+        scratch = home / f".{uuid.uuid4().hex}"
+        try:
+            write_synced(scratch, made.text().encode())
+            os.link(scratch, home / f"{made.version:012d}.json")
+        except FileExistsError as exc:
+            raise self._overtaken(manifest) from exc
+        finally:
+            scratch.unlink(missing_ok=True)
+        sync_folder(home)
+        return made
+
+    def _overtaken(self, mine: Manifest) -> CdcError:
+        found = self.newest()
+        where = {"sink": mine.sink, "topic": mine.topic}
+        if found is not None and (found.sink, found.topic) != (mine.sink, mine.topic):
+            return collision(found, mine.topic)
+        if found is not None and found.epoch > mine.epoch:
+            return CdcError(FENCED, "a newer task writes this table", where=where)
+        return CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where=where)
+
+    def sweep(self, newest: Manifest, everything: bool = False) -> None:
+        """Remove manifests that are old and files that none of those left names; young unnamed ones only when asked to,
+        by a new owner: nobody else may still name them."""
+        kept = []
+        for path in sorted((self.folder / FOLDER).glob("*.json"), reverse=True):
+            if newest.version - int(path.stem) < KEPT:
+                kept.append(parse(path.read_text(encoding="utf-8")))
+            else:
+                path.unlink(missing_ok=True)
+        named = {file.path for manifest in kept for file in manifest.files} | {manifest.graves for manifest in kept}
+        for path in [*self.folder.glob("*.parquet"), *(self.folder / FOLDER).glob("*.parquet")]:
+            with contextlib.suppress(FileNotFoundError):
+                old = time.time() - path.stat().st_mtime > YOUNG_S
+                if str(path.relative_to(self.folder)) not in named and (old or everything):
+                    path.unlink()
+
+
+def collision(found: Manifest, topic: str) -> CdcError:
+    where = {"topic": topic, "other": found.topic, "sink": found.sink}
+    return CdcError(TARGET_COLLISION, "two topics or sinks write to one table", where=where)
+
+
+def tables(root: Path) -> Iterator[Path]:
+    """Folders that hold manifests."""
+    for found in root.glob(f"*/*/{FOLDER}"):
+        yield found.parent
+
+
+def write_synced(path: Path, content: bytes) -> None:
+    with path.open("wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def sync_folder(path: Path) -> None:
+    handle = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def alter(root: str, place: SinkPlace, changes: SinkOffsets | None) -> None:
+    """Every table that changes gets a state with the new offsets and the epoch of whoever asks, which fences off tasks
+    from before; the rows stay. CdcError when a newer task has been there; then nothing is changed."""
+    found = [(Manifests(folder), Manifests(folder).newest()) for folder in tables(Path(root))]
+    mine = [(manifests, state) for manifests, state in found if state is not None and state.sink == place.connector]
+    for _, state in mine:
+        if state.epoch > place.epoch:
+            raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": place.connector})
+    for manifests, state in mine:
+        offsets = {} if changes is None else dict(state.offsets)
+        for (topic, number), offset in (changes or {}).items():
+            if topic == state.topic and offset is not None:
+                offsets[str(number)] = offset
+            elif topic == state.topic:
+                offsets.pop(str(number), None)
+        manifests.commit(replace(state, offsets=offsets, epoch=place.epoch))

@@ -1,0 +1,52 @@
+"""The contract of warehouses against real servers."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.connectors.spark.postgres import PostgresWriter
+from cdcworker.connectors.spark.shaping import Output
+
+_PATH = Path(__file__).parents[1] / "unit" / "spark" / "warehouse_contract.py"
+_spec = importlib.util.spec_from_file_location("warehouse_contract", _PATH)
+contract = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("warehouse_contract", contract)
+_spec.loader.exec_module(contract)
+
+
+@pytest.mark.postgres
+class TestPostgres(contract.Contract):
+    @pytest.fixture
+    def dsn(self, postgres):
+        name = postgres.create_database()
+        yield postgres.dsn(name)
+        postgres.drop_database(name)
+
+    @pytest.fixture
+    def open_writer(self, dsn):
+        writers = []
+
+        def make(epoch=(1, 0), **output):
+            writers.append(PostgresWriter(dsn, "sink", output=Output(**output)))
+            writers[-1].fence(epoch)
+            return writers[-1]
+
+        yield make
+        for writer in writers:
+            writer.close()
+
+    def test_columns_of_the_destination_are_left_alone(self, dsn, open_writer):
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute(
+                "create table public.orders (id bigint primary key, n int, a text, big text, mine text default 'me')"
+            )
+            connection.execute("insert into public.orders values (1, 0, 'old', 'old', 'kept')")
+        stream, writer = contract.support.Stream(), open_writer(soft=True, synced="_synced_at")
+        stream.insert(contract.NARROW, (1, 1, "a", "b"))
+        stream.insert(contract.NARROW, (2, 1, "a", "b"))
+        contract.run(stream, writer)
+        assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept"), (2, "a", "me")]

@@ -1,0 +1,105 @@
+"""The Parquet warehouse."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark.manifests import KEPT, Manifests, alter
+from cdcworker.connectors.spark.parquet import SMALL_FILES_MAX, ParquetWriter
+from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas.errors import CdcError
+from hypothesis import HealthCheck, example, given, settings
+
+_spec = importlib.util.spec_from_file_location("warehouse_contract", Path(__file__).parent / "warehouse_contract.py")
+contract = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("warehouse_contract", contract)
+_spec.loader.exec_module(contract)
+
+
+@pytest.fixture
+def open_writer(tmp_path):
+    def make(epoch=(1, 0), **output):
+        writer = ParquetWriter(str(tmp_path), "sink", output=Output(**output), buckets=2)
+        writer.fence(epoch)
+        return writer
+
+    return make
+
+
+class TestParquet(contract.Contract):
+    pass
+
+
+scripts = contract.load("spark_scripts", Path(__file__).parent / "test_reduce.py")
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
+@given(scripts.actions, scripts.cuts)
+@example(scripts.THERE_AND_BACK, range(0, 200, 1))
+@example(scripts.AGAIN, range(0, 200, 3))
+def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cuts):
+    stream, model = contract.support.Stream(), contract.support.Model()
+    scripts.play(script, stream, model)
+    writer = ParquetWriter(str(tmp_path_factory.mktemp("split")), "sink", buckets=3)
+    writer.fence((1, 0))
+    contract.run(stream, writer, cuts)
+    found = contract.rows(writer, "id", "n", "a", "big")
+    assert {(row[0],): list(row) for row in found} == model.rows
+
+
+def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
+    stream = contract.support.Stream(1)
+    stream.insert(contract.NARROW, (1, 2, "a", "b"))
+    one, other = open_writer(), open_writer()
+    contract.run(stream, one)
+    other.claim([contract.TOPIC])
+    stream.insert(contract.NARROW, (2, 2, "a", "b"))
+    batch = stream.assembler().build(contract.support.arrow(stream.records), one.ledger(), 1)
+    later = stream.assembler().build(contract.support.arrow(stream.records), other.ledger(), 1)
+    other._states[contract.TOPIC] = Manifests(other._folder(contract.TOPIC, ())).newest()
+    one.apply(batch)
+    with pytest.raises(CdcError) as caught:
+        other.apply(later)
+    assert caught.value.code == "spark.ledger_moved"
+    assert contract.rows(one, "id") == [(1,), (2,)]
+
+
+def test_files_of_old_states_and_of_writers_that_died_go_away(open_writer):
+    stream, writer = contract.support.Stream(1), open_writer()
+    for number in range(12):
+        stream.insert(contract.NARROW, (number, 2, "a", "b"))
+        contract.run(stream, writer)
+    folder = writer._folder(contract.TOPIC, ())
+    (folder / "left-behind.parquet").write_bytes(b"")
+    open_writer(epoch=(2, 0)).claim([contract.TOPIC])
+    assert not (folder / "left-behind.parquet").exists()
+    assert len(list((folder / "_cdc").glob("*.json"))) == KEPT
+    assert len(contract.rows(writer, "id")) == 12
+
+
+def test_many_small_files_of_a_log_become_one(open_writer):
+    log = contract.table(contract.column("n", "int", "integer"), key=())
+    stream, writer = contract.support.Stream(1), open_writer()
+    for number in range(SMALL_FILES_MAX + 3):
+        stream.insert(log, (number,))
+        contract.run(stream, writer)
+    assert len(Manifests(writer._folder(contract.TOPIC, ())).newest().files) < 5
+    assert contract.rows(writer, "n") == sorted([(number,) for number in range(SMALL_FILES_MAX + 3)], key=repr)
+
+
+def test_offsets_can_be_altered_which_fences_off_tasks_from_before(tmp_path, open_writer):
+    stream, writer = contract.support.Stream(1), open_writer()
+    stream.insert(contract.NARROW, (1, 2, "a", "b"))
+    contract.run(stream, writer)
+    alter(str(tmp_path), SinkPlace("sink", (1, 5)), {(contract.TOPIC, 0): 0})
+    assert dict(open_writer(epoch=(2, 0)).ledger()) == {(contract.TOPIC, 0): 0}
+    stream.insert(contract.NARROW, (2, 2, "a", "b"))
+    with pytest.raises(CdcError) as caught:
+        writer.apply(stream.assembler().build(contract.support.arrow(stream.records), {}, 1))
+    assert caught.value.kind == "fenced"
+    with pytest.raises(CdcError):
+        alter(str(tmp_path), SinkPlace("sink", (1, 4)), None)
