@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-failover bench-scale bench-sink lint format reference monitoring types clean help
+.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -49,6 +49,9 @@ long-age: env
 
 bench: env jars
 	@$(BIN)/python tests/bench/pipeline.py $(ARGS)
+
+bench-source: env jars
+	@$(BIN)/python tests/bench/source.py $(ARGS)
 
 bench-failover: env jars
 	@$(BIN)/python tests/bench/failover.py $(ARGS)

@@ -1,15 +1,16 @@
-"""Builds the optional native decoder; without a C compiler the pure-Python reference is used."""
+"""Builds the optional native parts; without a C compiler their pure-Python references are used."""
 
 from setuptools import Extension, setup
 
-setup(
-    ext_modules=[
-        Extension(
-            "cdcworker.connectors.spark._native",
-            ["connectors/spark/_native.pyx"],
-            optional=True,
-            define_macros=[("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")],
-            py_limited_api=True,
-        )
-    ]
-)
+
+def native(name: str) -> Extension:
+    return Extension(
+        f"cdcworker.{name}",
+        [f"{name.replace('.', '/')}.pyx"],
+        optional=True,
+        define_macros=[("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")],
+        py_limited_api=True,
+    )
+
+
+setup(ext_modules=[native("connectors.spark._native"), native("connectors.postgres._core")])

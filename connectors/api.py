@@ -49,7 +49,11 @@ class TaskContext:
 
 
 class SourceTask(Protocol):
-    """Reads one share of a source. Called from one thread; must look at `context.stopping` in long waits."""
+    """Reads one share of a source. Called from one thread; must look at `context.stopping` in long waits.
+
+    A task may also have `lend(shaper: Shaper)`: called after `open` where it may write records itself and hand them on
+    as `Ready` among its changes.
+    """
 
     def open(self, position: JsonObject | None) -> None:
         """Connect and stand at `position` (None: never ran). Raises CdcError; halts rather than skips."""

@@ -91,9 +91,21 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
+class Ready:
+    """Records that the source has written itself, each as the arguments of a producer's `produce`: topic, value, key,
+    partition, and where there are headers what comes before them. `bytes`, `largest`: of values and keys."""
+
+    records: list[tuple[Any, ...]]
+    bytes: int
+    largest: int
+    largest_topic: str
+
+
+@dataclass(frozen=True, slots=True)
 class Batch:
     """What one `poll` returns.
 
+    `changes` may hold records that are ready, in their place among the changes.
     `position` is set when the batch ends at a boundary of the source (between two transactions): the JSON object from
     which the task can resume, to be committed in the same Kafka transaction. None: the source transaction goes on.
     `part` is then a position inside the transaction, of use only where that has grown past what one Kafka transaction
@@ -102,7 +114,7 @@ class Batch:
     changes of tables: they are written as they are, after the changes.
     """
 
-    changes: Sequence[Change] = ()
+    changes: Sequence[Change | Ready] = ()
     position: JsonObject | None = None
     watermark: JsonObject | None = None
     idle: bool = False

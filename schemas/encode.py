@@ -12,7 +12,7 @@ from typing import Any, Final
 from cdcworker.schemas.absent import UNAVAILABLE, array_columns, bounds_headers, shaped, unavailable_value, zero_value
 from cdcworker.schemas.avro import frame, murmur2
 from cdcworker.schemas.binary import Write, compile_type, optional, write_long, write_string
-from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
+from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Position, Row, Table
 from cdcworker.schemas.envelope import TRANSACTION_BLOCK, key_schema, row_fields, value_schema
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Meta, Registration
@@ -176,24 +176,26 @@ class Encoder:
     ) -> None:
         self._prefix = prefix
         self._register = register
-        self._tombstones = tombstones
-        self._unavailable = unavailable
         self._clock_ns = clock_ns
         self._seen: dict[int, Plan] = {}
         self._pinned: list[Table] = []
         self._shapes: dict[str, list[Plan]] = {}
         """By topic, the shape in force last."""
+        self.tombstones = tombstones
+        self.unavailable = unavailable
+        self.turns = 0
+        """Grows whenever a topic gets another shape."""
 
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]:
         """Records in the order of the changes. Raises before anything is returned when a value cannot be encoded."""
         out: list[OutRecord] = []
-        tails = self._tails(self._clock_ns())
+        tails = self.tails()
         table: Table | None = None
         plan: Plan | None = None
         for change in changes:
             if change.table is not table or plan is None:
                 table = change.table
-                plan = self._plan(change)
+                plan = self.plan(table, change.position)
             try:
                 self._encode(change, plan, tails, out)
             except _BAD_VALUE as exc:
@@ -226,7 +228,7 @@ class Encoder:
         if change.unchanged or change.other_key is not None or (plan.arrays and shaped(plan.arrays, before, after)):
             headers = self._headers(change, plan)
         out.append(OutRecord(plan.topic, key, value, headers, hash))
-        if op == "d" and key is not None and self._tombstones:
+        if op == "d" and key is not None and self.tombstones:
             out.append(OutRecord(plan.topic, key, None, headers, hash))
 
     def _key(self, plan: Plan, values: Row) -> tuple[bytes, int]:
@@ -245,7 +247,7 @@ class Encoder:
     def _filled(self, plan: Plan, row: Row, unchanged: Sequence[int]) -> Row:
         values = list(row)
         for index in unchanged:
-            values[index] = unavailable_value(plan.table.columns[index], self._unavailable)
+            values[index] = unavailable_value(plan.table.columns[index], self.unavailable)
         return tuple(values)
 
     def _message(self, change: Change, plan: Plan, tails: dict[str, bytes]) -> OutRecord:
@@ -269,14 +271,14 @@ class Encoder:
 
     # Plans
 
-    def _plan(self, change: Change) -> Plan:
-        table = change.table
+    def plan(self, table: Table, position: Position) -> Plan:
+        """How rows of this shape are written from `position` on: in force, and with its ids (INV-4)."""
         plan = self._seen.get(id(table))
         if plan is None:
             plan = self._remember(table)
         shapes = self._shapes[plan.topic]
         if shapes[-1] is not plan or not plan.value_frame:
-            self._put_in_force(plan, change)
+            self._put_in_force(plan, position)
         return plan
 
     def _remember(self, table: Table) -> Plan:
@@ -293,9 +295,10 @@ class Encoder:
         self._pinned.append(table)
         return plan
 
-    def _put_in_force(self, plan: Plan, change: Change) -> None:
+    def _put_in_force(self, plan: Plan, position: Position) -> None:
         table = plan.table
-        self._bind(plan, Meta(table.table_id, table.path, change.position))
+        self._bind(plan, Meta(table.table_id, table.path, position))
+        self.turns += 1
         shapes = self._shapes[plan.topic]
         shapes.remove(plan)
         shapes.append(plan)
@@ -319,6 +322,10 @@ class Encoder:
     def _compile(self, table: Table) -> Plan:
         return Plan(**compiled(self._prefix, table))
 
+    def tails(self) -> dict[str, bytes]:
+        """What follows the transaction block, by operation: it is the same for every event of a batch."""
+        return self._tails(self._clock_ns())
+
     def _tails(self, now_ns: int) -> dict[str, bytes]:
         return _tails(now_ns)
 
@@ -328,7 +335,6 @@ def _join(writes: tuple[Write, ...], row: Row) -> bytes:
 
 
 def _tails(now_ns: int) -> dict[str, bytes]:
-    """What follows the transaction block, by operation: it is the same for every event of a batch."""
     clocks = [_PRESENT + write_long(now_ns // unit) for unit in (1_000_000, 1000, 1)]
     tails = {op: write_string(op) + b"".join(clocks) for op in "cudrt"}
     tails["m"] = write_string("m") + clocks[0]

@@ -200,7 +200,7 @@ class FormatEncoder(Encoder):
         elif self._form.flat is None:
             value = self._envelope(change, plan, tails)
             self._append(change, plan, value, out)
-            if change.op == "d" and self._tombstones and plan.key is not None:
+            if change.op == "d" and self.tombstones and plan.key is not None:
                 out.append(out[-1]._replace(value=None))
         else:
             self._encode_flat(change, plan, self._form.flat, out)

@@ -29,6 +29,7 @@ from cdcworker.worker.source_session import (
     Tools,
     TopicFacts,
 )
+from cdcworker.worker.source_shaper import shaper_of
 
 log = logging.getLogger(__name__)
 
@@ -277,10 +278,14 @@ class SourceRunner:
                     opened.close()
 
     def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
+        encoder = self._ports.encoder(registrar)
+        lend, shaper = getattr(task, "lend", None), shaper_of(encoder, self._ports.topics)
+        if lend is not None and shaper is not None:
+            lend(shaper)
         tools = Tools(
             pen=pen,
             task=task,
-            encoder=self._ports.encoder(registrar),
+            encoder=encoder,
             topics=self._ports.topics,
             control=self._control,
             counters=self._counters,

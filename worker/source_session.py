@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
@@ -13,7 +13,7 @@ from cdcworker.connectors.api import SourceTask
 from cdcworker.connectors.latency import Latency
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.offsets import StoredPosition, offset_value
-from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord
+from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord, Ready
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
@@ -48,6 +48,8 @@ FLUSH_TIMEOUT_S: Final = 30.0
 SETTLE_S: Final = 3.0
 """How long a stop or a pause waits for the end of the source's transaction before the work is aborted and replayed."""
 LEASE_CHECK_RECORDS: Final = 1_000
+READY_SLICE: Final = 10_000
+"""Records that are produced in one go, between two looks at the lease."""
 RECORD_OVERHEAD_BYTES: Final = 100
 """What a record batch of one record adds to key, value and headers, rounded up."""
 _POSITIVE: Final = 0x7FFFFFFF
@@ -62,6 +64,7 @@ class Pen(Protocol):
     def produce(
         self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Any = None
     ) -> None: ...
+    def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None: ...
     def serve(self) -> None: ...
     def flush(self, timeout_s: float) -> None: ...
     def commit(self) -> None: ...
@@ -105,6 +108,15 @@ class Place:
     offsets_partition: int
     offsets_key: str
     watermark_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Records that the encoder made of changes, and the facts of their topics."""
+
+    records: Sequence[OutRecord]
+    changes: Sequence[Change]
+    facts: dict[str, TopicFacts]
 
 
 @dataclass(slots=True)
@@ -181,14 +193,14 @@ class Session:
         """One batch: produced, and committed with what is open when it is time."""
         self._tools.counters.polls += 1
         if batch.changes or batch.records:
-            records = [*self._tools.encoder.encode(batch.changes), *batch.records]
-            facts = {topic: self._tools.topics(topic) for topic in {record.topic for record in records}}
+            parts = list(self._parts(batch))
             if batch.position is None and self._at_boundary and self._tools.pen.opened_at is not None:
                 # A long transaction begins: what is complete must not wait for its end.
                 self._commit()
             self._begin()
             hit("source.before_produce")
-            self._produce(records, facts, batch.changes)
+            for part in parts:
+                self._produce_ready(part) if isinstance(part, Ready) else self._produce(part)
             self._at_boundary = False
         if batch.position is not None:
             self._note(batch.position)
@@ -201,6 +213,24 @@ class Session:
             self._pending = batch.part
             self._commit()
         self._require_time()
+
+    def _parts(self, batch: Batch) -> Iterator[Ready | Encoded]:
+        """In the order of the changes, all encoded before anything is produced."""
+        run: list[Change] = []
+        for item in batch.changes:
+            if not isinstance(item, Ready):
+                run.append(item)
+                continue
+            if run:
+                yield self._encoded(run)
+                run = []
+            yield item
+        if run or batch.records:
+            yield self._encoded(run, batch.records)
+
+    def _encoded(self, changes: Sequence[Change], more: Sequence[OutRecord] = ()) -> Encoded:
+        records = [*self._tools.encoder.encode(changes), *more]
+        return Encoded(records, changes, {name: self._tools.topics(name) for name in {r.topic for r in records}})
 
     def _note(self, position: JsonObject) -> None:
         self._at_boundary = True
@@ -237,7 +267,19 @@ class Session:
             self._open = Open(since=self._tools.clock())
             self._tools.pen.begin()
 
-    def _produce(self, records: Sequence[OutRecord], facts: dict[str, TopicFacts], changes: Sequence[Change]) -> None:
+    def _produce_ready(self, part: Ready) -> None:
+        records, pen = part.records, self._tools.pen
+        if part.largest > self._open.largest_bytes:
+            self._open.largest_bytes, self._open.largest_topic = part.largest, part.largest_topic
+        for at in range(0, len(records), READY_SLICE):
+            pen.produce_all(records if len(records) <= READY_SLICE else records[at : at + READY_SLICE])
+            self._require_lease()
+        pen.serve()
+        self._open.records += len(records)
+        self._open.bytes += part.bytes
+
+    def _produce(self, part: Encoded) -> None:
+        records, facts = part.records, part.facts
         produce, total = self._tools.pen.produce, 0
         for number, (topic, key, value, headers, key_hash) in enumerate(records, 1):
             size = (len(key) if key else 0) + (len(value) if value else 0)
@@ -246,7 +288,7 @@ class Session:
                 self._open.largest_bytes, self._open.largest_topic = size, topic
                 limit = facts[topic].record_bytes_max
                 if limit is not None and size + RECORD_OVERHEAD_BYTES > limit:
-                    raise self._too_large(records[number - 1], changes, size, limit)
+                    raise self._too_large(records[number - 1], part.changes, size, limit)
             # Records without a key share one partition: a truncate keeps its place among them.
             partition = (key_hash & _POSITIVE) % facts[topic].partitions if key_hash is not None else 0
             produce(topic, key, value, partition, headers)

@@ -15,14 +15,13 @@ from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, Plan
 from cdcworker.connectors.postgres.wire import (
     HAD_NULL,
     HAD_UNCHANGED,
-    UNCHANGED,
     Begin,
     Commit,
     Message,
     Relation,
     format_lsn,
 )
-from cdcworker.schemas.change import Change, Op, Position, Row
+from cdcworker.schemas.change import Change, Op, Position, Ready, Row
 from cdcworker.schemas.errors import CdcError
 
 HEADER = 25
@@ -67,15 +66,18 @@ class Changes:
     def __init__(self, resolve: Resolve, template: dict[str, Any], skipped: frozenset[str] = frozenset()) -> None:
         self._resolve = resolve
         self._template = template
-        self._skipped = skipped
+        self.skipped = skipped
         self._plans: dict[int, Plan | None] = {}
         self._sources: dict[int, dict[str, Any]] = {}
-        self._tx_template = template
+        self.transaction_source = template
         self._begin: Begin | None = None
-        self._dropping = False
         self._renewing = False
-        self._drop_to = 0
-        self._index = 0
+        self.drop_to = 0
+        self.dropping = False
+        self.index = 0
+        self.stage = 0
+        """Grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
+        self.replanned: Callable[[int], None] = lambda oid: None
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.want_message: Callable[[str], bool] = lambda prefix: True
@@ -83,7 +85,7 @@ class Changes:
         """Transactions that committed at or before it have been handed on by an earlier run."""
         self.resume_part: tuple[int, int] | None = None
         """Commit LSN of a transaction of which so many messages have been handed on."""
-        self.out: list[Change] = []
+        self.out: list[Change | Ready] = []
         self.commit: Commit | None = None
         """The last commit that was read."""
         self.message_lsn = 0
@@ -109,7 +111,12 @@ class Changes:
     @property
     def part(self) -> tuple[int, int] | None:
         """The commit LSN of the transaction under way and how many of its messages have been read."""
-        return (self._begin.final_lsn, self._index) if self._begin else None
+        return (self._begin.final_lsn, self.index) if self._begin else None
+
+    @property
+    def sequence_start(self) -> str:
+        """Debezium's `sequence` up to the event's own LSN."""
+        return f'["{self._last_commit}","' if self._last_commit else '[null,"'
 
     def plan(self, oid: int) -> Plan | None:
         return self._plans.get(oid)
@@ -118,6 +125,9 @@ class Changes:
         """Messages of this kind go to `handler`."""
         self._handlers[kind] = handler
 
+    def knows(self, oid: int) -> bool:
+        return oid in self._plans
+
     def feed(self, data: bytes) -> int:
         """One XLogData message; returns its kind (the byte). CdcError with the LSN when it cannot be decoded."""
         kind = data[HEADER]
@@ -125,7 +135,7 @@ class Changes:
             self._handlers[kind](data)
         except (wire.WireError, IndexError, KeyError) as exc:
             raise CdcError(DECODE, f"message {chr(kind)!r}: {exc}", where=self._where(data)) from exc
-        except (ValueError, OverflowError) as exc:
+        except (ValueError, ArithmeticError) as exc:
             # The parser's text may repeat the value.
             raise CdcError(VALUE, "a column's text form could not be read", where=self._where(data)) from exc
         return kind
@@ -142,13 +152,14 @@ class Changes:
     def _on_begin(self, data: bytes) -> None:
         begin = wire.read_begin(data[HEADER:])
         self._begin = begin
+        self.stage += 1
         self.last_xid = begin.xid
-        self._index = 0
+        self.index = 0
         self._sources.clear()
         part = self.resume_part
-        self._drop_to = part[1] if part and part[0] == begin.final_lsn else 0
-        self._dropping = begin.final_lsn <= self.resume_lsn or self._drop_to > 0
-        self._tx_template = {
+        self.drop_to = part[1] if part and part[0] == begin.final_lsn else 0
+        self.dropping = begin.final_lsn <= self.resume_lsn or self.drop_to > 0
+        self.transaction_source = {
             **self._template,
             "ts_ms": begin.commit_us // 1000,
             "ts_us": begin.commit_us,
@@ -166,10 +177,12 @@ class Changes:
         self.commit = commit
         self._last_commit = commit.commit_lsn
         self._begin = None
+        self.stage += 1
 
     def _on_origin(self, data: bytes) -> None:
         origin = wire.read_origin(data[HEADER:])
-        self._tx_template = {**self._tx_template, "origin": origin.name, "origin_lsn": origin.lsn}
+        self.transaction_source = {**self.transaction_source, "origin": origin.name, "origin_lsn": origin.lsn}
+        self.stage += 1
         self._sources.clear()
 
     def _on_relation(self, data: bytes) -> None:
@@ -183,6 +196,7 @@ class Changes:
     def _put_in_force(self, plan: Plan | None, relation: Relation) -> None:
         self._plans[relation.oid] = plan
         self._sources.pop(relation.oid, None)
+        self.replanned(relation.oid)
         if plan and self.observer:
             self.observer.reshaped(plan)
 
@@ -190,21 +204,22 @@ class Changes:
 
     def _dropped(self) -> bool:
         """Whether the message that was counted last has been handed on by an earlier run."""
-        if self._dropping and 0 < self._drop_to < self._index:
-            self._dropping = False
-        return self._dropping
+        if self.dropping and 0 < self.drop_to < self.index:
+            self.dropping = False
+            self.stage += 1
+        return self.dropping
 
     def _open(self, data: bytes) -> Plan | None:
         """Count the message and find its plan; None when it is not to be handed on."""
         if self._begin is None:
             raise wire.WireError("a change outside a transaction")
-        self._index += 1
+        self.index += 1
         oid = int.from_bytes(data[26:30], "big")
         try:
             plan = self._plans[oid]
         except KeyError:
             raise CdcError(SCHEMA_LOOKUP, f"relation {oid} is not described", where=self._where(data)) from None
-        return None if self._dropping and self._dropped() else plan
+        return None if self.dropping and self._dropped() else plan
 
     def _read(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, int]:
         if plan.whole:
@@ -218,7 +233,7 @@ class Changes:
         if self._renewing:
             return False
         self._put_in_force(self._resolve(plan.relation), plan.relation)
-        self._index -= 1
+        self.index -= 1
         self._renewing = True
         try:
             self._handlers[data[HEADER]](data)
@@ -236,6 +251,7 @@ class Changes:
             if nulls:
                 plan = plan.relaxed(nulls)
                 self._plans[plan.relation.oid] = plan
+                self.replanned(plan.relation.oid)
         return values, flags, plan
 
     def _on_insert(self, data: bytes) -> None:
@@ -246,7 +262,7 @@ class Changes:
         if plan.stale and self._renewed(plan, data):
             return
         after = tuple(values)
-        if self.observer or self._skipped:
+        if self.observer or self.skipped:
             event = Event("c", data, 31)
             event.after = after
             if not self._keep(plan, event):
@@ -268,11 +284,11 @@ class Changes:
         key = plan.table.key
         unchanged: tuple[int, ...] = ()
         if flags & HAD_UNCHANGED:
-            unchanged = _fill_unsent(values, old, key if kind == 75 else range(len(values)))
+            unchanged = wire.fill_unsent(values, old, key if kind == 75 else range(len(values)))
         after = tuple(values)
         before = tuple(old) if old is not None and kind == 79 else None
         key_changed = old is not None and any(old[i] != after[i] for i in key)
-        if self.observer or self._skipped:
+        if self.observer or self.skipped:
             event = Event("u", data, p)
             event.before = tuple(old) if old is not None else None
             event.after, event.unchanged, event.key_changed = after, unchanged, key_changed
@@ -293,7 +309,7 @@ class Changes:
         if plan.stale and self._renewed(plan, data):
             return
         before = tuple(values)
-        if self.observer or self._skipped:
+        if self.observer or self.skipped:
             event = Event("d", data)
             event.before = before
             if not self._keep(plan, event):
@@ -304,7 +320,7 @@ class Changes:
         truncate = wire.read_truncate(data[HEADER:])
         if self._begin is None:
             raise wire.WireError("a truncate outside a transaction")
-        self._index += 1
+        self.index += 1
         if self._dropped():
             return
         for sub, oid in enumerate(truncate.oids):
@@ -313,7 +329,7 @@ class Changes:
                 self._emit(plan, "t", data, None, None, sub=sub)
 
     def _keep(self, plan: Plan, event: Event) -> bool:
-        event.emitted = event.op not in self._skipped
+        event.emitted = event.op not in self.skipped
         wanted = self.observer.event(plan, event) if self.observer else True
         return wanted and event.emitted
 
@@ -331,11 +347,15 @@ class Changes:
         oid = plan.relation.oid
         base = self._sources.get(oid)
         if base is None:
-            base = self._sources[oid] = {**self._tx_template, "schema": plan.table.path[0], "table": plan.table.path[1]}
+            base = self._sources[oid] = {
+                **self.transaction_source,
+                "schema": plan.table.path[0],
+                "table": plan.table.path[1],
+            }
         lsn = int.from_bytes(data[1:9], "big")
-        index = self._index - 1
+        index = self.index - 1
         source = base.copy()
-        source["sequence"] = f'["{self._last_commit}","{lsn}"]' if self._last_commit else f'[null,"{lsn}"]'
+        source["sequence"] = f'{self.sequence_start}{lsn}"]'
         source["lsn"] = lsn
         source["tx_index"] = index
         source["tx_sub"] = sub
@@ -354,9 +374,9 @@ class Changes:
     def _on_message(self, data: bytes) -> None:
         message = wire.read_message(data[HEADER:])
         if message.transactional:
-            self._index += 1
+            self.index += 1
             dropped = self._dropped()
-            position = Position(self._begin.final_lsn if self._begin else message.lsn, self._index - 1, 0)
+            position = Position(self._begin.final_lsn if self._begin else message.lsn, self.index - 1, 0)
         else:
             # Its LSN is its end, where the next record begins, which may be a commit: one less is its own.
             at = message.lsn - 1
@@ -368,24 +388,10 @@ class Changes:
         self._emit_message(message, position)
 
     def _emit_message(self, message: Message, position: Position) -> None:
-        base = self._tx_template if message.transactional else self._template
+        base = self.transaction_source if message.transactional else self._template
         source = {**base, "schema": "", "table": "", "lsn": message.lsn, "commit_lsn": position.commit_lsn}
         source["tx_index"] = position.tx_index
         if source["ts_ms"] is None:
             source["ts_ms"] = 0
         row = (message.prefix, message.content)
         self.out.append(Change("m", MESSAGE_TABLE, position, source, None, row))
-
-
-def _fill_unsent(values: list[Any], old: list[Any] | None, usable: Any) -> tuple[int, ...]:
-    """Put what the old tuple holds in place of unsent values; the indexes that stay unsent, None in their place."""
-    unsent = []
-    for i, value in enumerate(values):
-        if value is not UNCHANGED:
-            continue
-        if old is not None and i in usable and old[i] is not UNCHANGED:
-            values[i] = old[i]
-        else:
-            values[i] = None
-            unsent.append(i)
-    return tuple(unsent)

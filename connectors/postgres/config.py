@@ -136,11 +136,15 @@ def _replication_keys() -> Iterable[ConfigKey]:
         "publish.via.partition.root", "BOOLEAN", False, group=group, doc="Publish a partition's rows as its root's."
     )
     yield key("heartbeat.interval.ms", "INT", HEARTBEAT_MS_DEFAULT, validator=between(0), group=group, doc=_HEARTBEAT)
+    yield key("decoder.native", "BOOLEAN", True, group=group, importance="LOW", doc=_NATIVE)
     yield key(
         "status.update.interval.ms", "INT", 10_000, validator=between(100, 600_000), group=group, importance="LOW"
     )
 
 
+_NATIVE = (
+    "Rows are decoded by the native core where it was built. false: in Python, which gives the same records slower."
+)
 _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
 _LOST = (
     "When the slot is missing, was recreated or advanced by others, or has lost log: halt with its code, or resnapshot:"

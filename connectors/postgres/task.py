@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
@@ -15,13 +15,15 @@ from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
+from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.session import Session, open_session
 from cdcworker.connectors.postgres.spool import NotAhead
 from cdcworker.connectors.postgres.stream import ReplicationStream
-from cdcworker.schemas.change import Batch, Change, JsonObject
+from cdcworker.schemas.change import Batch, Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.shape import Shaper
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +49,7 @@ class PostgresTask:
         self._settings = settings
         self._context = context
         self._session: Session | None = None
+        self._lane: Lane | None = None
         self._application = application_name(context.connector, context.task)
         self._first = True
         self._boundary = 0
@@ -76,6 +79,12 @@ class PostgresTask:
             self._session.changes.resume_part = self._session.position.part
         self._stored_safe = self._session.position.safe_lsn
         self._stored_at = time.monotonic()
+
+    def lend(self, shaper: Shaper) -> None:
+        """Rows may become records here: natively, where the core was built and is wanted."""
+        changes, module = self._opened().changes, native() if self._settings.raw["decoder.native"] else None
+        if changes is not None and module is not None:
+            self._lane = Lane(changes, shaper, module)
 
     def poll(self) -> Batch:
         session = self._opened()
@@ -147,6 +156,15 @@ class PostgresTask:
         return dry
 
     def _read(self, stream: ReplicationStream) -> bool:
+        lane = self._lane
+        if lane is None:
+            return self._drain(stream)
+        lane.begin()
+        dry = self._drain(stream)
+        lane.flush()
+        return dry
+
+    def _drain(self, stream: ReplicationStream) -> bool:
         """What a transaction holds that was sent ahead of its end, then what has arrived; True when that ran dry."""
         ahead = self._opened().ahead
         assert ahead
@@ -165,7 +183,7 @@ class PostgresTask:
         session = self._opened()
         changes = session.changes
         assert changes
-        kind = changes.feed(data)
+        kind = (self._lane or changes).feed(data)
         self._bytes += len(data)
         if kind == COMMIT:
             return self._at_commit(session, changes)
@@ -267,11 +285,11 @@ class PostgresTask:
             return Batch(watermark=self._watermark(), idle=dry)
         return Batch(idle=dry)
 
-    def _with_position(self, out: list[Change], *, idle: bool) -> Batch:
+    def _with_position(self, out: Sequence[Change | Ready], *, idle: bool) -> Batch:
         session = self._opened()
         now = time.monotonic()
         self._unfinished = False
-        self._monitor.count(len(out))
+        self._monitor.count(sum(len(item.records) if isinstance(item, Ready) else 1 for item in out))
         if now - self._watermark_at >= WATERMARK_S:
             self._monitor.tick(session, now)
         self._stored_at = self._watermark_at = now

@@ -99,7 +99,9 @@ def decimal_bytes(scale: int) -> Parser:
         number = Decimal(value.decode())
         return unscaled(int(number.scaleb(scale))) if number.is_finite() else b""
 
-    return exact if scale else parse
+    chosen = exact if scale else parse
+    vars(chosen)["scale"] = scale
+    return chosen
 
 
 def _special_decimal(value: bytes) -> bytes:

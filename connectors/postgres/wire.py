@@ -196,6 +196,20 @@ def read_some_values(data: bytes, p: int, parsers: Sequence[Parser | None]) -> t
     return [value for value, parse in zip(values, parsers, strict=True) if parse], end, flags
 
 
+def fill_unsent(values: list[Any], old: list[Any] | None, usable: Any) -> tuple[int, ...]:
+    """Put what the old tuple holds in place of unsent values; the indexes that stay unsent, None in their place."""
+    unsent = []
+    for i, value in enumerate(values):
+        if value is not UNCHANGED:
+            continue
+        if old is not None and i in usable and old[i] is not UNCHANGED:
+            values[i] = old[i]
+        else:
+            values[i] = None
+            unsent.append(i)
+    return tuple(unsent)
+
+
 def read_texts(data: bytes, p: int, count: int) -> tuple[list[bytes | None], int]:
     """One tuple's text forms as they are; None for NULL and for unsent values."""
     values, end, _ = read_values(data, p, [_same] * count)

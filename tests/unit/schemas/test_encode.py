@@ -5,10 +5,9 @@ import math
 import fastavro
 import pytest
 from cdcworker.schemas import avro
-from cdcworker.schemas.absent import unavailable_value
+from cdcworker.schemas.absent import UNAVAILABLE, unavailable_value
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.decode import Decoder, decode
-from cdcworker.schemas.encode import UNAVAILABLE
 from cdcworker.schemas.envelope import MESSAGE_PATH, change_value, key_schema, value_schema
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog

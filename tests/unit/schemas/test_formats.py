@@ -4,10 +4,11 @@ import re
 from dataclasses import replace
 
 import pytest
+from cdcworker.schemas.absent import UNAVAILABLE
 from cdcworker.schemas.avro import murmur2, unframe
 from cdcworker.schemas.change import Column, Table
 from cdcworker.schemas.decode import Decoder
-from cdcworker.schemas.encode import UNAVAILABLE, Encoder
+from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import MESSAGE_PATH, change_value
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.formats import FormatEncoder, make_encoder

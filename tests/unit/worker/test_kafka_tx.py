@@ -114,6 +114,26 @@ def test_records_carry_an_explicit_partition(client):
     assert producer.opened_at is None
 
 
+def test_many_records_are_produced_each_once_whatever_the_queue_does(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [BufferError(), BufferError()]
+    records = [("t", b"v%d" % n, b"k", n) for n in range(5)]
+    producer.produce_all(records)
+    assert [sent[:4] for sent in client[0].sent] == records
+    assert client[0].calls.count("poll") == 2
+
+
+def test_many_records_end_at_the_first_that_fails(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [kafka_error(KafkaError.MSG_SIZE_TOO_LARGE)]
+    with pytest.raises(CdcError) as caught:
+        producer.produce_all([("t", b"v", b"k", 0)] * 3)
+    assert (caught.value.code, caught.value.where) == (e.RECORD_TOO_LARGE, {"topic": "t"})
+    assert client[0].sent == []
+
+
 @pytest.mark.parametrize(
     ("code", "fatal", "expected"),
     [

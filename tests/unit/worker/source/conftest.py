@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 import pytest
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
-from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Table
+from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Ready, Table
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.source_runner import SourceRunner
@@ -90,6 +90,10 @@ class FakePen:
         self._guard("produce")
         self._open.append((topic, key, value, partition))
 
+    def produce_all(self, records) -> None:
+        for topic, value, key, partition in records:
+            self.produce(topic, key, value, partition)
+
     def serve(self) -> None:
         pass
 
@@ -127,6 +131,15 @@ class FakeEncoder:
             )
             for c in changes
         ]
+
+
+def as_ready(change: Change) -> Ready:
+    """What the encoder would make of it, as the arguments of produce."""
+    (made,) = FakeEncoder(lambda _: ()).encode((change,))
+    assert made.key
+    assert made.value
+    record = (made.topic, made.value, made.key, change.position[0] % 4)
+    return Ready([record], len(made.key) + len(made.value), len(made.value) + 1, made.topic)
 
 
 class FakeRegistrar:
@@ -202,6 +215,8 @@ class World:
         self.split = split
         self.resumes_within = False
         self.idle = idle
+        self.ready: Callable[[int], bool] = lambda number: False
+        """Which changes of a part are handed on as records, by their place in it."""
         self.limits = limits or Limits()
         self.now = 1000.0
         self.poll_takes_s = 0.001
@@ -244,8 +259,11 @@ class World:
             within = {"lsn": lsn - 1, "part": end} if self.resumes_within and not last else None
             mark = {"commit_lsn": lsn, "ts_ms": lsn} if last else None
             position = {"lsn": lsn} if last else None
-            batches.append(Batch(tx[at:end], position, mark, self.idle and last, part=within))
+            batches.append(Batch(self._written(tx[at:end]), position, mark, self.idle and last, part=within))
         return batches
+
+    def _written(self, part: list[Change]) -> list[Change | Ready]:
+        return [as_ready(change) if self.ready(number) else change for number, change in enumerate(part)]
 
     # ports
 

@@ -40,6 +40,17 @@ def test_one_passing_failure_at_any_step_loses_and_doubles_nothing(make_world, s
     assert world.broker.data() == world.expected
 
 
+@pytest.mark.parametrize("step", ["produce", "commit", "poll"])
+@pytest.mark.parametrize("ready", [lambda n: True, lambda n: n % 2 == 0, lambda n: n % 3 == 1])
+def test_records_that_the_source_wrote_keep_their_place_and_arrive_once(make_world, ready, step):
+    world = make_world(SIZES, split=3)
+    world.ready = ready
+    world.fail(step, 3)
+    assert world.run() == 0
+    assert world.broker.data() == world.expected
+    assert {record[3] for record in world.broker.committed if record[0] == "p.public.t"} == {1, 2, 0}
+
+
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("split", [0, 1])
 def test_a_commit_whose_answer_is_lost_is_not_repeated(make_world, split, number):

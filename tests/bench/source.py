@@ -1,0 +1,282 @@
+"""The PostgreSQL source beside the server's own limit: every contender drains the same WAL, each round checks every row.
+
+A C program (drain.c, compiled here) drains a slot and throws the rows away, blocking and napping after short reads:
+the napping line is the limit. Then each way of ours: decoded, Avro in Debezium's envelope, exactly once with the
+position, by a real worker into a real broker. CPU is user + system of the worker's whole process tree between the first
+and the last record. A round in which the napping line is below twice the blocking line is marked.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+import psycopg
+from cdcworker.connectors.postgres.lane import native
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.ports import free_ports
+from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+from cdcworker.worker.devstack.process import Child
+
+sys.path.insert(0, str(Path(__file__).parent))
+from measure import cpu_s, finish, rss_mb, tree, wait
+from source_latency import latency
+from source_records import check_topic, stored
+
+TABLES = {
+    "narrow": (
+        "id bigint primary key, n int not null, name text, price numeric(10,2), at timestamptz not null",
+        "i, i % 1000, 'name of row ' || i, (i % 100000) / 100.0, now()",
+    ),
+    "wide": (
+        "id bigint primary key, a int not null, b int, c smallint, d text, e text, f varchar(40), g numeric(12,2),"
+        " h numeric(18,4), i boolean not null, j boolean, k double precision, l timestamptz, m timestamp, n date,"
+        " o uuid, p jsonb, q bytea, r text, s bigint",
+        "i, i, i % 77, i % 100, 'some text of row ' || i, repeat('x', (i % 60)::int), 'v' || i, (i % 1000000) / 100.0,"
+        " i * 1.0001, i % 2 = 0, null, i * 1.5, now(), now()::timestamp, current_date, md5(i::text)::uuid,"
+        " jsonb_build_object('id', i, 'tags', array['a', 'b'], 'nested', jsonb_build_object('x', i % 10)),"
+        " decode(md5(i::text), 'hex'), null, i * 1000",
+    ),
+}
+ROWS_PER_TRANSACTION = 100
+NAP_US = 500
+TIMEOUT_S = 600.0
+USER = "drainer"
+
+
+@dataclass
+class Stage:
+    """The running parts."""
+
+    postgres: EmbeddedPostgres
+    kafka: EmbeddedKafka
+    worker: Child
+    rest: httpx.Client
+    drain: Path
+    ends: dict[str, str] = field(default_factory=dict)
+    rows: dict[str, int] = field(default_factory=dict)
+    memory: list[float] = field(default_factory=list)
+
+    def connect(self) -> psycopg.Connection[Any]:
+        return psycopg.connect(self.postgres.dsn("bench"), autocommit=True)
+
+    def config(self, name: str, table: str, options: dict[str, str]) -> dict[str, str]:
+        info = psycopg.conninfo.conninfo_to_dict(self.postgres.dsn("bench"))
+        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
+        return {
+            "connector.class": "postgres",
+            **{f"database.{ours}": str(info[theirs]) for ours, theirs in names.items()},
+            "database.sslmode": "disable",
+            "topic.prefix": name,
+            "slot.name": name,
+            "publication.name": f"p_{table}",
+            "publication.autocreate.mode": "disabled",
+            "snapshot.mode": "no_data",
+            "table.include.list": f"public.{table}",
+            "topic.creation.default.message.timestamp.type": "LogAppendTime",
+            **options,
+        }
+
+    def start(self, name: str, config: dict[str, str]) -> None:
+        answer = self.rest.put(f"/connectors/{name}/config", json=config)
+        if answer.status_code not in (200, 201):
+            sys.exit(f"{name}: {answer.status_code} {answer.text}")
+
+    def stop(self, name: str) -> None:
+        self.rest.delete(f"/connectors/{name}")
+        wait(f"{name} is gone", lambda: self.rest.get(f"/connectors/{name}").status_code == 404, 60)
+        with self.connect() as connection:
+            wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
+            connection.execute("select pg_drop_replication_slot(%s)", (name,))
+
+    def failed(self, name: str) -> None:
+        tasks = self.rest.get(f"/connectors/{name}/status").json().get("tasks") or []
+        if any(task["state"] == "FAILED" for task in tasks):
+            sys.exit(f"{name} failed: {tasks}")
+
+
+def _active(connection: psycopg.Connection[Any], name: str) -> bool:
+    row = connection.execute("select active from pg_replication_slots where slot_name = %s", (name,)).fetchone()
+    return bool(row and row[0])
+
+
+def fill(stage: Stage, table: str, rows: int) -> None:
+    """One table, its publication, a slot in front of its rows that is copied for every drain."""
+    columns, values = TABLES[table]
+    with stage.connect() as connection:
+        connection.execute(f"create table {table} ({columns})")
+        connection.execute(f"create publication p_{table} for table {table}")
+        connection.execute("select pg_create_logical_replication_slot(%s, 'pgoutput')", (f"base_{table}",))
+        connection.execute("set synchronous_commit = off")
+        connection.execute(
+            f"""do $$ begin
+            for low in 1..{rows} by {ROWS_PER_TRANSACTION} loop
+              insert into {table} select {values} from generate_series(low, low + {ROWS_PER_TRANSACTION} - 1) i;
+              commit;
+            end loop; end $$"""
+        )
+        connection.execute("checkpoint")
+        stage.ends[table] = connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0]  # type: ignore[index]
+        stage.rows[table] = rows
+        connection.execute("select pg_logical_emit_message(true, 'end', '')")
+
+
+def copy_slot(stage: Stage, table: str, name: str) -> None:
+    with stage.connect() as connection:
+        connection.execute("select pg_copy_logical_replication_slot(%s, %s)", (f"base_{table}", name))
+
+
+def discard(stage: Stage, table: str, nap_us: int) -> float:
+    """Rows per second that the C program throws away."""
+    name = f"discard_{table}_{nap_us}"
+    copy_slot(stage, table, name)
+    argv = [str(stage.drain), str(stage.postgres.port), USER, "bench", name, f"p_{table}", stage.ends[table]]
+    done = subprocess.run([*argv, str(nap_us)], check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
+    if done.returncode:
+        sys.exit(f"drain: {done.stderr}")
+    with stage.connect() as connection:
+        wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
+        connection.execute("select pg_drop_replication_slot(%s)", (name,))
+    rows, _, seconds, _ = done.stdout.split()
+    if int(rows) != stage.rows[table]:
+        sys.exit(f"the drain has met {rows} rows of {stage.rows[table]}")
+    return int(rows) / float(seconds)
+
+
+def drained(stage: Stage, table: str, name: str, options: dict[str, str], rows: int) -> dict[str, float]:
+    """One connector over a copy of the slot: events per second by the broker's clock, and CPU per event."""
+    copy_slot(stage, table, name)
+    topic = f"{name}.public.{table}"
+    stage.start(name, stage.config(name, table, options))
+    samples: list[tuple[int, float, float]] = []
+    deadline = time.monotonic() + TIMEOUT_S
+    while not samples or samples[-1][0] < rows:
+        count = stored(stage.kafka.bootstrap, topic)
+        pids = tree(stage.worker.pid)
+        if count:
+            samples.append((count, cpu_s(pids), time.monotonic()))
+            stage.memory.append(max(map(rss_mb, ([pid] for pid in pids if _is_task(pid))), default=0.0))
+        else:
+            stage.failed(name)
+        if time.monotonic() > deadline:
+            stage.failed(name)
+            sys.exit(f"{name}: {samples[-1:]} of {rows}")
+        time.sleep(0.02)
+    (n0, cpu0, _), (n1, cpu1, _) = samples[0], samples[-1]
+    stage.stop(name)
+    seconds = check_topic(stage.kafka.bootstrap, topic, rows, exact=rows == stage.rows[table])
+    return {"events_per_s": rows / seconds, "cpu_us_per_event": (cpu1 - cpu0) / max(n1 - n0, 1) * 1e6}
+
+
+def _is_task(pid: int) -> bool:
+    try:
+        return b"task" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"task" in Path(f"/proc/{pid}/comm").read_bytes()
+    except OSError:
+        return False
+
+
+def one_round(stage: Stage, table: str, number: int, ways: dict[str, dict[str, str]]) -> dict[str, float]:
+    blocking, napping = discard(stage, table, 0), discard(stage, table, NAP_US)
+    figures = {f"discard_blocking_{table}": blocking, f"discard_{table}": napping}
+    for way, options in ways.items():
+        found = drained(stage, table, f"{way}_{table}_{number}", options, stage.rows[table])
+        figures[f"events_per_s_{way}_{table}"] = found["events_per_s"]
+        figures[f"ratio_{way}_{table}"] = found["events_per_s"] / napping
+        figures[f"cpu_us_per_event_{way}_{table}"] = found["cpu_us_per_event"]
+    mark = "" if napping >= 2 * blocking else "  (napping below twice the blocking line)"
+    print(f"{table} {number}: " + " ".join(f"{k}={v:,.2f}" for k, v in figures.items()) + mark, flush=True)
+    return figures
+
+
+def compiled(folder: Path) -> Path:
+    source, program = Path(__file__).with_name("drain.c"), folder / "drain"
+    subprocess.run(["gcc", "-O2", "-o", str(program), str(source)], check=True)
+    return program
+
+
+def trusted(postgres: EmbeddedPostgres) -> None:
+    """The C program does not speak SCRAM: its role may come in from this host without a password."""
+    with psycopg.connect(postgres.dsn("bench"), autocommit=True) as connection:
+        connection.execute(f"create role {USER} superuser replication login")
+        rules = postgres.data / "pg_hba.conf"
+        rules.write_text(f"host all,replication {USER} 127.0.0.1/32 trust\n" + rules.read_text())
+        connection.execute("select pg_reload_conf()")
+
+
+def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
+    rounds: list[dict[str, float]] = []
+    ways = {way: {"database.transport": way} if way != "native" else {} for way in options.ways.split(",") if way}
+    for table, rows in (("narrow", options.rows), ("wide", options.wide_rows)):
+        if rows:
+            fill(stage, table, rows)
+            rounds += [one_round(stage, table, number, ways) for number in range(options.rounds)]
+    names = dict.fromkeys(name for figures in rounds for name in figures)
+    found = {name: statistics.median(f[name] for f in rounds if name in f) for name in names}
+    for table in TABLES:
+        best = f"ratio_{options.ways.split(',')[0]}_{table}"
+        if best in found:
+            found[f"eos_vs_discard_ratio_{table}"] = found[best]
+    if options.python_rows and options.rows:
+        rows = min(options.python_rows, options.rows)
+        plain = drained(stage, "narrow", "python_narrow", {"decoder.native": "false"}, rows)
+        found["cpu_us_per_event_python_narrow"] = plain["cpu_us_per_event"]
+    if options.latency_s:
+        found |= latency(stage, options.latency_s)
+    found["rss_mb_max"] = max(stage.memory, default=0.0)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=int, default=2_000_000)
+    parser.add_argument("--wide-rows", type=int, default=500_000)
+    parser.add_argument("--python-rows", type=int, default=200_000)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--ways", default="socket,psycopg")
+    parser.add_argument("--latency-s", type=int, default=20, help="seconds of 1,000 transactions per second; 0: none")
+    options = parser.parse_args()
+    if native() is None:
+        sys.exit("the native core was not built")
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
+        root = Path(folder)
+        root.chmod(0o711)
+        safe = {"fsync": "on", "max_wal_size": "8GB", "wal_sender_timeout": "0"}
+        postgres, kafka = EmbeddedPostgres(root / "postgres", safe), EmbeddedKafka(root / "kafka")
+        with postgres, kafka:
+            postgres.create_database("bench")
+            trusted(postgres)
+            (port,) = free_ports(1)
+            properties = root / "worker.properties"
+            properties.write_text(
+                f"bootstrap.servers={kafka.bootstrap}\ngroup.id=bench\nlisteners=http://127.0.0.1:{port}\n"
+                f"state.dir={root / 'state'}\n"
+            )
+            argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(properties)]
+            worker = Child("worker", argv, root / "worker.log")
+            try:
+                with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as rest:
+                    wait("the worker is ready", lambda: healthy(rest), 60, 0.1)
+                    found = measure(Stage(postgres, kafka, worker, rest, compiled(root)), options)
+            finally:
+                worker.stop(timeout_s=25)
+    print(Path(__file__).with_name("drain.c").read_text() if options.rounds >= 5 else "", end="")
+    finish({"rows": options.rows, "rounds": options.rounds, **{k: round(v, 3) for k, v in found.items()}})
+
+
+def healthy(rest: httpx.Client) -> bool:
+    try:
+        return rest.get("/health").status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+if __name__ == "__main__":
+    main()
