@@ -6,9 +6,12 @@ import os
 import signal
 import time
 
+from cdcworker.schemas.errors import CdcError
+
 
 def _parse(text: str) -> dict[str, tuple[str, int]]:
-    """`name=action[@n]`, separated by commas: at the n-th hit do `kill` (SIGKILL), `stop` (SIGSTOP) or `sleep:<s>`."""
+    """`name=action[@n]`, separated by commas: at the n-th hit do `kill` (SIGKILL), `stop` (SIGSTOP), `sleep:<s>` or
+    `error:<code>` (raise it)."""
     points = {}
     for part in filter(None, (item.strip() for item in text.split(","))):
         name, _, action = part.partition("=")
@@ -45,3 +48,5 @@ def hit(name: str) -> None:
         os.kill(os.getpid(), signal.SIGSTOP)
     elif action.startswith("sleep:"):
         time.sleep(float(action.removeprefix("sleep:")))
+    elif action.startswith("error:"):
+        raise CdcError(action.removeprefix("error:"), f"failpoint {name}")

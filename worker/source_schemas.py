@@ -10,6 +10,7 @@ from typing import Final
 
 from cdcworker.coordinator.api import Log
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.log import LogRecord, Registration, SchemaLog, encode_record, plan_all
 from cdcworker.worker.source_session import Pen
 
@@ -99,6 +100,7 @@ class Registrar:
             key, value = encode_record(record)
             self._pen.produce(self._topic, key, value, 0)
         self._pen.commit()
+        hit("source.schema_written")
 
     def _check(self, registrations: Sequence[Registration], ids: Sequence[int]) -> None:
         for registration, number in zip(registrations, ids, strict=True):

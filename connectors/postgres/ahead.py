@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from cdcworker.connectors.postgres.changes import HEADER, Changes
 from cdcworker.connectors.postgres.spool import Held, NotAhead, Spool
 from cdcworker.connectors.postgres.wire import WireError
+from cdcworker.schemas.failpoints import hit
 
 START, STOP, ABORT, COMMIT = ord("S"), ord("E"), ord("A"), ord("c")
 RELATION, ORIGIN, MESSAGE = ord("R"), ord("O"), ord("M")
@@ -113,6 +114,7 @@ class Ahead:
             else:
                 self._described[oid] = (arrivals[oid], data)
         self._forget(xid)
+        hit("postgres.replayed")
         yield commit
 
     def _forget(self, xid: int) -> None:
@@ -127,6 +129,7 @@ class Ahead:
         kind = data[HEADER]
         if kind == STOP:
             self.spool.write()
+            hit("postgres.chunk_kept")
             self.inside = False
             self.turned = True
             return False

@@ -15,6 +15,7 @@ from cdcworker.connectors.postgres.spool import NotAhead
 from cdcworker.connectors.postgres.stream import ReplicationStream
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
@@ -77,6 +78,7 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
         stream.timeline_history,
     )
     changes.resume_lsn, changes.resume_part = session.position.commit_lsn, session.position.part
+    hit("postgres.reconnected")
     # What was handed on may not be in Kafka yet: only what was confirmed before is. # INV-1
     lsn, confirmed = session.position.safe_lsn, old.confirmed
     stream.start(settings.slot, lsn, settings.publication, ahead=ahead, confirmed=confirmed)

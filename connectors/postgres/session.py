@@ -27,6 +27,7 @@ from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStre
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 
 log = logging.getLogger(__name__)
 
@@ -132,6 +133,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     ahead = settings.raw["transaction.streaming"]
     stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
     log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
+    hit("postgres.streaming")
 
 
 def _is_loaded(snapshot: JsonObject | None) -> bool:
@@ -149,6 +151,7 @@ def _first_position(session: Session, identity: SystemIdentity) -> StoredPositio
     slot = slots.find_slot(catalog, settings.slot)
     if slot is None:
         lsn = slots.create(catalog, settings)
+        hit("postgres.slot_created")
     else:
         slots.check_kind(slot, settings.dbname)
         if slot.wal_status == "lost" or slot.confirmed_lsn is None:

@@ -23,6 +23,7 @@ from cdcworker.connectors.postgres.spool import NotAhead
 from cdcworker.connectors.postgres.stream import ReplicationStream
 from cdcworker.schemas.change import Batch, Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.shape import Shaper
 
 log = logging.getLogger(__name__)
@@ -111,7 +112,9 @@ class PostgresTask:
         if session.stream is None:
             return
         try:
+            hit("postgres.before_confirm")
             session.stream.confirm(int(position["safe_lsn"]))  # INV-1
+            hit("postgres.after_confirm")
             if session.complete:
                 self._let_go(session)
         except CdcError as exc:
@@ -247,6 +250,7 @@ class PostgresTask:
                     return Batch()
                 changes.out, self._bytes = [], 0
                 self._unfinished = True
+                hit("postgres.part_read")
                 return Batch(out, part=self._part(changes))
             changes.out = out[self._boundary :]
             out = out[: self._boundary]
@@ -256,6 +260,7 @@ class PostgresTask:
         self._boundary = self._boundary_bytes = 0
         self._session_complete()
         if out or self._unfinished:
+            hit("postgres.read")
             return self._with_position(out, idle=dry)
         return self._without_changes(dry)
 

@@ -1,0 +1,317 @@
+"""The PostgreSQL source as a process, killed, paused and failed at every step, against what another slot has seen.
+
+The witness is a second slot of another plugin, read by code that shares nothing with the source: it says which changes
+were committed, in which order and in which transactions. The topic has to hold exactly these.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import random
+import re
+import signal
+import subprocess
+import sys
+import time
+from itertools import groupby
+from pathlib import Path
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from cdcworker.schemas.decode import Decoder
+from cdcworker.worker.taskspec import TaskSpec
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+_spec = importlib.util.spec_from_file_location("source_processes", Path(__file__).parent / "test_source_runner.py")
+assert _spec
+assert _spec.loader
+source_processes = importlib.util.module_from_spec(_spec)
+sys.modules["source_processes"] = source_processes
+_spec.loader.exec_module(source_processes)
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+DEADLINE_S = 90.0
+POINTS = (
+    "postgres.streaming",
+    "postgres.chunk_kept",
+    "postgres.replayed",
+    "postgres.part_read",
+    "postgres.read",
+    "source.schema_written",
+    "source.before_produce",
+    "source.before_commit",
+    "source.after_commit",
+    "source.before_ack",
+    "postgres.before_confirm",
+    "postgres.after_confirm",
+)
+ACTIONS = ("kill", "error:postgres.connection_lost", "stop")
+
+
+class Child(source_processes.Child):
+    """The worker's own task process."""
+
+    def __init__(self, spec: TaskSpec, failpoints: str) -> None:
+        popen = subprocess.Popen
+
+        def start(_argv, **options):
+            return popen([sys.executable, "-m", "cdcworker.worker.task_main"], **options)
+
+        source_processes.subprocess.Popen = start
+        try:
+            super().__init__(spec, failpoints)
+        finally:
+            source_processes.subprocess.Popen = popen
+
+    def reached(self, lsn: int) -> bool:
+        positions = [message.get("position") for message in self.messages if message["type"] == "metrics"]
+        return bool(positions) and positions[-1] is not None and positions[-1]["safe_lsn"] >= lsn
+
+    def stopped(self) -> bool:
+        return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+
+    def wait(self, condition, what: str) -> None:
+        deadline = time.monotonic() + DEADLINE_S
+        while not condition():
+            assert time.monotonic() < deadline, f"not in time: {what}\n{self.log.decode()[-3000:]}"
+            time.sleep(0.02)
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+
+class Stage:
+    """One source, one topic, one witness, any number of processes one after the other."""
+
+    def __init__(self, kafka, postgres, rng: random.Random, state_dir: Path) -> None:
+        self._postgres, self.rng, self._state_dir = postgres, rng, state_dir
+        self.database = postgres.create_database()
+        self.db = psycopg.connect(postgres.dsn(self.database), autocommit=True)
+        self.db.execute(f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
+        self.db.execute("create table t(id int primary key, v text)")
+        self.cluster = source_processes.Cluster(kafka.bootstrap)
+        self.epoch = source_processes.EPOCH
+        self.next_id = 1
+        self.children: list[Child] = []
+
+    def close(self) -> None:
+        for child in self.children:
+            child.close()
+        self.cluster.close()
+        self.db.close()
+        self._postgres.drop_database(self.database)
+
+    def spec(self) -> TaskSpec:
+        """Of a new owner: whoever ran before is fenced by it."""
+        self.epoch += 1
+        self.cluster.assign(self.epoch)
+        info = psycopg.conninfo.conninfo_to_dict(self._postgres.dsn(self.database))
+        config = {
+            "name": "shop",
+            "connector.class": "postgres",
+            "database.hostname": str(info["host"]),
+            "database.port": str(info["port"]),
+            "database.user": str(info["user"]),
+            "database.password": str(info["password"]),
+            "database.dbname": self.database,
+            "topic.prefix": self.cluster.prefix,
+            "topic.creation.default.partitions": "1",
+            "slot.name": f"s_{self.database}",
+            "snapshot.mode": "no_data",
+            "heartbeat.interval.ms": "300",
+        }
+        data = self.cluster.spec(0, self.epoch).to_json()
+        return TaskSpec.from_json({**data, "config": config, "state_dir": str(self._state_dir)})
+
+    def child(self, failpoints: str = "") -> Child:
+        self.children.append(Child(self.spec(), failpoints))
+        return self.children[-1]
+
+    def work(self, shape: int) -> int:
+        """Transactions of all kinds, overlapping; the LSN that a reader has to reach. `shape`: columns are added."""
+        rng = self.rng
+        if shape % 4 == 3:
+            self.db.execute(f"alter table t add column c{shape} int")
+        with psycopg.connect(self._postgres.dsn(self.database)) as large:
+            self._insert(large, 1500)
+            large.execute("savepoint s")
+            self._insert(large, 700)
+            if rng.random() < 0.5:
+                large.execute("rollback to savepoint s")
+            for _ in range(rng.randrange(2, 6)):
+                with self.db.transaction(force_rollback=rng.random() < 0.2):
+                    self._insert(self.db, rng.randrange(1, 20))
+                    self.db.execute("update t set v = v || '.' where id %% 97 = %s", (rng.randrange(97),))
+                    self.db.execute("delete from t where id %% 89 = %s", (rng.randrange(89),))
+        self._insert(self.db, 1)
+        return postgres_lsn(self.db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
+
+    def _insert(self, connection, count: int) -> None:
+        first, self.next_id = self.next_id, self.next_id + count
+        statement = "insert into t select g, repeat('x', 40) || g from generate_series(%s::int, %s::int) g"
+        connection.execute(statement, (first, first + count - 1))
+
+    # -- what there is ------------------------------------------------------------------------------------------------
+
+    def begin_witness(self) -> None:
+        self.db.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", (f"w_{self.database}",))
+
+    def witnessed(self) -> list[tuple[int, str, int, str | None]]:
+        rows = self.db.execute(
+            "select xid::text::bigint, data from pg_logical_slot_get_changes(%s, null, null, 'include-xids', '0')",
+            (f"w_{self.database}",),
+        ).fetchall()
+        return [(xid, *told) for xid, data in rows if (told := read_test_decoding(data)) is not None]
+
+    def delivered(self) -> list[tuple[int, dict]]:
+        """(offset, envelope) of the topic, as a reader of committed records gets them."""
+        topic = f"{self.cluster.prefix}.public.t"
+        settings = {"group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True}
+        consumer = Consumer({**self.cluster.kafka, **settings, "enable.auto.commit": False})
+        consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
+        decoder, found = Decoder(self.cluster.schemas()), []
+        deadline = time.monotonic() + DEADLINE_S
+        while time.monotonic() < deadline:
+            message = consumer.poll(1.0)
+            if message is not None and message.error():
+                break
+            if message is not None and message.value() is not None:
+                found.append((message.offset(), decoder.decode(message.value())))
+        consumer.close()
+        return found
+
+
+def postgres_lsn(text: str) -> int:
+    high, low = text.split("/")
+    return (int(high, 16) << 32) | int(low, 16)
+
+
+def read_test_decoding(line: str) -> tuple[str, int, str | None] | None:
+    """(operation, id, v) of one line of the plugin's text."""
+    match = re.match(r"table public\.t: (INSERT|UPDATE|DELETE): id\[integer\]:(\d+)(?: v\[text\]:'([^']*)')?", line)
+    return (match[1][0].lower().replace("i", "c"), int(match[2]), match[3]) if match else None
+
+
+def check(stage: Stage) -> None:
+    """No loss, no duplicate, the order of the log, whole transactions."""
+    records = stage.delivered()
+    told = []
+    for _, record in records:
+        row = record["before"] if record["op"] == "d" else record["after"]
+        told.append((record["source"]["txId"], record["op"], row["id"], None if record["op"] == "d" else row["v"]))
+    witnessed = stage.witnessed()
+    assert len(witnessed) > 1000
+    wrong = next((n for n, pair in enumerate(zip(told, witnessed, strict=False)) if pair[0] != pair[1]), None)
+    assert wrong is None, (wrong, told[wrong], witnessed[wrong])
+    assert len(told) == len(witnessed)
+    positions = [(r["source"]["commit_lsn"], r["source"]["tx_index"], r["source"]["tx_sub"]) for _, r in records]
+    assert positions == sorted(set(positions))
+    # A Kafka transaction ends with a marker that takes an offset: within a source transaction there is none but for
+    # the tombstones of deletes.
+    for _, group in groupby(records, key=lambda item: item[1]["source"]["txId"]):
+        part = list(group)
+        tombstones = sum(record["op"] == "d" for _, record in part[:-1])
+        assert part[-1][0] - part[0][0] == len(part) - 1 + tombstones
+
+
+def strike(stage: Stage, number: int, point: str, action: str, count: int) -> None:
+    """One life that meets the failpoint, or ends well without meeting it."""
+    target = stage.work(number)
+    child = stage.child(f"{point}={action}@{count}")
+    if action == "kill":
+        child.wait(lambda: child.ended() or child.reached(target), f"{point} or the end")
+    elif action == "stop":
+        child.wait(lambda: child.stopped() or child.reached(target), f"{point} or the end")
+        if child.stopped():
+            # It wakes when another has its place.
+            other = stage.child()
+            other.wait(lambda: other.reached(target), "the successor's end")
+            os.kill(child.process.pid, signal.SIGCONT)
+            child.wait(child.ended, "the end of who was replaced")
+            assert child.process.returncode != 0
+            other.close()
+    else:
+        child.wait(lambda: child.reached(target), "the end in spite of an error")
+    child.close()
+
+
+def record(offset: int, xid: int, index: int, op: str, number: int, v: str | None = "x") -> tuple[int, dict]:
+    row = {"id": number, "v": v}
+    source = {"txId": xid, "commit_lsn": xid * 10, "tx_index": index, "tx_sub": 0}
+    return offset, {
+        "op": op,
+        "before": row if op == "d" else None,
+        "after": None if op == "d" else row,
+        "source": source,
+    }
+
+
+WITNESSED = [(1, "c", number, "x") for number in range(1, 1001)] + [(2, "d", 1, None), (2, "u", 2, "x")]
+DELIVERED = [
+    *(record(number - 1, 1, number, "c", number) for number in range(1, 1001)),
+    # 1000 is the marker's offset, 1002 the tombstone's.
+    record(1001, 2, 0, "d", 1, None),
+    record(1003, 2, 1, "u", 2),
+]
+
+
+@pytest.mark.parametrize(
+    ("harm", "is_found"),
+    [
+        (lambda records: records, False),
+        (lambda records: records[:-1], True),
+        (lambda records: records[:500] + records[501:], True),
+        (lambda records: records[:500] + records[499:], True),
+        (lambda records: [*records[:500], records[501], records[500], *records[502:]], True),
+        (lambda records: [*records[:-1], record(1003, 2, 1, "u", 2, "y")], True),
+        (lambda records: [*records[:-1], record(1004, 2, 1, "u", 2)], True),
+        (lambda records: [*records, record(1005, 3, 0, "c", 5000)], True),
+    ],
+)
+def test_the_comparison_with_the_witness_finds_what_it_is_for(harm, is_found):
+    stage = SimpleNamespace(delivered=lambda: harm(list(DELIVERED)), witnessed=lambda: WITNESSED)
+    if is_found:
+        with pytest.raises(AssertionError):
+            check(stage)
+    else:
+        check(stage)
+
+
+@pytest.fixture
+def stage(kafka, postgres, tmp_path, request):
+    rng = random.Random(getattr(request.config.option, "randomly_seed", 1))
+    made = Stage(kafka, postgres, rng, tmp_path)
+    # Before anything was stored the slot of a start that was killed is found again.
+    first = made.child("postgres.slot_created=kill")
+    first.wait(first.ended, "its death")
+    second = made.child()
+    second.wait(lambda: "RUNNING" in second.states(), "running")
+    second.close()
+    made.begin_witness()
+    yield made
+    made.close()
+
+
+def run(stage: Stage, cases: list[tuple[str, str, int]]) -> None:
+    for number, (point, action, count) in enumerate(cases):
+        strike(stage, number, point, action, count)
+    target = stage.work(0)
+    last = stage.child()
+    last.wait(lambda: last.reached(target), "the end")
+    assert last.stop() == 0
+    check(stage)
+
+
+def test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw(stage):
+    rng = stage.rng
+    points = rng.sample(POINTS, 3)
+    run(stage, [(point, action, rng.randrange(1, 3)) for point, action in zip(points, ACTIONS, strict=True)])
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("action", ACTIONS)
+def test_a_crash_at_every_step_leaves_exactly_what_the_witness_saw(stage, action):
+    run(stage, [(point, action, count) for count in (1, 3) for point in POINTS])
