@@ -85,7 +85,7 @@ def _bury(turn: Turn, batch: Batch, have: Holdings, worker_id: str, assignment: 
     delay_s = turn.settings.crash_delay_s
     if f"{_WORKER}{worker_id}" in batch.draft.deadlines:
         _open(batch, worker_id, assignment.boot_id, "", assignment.tasks)
-    elif delay_s > 0 and presence is None and may_write("deadline", have.workers.values()):
+    elif delay_s > 0 and presence is None and why != journal.LEFT and may_write("deadline", have.workers.values()):
         _open(batch, worker_id, assignment.boot_id, journal.CRASH, assignment.tasks, delay_s)
 
 

@@ -122,6 +122,26 @@ def test_a_scaled_down_worker_hands_over_at_once(shared):
     assert not cluster.state.cluster.deadlines
 
 
+def test_a_scale_down_waits_for_nothing_whatever_delay_a_crash_has(shared):
+    cluster = shared(crash_delay_s=8.0, restart_delay_s=60.0)
+    going = replace(OTHER, draining=True)
+    cluster.append(presence_record(going))
+    cluster.obey(going)
+    cluster.append(tombstone("worker/other"), tombstone("lease/other"))
+    assert cluster.of("me") == set(TASKS)
+    assert not cluster.state.cluster.deadlines
+
+
+def test_what_a_worker_that_left_could_not_hand_over_moves_at_once(shared):
+    """There was no leader while it drained."""
+    cluster = shared(crash_delay_s=8.0)
+    theirs = cluster.of("other")
+    cluster.append(tombstone("worker/other"), tombstone("lease/other"))
+    assert cluster.of("me") == set(TASKS)
+    assert cluster.why() == {(task.task, "other", "me", "worker left") for task in theirs}
+    assert not cluster.state.cluster.deadlines
+
+
 def test_a_deadline_goes_on_under_a_new_leader_by_its_own_clock(shared):
     cluster = shared()
     going = replace(OTHER, draining=True, returns=True)
