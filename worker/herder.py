@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
 import ssl
@@ -21,9 +22,10 @@ from cdcworker.coordinator.records import tombstone
 from cdcworker.coordinator.status import topics_key
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.herd_kafka import HerdKafka
+from cdcworker.worker.launcher import Launcher
 from cdcworker.worker.planning import Plan, Planner
 from cdcworker.worker.probe import Prober
-from cdcworker.worker.tasks import Launcher, TaskProcesses, lease_message
+from cdcworker.worker.tasks import TaskProcesses, lease_message
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
 log = logging.getLogger(__name__)
@@ -190,8 +192,7 @@ class Herder(threading.Thread):
             self.failure = exc if isinstance(exc, CdcError) else _unforeseen(exc)
             log.error("herder ended error=%s", exc, exc_info=not isinstance(exc, CdcError))
         finally:
-            self._close()
-            self._ready.set()
+            self._end()
 
     def _open(self) -> None:
         self._launcher.open(self._post_event)
@@ -206,16 +207,24 @@ class Herder(threading.Thread):
         log.info("herder started worker=%s boot=%s cluster=%s", self.config.worker_id, self.boot_id, self._cluster_id)
         self._ready.set()
 
-    def _close(self) -> None:
-        """Leave the group first: others need not wait for our tasks to end, fencing makes that safe."""
-        self._kafka.leave()
-        # How they end is told to nobody: without the core to judge it, it would look like a crash.
-        self._launcher.close(STOP_TASKS_S)
-        self._kafka.close()
-        self._refuse_futures()
+    def _end(self) -> None:
+        """Leave the group first: others need not wait for our tasks to end, fencing makes that safe. Whatever fails on
+        the way, the tasks are ended and who waits is told."""
+        try:
+            with contextlib.ExitStack() as steps:
+                steps.callback(self._ready.set)
+                steps.callback(self._refuse_futures)
+                steps.callback(self._kafka.close)
+                # How they end is told to nobody: without the core to judge it, it would look like a crash.
+                steps.callback(self._launcher.close, STOP_TASKS_S)
+                steps.callback(self._kafka.leave)
+        except Exception:
+            log.exception("herder did not end cleanly")
 
     def _turn(self) -> None:
         """Take what arrived, serve Kafka, let time pass, publish the view, then answer who asked."""
+        if self._launcher.failure is not None:
+            raise self._launcher.failure
         busy = self._kafka.busy or self._futures or self._moving or time.monotonic() < self._busy_until
         self._take_inbox(BUSY_WAIT_S if busy else IDLE_WAIT_S)
         for event in self._kafka.turn():

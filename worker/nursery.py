@@ -78,7 +78,11 @@ class Nursery:
             return True
         if not IS_LINUX or self._clock() < self._retry_at:
             return False
-        near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            near, far = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        except OSError as exc:
+            self._failed(f"{type(exc).__name__}: {exc.strerror}")
+            return False
         try:
             self._process = subprocess.Popen(
                 [*self._command, str(far.fileno()), str(os.getpid()), self._family, PADDING],

@@ -17,14 +17,15 @@ import uuid
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from cdcworker.coordinator.events import Event, TaskExited
+from cdcworker.coordinator.events import TaskExited
 from cdcworker.coordinator.model import AssignedTask, JsonObject
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import procstat
 from cdcworker.worker.child import CLOSED, Child
 from cdcworker.worker.ears import Ears
+from cdcworker.worker.launcher import Post
 from cdcworker.worker.limits import MEMORY_MB, limits_of
 from cdcworker.worker.nursery import ZYGOTE, Birth, Nursery
 from cdcworker.worker.process import MARK
@@ -51,31 +52,6 @@ SHOW_S: Final = 0.5
 """How long a task has to show its stacks (SIGQUIT) before it is ended."""
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.task_main")
 _READ_BYTES: Final = 65_536
-
-Post = Callable[[Event], None]
-
-
-class Launcher(Protocol):
-    """What the herder needs of whoever runs tasks. No call blocks or raises; answers come as events.
-
-    `TaskExited` is posted exactly once for every `start`.
-    """
-
-    def open(self, post: Post) -> None: ...
-
-    def start(self, task: AssignedTask, spec: TaskSpec) -> None: ...
-
-    def send(self, task: AssignedTask, message: Mapping[str, Any]) -> None: ...
-
-    def broadcast(self, message: Mapping[str, Any]) -> None: ...
-
-    def stop(self, task: AssignedTask) -> None: ...
-
-    def kill(self, task: AssignedTask) -> None: ...
-
-    def close(self, timeout_s: float) -> None:
-        """Stop all tasks, kill what is left after the time-out, and end."""
-
 
 class TaskProcesses:
     """The Launcher of real processes.
@@ -113,6 +89,7 @@ class TaskProcesses:
         for end in (self._wake_near, self._wake_far):
             end.setblocking(False)
         self._closing = False
+        self.failure: BaseException | None = None
         self._thread = threading.Thread(target=self._run, name="tasks", daemon=True)
 
     # --- called from any thread -------------------------------------------------------------------------------------
@@ -175,6 +152,20 @@ class TaskProcesses:
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        try:
+            self._serve()
+        except BaseException as exc:
+            # Without this thread nobody hears of its tasks' ends: better there are none, and the worker knows.
+            log.exception("the tasks' thread has ended")
+            for child in self._children.values():
+                child.signal_group(signal.SIGKILL)
+            self.failure = exc
+        finally:
+            self._selector.close()
+            self._wake_near.close()
+            self._wake_far.close()
+
+    def _serve(self) -> None:
         Adoption.hold()
         if self._nursery is not None:
             self._nursery.open()
@@ -186,9 +177,6 @@ class TaskProcesses:
         while self._strays.pending and (left := until - time.monotonic()) > 0:
             self._turn(left)
         Adoption.let_go()
-        self._selector.close()
-        self._wake_near.close()
-        self._wake_far.close()
 
     def _turn(self, wait_s: float | None) -> None:
         for key, mask in self._selector.select(wait_s):

@@ -35,6 +35,8 @@ def say(message: Mapping[str, Any]) -> None:
 class Pipe:
     """Stands where a worker writes to task processes: says what they would say, and their numbers each second."""
 
+    failure: BaseException | None = None
+
     def open(self, post: Callable[[Any], None]) -> None:
         self._post = post
         self._running: dict[AssignedTask, Any] = {}

@@ -21,6 +21,8 @@ PAUSE_S = 0.02
 class NoTasks:
     """Tasks that run as soon as they are asked for, and are nothing."""
 
+    failure: BaseException | None = None
+
     def open(self, post: Callable[[Any], None]) -> None:
         self._post = post
         self._running: set[AssignedTask] = set()

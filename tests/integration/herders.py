@@ -30,6 +30,8 @@ def eventually(condition: Callable[[], Any], timeout_s: float = 40.0, what: str 
 class StubLauncher:
     """Tasks that obey at once and are nothing but an entry in `running`."""
 
+    failure: BaseException | None = None
+
     def __init__(self) -> None:
         self.running: dict[AssignedTask, Any] = {}
         self.history: list[tuple[str, TaskId]] = []

@@ -152,6 +152,8 @@ class Child:
 class Launcher:
     """Runs tasks in simulated processes; the same promises as the production launcher's."""
 
+    failure: BaseException | None = None
+
     def __init__(self, sim: Sim, proc: Proc) -> None:
         self.sim, self.proc = sim, proc
         self.children: dict[AssignedTask, Child] = {}

@@ -85,6 +85,8 @@ class LoopKafka:
 
 
 class Tasks:
+    failure = None
+
     def __init__(self):
         self.specs = {}
         self.said = []
@@ -219,6 +221,28 @@ def test_an_unforeseen_error_ends_the_herder_and_is_told(one, tasks):
     assert "row value" not in str(one.failure)
     assert tasks.closed.is_set()
     assert future.done()
+
+
+def test_a_worker_whose_tasks_thread_has_ended_ends_too(one, tasks):
+    leading(one)
+    tasks.failure = RuntimeError("no descriptors")
+    one.join(10)
+    assert not one.is_alive()
+    assert isinstance(one.failure, CdcError)
+
+
+@pytest.mark.parametrize("part", ["leave", "close"])
+def test_an_end_that_goes_wrong_still_ends_the_tasks_and_tells_who_waits(one, tasks, part):
+    def fail():
+        raise RuntimeError("the client is gone")
+
+    one._kafka.fail_open = CdcError(INTERNAL, "no Kafka")
+    setattr(one._kafka, part, fail)
+    one.start()
+    with pytest.raises(CdcError):
+        one.wait_started(10)
+    assert tasks.closed.wait(10)
+    assert one.submit(PutConnector("c", {}, kind="source")).result(10).outcome == "no_leader"
 
 
 def test_a_request_after_the_end_is_refused_at_once(one):

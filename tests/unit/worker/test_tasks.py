@@ -9,6 +9,7 @@ import time
 import pytest
 from cdcworker.coordinator.events import TaskExited, TaskReport, TaskTopics
 from cdcworker.coordinator.model import AssignedTask
+from cdcworker.worker import nursery
 from cdcworker.worker.pipes import Lines, event_of, level_of, message_of
 from cdcworker.worker.tasks import TaskProcesses, lease_message
 from cdcworker.worker.taskspec import TaskSpec, Topics
@@ -268,6 +269,40 @@ def test_a_task_for_which_there_are_no_descriptors_has_exited_and_the_others_go_
     assert exited.error["kind"] == "transient", "it is tried again: what is missing may be there in a moment"
     processes.start(TASK, spec())
     assert heard.next(TaskReport).state == "RUNNING"
+
+
+def test_without_descriptors_for_a_zygote_a_task_has_exited_and_the_next_one_starts(heard, monkeypatch):
+    def refuse(*_):
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    tasks = TaskProcesses(zygote=("/nonexistent/zygote",))
+    tasks._command = (sys.executable, "-I", "-c", OBEDIENT)
+    with monkeypatch.context() as without:
+        without.setattr(nursery.socket, "socketpair", refuse)
+        without.setattr(os, "pipe", refuse)
+        tasks.open(heard.events.put)
+        tasks.start(TASK, spec())
+        assert heard.next(TaskExited).error["code"] == "worker.spawn_failed"
+    tasks.start(TASK, spec())
+    assert heard.next(TaskReport).state == "RUNNING"
+    tasks.close(5)
+    assert tasks.failure is None
+
+
+def test_a_thread_that_ends_by_an_error_ends_its_tasks_and_says_so(run, heard, caplog):
+    tasks = run(DEAF)
+    tasks.start(TASK, spec())
+    grandchild = int(heard.next(TaskTopics).topics[0])
+    tasks._do(lambda: [][0])
+    tasks._thread.join(20)
+    assert isinstance(tasks.failure, IndexError)
+    deadline = time.monotonic() + 20
+    while is_alive(grandchild):
+        assert time.monotonic() < deadline
+    for child in tasks._children.values():
+        child.reap()
+        os.close(child.pidfd)
+        child.close_pipes()
 
 
 def test_a_task_leads_a_group_of_its_own(run, heard):
