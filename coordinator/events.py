@@ -144,9 +144,13 @@ class LeaseAcked:
 
 @dataclass(frozen=True, slots=True)
 class FencesDone:
-    """Answer to `FenceIds`: these ids have been tried (a failed one is logged by the driver; nothing waits for it)."""
+    """Answer to `FenceIds`: these ids have been tried, and none of them is still being tried for another FenceIds.
+
+    `failed`: those of them that could not be fenced; the leader asks again.
+    """
 
     tasks: tuple[TaskId, ...]
+    failed: tuple[TaskId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

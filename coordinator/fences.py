@@ -26,30 +26,56 @@ def pending_of(state: ClusterState) -> set[TaskId]:
 
 
 def on_fences_done(turn: Turn, event: FencesDone) -> None:
-    fences = {i: replace(f, done=True) if i in event.tasks else f for i, f in turn.lead.fences.items()}
-    turn.lead = replace(turn.lead, fences=fences)
+    known, settings = dict(turn.lead.fences), turn.settings
+    failed = frozenset(event.failed)
+    for task_id in known.keys() & set(event.tasks):
+        fence = known[task_id]
+        if task_id in failed and fence.tries < settings.fence_tries_max:
+            delay = min(settings.backoff_min_s * 2.0 ** (fence.tries - 1), settings.backoff_max_s)
+            known[task_id] = replace(fence, again=turn.mono + delay)
+        else:
+            known[task_id] = replace(fence, done=True)
+            if task_id in failed:
+                logger.error("fence given up task=%s tries=%d", task_id, fence.tries)
+    turn.lead = replace(turn.lead, fences=known)
+
+
+def next_due(turn: Turn) -> float:
+    """When a fence that failed is asked for again."""
+    return min((f.again for f in turn.lead.fences.values() if f.again is not None), default=float("inf"))
 
 
 def work_off(turn: Turn, batch: Batch, have: Holdings) -> None:
     """Ask for fences that stand in the log and are not asked for; strike off what is done."""
     pending, fences = pending_of(batch.draft), dict(turn.lead.fences)
-    done = {i for i in pending if i in have.held or (i in fences and _is_done(turn, fences[i]))}
+    done = {i for i in pending if i in have.held or (i in fences and _is_over(turn, batch.draft, i, fences[i]))}
     if done:
         to_do(batch, (), done)
     # Only what was read back, which proves the lead; and a living owner stops first, so that nothing is done twice.
-    fresh = sorted((pending & pending_of(turn.cluster)) - done - fences.keys() - have.blocked)
-    if fresh:
-        logger.info("fencing tasks without an owner count=%d", len(fresh))
-        turn.emit(FenceIds(tuple(fresh)))
-        fences |= {task_id: Fence(turn.mono) for task_id in fresh}
+    fresh = (pending & pending_of(turn.cluster)) - done - fences.keys() - have.blocked
+    again = {i for i, f in fences.items() if i in pending - done and f.again is not None and turn.mono >= f.again}
+    if fresh or again:
+        logger.info("fencing tasks without an owner count=%d again=%d", len(fresh), len(again))
+        turn.emit(FenceIds(tuple(sorted(fresh | again))))
+        fences |= {i: Fence(turn.mono) for i in fresh}
+        fences |= {i: Fence(turn.mono, tries=fences[i].tries + 1) for i in again}
     # One under way stays in mind although it is no longer to be done: until it is, nobody may start with that id.
-    kept = {i: f for i, f in fences.items() if i not in done and (i in pending or not _is_done(turn, f))}
+    kept = {i: f for i, f in fences.items() if i not in done and (i in pending or _is_under_way(turn, f))}
     have.blocked.update(kept, pending - done)
     turn.lead = replace(turn.lead, fences=kept)
 
 
-def _is_done(turn: Turn, fence: Fence) -> bool:
-    return fence.done or turn.mono - fence.asked >= turn.settings.fence_wait_s
+def _is_under_way(turn: Turn, fence: Fence) -> bool:
+    return not fence.done and fence.again is None and turn.mono - fence.asked < turn.settings.fence_wait_s
+
+
+def _is_over(turn: Turn, state: ClusterState, task_id: TaskId, fence: Fence) -> bool:
+    """Done, or failed and of no use any more: the task is to run, and its start fences it."""
+    if fence.again is not None and not fence.done:
+        connector, tasks = state.connectors.get(task_id.connector), task_set_of(state, task_id.connector)
+        is_wanted = connector is not None and connector.target_state != "STOPPED"
+        return is_wanted and tasks is not None and task_id.task < len(tasks.tasks)
+    return not _is_under_way(turn, fence)
 
 
 def to_do(batch: Batch, more: Iterable[TaskId], done: Iterable[TaskId] = ()) -> None:

@@ -44,7 +44,10 @@ def step(state: HerdState, event: ev.Event, now: ev.Now) -> tuple[HerdState, tup
     if turn.started and not turn.left:
         if type(event) not in _LOCAL:
             _lead(turn, _is_news(turn, event))
-        if type(event) in _WORKER:
+        if isinstance(event, ev.TaskExited):
+            supervisor.reconcile_one(turn, event.task.id)
+            membership.leave_if_drained(turn)
+        elif type(event) in _WORKER:
             _work(turn)
     return turn.finish()
 
@@ -97,7 +100,7 @@ _HANDLERS: dict[type[Any], Callable[[Turn, Any], None]] = {
 }
 _LOCAL = (ev.TaskReport, ev.TaskTopics, ev.TaskExited, ev.LeaseAcked, ev.StandbyChanged)
 """Events about the own tasks: the leader hears of them through the status log, as it hears of everybody's."""
-_WORKER = (ev.ConfigRecords, ev.Started, ev.TaskExited, ev.LeaseAcked, ev.DrainRequested, ev.Tick)
+_WORKER = (ev.ConfigRecords, ev.Started, ev.LeaseAcked, ev.DrainRequested, ev.Tick)
 """Events that may change what this worker runs; the others leave it to the next tick."""
 
 
@@ -164,7 +167,7 @@ def _gap(turn: Turn) -> float:
 def _next_due(turn: Turn) -> float:
     deadlines = (lost.ends_at(turn, what, deadline) for what, deadline in turn.cluster.deadlines.items())
     again = (at + sweep.SWEEP_AGAIN_S for at in turn.lead.sweeps.values())
-    return min((task_sets.next_due(turn), *deadlines, *again))
+    return min((task_sets.next_due(turn), fences.next_due(turn), *deadlines, *again))
 
 
 def _work(turn: Turn) -> None:

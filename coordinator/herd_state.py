@@ -28,8 +28,10 @@ class HerdSettings:
     request_timeout_s: float = 30.0
     plan_timeout_s: float = 120.0
     """A PlanTasks without an answer is asked again after this; the driver's own limit is shorter."""
-    fence_wait_s: float = 30.0
+    fence_wait_s: float = 300.0
     """FenceIds that are not answered after this are taken for done: the driver's own limit is shorter."""
+    fence_tries_max: int = 10
+    """With back-off, while nobody is to have the task: whoever starts it fences it himself."""
     crash_delay_s: float = 0.0
     """How long the tasks of a worker that vanished wait for it to come back."""
     restart_delay_s: float = 60.0
@@ -131,8 +133,12 @@ class PlanJob:
 
 @dataclass(frozen=True, slots=True)
 class Fence:
+    """One that was asked for. It failed and is tried again at `again`, or it is under way."""
+
     asked: float
     done: bool = False
+    tries: int = 1
+    again: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

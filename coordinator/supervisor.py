@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from cdcworker.coordinator.api import Record
@@ -58,15 +58,38 @@ def reconcile(turn: Turn) -> None:
     assignment = own_assignment(turn)
     desired = _desired(turn, assignment)
     for task_id, local in sorted(turn.work.local.items()):
-        if desired.get(task_id) == local.task:
-            _keep(turn, local)
-        else:
-            _let_go(turn, local, replaced=task_id in desired)
+        _settle(turn, local, desired.get(task_id))
     if may_start(turn):
-        for task_id, entry in sorted(desired.items()):
-            if task_id not in turn.work.local and not _was_stopped(turn, entry):
-                _take_up(turn, entry)
-    for entry in assignment.revoke if assignment else ():
+        for _, entry in sorted(desired.items()):
+            _take_up_if_free(turn, entry)
+    _release(turn, assignment.revoke if assignment else ())
+
+
+def reconcile_one(turn: Turn, task_id: TaskId) -> None:
+    """The same for the one task that something was heard of: many may end at the same moment."""
+    assignment, entry = own_assignment(turn), _desired_one(turn, task_id)
+    local = turn.work.local.get(task_id)
+    if local is not None:
+        _settle(turn, local, entry)
+    if entry is not None and may_start(turn):
+        _take_up_if_free(turn, entry)
+    _release(turn, _of(assignment.revoke, task_id) if assignment else ())
+
+
+def _settle(turn: Turn, local: LocalTask, entry: AssignedTask | None) -> None:
+    if entry == local.task:
+        _keep(turn, local)
+    else:
+        _let_go(turn, local, replaced=entry is not None)
+
+
+def _take_up_if_free(turn: Turn, entry: AssignedTask) -> None:
+    if entry.id not in turn.work.local and not _was_stopped(turn, entry):
+        _take_up(turn, entry)
+
+
+def _release(turn: Turn, revoked: Iterable[AssignedTask]) -> None:
+    for entry in revoked:
         # An older start of the same task may still be about to stop: how it ends is told with this entry's release.
         local_task = turn.work.local.get(entry.id)
         is_over = local_task is None or local_task.task.task_epoch > entry.task_epoch
@@ -85,13 +108,26 @@ def _desired(turn: Turn, assignment: Assignment | None) -> dict[TaskId, Assigned
     """Assigned entries whose connector still wants them; an outdated one runs on until the leader replaces it."""
     if assignment is None or is_drain_over(turn):
         return {}
-    out = {}
-    for entry in assignment.tasks:
-        local = turn.work.local.get(entry.id)
-        is_running = local is not None and local.task == entry and local.has_process
-        if is_wanted(turn.cluster, entry) or (is_running and _is_outdated(turn, entry)):
-            out[entry.id] = entry
-    return out
+    return {entry.id: entry for entry in assignment.tasks if _is_desired(turn, entry)}
+
+
+def _desired_one(turn: Turn, task_id: TaskId) -> AssignedTask | None:
+    assignment = own_assignment(turn)
+    if assignment is None or is_drain_over(turn):
+        return None
+    return next((entry for entry in _of(assignment.tasks, task_id) if _is_desired(turn, entry)), None)
+
+
+def _of(entries: Iterable[AssignedTask], task_id: TaskId) -> list[AssignedTask]:
+    """Those of one task. Compared in place: a worker has thousands of entries, and as many may end at once."""
+    name, number = task_id
+    return [entry for entry in entries if entry[2] == number and entry[0] == name]
+
+
+def _is_desired(turn: Turn, entry: AssignedTask) -> bool:
+    local = turn.work.local.get(entry.id)
+    is_running = local is not None and local.task == entry and local.has_process
+    return is_wanted(turn.cluster, entry) or (is_running and _is_outdated(turn, entry))
 
 
 def _is_outdated(turn: Turn, entry: AssignedTask) -> bool:
@@ -245,7 +281,7 @@ def on_exited(turn: Turn, event: TaskExited) -> None:
         return
     if event.code != 0 or event.error is not None:
         local = replace(local, error=_error_of(local, event))
-    entry = _desired(turn, own_assignment(turn)).get(local.task.id)
+    entry = _desired_one(turn, local.task.id)
     if entry == local.task:  # stopped for a restart or for want of a lease: not given up
         turn.set_local(local.task.id, replace(local, phase="waiting", due=turn.mono, attempt=local.attempt + 1))
         report(turn, local.task, "RESTARTING")

@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.coordinator.api import Ends, Fenced, Record, Stale, Term, Unknown, Writer
@@ -42,6 +43,8 @@ HANGS_S = 12.0
 CLAIM_S = 25.0
 FENCINGS_MAX = 2
 """Each has threads and clients of its own. Two: the leader's does not wait for one of this worker's that is slow."""
+FENCED_AT_ONCE_MAX = 100
+"""What has been fenced is told soon, however much there is to do."""
 REFUSED_TERM_S = 5.0
 """How long a claim waits for the group to sync after its proof was refused."""
 
@@ -65,7 +68,7 @@ class HerdKafka:
         self._lease_waiting: Record | None = None
         self._writing: _Writing | None = None
         self._to_fence: dict[TaskId, None] = {}
-        self._fencing = 0
+        self._fencing: list[tuple[TaskId, ...]] = []
 
     # --- start ------------------------------------------------------------------------------------------------------
 
@@ -274,26 +277,33 @@ class HerdKafka:
         self._fence_next()
 
     def _fence_next(self) -> None:
-        if not self._to_fence or self._fencing >= FENCINGS_MAX:
+        if not self._to_fence or len(self._fencing) >= FENCINGS_MAX:
             return
-        tasks, self._to_fence = tuple(self._to_fence), {}
-        self._fencing += 1
+        tasks = tuple(islice(self._to_fence, FENCED_AT_ONCE_MAX))
+        for task in tasks:
+            del self._to_fence[task]
+        self._fencing.append(tasks)
         threading.Thread(target=self._fence, args=(tasks,), name="herd-fence", daemon=True).start()
 
     def _fence(self, tasks: tuple[TaskId, ...]) -> None:
         """Runs on a thread of its own."""
-        group = self._config.group_id
-        ids = [make(group, *task) for task in tasks for make in (transactional_id, schema_transactional_id)]
+        group, failed = self._config.group_id, set(tasks)
+        ids = {make(group, *task): task for task in tasks for make in (transactional_id, schema_transactional_id)}
         try:
-            for name, error in self._backend.fence(ids).items():
-                if error is not None:
-                    log.warning("fence failed transactional_id=%s error=%s", name, error)
+            errors = {name: error for name, error in self._backend.fence(list(ids)).items() if error is not None}
+            for name, error in errors.items():
+                log.warning("fence failed transactional_id=%s error=%s", name, error)
+            failed = {ids[name] for name in errors}
         finally:
-            self._post(lambda: self._fenced(tasks))
+            self._post(lambda: self._fenced(tasks, failed))
 
-    def _fenced(self, tasks: tuple[TaskId, ...]) -> None:
-        self._fencing -= 1
-        self._events.append(FencesDone(tasks))
+    def _fenced(self, tasks: tuple[TaskId, ...], failed: set[TaskId]) -> None:
+        """One that was asked for again meanwhile is not done before that call has ended too."""
+        self._fencing.remove(tasks)
+        open_still = set(self._to_fence).union(*self._fencing)
+        done = tuple(task for task in tasks if task not in open_still)
+        if done:
+            self._events.append(FencesDone(done, tuple(sorted(failed & set(done)))))
         self._fence_next()
 
     def topics(self) -> frozenset[str]:

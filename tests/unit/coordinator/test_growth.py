@@ -127,7 +127,35 @@ def lose_one(count: int) -> Callable[[], None]:
     return lose
 
 
+def end_all(count: int) -> Callable[[], None]:
+    """All tasks of a worker end at the same moment, each by an event of its own: its database is gone."""
+    driver = started(count)
+    tasks = [local.task for local in driver.state.work.local.values()]
+
+    def end() -> None:
+        for task in tasks:
+            driver.told(ev.TaskExited(task, 1))
+
+    return end
+
+
+def stop_all(count: int) -> Callable[[], None]:
+    driver = started(count)
+    tasks = [local.task for local in driver.state.work.local.values()]
+    driver.told(ev.DrainRequested())
+    driver.now += 60
+
+    def end() -> None:
+        for task in tasks:
+            driver.told(ev.TaskExited(task, 0))
+
+    driver.told(ev.Tick())
+    return end
+
+
 STEPS = {
+    "the end of all tasks": end_all,
+    "the stop of all tasks": stop_all,
     "start": lambda count: lambda: started(count),
     "a change of one": change_one,
     "the loss of a worker": lose_one,

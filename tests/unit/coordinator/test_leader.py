@@ -302,10 +302,55 @@ def test_an_id_whose_fence_is_under_way_is_given_to_nobody():
     assert given(driver) == {TaskId("c", 2)}
     commands = driver.settle(driver.told(ev.FencesDone((TaskId("c", 0),))))
     assert given(driver) == {TaskId("c", 0), TaskId("c", 2)}
-    driver.now += 31
+    driver.now += driver.state.settings.fence_wait_s + 1
     commands += driver.settle(driver.told(ev.Tick()))
     assert given(driver) == {TaskId("c", 0), TaskId("c", 1), TaskId("c", 2)}, "a lost answer holds nothing up for ever"
     assert not of(commands, ev.FenceIds)
+
+
+def test_a_fence_that_failed_is_tried_again_with_back_off_until_it_is_given_up():
+    driver = Driver(*stopped_log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    asked = of(driver.settle(driver.lead()), ev.FenceIds)
+    ids, start, times = (TaskId("c", 0), TaskId("c", 1)), driver.now, []
+    while driver.state.cluster.fenced["c"].pending:
+        assert asked == [ev.FenceIds(ids)]
+        times.append(driver.now - start)
+        commands = driver.settle(driver.told(ev.FencesDone(ids, failed=ids)))
+        assert not of(commands, ev.FenceIds), "not at once"
+        asked, until = [], driver.now + 100
+        while driver.state.cluster.fenced["c"].pending and not asked and driver.now < until:
+            driver.now += 0.5
+            asked = of(driver.settle(driver.told(ev.Tick())), ev.FenceIds)
+    assert len(times) == 10
+    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    assert pauses[0] <= 2
+    assert pauses == sorted(pauses)
+    assert pauses[-1] > 50
+    assert not driver.state.lead.fences
+
+
+def test_a_fence_that_failed_once_and_then_stood_is_struck_off():
+    driver = Driver(*stopped_log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    driver.settle(driver.lead())
+    ids = (TaskId("c", 0), TaskId("c", 1))
+    driver.settle(driver.told(ev.FencesDone(ids, failed=ids)))
+    assert driver.state.cluster.fenced["c"].pending == (0, 1)
+    driver.now += 6
+    driver.settle(driver.told(ev.Tick()))
+    driver.settle(driver.told(ev.FencesDone(ids)))
+    assert driver.state.cluster.fenced["c"].pending == ()
+
+
+def test_a_fence_that_fails_does_not_keep_its_task_from_who_starts_it():
+    driver = Driver(*stopped_log(assignment_record("gone", Assignment("bg", (ENTRY0, ENTRY1)))))
+    driver.settle(driver.lead())
+    ids = (TaskId("c", 0), TaskId("c", 1))
+    driver.settle(driver.told(ev.FencesDone(ids, failed=ids)))
+    resume = ev.RequestArrived("r", PutConnector("c", None, target_state="RUNNING"))
+    (plan,) = of(driver.settle(driver.told(resume)), ev.PlanTasks)
+    driver.settle(driver.told(ev.TasksPlanned("c", "i", plan.config_version, ({}, {}))))
+    assert given(driver) == set(ids)
+    assert driver.state.cluster.fenced["c"].pending == ()
 
 
 def test_the_ids_that_a_smaller_set_leaves_over_are_fenced_after_their_tasks_have_stopped():

@@ -384,6 +384,50 @@ def test_tasks_that_end_together_are_fenced_together_and_not_by_a_thread_each(ri
     assert sorted(calls) == [1, 1, 98]
 
 
+def test_what_could_not_be_fenced_is_told(rig, monkeypatch):
+    def fence(_properties, ids, **_options):
+        return {name: CdcError(INTERNAL, "no") if name.endswith(":1:schema") else None for name in ids}
+
+    monkeypatch.setattr(backends, "fence", fence)
+    rig.turn()
+    rig.kafka.fence([TaskId("c", 0), TaskId("c", 1)])
+    rig.settle()
+    assert rig.turn() == [FencesDone((TaskId("c", 0), TaskId("c", 1)), failed=(TaskId("c", 1),))]
+
+
+def test_a_fence_that_is_asked_for_twice_is_done_when_both_are(rig, monkeypatch):
+    """One may be for what this worker's task left behind, the other the leader's: later, so for more."""
+    first, second = threading.Event(), threading.Event()
+    frees = [first, second]
+
+    def slow(_properties, ids, **_options):
+        assert frees.pop(0).wait(10)
+        return dict.fromkeys(ids)
+
+    monkeypatch.setattr(backends, "fence", slow)
+    rig.turn()
+    rig.kafka.fence([TaskId("c", 0)])
+    rig.kafka.fence([TaskId("c", 0), TaskId("c", 1)])
+    first.set()
+    rig.settle()
+    assert rig.turn() == []
+    second.set()
+    rig.settle()
+    assert rig.turn() == [FencesDone((TaskId("c", 0), TaskId("c", 1)))]
+
+
+def test_of_many_fences_those_that_stand_are_told_before_the_others(rig):
+    rig.turn()
+    tasks = [TaskId("c", n) for n in range(250)]
+    rig.kafka.fence(tasks)
+    told = []
+    for _ in range(3):
+        rig.settle()
+        told.append([task for event in rig.turn() for task in event.tasks])
+    assert sorted(map(len, told)) == [50, 100, 100]
+    assert sorted(task for tasks in told for task in tasks) == tasks
+
+
 def test_a_term_that_was_lost_and_won_again_needs_a_new_claim(rig):
     rig.lead()
     rig.term = None
