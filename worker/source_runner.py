@@ -139,6 +139,7 @@ class SourceRunner:
         self._extra: dict[str, Any] = {}
         self._registrar: Registering | None = None
         self._first_commit: Laps | None = None
+        self._stands_since: float | None = None
 
     def extra_metrics(self, numbers: JsonObject) -> None:
         """What the source reports about itself; sent with the runner's own numbers."""
@@ -181,7 +182,7 @@ class SourceRunner:
             self._ports.release()
 
     def _attempt(self) -> int | None:
-        started = self._clock()
+        self._stands_since = None
         OWN.enter(STARTING)
         try:
             self._session()
@@ -190,7 +191,8 @@ class SourceRunner:
             log.warning("the task is not assigned to this start any more")
             return EXIT_FENCED
         except CdcError as error:
-            if self._clock() - started > HEALTHY_AFTER_S:
+            # A start that takes long before it fails is no sign of health.
+            if self._stands_since is not None and self._clock() - self._stands_since > HEALTHY_AFTER_S:
                 self._failures = 0
             return self._judge(error)
         except Exception as exc:
@@ -257,6 +259,7 @@ class SourceRunner:
             if self._control.interrupted():
                 return
             self._sessions += 1
+            self._stands_since = self._clock()
             self._report.status("RUNNING")
             log.info("source task stands position=%s session=%d %s", _shown(position), self._sessions, laps)
             self._first_commit = laps
@@ -270,12 +273,14 @@ class SourceRunner:
             raise
         finally:
             ports.release()
-            if task is not None:
-                task.close()
             self._registrar = self._first_commit = None
-            for opened in (pen, registrar):
-                if opened is not None:
-                    opened.close()
+            try:
+                if task is not None:
+                    task.close()
+            finally:
+                for opened in (pen, registrar):
+                    if opened is not None:
+                        opened.close()
 
     def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
         encoder = self._ports.encoder(registrar)

@@ -392,6 +392,45 @@ def test_an_error_that_never_passes_ends_in_a_failure_that_the_worker_may_restar
     assert world.faults.counts["open"] == 11
 
 
+@pytest.mark.parametrize("step", ["open", "position"])
+def test_starts_that_take_long_and_fail_again_and_again_end_in_a_failure_too(make_world, step):
+    world = make_world((1,))
+    passes = world.faults.pass_
+
+    def slow(name):
+        world.now += 70 * (name == step)
+        passes(name)
+
+    world.faults.pass_ = slow
+    for number in range(1, 40):
+        world.fail(step, number, e.TIMEOUT)
+    assert world.run() == 1
+    assert world.faults.counts[step] == 11
+
+
+def test_a_source_that_fails_at_its_close_leaves_no_producer_open(make_world, monkeypatch):
+    world = make_world((1, 2))
+    make, ends = world.task, []
+
+    def task():
+        made = make()
+
+        def close():
+            ends.append(1)
+            if len(ends) == 1:
+                raise CdcError(e.TIMEOUT, "the source does not answer")
+
+        made.close = close
+        return made
+
+    world.task = task
+    world.fail("poll", 2)
+    assert world.run() == 0
+    assert world.broker.data() == world.expected
+    assert len(world.pens) == 2
+    assert all(pen.closed for pen in world.pens)
+
+
 def test_an_unforeseen_exception_is_named_by_type_and_place_only(make_world):
     world = make_world((1,))
 
