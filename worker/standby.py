@@ -19,11 +19,12 @@ from cdcworker.coordinator.model import AssignedTask, View
 from cdcworker.worker.child import Child
 from cdcworker.worker.control import Reporter
 from cdcworker.worker.herder import HerderConfig
+from cdcworker.worker.launcher import Post
 from cdcworker.worker.limits import HEAP, limits_of
 from cdcworker.worker.process import MARK, OOM_SCORE, rename
 from cdcworker.worker.procstat import pids, read_stat
 from cdcworker.worker.progress import OWN, RUNNING, STARTING, Pulse
-from cdcworker.worker.tasks import Post, TaskProcesses
+from cdcworker.worker.tasks import TaskProcesses
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
 log = logging.getLogger(__name__)

@@ -53,6 +53,7 @@ SHOW_S: Final = 0.5
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.task_main")
 _READ_BYTES: Final = 65_536
 
+
 class TaskProcesses:
     """The Launcher of real processes.
 

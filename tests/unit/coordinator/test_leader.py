@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import pairwise
 
 import pytest
 from cdcworker.coordinator import events as ev
@@ -322,7 +323,7 @@ def test_a_fence_that_failed_is_tried_again_with_back_off_until_it_is_given_up()
             driver.now += 0.5
             asked = of(driver.settle(driver.told(ev.Tick())), ev.FenceIds)
     assert len(times) == 10
-    pauses = [after - before for before, after in zip(times, times[1:], strict=False)]
+    pauses = [after - before for before, after in pairwise(times)]
     assert pauses[0] <= 2
     assert pauses == sorted(pauses)
     assert pauses[-1] > 50
