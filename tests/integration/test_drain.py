@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-pytestmark = pytest.mark.kafka
+pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
 _spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
 assert _spec

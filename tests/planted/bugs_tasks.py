@@ -147,8 +147,8 @@ BUGS = (
     Bug(
         "stopped-task-starts-again",
         "coordinator/supervisor.py",
-        "            if task_id not in turn.work.local and not _was_stopped(turn, entry):",
-        "            if task_id not in turn.work.local:",
+        "    if entry.id not in turn.work.local and not _was_stopped(turn, entry):",
+        "    if entry.id not in turn.work.local:",
         "a task that was given away could come up here once more",
     ),
     Bug(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
 import pytest
@@ -40,8 +40,9 @@ def ask(driver: Driver, names: Iterable[str], config: dict | None = None) -> lis
     return commands
 
 
-def serve(driver: Driver, commands: list) -> list:
-    """Carry out what the leader asks for until it asks for nothing more; all tasks are its own."""
+def serve(driver: Driver, commands: list, deaf: Collection = ()) -> list:
+    """Carry out what the leader asks for until it asks for nothing more; all tasks are its own. Those that are deaf end
+    only when they are killed."""
     out = []
     while commands:
         out += commands
@@ -57,8 +58,10 @@ def serve(driver: Driver, commands: list) -> list:
                 )
             elif isinstance(command, ev.StartTask):
                 told += driver.told(ev.TaskReport(command.task, "RUNNING"))
-            elif isinstance(command, ev.StopTask):
+            elif isinstance(command, ev.StopTask) and command.task not in deaf:
                 told += driver.told(ev.TaskExited(command.task, 0))
+            elif isinstance(command, ev.KillTask):
+                told += driver.told(ev.TaskExited(command.task, -9))
         said = [record for append in of(commands, ev.AppendStatus) for record in append.records]
         commands = told + (driver.status(*said) if said else [])
     return out
@@ -167,6 +170,28 @@ STEPS = {
 def test_no_step_grows_faster_than_the_number_of_connectors(step):
     few, many = (calls(STEPS[step](count)) for count in (FEW, MANY))
     assert many <= LINEAR * few * MANY / FEW, f"{many / few:.1f}-fold"
+
+
+# --- drain ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("stuck", [0, 1, 300])
+def test_a_drain_of_many_tasks_ends_in_time_although_some_do_not_stop(stuck):
+    """All are told at once, and those that do not obey are killed while there still is time to leave."""
+    driver = started(100)
+    driver.state = replace(driver.state, settings=replace(driver.state.settings, drain_timeout_s=13.0))
+    deaf = {local.task for local in list(driver.state.work.local.values())[:stuck]}
+    began, told = driver.now, set()
+    commands = driver.told(ev.DrainRequested()) + driver.status(presence_record(driver.state.me))
+    while not of(commands, ev.Leave):
+        assert driver.now - began <= 15.0
+        driver.now += 0.1
+        commands = driver.told(ev.LeaseAcked(driver.now)) + driver.told(ev.Tick())
+        commands += driver.status(lease_record("me", "b1", round(driver.now * 10)))
+        commands = serve(driver, commands, deaf)
+        told |= {stop.task for stop in of(commands, ev.StopTask)}
+        assert len(told) == 300 or driver.now - began < 1.0
+    assert not driver.state.work.local
 
 
 # --- who asks ---------------------------------------------------------------------------------------------------------

@@ -1,4 +1,5 @@
 import queue
+import sys
 import threading
 
 import pytest
@@ -61,6 +62,12 @@ def test_any_other_error_is_internal_and_its_text_is_not_told():
     error = bench.answer().error
     assert error["code"] == INTERNAL
     assert "row value" not in str(error)
+
+
+def test_a_plan_that_wants_to_end_the_process_is_an_error_of_the_plan():
+    bench = Bench(lambda found, topics: sys.exit(3))
+    bench.planner.request(connector(), 1)
+    assert bench.answer().error["code"] == INTERNAL
 
 
 def test_a_plan_that_hangs_is_given_up_and_its_late_answer_is_not_told():
