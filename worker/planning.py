@@ -125,7 +125,7 @@ class Planner:
             tasks = [_share(share) for share in self._plan(connector, topics)]
         except CdcError as exc:
             failure = exc
-        except BaseException as exc:  # noqa: BLE001 - also an exit: a plan that is not answered counts as one that hangs
+        except BaseException as exc:  # also an exit: a plan without an answer counts as one that hangs
             log.exception("plan failed connector=%s", connector.name)
             failure = CdcError(INTERNAL, f"{type(exc).__name__} while splitting into tasks")
         with self._lock:
