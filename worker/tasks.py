@@ -153,6 +153,7 @@ class TaskProcesses:
     # --- the thread -------------------------------------------------------------------------------------------------
 
     def _run(self) -> None:
+        Adoption.hold()
         try:
             self._serve()
         except BaseException as exc:
@@ -162,12 +163,12 @@ class TaskProcesses:
                 child.signal_group(signal.SIGKILL)
             self.failure = exc
         finally:
+            Adoption.let_go()
             self._selector.close()
             self._wake_near.close()
             self._wake_far.close()
 
     def _serve(self) -> None:
-        Adoption.hold()
         if self._nursery is not None:
             self._nursery.open()
         while not (self._closing and not self._children):
@@ -177,7 +178,6 @@ class TaskProcesses:
         until = time.monotonic() + STRAYS_S_MAX
         while self._strays.pending and (left := until - time.monotonic()) > 0:
             self._turn(left)
-        Adoption.let_go()
 
     def _turn(self, wait_s: float | None) -> None:
         for key, mask in self._selector.select(wait_s):

@@ -11,6 +11,7 @@ from cdcworker.coordinator.events import TaskExited, TaskReport, TaskTopics
 from cdcworker.coordinator.model import AssignedTask
 from cdcworker.worker import nursery
 from cdcworker.worker.pipes import Lines, event_of, level_of, message_of
+from cdcworker.worker.process import is_subreaper
 from cdcworker.worker.tasks import TaskProcesses, lease_message
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
@@ -296,6 +297,7 @@ def test_a_thread_that_ends_by_an_error_ends_its_tasks_and_says_so(run, heard, c
     tasks._do(lambda: [][0])
     tasks._thread.join(20)
     assert isinstance(tasks.failure, IndexError)
+    assert not is_subreaper()
     deadline = time.monotonic() + 20
     while is_alive(grandchild):
         assert time.monotonic() < deadline
