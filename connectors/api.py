@@ -53,6 +53,9 @@ class SourceTask(Protocol):
 
     A task may also have `lend(shaper: Shaper)`: called after `open` where it may write records itself and hand them on
     as `Ready` among its changes.
+    A task that can leave out single tables also has `holds(error) -> bool`, which says whether the table that an error
+    of kind `data` names may be left out, and `hold(troubles: Mapping[str, CdcError])`, called before `open` with such
+    tables; from then on they are part of its position.
     """
 
     def open(self, position: JsonObject | None) -> None:

@@ -112,9 +112,10 @@ ROWS: Final = (
             Panel("Log not confirmed", "Written by the database and not yet safe in Kafka.", {TASK_NAME: _of("cdc_source_lag_bytes")}, "bytes"),
             Panel("Log until a slot is lost", "With max_slot_wal_keep_size.", {TASK_NAME: _of("cdc_slot_safe_bytes")}, "bytes"),
             Panel("Snapshot rows", "Loaded per second.", {TASK_NAME: _of("cdc_snapshot_rows_total", rate=True)}, "ops"),
-            Panel("Snapshot tables", "Left and loaded.", {
+            Panel("Tables", "Left to load, loaded, and held back.", {
                 f"{TASK_NAME} left": _of("cdc_snapshot_tables_left"),
                 f"{TASK_NAME} loaded": _of("cdc_snapshot_tables_loaded"),
+                f"{TASK_NAME} held back": _of("cdc_tables_held"),
             }),
             Panel("Orphans", "Changes whose row the warehouse did not have.", {TASK_NAME: _of("cdc_sink_orphans_total", rate=True)}, "ops"),
         ),
@@ -158,6 +159,7 @@ ALERTS: Final = (
     Alert("CdcSinkLag", "max by (connector, task) (cdc_sink_lag_seconds) > 300", "5m", "warning", "{{ $labels.connector }}-{{ $labels.task }} is {{ $value }} s behind", "Is the warehouse slow or locked? The stages of a batch tell where the time goes."),
     Alert("CdcSlotRetained", "max by (connector, task) (cdc_slot_retained_bytes) > 20e9", "10m", "warning", "The database keeps {{ $value | humanize1024 }}B of log for {{ $labels.connector }}-{{ $labels.task }}", "cdcworker doctor {{ $labels.connector }}: a long transaction, a task that stands still, or a slot that nobody reads"),
     Alert("CdcSlotSoonLost", "min by (connector, task) (cdc_slot_lost_in_seconds) < 3600", "1m", "critical", "The slot of {{ $labels.connector }}-{{ $labels.task }} is lost within {{ $value | humanizeDuration }}", "Raise max_slot_wal_keep_size, or let the task catch up now."),
+    Alert("CdcTablesHeld", "max by (connector, task) (cdc_tables_held) > 0", "1m", "warning", "{{ $value }} tables of {{ $labels.connector }}-{{ $labels.task }} are held back", "cdcworker doctor {{ $labels.connector }} names them with the cause."),
     Alert("CdcTaskRestarts", "max by (connector, task) (cdc_task_restarts) >= 5", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has been restarted {{ $value }} times", "At the end of its budget it is quarantined: cdcworker connector describe {{ $labels.connector }}"),
     Alert("CdcTasksMove", "sum(increase(cdc_cluster_moves_total[10m])) > 50", "0m", "warning", "{{ $value }} tasks moved within ten minutes", "cdcworker cluster journal tells why."),
 )  # fmt: skip

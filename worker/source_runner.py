@@ -30,6 +30,7 @@ from cdcworker.worker.source_session import (
     TopicFacts,
 )
 from cdcworker.worker.source_shaper import shaper_of
+from cdcworker.worker.troubles import Troubles
 
 log = logging.getLogger(__name__)
 
@@ -138,6 +139,7 @@ class SourceRunner:
         self._rate_from = (self._clock(), 0)
         self._extra: dict[str, Any] = {}
         self._registrar: Registering | None = None
+        self._troubles = Troubles()
         self._first_commit: Laps | None = None
         self._stands_since: float | None = None
 
@@ -211,6 +213,8 @@ class SourceRunner:
             return self._fenced(error)
         if action.kind == "restart" and not error.retriable:
             error = CdcError(kafka_errors.TIMEOUT, error.message, where=error.where)
+        if action.kind == "quarantine" and self._troubles.take(error):
+            return None
         if action.kind != "retry":
             return self._fail(error)
         self._report.metrics({**self._extra, "retries": self._failures, "last_error": error.code})
@@ -253,6 +257,7 @@ class SourceRunner:
             laps.note("position_ms")
             task = ports.task()
             position = stored.position if stored else None
+            self._troubles.tell(task)
             task.open(position)
             laps.note("open_ms")
             ports.release()
@@ -312,6 +317,7 @@ class SourceRunner:
 
     def _committed(self) -> None:
         self._failures = 0
+        self._troubles.stored()
         laps, self._first_commit = self._first_commit, None
         if laps is not None:
             laps.note("commit_ms")

@@ -47,7 +47,7 @@ class Observer(Protocol):
 class Event:
     """One data message for the observer; `at` is the offset of the new tuple in `data`, 0 when there is none."""
 
-    __slots__ = ("after", "at", "before", "data", "emitted", "key_changed", "op", "unchanged")
+    __slots__ = ("after", "at", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
 
     def __init__(self, op: Op, data: bytes, at: int = 0) -> None:
         self.op = op
@@ -57,6 +57,7 @@ class Event:
         self.after: Row | None = None
         self.unchanged: tuple[int, ...] = ()
         self.key_changed = False
+        self.same = False
         self.emitted = True
 
 
@@ -80,6 +81,8 @@ class Changes:
         self.replanned: Callable[[int], None] = lambda oid: None
         self._last_commit: int | None = None
         self.observer: Observer | None = None
+        self.skips_same = False
+        """Updates that change none of the captured columns are left out."""
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.resume_lsn = 0
         """Transactions that committed at or before it have been handed on by an earlier run."""
@@ -281,20 +284,20 @@ class Changes:
         values, flags, plan = self._new_row(plan, data, p)
         if plan.stale and self._renewed(plan, data):
             return
-        key = plan.table.key
         unchanged: tuple[int, ...] = ()
         if flags & HAD_UNCHANGED:
-            unchanged = wire.fill_unsent(values, old, key if kind == 75 else range(len(values)))
+            unchanged = wire.fill_unsent(values, old, plan.table.key if kind == 75 else range(len(values)))
         after = tuple(values)
         before = tuple(old) if old is not None and kind == 79 else None
-        key_changed = old is not None and any(old[i] != after[i] for i in key)
-        if self.observer or self.skipped:
+        if self.observer or self.skipped or self.skips_same:
             event = Event("u", data, p)
             event.before = tuple(old) if old is not None else None
-            event.after, event.unchanged, event.key_changed = after, unchanged, key_changed
+            event.after, event.unchanged = after, unchanged
+            event.key_changed = old is not None and any(old[i] != after[i] for i in plan.table.key)
+            event.same = before == after
             if not self._keep(plan, event):
                 return
-        if key_changed and old is not None:
+        if old is not None and any(old[i] != after[i] for i in plan.out.key):
             self._emit_key_change(plan, data, tuple(old), after, unchanged)
         else:
             self._emit(plan, "u", data, before, after, unchanged)
@@ -329,7 +332,7 @@ class Changes:
                 self._emit(plan, "t", data, None, None, sub=sub)
 
     def _keep(self, plan: Plan, event: Event) -> bool:
-        event.emitted = event.op not in self.skipped
+        event.emitted = event.op not in self.skipped and not (event.same and self.skips_same)
         wanted = self.observer.event(plan, event) if self.observer else True
         return wanted and event.emitted
 
@@ -360,12 +363,12 @@ class Changes:
         source["tx_index"] = index
         source["tx_sub"] = sub
         position = Position(self._begin.final_lsn, index, sub)
-        change = Change(op, plan.table, position, source, before, after, unchanged)
+        change = Change(op, plan.out, position, source, before, after, unchanged)
         self.out.append(change)
         return change
 
     def _emit_key_change(self, plan: Plan, data: bytes, old: Row, after: Row, unchanged: tuple[int, ...]) -> None:
-        key = plan.table.key
+        key = plan.out.key
         self._emit(plan, "d", data, old, None).other_key = tuple(after[i] for i in key)
         self._emit(plan, "c", data, None, after, unchanged, sub=1).other_key = tuple(old[i] for i in key)
 

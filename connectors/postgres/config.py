@@ -22,6 +22,8 @@ from cdcworker.connectors.config import (
 from cdcworker.connectors.formats import TRANSFORMS_KEY, converter_keys, format_checks, format_keys
 from cdcworker.connectors.hosts import host_list
 from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED, TOLERANCE
+from cdcworker.connectors.postgres.keys import MessageKeys, message_keys
+from cdcworker.connectors.postgres.masks import Masks, mask_keys, masks_of
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Modes
 
@@ -177,11 +179,33 @@ def _table_keys() -> Iterable[ConfigKey]:
         "skipped.operations", "LIST", list(SKIPPED_DEFAULT), validator=_skipped, group=group,
         doc="Operations that are not handed on. Default none: sinks apply truncates (Debezium's default is t).",
     )  # fmt: skip
+    yield ConfigKey(
+        "skip.messages.without.change", "BOOLEAN", False, group=group,
+        doc="Leave out updates that change none of the captured columns; needs REPLICA IDENTITY FULL.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "message.key.columns", default="", validator=message_keys, group=group,
+        doc="Keys of records instead of the primary key: schema.table:column,…;… Tables are regular expressions.",
+    )  # fmt: skip
     for kind in ("include", "exclude"):
         yield ConfigKey(f"message.prefix.{kind}.list", "LIST", validator=regex_list, group=group, importance="LOW")
     yield ConfigKey(
         "unavailable.value.placeholder", default="__debezium_unavailable_value", group=group, importance="LOW"
     )
+
+
+def _trouble_keys() -> Iterable[ConfigKey]:
+    group = "Error handling"
+    yield ConfigKey(
+        "schema.change.policy", default="evolve", validator=one_of("evolve", "pause-table", "halt"), group=group,
+        recommended=("evolve", "pause-table", "halt"),
+        doc="A table's columns or key change: follow, hold the table back until it is taken back, or halt the task.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "table.failure.policy", default="quarantine", validator=one_of("quarantine", "halt"), group=group,
+        recommended=("quarantine", "halt"),
+        doc="A change cannot be handed on: hold its table back while the others go on, or halt the task.",
+    )  # fmt: skip
 
 
 def _value_keys() -> Iterable[ConfigKey]:
@@ -243,6 +267,7 @@ CONFIG_DEF = ConfigDef(
         *_replication_keys(),
         *_table_keys(),
         *_snapshot_keys(),
+        *_trouble_keys(),
         *_value_keys(),
         *converter_keys(),
         TRANSFORMS_KEY,
@@ -252,7 +277,7 @@ CONFIG_DEF = ConfigDef(
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=format_keys,
+    more=lambda config: (*format_keys(config), *mask_keys(config)),
 )
 
 
@@ -266,13 +291,17 @@ class Filters:
     table_exclude: tuple[str, ...] = ()
     column_include: tuple[str, ...] = ()
     column_exclude: tuple[str, ...] = ()
+    held: frozenset[str] = frozenset()
+    """Full names of tables that are held back."""
 
     def table(self, schema: str, table: str) -> bool:
         if schema in ("pg_catalog", "information_schema") or schema.startswith(("pg_toast", "pg_temp")):
             return False
         full = f"{schema}.{table}"
-        return _chosen(schema, self.schema_include, self.schema_exclude) and _chosen(
-            full, self.table_include, self.table_exclude
+        return (
+            full not in self.held
+            and _chosen(schema, self.schema_include, self.schema_exclude)
+            and _chosen(full, self.table_include, self.table_exclude)
         )
 
     def column(self, schema: str, table: str, column: str) -> bool:
@@ -305,6 +334,8 @@ class Settings:
     snapshot_mode: str
     modes: Modes
     filters: Filters
+    masks: Masks
+    keys: MessageKeys
     skipped: frozenset[str]
     heartbeat_s: float
     raw: Mapping[str, Any] = field(repr=False)
@@ -329,7 +360,9 @@ def parse(config: Mapping[str, str]) -> Settings:
         via_root=raw["publish.via.partition.root"],
         snapshot_mode=raw["snapshot.mode"],
         modes=_modes(raw),
-        filters=Filters(*(tuple(raw[f"{n}.{k}.list"] or ()) for n in ("schema", "table", "column") for k in _KINDS)),
+        filters=_filters(raw),
+        masks=masks_of(raw),
+        keys=MessageKeys.parse(raw["message.key.columns"]),
         skipped=frozenset(raw["skipped.operations"]) - {"none"},
         heartbeat_s=(raw["heartbeat.interval.ms"] or HEARTBEAT_MS_DEFAULT) / 1000,
         raw=raw,
@@ -337,6 +370,13 @@ def parse(config: Mapping[str, str]) -> Settings:
 
 
 _KINDS = ("include", "exclude")
+
+
+def _filters(raw: Mapping[str, Any]) -> Filters:
+    lists: dict[str, Any] = {
+        f"{n}_{k}": tuple(raw[f"{n}.{k}.list"] or ()) for n in ("schema", "table", "column") for k in _KINDS
+    }
+    return Filters(**lists)
 
 
 def _modes(raw: Mapping[str, Any]) -> Modes:

@@ -192,6 +192,17 @@ def _types(patient: Patient) -> Iterator[Result]:
     yield Result("note", f"{len(plain)} types", text, hint="Nothing is lost: it is the server's own text.")
 
 
+def _held(patient: Patient) -> Iterator[Result]:
+    """By what the connector has stored: a check of the config alone knows of none."""
+    tables = (patient.position or {}).get("quarantine") or {}
+    if not tables:
+        yield ok("no table" if patient.position is not None else "not known here")
+    for name, why in tables.items():
+        text = f"{name} is held back: {why.get('message', '')}"
+        hint = "Mend the cause, then ask for a snapshot of the table or change the connector's config."
+        yield Result("warning", f"{len(tables)} tables", text, str(why.get("code", e.VALUE)), hint=hint)
+
+
 def _estimate(patient: Patient) -> Iterator[Result]:
     rows, size_bytes = patient.row(
         "select coalesce(sum(greatest(reltuples, 0)), 0)::float8, coalesce(sum(pg_table_size(oid)), 0)::float8"
@@ -240,6 +251,7 @@ CHECKS = _of(
     Check("tables.partitions", "Decides how many topics there are.", _partitions, validates=False),
     Check("tables.types", "A reader should know which columns are text only for want of a form.", _types,
           validates=False),
+    Check("tables.held", "A table that is held back is not captured until it is taken back.", _held, validates=False),
     Check("tables.size", "What a snapshot has to read.", _estimate, validates=False),
     Check("tables.speed", "How long a snapshot will take.", _speed, validates=False, deep=True),
 )  # fmt: skip

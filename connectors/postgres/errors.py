@@ -190,6 +190,37 @@ VALUE = declare(
     "A value has no form in its column's type",
     "Exclude the column with column.exclude.list, or change the value in the source.",
 )
+MASK_UNFIT = declare(
+    "postgres.mask_unfit",
+    "config",
+    "A column cannot be masked as the config says",
+    "Leave the column out with column.exclude.list; a column of the key can be hashed, or message.key.columns gives the "
+    "records another key.",
+)
+MESSAGE_KEY = declare(
+    "postgres.message_key",
+    "config",
+    "The table cannot have the key that message.key.columns names",
+    "Name columns of the table; those outside of its primary key need ALTER TABLE … REPLICA IDENTITY FULL.",
+)
+SCHEMA_CHANGED = declare(
+    "postgres.schema_changed",
+    "config",
+    "A table's columns or key have changed, and schema.change.policy is halt",
+    "Set schema.change.policy to evolve to go on with the new columns.",
+)
+SCHEMA_PAUSED = declare(
+    "postgres.schema_paused",
+    "data",
+    "A table's columns or key have changed, and schema.change.policy is pause-table",
+    "Look at the change; a snapshot of the table, or a changed config, takes it back and reads its rows anew.",
+)
+TABLE_RETURNS = declare(
+    "postgres.table_returns",
+    "transient",
+    "A table that was held back is asked for",
+    "Nothing to do: the task starts anew and reads its rows.",
+)
 TYPE_REFUSED = declare(
     "postgres.type_refused",
     "data",

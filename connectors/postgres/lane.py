@@ -100,7 +100,9 @@ class Lane:
     def _enter(self) -> bool:
         """Whether rows may be done here now; the core knows the transaction then."""
         changes, core = self._changes, self._core
-        if changes.observer is not None or not changes.in_transaction or (changes.dropping and changes.drop_to):
+        if changes.observer is not None or changes.skips_same or not changes.in_transaction:
+            return False
+        if changes.dropping and changes.drop_to:
             return False
         if self._stage != changes.stage:
             self._stage = changes.stage
@@ -120,6 +122,8 @@ class Lane:
         if plan is None:
             self._core.set_layout(oid, self._module.Layout())
             return True
+        if plan.handed is not None:
+            return False
         self.flush()
         part = self._changes.part
         assert part

@@ -49,6 +49,8 @@ class Monitor:
             report["snapshot_tables_left"] = len(progress.todo)
             report["snapshot_tables_loaded"] = len(progress.loaded)
             report["snapshot_waits_for"] = session.snapshot.waits_for
+        report["quarantine"] = session.quarantine.report() if session.quarantine else []
+        report["tables_held"] = len(report["quarantine"])
         self._context.report(report)
 
     def _look_at_slot(self, session: Session) -> None:

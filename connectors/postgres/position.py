@@ -31,6 +31,10 @@ class StoredPosition:
     part: tuple[int, int] | None = None
     """Commit LSN of a transaction of which so many messages have been handed on, in parts of their own."""
     snapshot: JsonObject | None = field(default=None)
+    quarantine: JsonObject | None = field(default=None)
+    """Tables that are held back, by name."""
+    shapes: JsonObject | None = field(default=None)
+    """Fingerprints of the shapes in force, where the policy for schema changes needs them."""
 
     def to_json(self) -> JsonObject:
         part: JsonObject = {"part": list(self.part)} if self.part else {}
@@ -45,6 +49,8 @@ class StoredPosition:
             "ts_ms": self.ts_ms,
             **part,
             "snapshot": self.snapshot,
+            **({"quarantine": self.quarantine} if self.quarantine else {}),
+            **({"shapes": self.shapes} if self.shapes else {}),
         }
 
     @classmethod
@@ -61,6 +67,8 @@ class StoredPosition:
                 ts_ms=int(value.get("ts_ms") or 0),
                 part=_part(value.get("part")),
                 snapshot=dict(snapshot) if snapshot is not None else None,
+                quarantine=dict(value.get("quarantine") or {}) or None,
+                shapes=dict(value.get("shapes") or {}) or None,
                 **numbers,
             )
         except (KeyError, TypeError, ValueError) as exc:

@@ -10,10 +10,12 @@ from typing import Any
 from cdcworker.connectors.postgres.catalog import Catalog, TableInfo, TypeNames, constant_default
 from cdcworker.connectors.postgres.config import Filters
 from cdcworker.connectors.postgres.errors import TYPE_REFUSED
+from cdcworker.connectors.postgres.keys import MessageKeys
+from cdcworker.connectors.postgres.masks import Masks
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
-from cdcworker.connectors.postgres.types import Modes, PgType, Types, is_known, map_type
-from cdcworker.connectors.postgres.wire import Parser, Relation
-from cdcworker.schemas.change import NO_DEFAULT, Avro, Column, Table
+from cdcworker.connectors.postgres.types import Mapped, Modes, PgType, Types, is_known, map_type
+from cdcworker.connectors.postgres.wire import Parser, Relation, RelationColumn
+from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.errors import CdcError
 
 CONNECTOR = "postgresql"
@@ -57,6 +59,12 @@ class Plan:
     """Columns whose type has no mapping and is delivered as text."""
     stale: set[int] = field(default_factory=set, compare=False)
     """Not empty: a value did not fit its type as it is known; the plan is to be made anew. Holds the table's OID."""
+    handed: Table | None = None
+    """The table as it is handed on, where its records have another key than its rows: for the decoder in Python."""
+
+    @property
+    def out(self) -> Table:
+        return self.handed or self.table
 
     def relaxed(self, nulls: Sequence[int]) -> Plan:
         """The plan with these columns optional: the catalog was newer than the rows."""
@@ -64,7 +72,8 @@ class Plan:
             replace(column, optional=True) if i in nulls else column for i, column in enumerate(self.table.columns)
         )
         required = tuple(i for i in self.required if i not in nulls)
-        return replace(self, table=replace(self.table, columns=columns), required=required)
+        handed = replace(self.handed, columns=columns) if self.handed else None
+        return replace(self, table=replace(self.table, columns=columns), required=required, handed=handed)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +83,8 @@ class Planner:
     catalog: Catalog
     modes: Modes
     filters: Filters
+    masks: Masks = field(default_factory=Masks)
+    keys: MessageKeys = field(default_factory=MessageKeys)
 
     def plan(self, relation: Relation, info: TableInfo | None = None) -> Plan:
         info = info or self.catalog.table(relation.oid)
@@ -88,6 +99,7 @@ def build_plan(
     columns: list[Column] = []
     parsers: list[Parser | None] = []
     guessed: list[str] = []
+    renamed = renamed_since(relation, info)
     stale: set[int] = set()
     types = Types(known.types, lambda: stale.add(relation.oid))
     for column in relation.columns:
@@ -99,26 +111,60 @@ def build_plan(
         ):
             parsers.append(None)
             continue
-        facts = _Facts.of(column, info, in_key)
+        facts = _Facts.of(column, info, in_key, renamed)
         mapped = map_type(pg, column.typmod, planner.modes, types, facts.dims)
         if unknown:
             _allow_unknown(relation, column.name, planner.modes)
             guessed.append(column.name)
         source_type = known.names.get((column.type_oid, column.typmod), "")
-        columns.append(_column(column.name, mapped.avro, mapped.parse, source_type, facts))
-        parsers.append(mapped.parse)
+        masked = planner.masks.apply(
+            mapped, *(relation.schema, relation.table, column.name), length=_length(pg, column.typmod), in_key=in_key
+        )
+        columns.append(_column(column.name, masked, source_type if masked is mapped or in_key else "text", facts))
+        parsers.append(masked.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)
     table = Table((relation.schema, relation.table), relation.oid, tuple(columns), key, SOURCE_SCHEMA)
     required = tuple(i for i, column in enumerate(columns) if not column.optional)
+    logged = [column.name for column in relation.columns if column.in_key] or names
+    handed = planner.keys.rekeyed(table, logged)
     stale.clear()
-    return Plan(relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale)
+    return Plan(
+        relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale,
+        None if handed is table else handed,
+    )  # fmt: skip
+
+
+def _length(pg: PgType, typmod: int) -> int:
+    return typmod - 4 if pg.name in ("varchar", "bpchar") and typmod >= 4 else 0
 
 
 def _allow_unknown(relation: Relation, column: str, modes: Modes) -> None:
     if modes.unknown == "refuse":
         where = {"table": f"{relation.schema}.{relation.table}", "column": column}
         raise CdcError(TYPE_REFUSED, "the type has no form of its own", where=where)
+
+
+def renamed_since(relation: Relation, info: TableInfo | None) -> dict[str, int]:
+    """The catalog may be newer than the stream: columns that have another name by now, with their numbers there.
+
+    Both list columns in the order of their numbers. A column that only the stream knows is the one of its type that only
+    the catalog knows between the same neighbours, if there is one.
+    """
+    if info is None:
+        return {}
+    newer = [c for c in info.columns.values() if all(c.name != column.name for column in relation.columns)]
+    out: dict[str, int] = {}
+    for at, column in enumerate(relation.columns):
+        if column.name in info.columns:
+            continue
+        low = max((info.columns[c.name].attnum for c in relation.columns[:at] if c.name in info.columns), default=0)
+        rest = [info.columns[c.name].attnum for c in relation.columns[at:] if c.name in info.columns]
+        high = min(rest, default=1 << 31)
+        fits = [c.attnum for c in newer if low < c.attnum < high and c.type_oid == column.type_oid]
+        if len(fits) == 1 and fits[0] not in out.values():
+            out[column.name] = fits[0]
+    return out
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,24 +177,24 @@ class _Facts:
     dims: int = 1
 
     @classmethod
-    def of(cls, column: Any, info: TableInfo | None, in_key: bool) -> _Facts:
+    def of(cls, column: RelationColumn, info: TableInfo | None, in_key: bool, renamed: Mapping[str, int]) -> _Facts:
         found = info.columns.get(column.name) if info else None
         if found is None:
-            return cls(not_null=in_key)
+            return cls(renamed.get(column.name, 0), not_null=in_key)
         same = found.type_oid == column.type_oid
         default, dims = (found.default, found.dims) if same else (None, 1)
         return cls(found.attnum, found.not_null or in_key, default, dims)
 
 
-def _column(name: str, avro: Avro, parse: Parser, source_type: str, facts: _Facts) -> Column:
+def _column(name: str, mapped: Mapped, source_type: str, facts: _Facts) -> Column:
     default: Any = NO_DEFAULT
     constant = constant_default(facts.default)
     if constant is not None:
         try:
-            default = parse(constant)
+            default = mapped.parse(constant)
         except (ValueError, IndexError):
             default = NO_DEFAULT
-    return Column(name, avro, not facts.not_null, default, facts.attnum, source_type)
+    return Column(name, mapped.avro, not facts.not_null, default, facts.attnum, source_type)
 
 
 def _taken(relation: Relation, column: str, filters: Filters) -> bool:

@@ -81,12 +81,19 @@ def follow_failovers(session: Session, stream: ReplicationStream) -> None:
         log.info("slot is kept on standbys from now on slot=%s", settings.slot)
 
 
-def emptied(connection: AdminConnection, settings: Settings, planner: Planner, safe_lsn: int) -> list[Change]:
-    """A truncate for each table whose rows are read again: rows that were deleted meanwhile must not stay."""
+def emptied(
+    connection: AdminConnection,
+    settings: Settings,
+    planner: Planner,
+    safe_lsn: int,
+    only: frozenset[str] | None = None,
+) -> list[Change]:
+    """A truncate for each table (of `only`) whose rows are read again: rows that were deleted meanwhile must not stay."""
+    if only is not None and settings.snapshot_mode == "no_data":
+        log.warning("no rows are read again: snapshot.mode is no_data")
+        return []
     if "t" in settings.skipped:
-        log.warning(
-            "truncates are skipped: rows that were deleted while the position was lost stay in the topics' readers"
-        )
+        log.warning("truncates are skipped: rows that were deleted meanwhile stay in the topics' readers")
         return []
     us = time.time_ns() // 1000
     stamp = {"ts_ms": us // 1000, "ts_us": us, "ts_ns": us * 1000, "snapshot": "true"}
@@ -94,10 +101,10 @@ def emptied(connection: AdminConnection, settings: Settings, planner: Planner, s
     at = safe_lsn - 1
     changes: list[Change] = []
     for oid, schema, name in slots.published(connection, settings):
-        info = planner.catalog.table(oid)
+        info = planner.catalog.table(oid) if only is None or f"{schema}.{name}" in only else None
         if info is None:
             continue
-        table = planner.plan(info.relation(), info).table
+        table = planner.plan(info.relation(), info).out
         position = Position(at, EMPTIED_INDEX, len(changes))
         own = {"schema": schema, "table": name, "lsn": at, "commit_lsn": at, "tx_index": EMPTIED_INDEX}
         changes.append(Change("t", table, position, {**base, **own, "tx_sub": len(changes)}))

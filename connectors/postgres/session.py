@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,7 +21,9 @@ from cdcworker.connectors.postgres.connection import AdminConnection, connect, c
 from cdcworker.connectors.postgres.errors import SLOT_LOST, translate
 from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.quarantine import Quarantine
 from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
+from cdcworker.connectors.postgres.shapes import ShapeGuard
 from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
@@ -46,10 +49,14 @@ class Session:
     ahead: aheads.Ahead | None = None
     fallback: Fallback | None = None
     feedback_s: float = FEEDBACK_S_MAX
+    quarantine: Quarantine | None = None
+    shapes: ShapeGuard | None = None
+    planner: Planner | None = None
     complete: bool = False
     position_changed: bool = False
     emptied: list[Change] = field(default_factory=list)
-    """Truncates to be handed on first: the position was lost, and all rows are read again."""
+    """Truncates to be handed on first, of tables whose rows are read again: the position was lost, or they were held
+    back."""
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
     told: set[tuple[int, str]] = field(default_factory=set)
@@ -59,6 +66,8 @@ class Session:
             self.position.ts_ms = ts_us // 1000
         if self.snapshot:
             self.position.snapshot = self.snapshot.to_json()
+        self.position.quarantine = self.quarantine.to_json() if self.quarantine else None
+        self.position.shapes = self.shapes.to_json() if self.shapes else None
         return self.position.to_json()
 
     def close(self) -> None:
@@ -75,11 +84,23 @@ class Session:
                     log.debug("close error=%s", translate(exc))
 
 
-def open_session(settings: Settings, context: TaskContext, application: str, stored: StoredPosition | None) -> Session:
+def open_session(
+    settings: Settings,
+    context: TaskContext,
+    application: str,
+    stored: StoredPosition | None,
+    troubles: Mapping[str, CdcError] | None = None,
+) -> Session:
+    """`troubles`: tables that are to be held back from now on, and why."""
     catalog = connect(settings, application)
     session: Session | None = None
+    quarantine = Quarantine(stored.quarantine if stored else None, settings, getattr(context, "jobs", tuple))
+    quarantine.lift()
+    quarantine.hold(troubles or {})
+    settings = quarantine.applied(settings)
     try:
-        session = Session(settings, stored or _nowhere(settings), catalog)
+        session = Session(settings, stored or _nowhere(settings), catalog, quarantine=quarantine)
+        session.position_changed = quarantine.changed
         _open(session, context, application, stored is None)
     except psycopg.Error as exc:
         (session or catalog).close()
@@ -113,12 +134,23 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         session.position = _first_position(session, identity)
     session.position.timeline = identity.timeline
     safety.follow_failovers(session, stream)
-    planner = Planner(Catalog(catalog), settings.modes, settings.filters)
+    shapes = session.shapes = ShapeGuard(
+        settings.raw["schema.change.policy"], settings.filters, session.position.shapes
+    )
+    for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
+        shapes.forget(table)
+    planner = session.planner = Planner(
+        Catalog(catalog), settings.modes, settings.filters, settings.masks, settings.keys
+    )
     if starts_over:
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
+    elif session.quarantine and session.quarantine.lifted:
+        back = frozenset(session.quarantine.lifted)
+        session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn, back)
     template = source_template(settings.prefix, settings.dbname)
     changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
     changes.want_message = lambda prefix: _wanted_message(settings, prefix)
+    changes.skips_same = settings.raw["skip.messages.without.change"]
     session.changes = changes
     session.ahead = aheads.Ahead(
         Spool(context.state_dir, f"{context.connector}-{context.task}", settings.raw["spool.max.bytes"])
@@ -202,6 +234,8 @@ def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | N
     settings, changes = session.settings, session.changes
     if not settings.filters.table(relation.schema, relation.table):
         return None
+    if session.shapes:
+        session.shapes.check(relation)
     plan = planner.plan(relation)
     assert changes
     old = changes.plan(relation.oid)

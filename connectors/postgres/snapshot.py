@@ -376,9 +376,9 @@ class Snapshot:
             progress.n = sub + 1
             position = Position(progress.e, SNAPSHOT_INDEX, sub)
             if row is None:
-                return Change("t", plan.table, position, {**base, "tx_sub": sub})
+                return Change("t", plan.out, position, {**base, "tx_sub": sub})
             progress.rows += 1
-            return Change("r", plan.table, position, {**base, "tx_sub": sub}, None, row)
+            return Change("r", plan.out, position, {**base, "tx_sub": sub}, None, row)
 
         return stamp
 

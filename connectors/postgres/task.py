@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
-from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.errors import SCHEMA_PAUSED, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
 from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
@@ -68,12 +68,23 @@ class PostgresTask:
         self._part_of = 0
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
+        self._troubles: dict[str, CdcError] = {}
 
     # -- SourceTask -------------------------------------------------------------------------------------------------
 
+    def holds(self, error: CdcError) -> bool:
+        """Whether the table that this error names may be held back while the others go on."""
+        if error.code == SCHEMA_PAUSED:
+            return True
+        return error.kind == "data" and self._settings.raw["table.failure.policy"] == "quarantine"
+
+    def hold(self, troubles: Mapping[str, CdcError]) -> None:
+        """Before `open`: these tables are held back from now on."""
+        self._troubles = dict(troubles)
+
     def open(self, position: JsonObject | None) -> None:
         stored = StoredPosition.from_json(position) if position is not None else None
-        self._session = open_session(self._settings, self._context, self._application, stored)
+        self._session = open_session(self._settings, self._context, self._application, stored, self._troubles)
         self._first = position is None or self._session.position_changed
         if self._session.changes:
             self._session.changes.resume_lsn = self._session.position.commit_lsn
@@ -285,6 +296,8 @@ class PostgresTask:
         if session.complete or progressed or (moved and now - self._stored_at >= self._settings.heartbeat_s):
             return self._with_position([], idle=dry)
         if now - self._watermark_at >= WATERMARK_S:
+            if session.quarantine and session.quarantine.due:
+                raise CdcError(TABLE_RETURNS, "a table that was held back is asked for")
             self._monitor.tick(session, now)
             self._watermark_at = now
             return Batch(watermark=self._watermark(), idle=dry)

@@ -10,6 +10,7 @@ import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.schemas.change import Change
+from cdcworker.schemas.errors import CdcError
 
 
 class Reader:
@@ -38,10 +39,13 @@ class Reader:
         self.task = None
         self.state_dir = ""
 
-    def start(self) -> Reader:
+    def start(self, troubles: dict | None = None) -> Reader:
+        """`troubles`: tables to hold back, as the runner says before it opens a task."""
         source = PostgresSource(self.config)
         context = TaskContext(self.config["name"], 0, 1, "i", self.state_dir, report=self.reports.append)
         self.task = source.task(source.split(1)[0], context)
+        if troubles:
+            self.task.hold(troubles)
         try:
             self.task.open(json.loads(json.dumps(self.position)) if self.position else None)
         except BaseException:
@@ -69,6 +73,20 @@ class Reader:
             if ack:
                 self.task.ack(self.position)
         return batch
+
+    def trouble(self, timeout_s: float = 30.0):
+        """Polls until there is an error for which a table may be held back, and starts anew without that table."""
+        deadline = time.monotonic() + timeout_s
+        found: CdcError | None = None
+        while found is None:
+            assert time.monotonic() < deadline
+            try:
+                self.poll()
+            except CdcError as error:
+                found = error
+        assert self.task.holds(found), found
+        self.kill()
+        return self.start({str(found.where["table"]): found}) and found
 
     def poll_often(self) -> None:
         for _ in range(100):

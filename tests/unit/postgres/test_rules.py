@@ -195,7 +195,7 @@ def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
         ("plugin.name", "wal2json", "pgoutput"),
         ("transforms", "unwrap", "transforms.unwrap.type is required"),
         ("predicates", "x", "not available"),
-        ("message.key.columns", "t:a", "not available"),
+        ("message.key.columns", "t", "expects schema.table:column"),
         ("provide.transaction.metadata", "true", "not available"),
         ("table.inclde.list", "public.t", "did you mean table.include.list"),
         ("slot.name", "No-Good", "lower-case"),

@@ -9,7 +9,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.source_runner import _shown
-from cdcworker.worker.source_session import Limits
+from cdcworker.worker.source_session import RECORD_TOO_LARGE, Limits
 
 STEPS = ("init", "schema_init", "assigned", "position", "open", "poll", "register", "topics", "begin", "produce")
 STEPS += ("commit", "ack")
@@ -381,6 +381,38 @@ def test_an_error_that_does_not_pass_halts_the_task(make_world, code):
     assert world.statuses[-1][1].code == code
     assert world.pens[0].closed
     assert world.closed == 1
+
+
+@pytest.mark.parametrize(("can", "ends"), [(True, 0), (False, 1)])
+def test_a_table_that_cannot_be_handed_on_is_left_out_where_the_source_can(make_world, can, ends):
+    told: list[dict] = []
+
+    class Holding(make_world(()).task().__class__):
+        def holds(self, error):
+            return can
+
+        def hold(self, troubles):
+            told.append(dict(troubles))
+
+    world = make_world((2, 3), idle=True)
+    world.task = lambda: Holding(world)
+    world.faults.plan["poll", 2] = CdcError(RECORD_TOO_LARGE, "scripted", where={"table": "public.t"})
+    assert world.run() == ends
+    assert [list(troubles) for troubles in told] == ([["public.t"]] if can else [])
+    if can:
+        assert world.broker.data() == world.expected
+
+
+def test_a_table_that_leaving_out_does_not_help_halts_the_task(make_world):
+    class Holding(make_world(()).task().__class__):
+        holds = hold = lambda self, _: True
+
+    world = make_world((1,))
+    world.task = lambda: Holding(world)
+    for number in range(1, 40):
+        world.faults.plan["open", number] = CdcError(RECORD_TOO_LARGE, "scripted", where={"table": "public.t"})
+    assert world.run() == 1
+    assert world.statuses[-1][1].code == RECORD_TOO_LARGE
 
 
 def test_an_error_that_never_passes_ends_in_a_failure_that_the_worker_may_restart(make_world):

@@ -1,0 +1,243 @@
+"""Schema changes by policy, and tables that are held back while the others go on, against a real server."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import threading
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.postgres.doctor_tables import CHECKS
+from cdcworker.connectors.postgres.patient import Patient
+from cdcworker.schemas.encode import Encoder
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.log import SchemaLog, register_in_memory
+
+_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+assert _spec
+assert _spec.loader
+postgres_reader = importlib.util.module_from_spec(_spec)
+sys.modules["postgres_reader"] = postgres_reader
+_spec.loader.exec_module(postgres_reader)
+Reader, materialise = postgres_reader.Reader, postgres_reader.materialise
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.create_database()
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def db(postgres, database):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def reader(postgres, database):
+    made: list[Reader] = []
+
+    def make(**config: str) -> Reader:
+        made.append(Reader(postgres, database))
+        made[-1].config |= config
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.task:
+            one.task.close()
+
+
+def held(one: Reader) -> dict[str, str]:
+    return {table: why["code"] for table, why in one.position.get("quarantine", {}).items()}
+
+
+def ids(one: Reader, table: str) -> list[int]:
+    return sorted(key[0] for key in materialise(one.log).get(("public", table), {}))
+
+
+# -- tables that are held back ----------------------------------------------------------------------------------------
+
+
+def test_a_table_with_a_value_that_has_no_form_is_held_back_and_comes_back_whole(db, reader):
+    db.execute("create table bad(id int primary key, at timestamp); create table good(id int primary key)")
+    db.execute("insert into bad select g, '2020-01-01' from generate_series(1, 5) g")
+    one = reader(**{"time.precision.mode": "nanoseconds"}).start()
+    one.until(one.loaded)
+    with db.transaction():
+        db.execute("insert into good values (1)")
+        db.execute("insert into bad values (6, '2500-01-01')")
+        db.execute("insert into good values (2)")
+    error = one.trouble()
+    assert (error.code, error.where["table"]) == ("postgres.value_unsupported", "public.bad")
+    db.execute("delete from bad where id < 3; insert into bad values (7, '2020-01-01'); insert into good values (3)")
+    one.catch_up(db)
+    assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.value_unsupported"}, [1, 2, 3])
+    assert "2500" not in str(one.position["quarantine"])
+    assert (one.reports[-1]["tables_held"], one.reports[-1]["quarantine"][0]["table"]) == (1, "public.bad")
+    patient = Patient(parse(one.config), one.position)
+    (check,) = [check for check in CHECKS if check.name == "tables.held"]
+    assert [result.code for result in check.run(patient)] == ["postgres.value_unsupported"]
+    one.kill()
+    one.start()
+    db.execute("insert into good values (4)")
+    one.catch_up(db)
+    assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.value_unsupported"}, [1, 2, 3, 4])
+    # Another config may be one that can.
+    one.kill()
+    one.config["time.precision.mode"] = "adaptive"
+    one.start()
+    db.execute("insert into bad values (8, '2020-01-01')")
+    one.catch_up(db)
+    assert (held(one), ids(one, "bad")) == ({}, [3, 4, 5, 6, 7, 8])
+    assert [change.table.path[1] for change in one.events("t")] == ["bad"]
+
+
+def test_a_row_of_a_snapshot_that_has_no_form_holds_its_table_back_and_the_rest_is_loaded(db, reader):
+    db.execute("create table bad(id int primary key, at timestamp); create table good(id int primary key)")
+    db.execute("insert into bad values (1, '2500-01-01'); insert into good values (1)")
+    one = reader(**{"time.precision.mode": "nanoseconds"}).start()
+    one.trouble()
+    one.catch_up(db)
+    assert (held(one), ids(one, "good"), ids(one, "bad")) == ({"public.bad": "postgres.value_unsupported"}, [1], [])
+
+
+def test_with_the_policy_halt_no_table_is_held_back(db, reader):
+    db.execute("create table bad(id int primary key, at timestamp); insert into bad values (1, '2500-01-01')")
+    one = reader(**{"time.precision.mode": "nanoseconds", "table.failure.policy": "halt"}).start()
+    with pytest.raises(CdcError) as caught:
+        one.until(one.loaded)
+    assert not one.task.holds(caught.value)
+
+
+def test_a_refused_type_holds_its_table_back(db, reader):
+    db.execute(
+        "create extension cube; create table bad(id int primary key, v cube); create table good(id int primary key)"
+    )
+    one = reader(**{"unknown.type.handling.mode": "refuse"}).start()
+    db.execute("insert into good values (1)")
+    assert one.trouble().code == "postgres.type_refused"
+    one.catch_up(db)
+    assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.type_refused"}, [1])
+
+
+# -- schema changes ---------------------------------------------------------------------------------------------------
+
+CHANGES = [
+    ("add", "alter table t add column extra int default 7"),
+    ("widen", "alter table t alter column n type bigint"),
+    ("narrow", "alter table t alter column n type smallint"),
+    ("retype", "alter table t alter column n type text using n::text"),
+    ("rename", "alter table t rename column v to w"),
+    ("drop", "alter table t drop column v"),
+    ("key", "alter table t drop constraint t_pkey; alter table t add primary key (id, n)"),
+]
+
+
+@pytest.mark.parametrize("where", ["between transactions", "inside of one"])
+def test_every_schema_change_is_followed_with_the_right_rows_on_both_sides(db, reader, where):
+    one = None
+    for number, (_, statement) in enumerate(CHANGES):
+        name = f"t{number}"
+        db.execute(f"create table {name}(id int primary key, n int not null, v text)")
+        if one is None:
+            one = reader(**{"publication.autocreate.mode": "all_tables"}).start()
+            one.until(one.loaded)
+        changed = statement.replace("table t ", f"table {name} ").replace("t_pkey", f"{name}_pkey")
+        statements = [f"insert into {name} values (1, 1, 'a')", changed, f"insert into {name} values (2, 2)"]
+        if where == "inside of one":
+            with db.transaction():
+                for text in statements:
+                    db.execute(text)
+        else:
+            for text in statements:
+                db.execute(text)
+    one.catch_up(db)
+    log = SchemaLog()
+    Encoder("shop", register_in_memory(log)).encode([change for change in one.log if change.op != "m"])
+    for number, (kind, _) in enumerate(CHANGES):
+        before, after = (change for change in one.log if change.table.path[1] == f"t{number}")
+        assert before.after[:3] == (1, 1, "a")
+        assert after.after[0] == 2
+        assert [column.name for column in before.table.columns] == ["id", "n", "v"]
+        subject = f"shop.public.t{number}-{'key' if kind == 'key' else 'value'}"
+        assert log.versions(subject)[-1].change == kind
+    columns = {change.table.path[1]: change.table.columns for change in one.log}
+    assert [column.name for column in columns["t0"]] == ["id", "n", "v", "extra"]
+    assert [column.name for column in columns["t4"]] == ["id", "n", "w"]
+    assert [column.name for column in columns["t5"]] == ["id", "n"]
+    assert [columns[f"t{i}"][1].type for i in (1, 3)] == ["long", "string"]
+    assert one.log[-1].table.key == (0, 1)
+
+
+@pytest.mark.parametrize("policy", ["pause-table", "halt"])
+def test_a_schema_change_that_the_policy_does_not_allow_stops_its_table_or_the_task(db, reader, policy):
+    db.execute("create table t(id int primary key, v text); create table good(id int primary key)")
+    one = reader(**{"schema.change.policy": policy}).start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1, 'a')")
+    one.catch_up(db)
+    one.kill()
+    # Also a change that is made while nobody looks.
+    db.execute("alter table t add column n int; insert into t values (2, 'b', 2); insert into good values (1)")
+    one.start()
+    if policy == "halt":
+        with pytest.raises(CdcError) as caught:
+            one.catch_up(db)
+        assert (caught.value.code, one.task.holds(caught.value)) == ("postgres.schema_changed", False)
+        return
+    assert one.trouble().code == "postgres.schema_paused"
+    one.catch_up(db)
+    assert (held(one), ids(one, "t"), ids(one, "good")) == ({"public.t": "postgres.schema_paused"}, [1], [1])
+    one.kill()
+    one.config["heartbeat.interval.ms"] = "9000"
+    one.start()
+    db.execute("insert into t values (3, 'c', 3)")
+    one.catch_up(db)
+    assert (held(one), ids(one, "t")) == ({}, [1, 2, 3])
+    db.execute("alter table t drop column n; insert into t values (4, 'd')")
+    assert one.trouble().code == "postgres.schema_paused"
+
+
+def test_schema_changes_under_load_with_kills_leave_every_row_in_the_shape_of_its_time(postgres, database, db, reader):
+    db.execute("create table t(id int primary key, n bigint default 0)")
+    one = reader().start()
+    one.until(one.loaded)
+    stop = threading.Event()
+
+    def write() -> None:
+        with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+            number = 0
+            while not stop.is_set():
+                number += 1
+                connection.execute("insert into t(id) values (%s)", (number,))
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        for number in range(8):
+            seen = len(one.log)
+            db.execute(f"alter table t add column c{number} int default {number}")
+            one.until(lambda seen=seen: len(one.log) > seen + 20)
+            if number % 3 == 2:
+                one.kill()
+                one.start()
+            if number % 2:
+                db.execute(f"alter table t drop column c{number - 1}")
+    finally:
+        stop.set()
+        writer.join()
+    one.catch_up(db)
+    assert ids(one, "t") == sorted(row[0] for row in db.execute("select id from t").fetchall())
+    for change in one.log:
+        found = {column.name: value for column, value in zip(change.table.columns, change.after, strict=True)}
+        added = [name for name in found if name.startswith("c")]
+        assert [found[name] for name in added] == [int(name[1:]) for name in added]
+    assert len({change.table for change in one.log}) >= 8
