@@ -190,6 +190,19 @@ class TableBatch:
 
 
 @dataclass(frozen=True, slots=True)
+class DeadLetter:
+    """A record that could not be decoded, set aside: where it stood and why, with its bytes."""
+
+    topic: str
+    partition: int
+    offset: int
+    code: str
+    cause: str
+    key: bytes | None = None
+    value: bytes | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class SinkBatch:
     """One micro-batch: `offsets` maps (topic, partition) to (first, next) offset covered, `applied` to the highest
     position and the source's time (ms) in it. Several batches of one table apply in the order given."""
@@ -198,6 +211,8 @@ class SinkBatch:
     offsets: Mapping[tuple[str, int], tuple[int, int]]
     batch_id: int
     applied: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
+    dead: Sequence[DeadLetter] = ()
+    """To be kept in the target in the same step: the offsets have passed them."""
 
 
 @dataclass(frozen=True, slots=True)

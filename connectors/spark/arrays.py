@@ -122,8 +122,6 @@ def key_codes(keys: Any, others: Sequence[tuple[Any, Any] | None]) -> tuple[list
     import pyarrow.compute as pc
 
     named = [pa.array(other[1], pa.binary()) for other in others if other]
-    if any((frame_ids(part) <= 0).any() for part in named):
-        raise ValueError("a header names a key without a frame")
     parts = [bodies(keys), *map(bodies, named)]
     encoded = pc.dictionary_encode(pa.concat_arrays(parts))
     numbers = encoded.indices.to_numpy().astype(np.int64)

@@ -56,6 +56,14 @@ class Catalog:
         known = self._targets.get(batch.table)
         if known is not None and known[0] is batch.schema and known[1] == batch.key:
             return known[2]
+        try:
+            return self._prepare(connection, batch)
+        except CdcError as exc:
+            raise CdcError(
+                exc.code, exc.message, where={"topic": batch.table, **(exc.where or {})}, hint=exc.hint
+            ) from exc
+
+    def _prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
         schema, table = self._place(batch)
         columns = tuple(_named(member) for member in batch.schema["fields"])
         present = {column.field for column in columns}

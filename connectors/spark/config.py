@@ -142,17 +142,18 @@ def _batch_keys() -> Iterable[ConfigKey]:
     yield key(
         "schema.change.policy",
         default="evolve",
-        validator=one_of("evolve"),
-        recommended=("evolve",),
+        validator=one_of("evolve", "pause-table"),
+        recommended=("evolve", "pause-table"),
         group=batches,
-        doc="Add and widen columns; halt on what loses data.",
+        doc="Columns are added, renamed and widened. What loses data halts the task, or with pause-table its table alone:"
+        " that is tried again, from where it stopped, until its target fits.",
     )
     yield key(
         "errors.tolerance",
         default="none",
-        validator=one_of("none"),
+        validator=one_of("none", "all"),
         group=batches,
-        doc="Halt on an undecodable record.",
+        doc="An undecodable record halts the task (none), or is set aside in the warehouse with its place and cause (all).",
     )
     yield key(
         "spark.driver.memory",

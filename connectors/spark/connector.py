@@ -44,6 +44,8 @@ class SparkSink:
             config["spark.driver.memory"],
             config["spark.cores"],
             config["output.mode"] == "log",
+            config["errors.tolerance"] == "all",
+            config["schema.change.policy"] == "pause-table",
         )
         Driver(spec, context, writer, settings).run()
 

@@ -22,6 +22,7 @@ from cdcworker.connectors.spark.handover import Handover
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
+from cdcworker.connectors.spark.paused import PausedTables
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.session import Engine
@@ -62,6 +63,8 @@ class Settings:
     memory: str = "1g"
     cores: int = 2
     log: bool = False
+    tolerant: bool = False
+    pausing: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +89,7 @@ class Driver:
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
-        self._assembler = Assembler(Shapes(self._schemas, context.stopping), settings.log)
+        self._assembler = Assembler(Shapes(self._schemas, context.stopping), settings.log, settings.tolerant)
         self._records_max = settings.records_max
         self._offsets: dict[tuple[str, int], int] = {}
         self._built: dict[tuple[str, int], int] = {}
@@ -94,6 +97,7 @@ class Driver:
         self._batch = 0
         self._busy = threading.Lock()
         self._handover = Handover(self._apply)
+        self._paused = PausedTables(settings.pausing)
         self._halting = False
         self._triggered = False
         """A trigger was seen and had its time; the next one is another after a batch or a rest."""
@@ -193,7 +197,8 @@ class Driver:
     def _await_topics(self) -> dict[str, int]:
         """Partition counts of the topics that exist; a topic that does not exist yet is waited for."""
         while not self._context.stopping():
-            found = self._brokers.partitions(self._spec.topics)
+            wanted = self._paused.reading(self._spec.topics)
+            found = self._brokers.partitions(wanted) if wanted else {}
             if found:
                 return found
             self._context.beat("topics that do not exist yet", 0.0)
@@ -215,9 +220,13 @@ class Driver:
                 self._report()
                 if self.metrics.batches:
                     engine.archive_classes(SETTLED_S)
+            if self._paused.due() or not self._paused.topics.isdisjoint(partitions):
+                log.info("the query starts again paused=%d", len(self._paused.topics))
+                return
             if len(partitions) < len(self._spec.topics) and time.monotonic() - looked > TOPICS_EVERY_S:
                 looked = time.monotonic()
-                if self._brokers.partitions(self._spec.topics).keys() != partitions.keys():
+                wanted = [topic for topic in self._spec.topics if topic not in self._paused.topics]
+                if self._brokers.partitions(wanted).keys() != partitions.keys():
                     log.info("topics appeared: the query starts again")
                     return
             time.sleep(WATCH_S)
@@ -306,8 +315,9 @@ class Driver:
             return
         self._context.beat("a batch", BATCH_S_MAX)
         began = time.monotonic()
-        batch = built.batch
-        counts = self._writer.apply(batch)
+        batch, counts = self._paused.apply(self._writer.apply, built.batch)
+        if not batch.offsets:
+            return
         apply_ms = round((time.monotonic() - began) * 1000)
         self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
         took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms, "records": built.records}
@@ -340,6 +350,8 @@ class Driver:
                 "start_ms": dict(m.start_ms),
                 "batch_ms": dict(m.batch_ms),
                 "tables": dict(m.tables),
+                "dead_letters": m.dead_letters,
+                "paused": self._paused.reasons,
                 REPORTED: m.latency.numbers(),
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
             }

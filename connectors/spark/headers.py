@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from cdcworker.connectors.spark.arrays import frame_ids
+
 UNCHANGED = "cdc.unchanged"
 NEW_KEY = "__debezium.newkey"
 OLD_KEY = "__debezium.oldkey"
@@ -38,6 +40,19 @@ def read(headers: Any, rows: Any) -> Marks:
         for code, text in enumerate(texts.dictionary.to_pylist()):
             unchanged[text.decode("ascii", "replace")] = parents[at[codes == code]]
     return Marks(unchanged, _keys(names, values, parents, OLD_KEY), _keys(names, values, parents, NEW_KEY))
+
+
+def without_frame(marks: Marks) -> list[int]:
+    """Rows whose header names a key that has no frame."""
+    import numpy as np
+    import pyarrow as pa
+
+    out: list[int] = []
+    for other in (marks.old, marks.new):
+        if other is not None:
+            bad = np.flatnonzero(frame_ids(pa.array(other[1], pa.binary())) <= 0)
+            out += np.asarray(other[0])[bad].tolist()
+    return out
 
 
 def _named(names: Any, name: str) -> Any:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.api import DeadLetter, SinkBatch
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
 from cdcworker.schemas.errors import CdcError
 
@@ -34,7 +34,11 @@ DDL = (
         primary key (sink, topic, key))""",
     """create table if not exists _cdcworker.columns (
         sink text, topic text, colid int, name text not null, primary key (sink, topic, colid))""",
+    """create table if not exists _cdcworker.dead_letter (
+        sink text, topic text, partition int, "offset" bigint, code text not null, cause text not null,
+        key bytea, value bytea, at timestamptz not null default now(), primary key (sink, topic, partition, "offset"))""",
 )
+LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 TOMBSTONE_DAYS_MAX = 7
 """Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
 
@@ -48,7 +52,7 @@ class Ledger:
         self.epoch: Epoch = (0, 0)
 
     def create(self, connection: Connection) -> None:
-        found = connection.execute("select to_regclass('_cdcworker.columns')").fetchone()
+        found = connection.execute("select to_regclass('_cdcworker.dead_letter')").fetchone()
         if found and found[0]:
             return
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -158,6 +162,15 @@ class Ledger:
                 self.sink,
             ),
         )
+
+    def bury_letters(self, connection: Connection, letters: Sequence[DeadLetter]) -> None:
+        rows = [(self.sink, *(getattr(letter, name) for name in LETTER)) for letter in letters]
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                """insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause, key, value)
+                   values (%s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing""",
+                rows,
+            )
 
     def set_floor(self, connection: Connection, topic: str, position: bytes) -> None:
         connection.execute(

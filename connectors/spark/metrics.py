@@ -20,6 +20,7 @@ class Metrics:
     changes: int = 0
     batches: int = 0
     orphans: int = 0
+    dead_letters: int = 0
     lag_s: float = 0.0
     session_start_s: float = 0.0
     began: float = field(default_factory=time.monotonic)
@@ -33,6 +34,7 @@ class Metrics:
         self.rows += counts["rows"]
         self.changes += counts["changes"]
         self.orphans += counts["orphans"]
+        self.dead_letters += len(batch.dead)
         self.batches += 1
         self.batch_ms = batch_ms
         for name, rows in counts["tables"].items():

@@ -121,11 +121,22 @@ class ParquetWriter:
         for part in batch.tables:
             topics.setdefault(part.table, []).append(part)
         self._still_ours()
+        self._bury_letters(batch)
         replayed = 0
         for topic, parts in topics.items():
             replayed += not self._topic(topic, parts, batch, counts)
         counts["replayed"] = bool(topics) and replayed == len(topics)
         return counts
+
+    def _bury_letters(self, batch: SinkBatch) -> None:
+        """A file each, before the offsets pass them; the same name again when the batch comes again."""
+        for letter in batch.dead:
+            home = self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / letter.topic
+            home.mkdir(parents=True, exist_ok=True)
+            said: dict[str, Any] = {"code": letter.code, "cause": letter.cause}
+            for name, content in (("key", letter.key), ("value", letter.value)):
+                said[name] = None if content is None else content.hex()
+            write_synced(home / f"{letter.partition}-{letter.offset}.json", json.dumps(said).encode())
 
     def rows(self, topic: str) -> TargetRows | None:
         manifests = Manifests(self._folder(topic, ()))

@@ -93,6 +93,8 @@ class PostgresWriter:
                 return counts
             for table in batch.tables:
                 self._table(connection, table, counts)
+            if batch.dead:
+                self._ledger.bury_letters(connection, batch.dead)
             hit("sink.staged")
             self._ledger.advance(connection, batch)
             if time.monotonic() - self._pruned > PRUNE_EVERY_S:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import KEY, POSITION, SinkBatch, TableBatch
-from cdcworker.connectors.spark import arrays, headers, logs, reduce
+from cdcworker.connectors.api import KEY, POSITION, DeadLetter, SinkBatch, TableBatch
+from cdcworker.connectors.spark import arrays, dead, headers, logs, reduce
 from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
 from cdcworker.connectors.spark.errors import UNDECODABLE
 from cdcworker.connectors.spark.reduce import NONE
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Partition = tuple[str, int]
+_Built = tuple[list[TableBatch], dict[Partition, tuple[bytes, int]]]
 
 
 @dataclass(slots=True)
@@ -54,21 +55,39 @@ class Decoded:
 class Assembler:
     """Turns raw records into what a TableWriter takes. Pure but for the schemas it asks for."""
 
-    def __init__(self, shapes: Shapes, log: bool = False) -> None:
-        """With `log` every change is a row of its own."""
+    def __init__(self, shapes: Shapes, log: bool = False, tolerant: bool = False) -> None:
+        """With `log` every change is a row of its own; `tolerant` sets aside what cannot be decoded."""
         self._shapes = shapes
         self._log = log
+        self._tolerant = tolerant
 
     def build(self, raw: pa.Table, ledger: Mapping[Partition, int], batch_id: int) -> SinkBatch:
         """`raw` has topic, partition, offset, key, value, headers; rows below the ledger are replays and dropped."""
         tables: list[TableBatch] = []
         offsets: dict[Partition, tuple[int, int]] = {}
         applied: dict[Partition, tuple[bytes, int]] = {}
+        letters: list[DeadLetter] = []
         for topic in self._topics(raw, ledger, offsets):
-            decoded = self._decode(topic)
-            applied.update(_applied(topic, decoded))
-            tables += self._tables(topic, decoded)
-        return SinkBatch(tables, offsets, batch_id, applied)
+            try:
+                built: _Built | None = self._topic(topic)
+            except CdcError as exc:
+                if not self._tolerant or exc.code not in dead.CODES:
+                    raise
+                built, found = dead.rescue(topic, self._shapes, exc, self._topic)
+                letters += found
+            if built is not None:
+                tables += built[0]
+                applied.update(built[1])
+        return SinkBatch(tables, offsets, batch_id, applied, letters)
+
+    def _topic(self, topic: Topic) -> _Built:
+        import numpy as np
+
+        for row in np.flatnonzero(topic.schema < 0)[:1]:
+            raise unframed("value", topic.value[int(row)].as_py(), topic.where(int(row)))
+        decoded = self._decode(topic)
+        applied = _applied(topic, decoded)
+        return self._tables(topic, decoded), applied
 
     def _topics(
         self, raw: pa.Table, ledger: Mapping[Partition, int], offsets: dict[Partition, tuple[int, int]]
@@ -90,7 +109,7 @@ class Assembler:
             whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
             part = raw if whole else raw.take(pa.array(rows))
             value = arrays.one(part["value"])
-            topic = Topic(
+            yield Topic(
                 name,
                 partition[rows],
                 offset[rows],
@@ -99,9 +118,6 @@ class Assembler:
                 arrays.one(part["headers"]),
                 arrays.frame_ids(value),
             )
-            for row in np.flatnonzero(topic.schema < 0)[:1]:
-                raise unframed("value", value[int(row)].as_py(), topic.where(int(row)))
-            yield topic
 
     # -- decoding -----------------------------------------------------------------------------------------------------
 
@@ -184,7 +200,8 @@ class Assembler:
         if keys.null_count == len(keys):
             return logs.append(topic, decoded, rows, shape, False)
         if keys.null_count:
-            raise CdcError(UNDECODABLE, "a record of a table with a key has none", where=topic.where(int(rows[0])))
+            row = int(rows[keys.is_null().to_numpy(zero_copy_only=False).argmax()])
+            raise CdcError(UNDECODABLE, "a record of a table with a key has none", where=topic.where(row))
         return self._keyed(topic, decoded, rows, shape, keys)
 
     def _keyed(
@@ -194,10 +211,9 @@ class Assembler:
 
         marks = headers.read(topic.headers, rows)
         key_shape = self._shapes.key(_last_id(keys, topic, rows), topic.where(int(rows[0])))
-        try:
-            codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
-        except ValueError as exc:
-            raise CdcError(UNDECODABLE, str(exc), where=topic.where(int(rows[0]))) from exc
+        for at in headers.without_frame(marks):
+            raise CdcError(UNDECODABLE, "a header names a key without a frame", where=topic.where(int(rows[at])))
+        codes, bodies = arrays.key_codes(keys, [marks.old, marks.new])
         unchanged = logs.unchanged(marks, shape, len(rows), topic, rows)
         is_delete = np.where(decoded.op[rows] == "d", reduce.DELETE, reduce.PUT).astype(np.int64)
         changes = reduce.Changes(
@@ -293,7 +309,11 @@ class _View:
             import pyarrow as pa
 
             bodies = self.bodies.take(pa.array(codes))
-            first = self.topic.where(int(self.rows[0]))
+            # Not one record's place: the key may stand in another one's header.
+            first: dict[str, str | int] = {
+                "topic": self.topic.name,
+                "from_offset": int(self.topic.offset[self.rows[0]]),
+            }
             try:
                 found = decode(self.key_shape.plan, *arrays.slices(bodies), 0)
             except Undecodable as exc:

@@ -23,6 +23,7 @@ from typing import Any
 
 import psycopg
 from cdcworker.connectors.spark.decode import decode_native, decode_pure, native
+from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.schemas import Shape
 from cdcworker.worker.devstack import jars
 from cdcworker.worker.devstack.java import find_java
@@ -66,6 +67,7 @@ class Stage:
             "java_home": str(find_java().home),
             "jars": [str(path) for path in jars.ensure("spark")],
             "cache_dir": str(jars.cache_dir()),
+            "file_roots": [str(self.root)],
             "config": {
                 "connector.class": "spark",
                 "topics": ",".join(topics),
@@ -229,6 +231,27 @@ def postgres_round(stage: Stage, workload: Workload, number: int) -> dict[str, f
     return {f"postgres_{name}": value for name, value in figures.items()} | {"driver_ready_s": ready}
 
 
+def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
+    """Every change as a row of its own into files."""
+    lake = stage.root / "lake"
+    settings = {"warehouse": "parquet", "warehouse.path": str(lake), "output.mode": "log"}
+    with sink(stage, workload.topics, **settings) as run:
+        figures = steady(run, workload)
+    writer = ParquetWriter(str(lake), f"sink{stage.sinks}")
+    for at, topic in enumerate(workload.topics):
+        found = writer.rows(topic)
+        changes = [row for batch in found.batches for row in batch.to_pylist()] if found else []
+        held: dict[int, int] = {}
+        for row in sorted(changes, key=lambda row: row["_cdc_position"]):
+            if row["_cdc_op"] == "d":
+                del held[row["id"]]
+            else:
+                held[row["id"]] = row["quantity"]
+        if held != {id: state.version for id, state in workload.rows[at].items()}:
+            sys.exit(f"the log of {topic} does not end where the source does")
+    return {f"parquet_{name}": value for name, value in figures.items()}
+
+
 def compare_tables(stage: Stage, changes: int) -> dict[str, float]:
     """The same number of rows into one table and into a hundred."""
     took: dict[int, dict[str, float]] = {}
@@ -333,7 +356,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
-    parser.add_argument("--parts", default="decode,postgres,tables,visible")
+    parser.add_argument("--parts", default="decode,postgres,parquet,tables,visible")
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -347,8 +370,15 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
+                if "postgres" in parts or "parquet" in parts:
+                    workload = Workload("bench", options.tables, options.changes // 5, options.changes)
+                    began = time.monotonic()
+                    slices = stage.feed.load(workload)
+                    figures |= told({"distinct_keys": workload.distinct, "load_s": time.monotonic() - began})
                 if "postgres" in parts:
-                    figures |= postgres_part(stage, options)
+                    figures |= postgres_part(stage, workload, slices, options.rounds)
+                if "parquet" in parts:
+                    figures |= told(parquet_part(stage, workload))
                 if "tables" in parts:
                     figures |= told(compare_tables(stage, options.changes // 5))
                 if "visible" in parts:
@@ -361,14 +391,10 @@ def main() -> None:
     finish({name: round(value, 3) for name, value in figures.items()})
 
 
-def postgres_part(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
-    workload = Workload("bench", options.tables, options.changes // 5, options.changes)
-    began = time.monotonic()
-    slices = stage.feed.load(workload)
-    print(f"load: changes={workload.changes} distinct_keys={workload.distinct} s={time.monotonic() - began:.0f}")
+def postgres_part(stage: Stage, workload: Workload, slices: Sequence[Slice], count: int) -> dict[str, float]:
     expect(stage, workload)
     rounds = []
-    for number in range(1, options.rounds + 1):
+    for number in range(1, count + 1):
         steps = [
             lambda number=number: limit(stage, workload, slices, f"limit{number}"),
             lambda number=number: postgres_round(stage, workload, number),
@@ -380,10 +406,7 @@ def postgres_part(stage: Stage, options: argparse.Namespace) -> dict[str, float]
             connection.execute(f"drop schema limit{number} cascade")
         found["postgres_vs_limit_ratio"] = found["postgres_changes_per_s"] / found["limit_changes_per_s"]
         rounds.append(told(found, f"round {number}: "))
-    return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]} | {
-        "changes": workload.changes,
-        "distinct_keys": workload.distinct,
-    }
+    return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]} | {"changes": workload.changes}
 
 
 def told(figures: dict[str, float], head: str = "") -> dict[str, float]:

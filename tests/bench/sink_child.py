@@ -26,9 +26,17 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
     lists = {name: tuple(told[name]) for name in ("epoch", "topics", "jars")}
+    roots = tuple(told.pop("file_roots"))
     spec = SinkSpec(**{**told, **lists})
     context = TaskContext(
-        spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stopping=stop.is_set, report=say
+        spec.connector,
+        spec.task,
+        spec.epoch[0],
+        spec.incarnation,
+        spec.state_dir,
+        stopping=stop.is_set,
+        report=say,
+        file_roots=roots,
     )
     try:
         SparkSink(spec.config).run(spec, context)

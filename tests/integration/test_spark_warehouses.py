@@ -23,8 +23,15 @@ class TestPostgres(contract.Contract):
     @pytest.fixture
     def dsn(self, postgres):
         name = postgres.create_database()
-        yield postgres.dsn(name)
+        self._dsn = postgres.dsn(name)
+        yield self._dsn
         postgres.drop_database(name)
+
+    def letters(self):
+        with psycopg.connect(self._dsn) as connection:
+            return connection.execute(
+                """select topic, partition, "offset", code, value from _cdcworker.dead_letter"""
+            ).fetchall()
 
     @pytest.fixture
     def open_writer(self, dsn):

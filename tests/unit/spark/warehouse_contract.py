@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED
+from cdcworker.connectors.spark.records import Assembler
+from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.schemas.errors import CdcError
 
 HERE = Path(__file__).parent
@@ -258,3 +260,17 @@ class Contract:
         assert found.key == ("id",)
         assert found.applied == {0: stream.lsn.to_bytes(8, "big") + (1 << 32).to_bytes(8, "big")}
         assert writer.rows("shop.public.nothing") is None
+
+    def test_a_batch_may_hold_records_that_were_set_aside(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        stream.insert(NARROW, (2, 1, "a", "b"))
+        stream.records[1]["value"] = b"broken"
+        assembler = Assembler(Shapes(stream.schemas, wait_s_max=0), tolerant=True)
+        batch = assembler.build(support.arrow(stream.records), {}, 1)
+        assert len(batch.dead) == 1
+        writer.claim([TOPIC])
+        writer.apply(batch)
+        assert rows(writer, "id") == [(1,)]
+        assert dict(writer.ledger()) == {(TOPIC, 0): stream.records[1]["offset"] + 1}
+        assert self.letters() == [(TOPIC, 0, stream.records[1]["offset"], "spark.undecodable", b"broken")]

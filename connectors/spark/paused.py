@@ -1,0 +1,89 @@
+"""Tables that a schema change stopped: they alone stand still, at their offsets in the ledger, and are tried again by and by."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
+
+RETRY_S_MIN = 30.0
+RETRY_S_MAX = 600.0
+
+
+class PausedTables:
+    """By topic, with what stopped it. Without `enabled` nothing is paused: the error is the task's."""
+
+    def __init__(self, enabled: bool, clock: Callable[[], float] = time.monotonic) -> None:
+        self._enabled = enabled
+        self._clock = clock
+        self._errors: dict[str, CdcError] = {}
+        self._tries: dict[str, int] = {}
+        self._due = 0.0
+
+    @property
+    def topics(self) -> frozenset[str]:
+        return frozenset(self._errors)
+
+    @property
+    def reasons(self) -> dict[str, str]:
+        return {topic: error.message for topic, error in self._errors.items()}
+
+    def take(self, error: CdcError) -> bool:
+        """Whether the error stops one table only."""
+        topic = str(error.where.get("topic", "")) if error.where else ""
+        if not self._enabled or error.code != SCHEMA_REFUSED or not topic or topic in self._errors:
+            return False
+        self._errors[topic] = error
+        tries = self._tries[topic] = self._tries.get(topic, 0) + 1
+        delay = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** (tries - 1))
+        self._due = max(self._due, self._clock() + delay)
+        log.warning("table is paused topic=%s retry_s=%.0f error=%s", topic, delay, error)
+        return True
+
+    def without(self, batch: SinkBatch) -> SinkBatch:
+        """What is left of a batch for the others: rows and offsets."""
+        if not self._errors:
+            return batch
+        return replace(
+            batch,
+            tables=[table for table in batch.tables if table.table not in self._errors],
+            offsets={place: span for place, span in batch.offsets.items() if place[0] not in self._errors},
+            applied={place: span for place, span in batch.applied.items() if place[0] not in self._errors},
+            dead=[letter for letter in batch.dead if letter.topic not in self._errors],
+        )
+
+    def due(self) -> bool:
+        """Whether it is time to read the paused tables again, from where the ledger has them."""
+        return bool(self._errors) and self._clock() >= self._due
+
+    def reading(self, topics: Sequence[str]) -> list[str]:
+        """The topics to read now; with those that were paused once they are due."""
+        if self.due():
+            log.info("paused tables are tried again topics=%d", len(self._errors))
+            self._errors.clear()
+        return [topic for topic in topics if topic not in self._errors]
+
+    def apply(
+        self, write: Callable[[SinkBatch], Mapping[str, Any]], batch: SinkBatch
+    ) -> tuple[SinkBatch, Mapping[str, Any]]:
+        """What was applied of the batch: all, but for tables that are paused, or must be from now on."""
+        while True:
+            batch = self.without(batch)
+            try:
+                counts = write(batch) if batch.offsets else {}
+            except CdcError as exc:
+                if not self.take(exc):
+                    raise
+            else:
+                # A table that takes rows again is as good as any.
+                for table in batch.tables:
+                    self._tries.pop(table.table, None)
+                return batch, counts

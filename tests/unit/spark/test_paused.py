@@ -1,0 +1,94 @@
+"""A table that a schema change stops stands still alone, and goes on from where it stopped."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+
+import pytest
+from cdcworker.connectors.spark.parquet import ParquetWriter
+from cdcworker.connectors.spark.paused import RETRY_S_MIN, PausedTables
+from cdcworker.schemas.errors import CdcError
+
+_spec = importlib.util.spec_from_file_location("warehouse_contract", Path(__file__).parent / "warehouse_contract.py")
+contract = importlib.util.module_from_spec(_spec)
+sys.modules.setdefault("warehouse_contract", contract)
+_spec.loader.exec_module(contract)
+support, table, column, ID = contract.support, contract.table, contract.column, contract.ID
+OTHER = "shop.public.other"
+
+
+def of_type(type_, source_type, name="orders"):
+    return table(ID, column("n", type_, source_type), name=name)
+
+
+class World:
+    """The driver's part: batches from the ledger on, through what pauses tables."""
+
+    def __init__(self, root, enabled=True):
+        self.now = 0.0
+        self.stream = support.Stream(1)
+        self.paused = PausedTables(enabled, lambda: self.now)
+        self.writer = ParquetWriter(str(root), "sink")
+        self.writer.fence((1, 0))
+
+    def run(self):
+        topics = self.paused.reading([contract.TOPIC, OTHER])
+        self.writer.claim(topics)
+        records = [record for record in self.stream.records if record["topic"] in topics]
+        batch = self.stream.assembler().build(support.arrow(records), self.writer.ledger(), 1)
+        return self.paused.apply(self.writer.apply, batch)
+
+
+def refused(world):
+    world.stream.insert(of_type("boolean", "boolean"), (1, True))
+    world.run()
+    world.stream.insert(of_type("double", "double precision"), (1, 5.5), "u")
+    world.stream.insert(of_type("int", "integer", "other"), (7, 7))
+    world.run()
+
+
+def test_the_others_go_on_and_its_offsets_stand_still(tmp_path):
+    world = World(tmp_path)
+    refused(world)
+    assert contract.rows(world.writer, "id", "n", topic=OTHER) == [(7, 7)]
+    assert contract.rows(world.writer, "id", "n") == [(1, True)]
+    assert world.paused.topics == {contract.TOPIC}
+    assert world.writer.ledger()[contract.TOPIC, 0] == world.stream.records[0]["offset"] + 1
+    world.stream.insert(of_type("int", "integer", "other"), (8, 8))
+    world.run()
+    assert contract.rows(world.writer, "id", "n", topic=OTHER) == [(7, 7), (8, 8)]
+
+
+def test_once_its_target_fits_it_goes_on_from_where_it_stopped(tmp_path):
+    world = World(tmp_path)
+    refused(world)
+    assert not world.paused.due()
+    folder = world.writer._folder(contract.TOPIC, ())
+    folder.rename(folder.with_name("orders_before"))
+    world.writer.claim([])
+    world.now = RETRY_S_MIN
+    assert world.paused.due()
+    world.run()
+    assert world.paused.topics == frozenset()
+    assert contract.rows(world.writer, "id", "n")[-1] == (1, 5.5)
+
+
+def test_a_table_that_stays_refused_is_tried_less_and_less(tmp_path):
+    world = World(tmp_path)
+    refused(world)
+    for waited in (1, 2, 4):
+        world.now += RETRY_S_MIN * waited - 1
+        assert not world.paused.due()
+        world.now += 1
+        assert world.paused.due()
+        world.run()
+        assert world.paused.topics == {contract.TOPIC}
+
+
+def test_without_the_policy_the_error_is_the_tasks(tmp_path):
+    with pytest.raises(CdcError) as caught:
+        refused(World(tmp_path, enabled=False))
+    assert caught.value.code == "spark.schema_refused"
+    assert caught.value.where["topic"] == contract.TOPIC
