@@ -639,7 +639,7 @@ cdef class Core:
         if headers is None:
             self.records.append((layout.topic, value, key, partition))
         else:
-            self.records.append((layout.topic, value, key, partition, None, None, None, 0, headers))
+            self.records.append((layout.topic, value, key, partition, None, None, 0, headers))
         self.total += self.used
         if self.used > self.largest:
             self.largest = self.used
