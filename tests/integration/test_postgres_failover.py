@@ -1,0 +1,176 @@
+"""A standby takes over: the slot has followed it, and nothing is lost or doubled; and transactions in two phases."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.ports import free_ports
+from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+
+_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+assert _spec
+assert _spec.loader
+postgres_reader = importlib.util.module_from_spec(_spec)
+sys.modules["postgres_reader"] = postgres_reader
+_spec.loader.exec_module(postgres_reader)
+Reader, lsn = postgres_reader.Reader, postgres_reader.lsn
+
+pytestmark = pytest.mark.postgres
+
+STANDBY_SLOT = "standby_1"
+
+
+@pytest.fixture
+def folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("failover")
+    made.chmod(0o711)
+    return made
+
+
+@pytest.fixture
+def primary(folder):
+    server = EmbeddedPostgres(folder / "primary", {"max_prepared_transactions": "10", "shared_buffers": "32MB"})
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def standby(folder, primary):
+    """A copy of the primary as it is now, not started."""
+    server = EmbeddedPostgres(folder / "standby", {**primary.settings, "hot_standby_feedback": "on"})
+    server.settings |= {"sync_replication_slots": "on", "primary_slot_name": STANDBY_SLOT}
+    server.settings["primary_conninfo"] = f"{primary.dsn()}?application_name=standby"
+    server.directory.mkdir()
+    (server.port,), server.password = free_ports(1), primary.password
+    server._user, server._bin = primary._user, primary._bin
+    yield server
+    server.remove()
+
+
+def copy(primary, standby) -> None:
+    argv = [
+        str(primary._program("pg_basebackup")),
+        "-D",
+        str(standby.data),
+        "-d",
+        primary.dsn(),
+        "-X",
+        "stream",
+        "-c",
+        "fast",
+    ]
+    subprocess.run(argv, check=True, capture_output=True)
+    (standby.data / "standby.signal").touch()
+    if standby._user.startswith("set:"):
+        owner = standby.directory.parent.joinpath("primary", "data").stat()
+        for path in [standby.directory, *standby.directory.rglob("*")]:
+            os.chown(path, owner.st_uid, owner.st_gid)
+
+
+def wait(condition, what: str) -> None:
+    deadline = time.monotonic() + 90
+    while not condition():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.05)
+
+
+@pytest.mark.long
+def test_after_a_failover_the_stream_goes_on_where_it_was(primary, standby):
+    name = primary.create_database()
+    with psycopg.connect(primary.dsn(name), autocommit=True) as db:
+        if db.info.server_version < 170000:
+            pytest.skip("failover slots came with PostgreSQL 17")
+        db.execute("select pg_create_physical_replication_slot(%s, true)", (STANDBY_SLOT,))
+        copy(primary, standby)
+        # Not in the copy: a new primary would wait for a standby that it does not have.
+        db.execute(f"alter system set synchronized_standby_slots = '{STANDBY_SLOT}'")
+        db.execute("select pg_reload_conf()")
+        standby.start()
+        db.execute("create table t(id int primary key, v text); insert into t values (0, 'row')")
+        one = Reader(primary, name, **{"slot.failover": "true", "heartbeat.interval.ms": "200"})
+        one.config["database.hostname"] = "127.0.0.1,127.0.0.1"
+        one.config["database.port"] = f"{primary.port},{standby.port}"
+        one.start()
+        one.until(one.loaded)
+        ids = iter(range(1, 100_000))
+        state = "select synced and not temporary and invalidation_reason is null from pg_replication_slots"
+        with psycopg.connect(standby.dsn(), autocommit=True) as other:
+
+            def ready() -> bool:
+                # A slot that does not move is not kept.
+                db.execute("insert into t values (%s, 'before')", (next(ids),))
+                one.poll()
+                row = other.execute(f"{state} where slot_name = %s", (one.config["slot.name"],)).fetchone()
+                return bool(row and row[0])
+
+            wait(ready, "the slot is on the standby")
+            one.catch_up(db)
+            read = len(one.log)
+            db.execute("insert into t select g, 'unread' from generate_series(200001, 200100) g")
+            end = lsn(db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
+            seen = "select pg_last_wal_receive_lsn()::text"
+            wait(lambda: lsn(other.execute(seen).fetchone()[0]) >= end, "the standby has it all")
+        assert len(one.log) == read
+    primary.kill()
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+    one.kill()
+    with psycopg.connect(standby.dsn(name), autocommit=True) as db:
+        db.execute("select pg_promote(true, 60)")
+        began = time.monotonic()
+        one.start()
+        db.execute("insert into t values (300000, 'after')")
+        one.until(lambda: bool(one.log) and one.log[-1].after == (300000, "after"))
+        print(f"went on {time.monotonic() - began:.1f} s after the promotion")
+        assert one.position["timeline"] == 2
+        told = [change.after[0] for change in one.log]
+        assert sorted(told) == sorted(row[0] for row in db.execute("select id from t").fetchall())
+        assert len(told) == len(set(told))
+        one.kill()
+        # What the old primary had handed on beyond the point where the standby took over is in no log any more.
+        ahead = {**one.position, "timeline": 1, "safe_lsn": one.position["safe_lsn"] + (1 << 30)}
+        one.position, last = ahead, one.position
+        with pytest.raises(CdcError) as caught:
+            one.start()
+        assert (caught.value.code, caught.value.retriable) == ("postgres.diverged", False)
+        one.position = last
+
+
+def test_a_prepared_transaction_is_handed_on_when_it_commits(primary):
+    name = primary.create_database()
+    with psycopg.connect(primary.dsn(name), autocommit=True) as db:
+        db.execute(f"alter database {name} set logical_decoding_work_mem = '64kB'")
+        db.execute("create table t(id int primary key, v text)")
+        one = Reader(primary, name, snapshot_mode="no_data").start()
+        for number, size in ((1, 3), (2, 3000), (3, 3000)):
+            db.execute("begin")
+            db.execute(
+                "insert into t select g, 'kept' from generate_series(%s::int, %s::int) g",
+                (number * 10_000, number * 10_000 + size - 1),
+            )
+            db.execute("savepoint s; insert into t values (1, 'lost'); rollback to savepoint s")
+            db.execute(f"prepare transaction 'p{number}'")
+        db.execute("insert into t values (5, 'between')")
+        one.until(lambda: len(one.log) == 1)
+        # Prepared is not committed: also a restart meanwhile brings nothing of it.
+        one.kill()
+        one.start()
+        one.catch_up(db)
+        assert [change.after for change in one.log] == [(5, "between")]
+        db.execute("commit prepared 'p2'")
+        db.execute("commit prepared 'p1'")
+        db.execute("rollback prepared 'p3'")
+        one.catch_up(db)
+        one.kill()
+    assert [change.after[0] for change in one.log] == [5, *range(20_000, 23_000), *range(10_000, 10_003)]
+    assert [change.position.tx_index for change in one.log] == [0, *range(3000), *range(3)]
