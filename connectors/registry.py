@@ -73,6 +73,14 @@ _PLUGINS = (
 _BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}
 
 
+def _nearest(given: str) -> str | None:
+    """By the last part of the name: class names of one vendor are alike by their packages, whatever they are of."""
+    last = given.rpartition(".")[2]
+    found = nearest(last, [name.rpartition(".")[2] for name in _BY_NAME])
+    same = [name for name in _BY_NAME if name.rpartition(".")[2] == found]
+    return next((name for name in same if ("." in name) == ("." in given)), same[0] if same else None)
+
+
 def plugins() -> Sequence[Plugin]:
     return _PLUGINS
 
@@ -81,7 +89,7 @@ def lookup(class_name: str) -> Plugin:
     """The plugin of a `connector.class` value; CdcError `config.unknown_connector` with the nearest name."""
     plugin = _BY_NAME.get(class_name.strip())
     if plugin is None:
-        near = nearest(class_name.strip(), _BY_NAME)
+        near = _nearest(class_name.strip())
         suggestion = f"; did you mean {near}?" if near else ""
         names = ", ".join(known.name for known in _PLUGINS)
         message = f"connector.class is not one of the known connectors ({names}){suggestion}"

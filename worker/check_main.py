@@ -16,7 +16,7 @@ from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.references import resolve
 from cdcworker.worker.security.redact import clean
-from cdcworker.worker.validate import redacted
+from cdcworker.worker.validate import redacted, telling
 
 CRASHED = declare(
     "check.crashed", "internal", "A live check failed itself", "Report it; the connector may work nevertheless."
@@ -42,7 +42,7 @@ def findings(config: Mapping[str, str], providers: Mapping[str, str]) -> Iterabl
         plugin = lookup(config.get("connector.class", ""))
         connector_class = plugin.load()
         resolved = resolve(config, providers)
-        secrets = [resolved[name] for name in connector_class.config_def.secrets if resolved.get(name)]
+        secrets = telling(resolved, connector_class.config_def.secrets)
         check = getattr(connector_class(resolved), "check", None)
         for finding in check() if check is not None else ():
             yield _clean(redacted(finding, secrets))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from cdcworker.connectors import registry
-from cdcworker.connectors.checkup import Check, Examined, Fix, Result, hint_of
+from cdcworker.connectors.checkup import ADVICE, Check, Examined, Fix, Result, hint_of
 from cdcworker.connectors.config import MASK
 from cdcworker.schemas.errors import CODES, CdcError
 from cdcworker.worker.references import resolve
-from cdcworker.worker.validate import MASKED_VALUE
+from cdcworker.worker.validate import MASKED_VALUE, telling
 
 MARKS = {"ok": "ok", "note": "note", "warning": "warning", "error": "error", "unknown": "unknown"}
 EXIT_FINE, EXIT_BLOCKED, EXIT_UNREACHABLE = 0, 1, 3
@@ -68,9 +68,7 @@ def target(
     kind = registry.lookup(given.get("connector.class", "")).load()
     resolved = resolve(given, providers or {})
     kind.config_def.parse(resolved)
-    # Those of one or two characters would cut up every word.
-    secrets = tuple(resolved[key] for key in kind.config_def.secrets if len(resolved.get(key, "")) > 2)
-    return Target(name, resolved, secrets, kind(resolved), position)
+    return Target(name, resolved, tuple(telling(resolved, kind.config_def.secrets)), kind(resolved), position)
 
 
 def _findings(connector: Any) -> Iterator[Examined]:
@@ -110,11 +108,11 @@ def chosen(found: Iterable[Examined], patterns: Sequence[str]) -> Iterator[Exami
             yield item
 
 
-def row(item: Examined, place: Callable[[str, str], str] | None = None) -> dict[str, Any]:
+def row(item: Examined) -> dict[str, Any]:
     """A finding in the form of the reference, with what was measured."""
     result = item.result
     fine = result.status == "ok"
-    key = place(result.code, result.key) if place and not fine else result.key
+    key = result.key if fine else place_of(item.check.group)(result.code, result.key)
     return {
         "check": item.check.name,
         "severity": result.status,
@@ -127,6 +125,27 @@ def row(item: Examined, place: Callable[[str, str], str] | None = None) -> dict[
         "fix": fix_json(result.fix) if result.fix is not None else None,
         "took_ms": round(item.took_s * 1000),
     }
+
+
+def place_of(group: str) -> Callable[[str, str], str]:
+    """Where an error of a source lies; findings of a machine have no place in a config."""
+    if group in ("stack", "kafka", "connector"):
+        return lambda _, key: key
+    from cdcworker.connectors.postgres.check import key_of
+
+    return key_of
+
+
+def of_row(found: Mapping[str, Any]) -> Examined:
+    """What `row` has made, as a worker tells it."""
+    key = str(found.get("configPath") or "").removeprefix("/config/").replace("~1", "/").replace("~0", "~")
+    fix = found.get("fix")
+    mend = Fix(tuple(fix["value"]), fix["steps"] or "", bool(fix["safe"])) if fix else None
+    code = str(found["code"] or ADVICE)
+    hint = "" if mend else str(found.get("suggestion") or "")
+    status, measured, message = found["severity"], str(found["measured"]), str(found["message"])
+    result = Result(status, measured, message, code if code in CODES else ADVICE, key, hint, mend)
+    return Examined(Check(str(found["check"]), str(found["why"]), lambda _: ()), result, found["took_ms"] / 1000)
 
 
 def fix_json(fix: Fix) -> dict[str, Any]:

@@ -197,8 +197,15 @@ class Ears:
             return
         text = line.decode(errors="replace").rstrip()
         names = {"connector": child.task.connector, "task": child.task.task}
-        level = max(level_of(text), logging.WARNING if child.showing else logging.NOTSET)
-        task_log.log(level, "[%s] %s", child.task.id, text, extra=names)
+        named = level_of(text)
+        level = max(named or logging.INFO, logging.WARNING if child.showing else logging.NOTSET)
+        # What a task's own loggers say has been judged there already, by the same levels and for each logger by itself.
+        if (named is None or task_log.level) and not task_log.isEnabledFor(level):
+            return
+        record = task_log.makeRecord(
+            task_log.name, level, __file__, 0, "[%s] %s", (child.task.id, text), None, extra=names
+        )
+        task_log.handle(record)
 
     def _summarize(self, child: Child, hearing: Hearing, now: float) -> None:
         if now - hearing.summary_at < SUMMARY_EVERY_S:

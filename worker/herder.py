@@ -23,9 +23,10 @@ from cdcworker.coordinator.status import topics_key
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.launcher import Launcher
+from cdcworker.worker.pipes import lease_message
 from cdcworker.worker.planning import Plan, Planner
 from cdcworker.worker.probe import Prober
-from cdcworker.worker.tasks import TaskProcesses, lease_message
+from cdcworker.worker.tasks import TaskProcesses
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
 log = logging.getLogger(__name__)

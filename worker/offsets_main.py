@@ -17,6 +17,7 @@ from cdcworker.worker.files import file_roots
 from cdcworker.worker.offsets import NOT_OFFERED
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
+from cdcworker.worker.validate import telling
 
 
 def main() -> int:
@@ -44,8 +45,7 @@ def answer(question: JsonObject) -> JsonObject:
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
     connector_class = lookup(question["config"].get("connector.class", "")).load()
     config = resolve(question["config"], question["providers"])
-    # Those of one or two characters would cut up every word.
-    secrets += [config[name] for name in connector_class.config_def.secrets if len(config.get(name, "")) > 2]
+    secrets += telling(config, connector_class.config_def.secrets)
     sink: Any = connector_class(config)
     first, second = question["epoch"]
     place = SinkPlace(question["connector"], (first, second), file_roots(question["providers"]))

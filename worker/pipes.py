@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import time
 from collections.abc import Mapping
 from typing import Final, get_args
 
@@ -84,10 +85,16 @@ def _fits(value: JsonObject) -> bool:
         return False
 
 
-def level_of(line: str) -> int:
+def level_of(line: str) -> int | None:
     """The level that a task's log line names near its start."""
     found = _LEVEL.search(line[:80])
-    return logging.getLevelNamesMapping()[found.group(1).upper()] if found else logging.INFO
+    return logging.getLevelNamesMapping()[found.group(1).upper()] if found else None
+
+
+def lease_message(valid_s: float) -> JsonObject:
+    """How long the task may go on producing without hearing from us again: from now, by the clock of this machine."""
+    valid_s = max(0.0, valid_s)
+    return {"type": "lease", "valid_s": round(valid_s, 3), "until": time.monotonic() + valid_s}
 
 
 class Budget:

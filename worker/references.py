@@ -36,7 +36,8 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
     rules = allowed or {}
     resolved = {key: _resolved(key, text, rules) for key, text in config.items()}
     shown = ConfigDef(()).mask(resolved)
-    redact.remember(value for key, value in resolved.items() if shown[key] != value)
+    told = {value for key, value in resolved.items() if shown[key] == value}
+    redact.remember(value for key, value in resolved.items() if shown[key] != value and value not in told)
     reach.admit(resolved, rules)
     return resolved
 

@@ -218,7 +218,7 @@ class StandbyProcesses(TaskProcesses):
         child.task, child.limits, child.pulse, child.peak_bytes = task, limits, Pulse(limits.hang_s, limits.start_s), 0
         self._children[task] = child
         log.info("task started task=%s pid=%d epoch=%d standby=%d", task.id, child.pid, task.task_epoch, number)
-        self._send(task, replace(spec, memory_limit_mb=limits.memory_mb).to_line())
+        self._brief(task, spec, limits)
 
     def _is_standby(self, event: Event) -> bool:
         if not isinstance(event, TaskReport | TaskExited) or event.task.incarnation != STANDBY:

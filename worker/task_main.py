@@ -12,7 +12,7 @@ import threading
 from typing import BinaryIO, Final
 
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker import logs
+from cdcworker.worker import levels, logs
 from cdcworker.worker.control import Control, Reporter, end_process_group
 from cdcworker.worker.limits import MB, TASK_MEMORY
 from cdcworker.worker.policy import unexpected
@@ -109,7 +109,11 @@ def _read_spec(line: bytes) -> TaskSpec:
 def _read_commands(stdin: BinaryIO, control: Control) -> None:
     for line in iter(stdin.readline, b""):
         try:
-            control.apply(json.loads(line))
+            message = json.loads(line)
+            if message.get("type") == "levels":
+                levels.apply(message["levels"])
+            else:
+                control.apply(message)
         except (ValueError, KeyError, TypeError, AttributeError) as exc:
             log.error("command not understood error=%s", type(exc).__name__)
     end_process_group()

@@ -20,13 +20,13 @@ from dataclasses import replace
 from typing import Any, Final
 
 from cdcworker.coordinator.events import TaskExited
-from cdcworker.coordinator.model import AssignedTask, JsonObject
+from cdcworker.coordinator.model import AssignedTask
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker import procstat
+from cdcworker.worker import levels, procstat
 from cdcworker.worker.child import CLOSED, Child
 from cdcworker.worker.ears import Ears
 from cdcworker.worker.launcher import Post
-from cdcworker.worker.limits import MEMORY_MB, limits_of
+from cdcworker.worker.limits import MEMORY_MB, TaskLimits, limits_of
 from cdcworker.worker.nursery import ZYGOTE, Birth, Nursery
 from cdcworker.worker.process import MARK
 from cdcworker.worker.strays import Adoption, Strays
@@ -99,6 +99,7 @@ class TaskProcesses:
         self._post = post
         self._selector.register(self._wake_near, selectors.EVENT_READ, self._woken)
         self._thread.start()
+        levels.listen(self._tell_levels)
 
     def start(self, task: AssignedTask, spec: TaskSpec) -> None:
         self._do(lambda: self._start(task, spec))
@@ -123,6 +124,7 @@ class TaskProcesses:
         self._do(lambda: self._kill(task))
 
     def close(self, timeout_s: float) -> None:
+        levels.unlisten(self._tell_levels)
         if not self._thread.is_alive():
             return
 
@@ -140,6 +142,9 @@ class TaskProcesses:
         if self._thread.is_alive():
             self._do(kill_all)
             self._thread.join(5.0)
+
+    def _tell_levels(self, changed: Mapping[str, int]) -> None:
+        self.broadcast(levels.message(changed) or {})
 
     def _do(self, job: Callable[[], None]) -> None:
         self._jobs.append(job)
@@ -221,7 +226,7 @@ class TaskProcesses:
             return
         limits = limits_of(spec, self._memory_mb)
         child = self._children[task] = Child(task, self._family, limits)
-        self._send(task, replace(spec, memory_limit_mb=limits.memory_mb).to_line())
+        self._brief(task, spec, limits)
         if self._nursery is not None and self._nursery.open():
             self._nursery.ask(
                 Birth(
@@ -234,6 +239,12 @@ class TaskProcesses:
             )
         else:
             self._spawn(child)
+
+    def _brief(self, task: AssignedTask, spec: TaskSpec, limits: TaskLimits) -> None:
+        """The first that it is told."""
+        self._send(task, replace(spec, memory_limit_mb=limits.memory_mb).to_line())
+        if changed := levels.message():
+            self._send(task, _line(changed))
 
     def _born(self, child: Child, pid: int) -> None:
         stat = procstat.read_stat(pid)
@@ -378,9 +389,3 @@ class TaskProcesses:
 
 def _line(message: Mapping[str, Any]) -> bytes:
     return json.dumps(message, separators=(",", ":")).encode() + b"\n"
-
-
-def lease_message(valid_s: float) -> JsonObject:
-    """How long the task may go on producing without hearing from us again: from now, by the clock of this machine."""
-    valid_s = max(0.0, valid_s)
-    return {"type": "lease", "valid_s": round(valid_s, 3), "until": time.monotonic() + valid_s}

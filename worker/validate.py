@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -203,16 +203,19 @@ def check_keys(catalog: Catalog, config: Mapping[str, str | None]) -> Report:
     definition = catalog.definition(plugin)
     given = {name: value for name, value in config.items() if value is not None}
     values = definition.validate(given)
-    return Report(plugin, definition.of(given), values, tuple(_key_findings(values, config)))
+    whole = definition.of(given)
+    return Report(plugin, whole, values, tuple(_key_findings(whole, values, config)))
 
 
-def _key_findings(values: Sequence[ConfigValue], config: Mapping[str, str | None]) -> Iterator[Finding]:
+def _key_findings(
+    definition: ConfigDef, values: Sequence[ConfigValue], config: Mapping[str, str | None]
+) -> Iterator[Finding]:
     nulls = {name for name, value in config.items() if value is None}
     hint = CODES[INVALID_VALUE].hint
     for value in values:
         if value.name not in nulls:
             for error in value.errors:
-                yield Finding(value.name, "error", INVALID_VALUE, error, hint)
+                yield Finding(value.name, "error", INVALID_VALUE, error, _suggestion(definition, value))
         if value.name in NAMES and has_reference(config.get(value.name) or ""):
             yield Finding(value.name, "error", INVALID_VALUE, f"{value.name} {NO_REFERENCE}", hint)
         if value.note:
@@ -220,6 +223,16 @@ def _key_findings(values: Sequence[ConfigValue], config: Mapping[str, str | None
     for name in sorted(nulls):
         yield Finding(name, "error", INVALID_VALUE, NULL_VALUE, hint)
     yield from _control_findings(config.get("name") or "", hint)
+
+
+def _suggestion(definition: ConfigDef, value: ConfigValue) -> str:
+    """What the key is for, or what to do about one that is not known."""
+    if value.nearest:
+        return f"Rename it to {value.nearest}."
+    key = definition.keys.get(value.name)
+    if key is None:
+        return "Take it out, or correct its name: `cdcworker plugins CLASS` lists the keys."
+    return key.doc or CODES[INVALID_VALUE].hint
 
 
 def _control_findings(name: str, hint: str) -> Iterator[Finding]:
@@ -232,9 +245,16 @@ def _control_findings(name: str, hint: str) -> Iterator[Finding]:
 
 def check_live(report: Report, config: Mapping[str, str], checks: Checks, timeout_s: float = CHECK_TIMEOUT_S) -> Report:
     """The report with the findings of the outside; secrets are cut out of whatever the checks say."""
-    secrets = [config[name] for name in report.definition.secrets if name in config]
+    secrets = telling(config, report.definition.secrets)
     found = [redacted(finding, secrets) for finding in checks(config, timeout_s)]
     return replace(report, findings=(*report.findings, *found[:FINDINGS_MAX]))
+
+
+def telling(config: Mapping[str, str], secrets: Collection[str]) -> list[str]:
+    """The secrets to be cut out of texts: not those of one or two characters, which would cut up every word, nor those
+    that another key tells everybody, which would cut up what is said about that one."""
+    told = {value for name, value in config.items() if name not in secrets}
+    return [config[name] for name in secrets if len(config.get(name, "")) > 2 and config[name] not in told]
 
 
 def unchecked(report: Report) -> Report:
@@ -244,9 +264,9 @@ def unchecked(report: Report) -> Report:
 
 
 def redacted(finding: Finding, secrets: Sequence[str]) -> Finding:
-    """The finding without the secrets; those of one or two characters would cut up every word."""
+    """The finding without the secrets."""
     message, hint = finding.message, finding.hint
-    for secret in (secret for secret in secrets if len(secret) > 2):
+    for secret in secrets:
         message, hint = message.replace(secret, MASK), hint.replace(secret, MASK)
     return replace(finding, message=message, hint=hint)
 

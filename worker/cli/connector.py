@@ -128,7 +128,7 @@ def apply(
     """
     chosen, config = read_named(file, name, settings)
     present, etag = _present(remote, chosen)
-    changes = texts.differences(present, config)
+    changes = _settled(remote, chosen, config, texts.differences(present, config))
     if dry_run:
         found = _validated(remote, config, no_live_checks)
         result = {**_effect(chosen, present, changes, done=False), "findings": found["findings"]}
@@ -145,6 +145,24 @@ def apply(
     answer = remote.ask("PUT", f"{_of(chosen)}/config{_query(no_live_checks)}", config, headers)
     result = _effect(chosen, present, changes, done=True)
     remote.tell({**result, "notes": answer.content.get("notes", [])}, _effect_text)
+
+
+def _settled(remote: Remote, name: str, config: dict[str, Any], changes: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Secrets that are masked here are compared by the cluster, if it would take the config from who asks."""
+    from cdcworker.worker.cli.output import CliError
+
+    if not any(item["change"] == "unknown" for item in changes):
+        return changes
+    try:
+        answer = remote.ask("PUT", f"{_of(name)}/config?validate=false&dry_run=true", config)
+    except CliError:
+        return changes
+    differ = {item["key"] for item in answer.content["changes"]}
+    return [
+        {**item, "change": "secret"} if item["change"] == "unknown" else item
+        for item in changes
+        if item["change"] != "unknown" or item["key"] in differ
+    ]
 
 
 def _effect(name: str, present: Any, changes: list[dict[str, Any]], *, done: bool) -> dict[str, Any]:
@@ -206,7 +224,7 @@ def diff(remote: Remote, file: Path, name: str | None, settings: tuple[str, ...]
     """What `apply` would change of the running connector."""
     chosen, config = read_named(file, name, settings)
     present, _ = _present(remote, chosen)
-    changes = texts.differences(present, config)
+    changes = _settled(remote, chosen, config, texts.differences(present, config))
     remote.tell({"name": chosen, "exists": present is not None, "changes": texts.hidden(changes)}, _diff_text)
     raise SystemExit(1 if exit_code and (changes or present is None) else 0)
 

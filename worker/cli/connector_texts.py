@@ -9,7 +9,7 @@ from typing import Any
 from cdcworker.worker.cli.output import Table, plain, table
 
 MASK = "****"
-SECRET = "a secret: cannot be compared"
+SECRETS = {"unknown": ("?", "a secret: cannot be compared"), "secret": ("~", "a secret: another one")}
 
 
 def listing(content: Any) -> Table:
@@ -37,7 +37,8 @@ def description(content: Any) -> str:
     parts = [plain(status(content["status"]))]
     parts += [f"{place}\n  {error['hint']}" for place, error in _errors(content["status"]) if error.get("hint")]
     for task in content["tasks"]:
-        numbers = "  ".join(f"{name}={_number(value)}" for name, value in sorted(task["metrics"].items()))
+        found = sorted((name, value) for name, value in task["metrics"].items() if not isinstance(value, dict | list))
+        numbers = "  ".join(f"{name}={_number(value)}" for name, value in found)
         if numbers:
             parts.append(f"task {task['task']}: {numbers}")
     topics = content["topics"]
@@ -100,8 +101,9 @@ def difference_lines(changes: Sequence[Mapping[str, Any]]) -> str:
     lines = []
     for item in changes:
         key, hidden = item["key"], sounds_secret(item["key"])
-        if item["change"] == "unknown":
-            lines.append(f"? {key}: {SECRET}")
+        if item["change"] in SECRETS:
+            mark, text = SECRETS[item["change"]]
+            lines.append(f"{mark} {key}: {text}")
             continue
         for mark, value in (("-", item["from"]), ("+", item["to"])):
             if value is not None:

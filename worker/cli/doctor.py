@@ -76,7 +76,8 @@ def doctor(
 ) -> None:
     """Examine TARGET (a connector's name, a config file, or - for stdin) or what --dsn-env or --dsn-file names.
 
-    Nothing is changed without --apply. A connection string is never taken as an argument: process lists show those.
+    A stored connector is examined by a worker, where its secrets are; by this machine when --apply, --config or one of
+    the options for secrets is given. Nothing is changed without --apply. A connection string is never taken as an argument: process lists show those.
 
     Exit codes: 0 nothing blocks, 1 something does, 2 the target is not valid, 3 it cannot be reached.
     """
@@ -112,8 +113,13 @@ class _Examination:
         self._group = ""
 
     def run(self, name: str | None, *, stack: bool, apply: bool, yes: bool) -> None:
+        if name is not None and not apply and self._is_stored(name):
+            found = self._shown(self._stack()) if stack else []
+            found += self._shown(self._by_worker(name))
+            self._end(name, found, [])
+            return
         target = self._target(name)
-        found: list[Examined] = []
+        found = []
         if stack or target is None:
             found += self._shown(self._stack())
         if target is not None:
@@ -124,7 +130,22 @@ class _Examination:
             if any(item["done"] for item in applied):
                 self._say("\nagain, after what was applied")
                 found = self._shown(target.examine(deep=self.deep))
-        self._end(target, found, applied)
+        self._end(target.name if target else None, found, applied)
+
+    def _is_stored(self, name: str) -> bool:
+        """A connector of the cluster, of which nothing is told here that its workers do not know."""
+        told = (*vars(self.sources).values(), self.path)
+        is_file = name == "-" or name.endswith(".json") or Path(name).is_file()
+        return not is_file and all(item is None for item in told)
+
+    def _by_worker(self, name: str) -> Iterator[Examined]:
+        """Examined where the secrets are."""
+        from cdcworker.worker.doctor import of_row
+
+        query = "".join(f"&check={segment(pattern)}" for pattern in self.patterns)
+        deep = "true" if self.deep else "false"
+        answer = remote_of(self.context).get(f"/v1/connectors/{segment(name)}/doctor?deep={deep}{query}")
+        return map(of_row, answer["findings"])
 
     def _target(self, name: str | None) -> Target | None:
         from cdcworker.worker import doctor as room
@@ -217,26 +238,17 @@ class _Examination:
             out.append(entry)
         return out
 
-    def _end(self, target: Target | None, found: list[Examined], applied: list[dict[str, Any]]) -> None:
+    def _end(self, target: str | None, found: list[Examined], applied: list[dict[str, Any]]) -> None:
         from cdcworker.worker import doctor as room
 
         code, text = room.exit_code(found), room.summary(found)
         if self.as_json:
-            checks = [room.row(item, _place(item.check.group)) for item in found]
-            result = {"summary": text, "target": target.name if target else None, "checks": checks, "applied": applied}
+            checks = [room.row(item) for item in found]
+            result = {"summary": text, "target": target, "checks": checks, "applied": applied}
             click.echo(envelope(command_name(self.context), result, ok=code == 0))
         else:
             self._say(f"\n{text}")
         sys.exit(code)
-
-
-def _place(group: str) -> Any:
-    """Where an error of a source lies; findings of the machine have no place in a config."""
-    if group in ("stack", "kafka", "connector"):
-        return lambda _, key: key
-    from cdcworker.connectors.postgres.check import key_of
-
-    return key_of
 
 
 def lines(item: Examined, *, colour: bool) -> Iterator[str]:

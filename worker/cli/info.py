@@ -33,12 +33,13 @@ KINDS = {
 
 @click.command("plugins")
 @click.argument("name", required=False)
+@click.option("--all", "everything", is_flag=True, help="Converters and transforms too.")
 @cluster_options
-def plugins(name: str | None) -> None:
-    """The connectors that the cluster knows, or the configuration keys of one of them."""
+def plugins(name: str | None, everything: bool) -> None:
+    """The connectors that the cluster knows, or the configuration keys of one of them, a converter or a transform."""
     remote = remote_of(click.get_current_context())
     if name is None:
-        remote.call("GET", "/connector-plugins", _plugins)
+        remote.call("GET", f"/connector-plugins?connectorsOnly={'false' if everything else 'true'}", _plugins)
     else:
         remote.call("GET", f"/connector-plugins/{segment(name)}/config", _keys)
 

@@ -81,7 +81,7 @@ async def get_config(api: Api, request: Request) -> Response:
 
 async def put_config(api: Api, request: Request) -> Response:
     name = request.path_params["connector"]
-    config = named(string_map(await read_object(request)), name)
+    config = named(string_map(await read_object(request), "config"), name)
     must_exist, version = if_match(api, request, name)
     return await submit(api, request, Draft(name, config, must_exist=must_exist, if_version=version))
 
@@ -89,7 +89,7 @@ async def put_config(api: Api, request: Request) -> Response:
 async def patch_config(api: Api, request: Request) -> Response:
     """Computed by the leader on the version it holds, and again if that changed meanwhile: no patch is lost."""
     name = request.path_params["connector"]
-    patch = string_map(await read_object(request))
+    patch = string_map(await read_object(request), "config")
     if patch.get("name", name) != name:
         raise name_mismatch(patch["name"] or "", name)
     view = api.view()
@@ -196,7 +196,8 @@ def accepted(api: Api, command: PutConnector, reply: Reply, report: Report) -> R
 
 def invalid(report: Report) -> e.RestError:
     errors = report.shown(report.errors)
-    first = errors[0]
+    # A key that is missing under its name may be there under a misspelt one: that is where to look first.
+    first = next((error for error in errors if error.get("fix")), errors[0])
     return e.RestError(
         400,
         e.listed(report.lines()),

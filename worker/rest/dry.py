@@ -33,7 +33,7 @@ def asked(request: Request) -> bool:
     """Refused is what is neither true nor false: whoever writes `dry_run=yes` must not be taken at the change's word."""
     found = {value.lower() for value in request.query_params.getlist(PARAMETER)}
     if not found <= {"true", "false"} or len(found) > 1:
-        raise e.bad_request("`dry_run` must be true or false; nothing was done", PARAMETER)
+        raise e.bad_request("`dry_run` must be true or false; nothing was done", e.parameter(PARAMETER))
     return found == {"true"}
 
 

@@ -169,6 +169,11 @@ def pointer(*parts: str) -> str:
     return "".join("/" + part.replace("~", "~0").replace("/", "~1") for part in parts)
 
 
+def parameter(name: str) -> str:
+    """The place of what is wrong with a parameter of the query."""
+    return f"?{name}"
+
+
 def listed(lines: Sequence[str]) -> str:
     """Connect's text of a refused configuration."""
     return "\n".join(

@@ -54,7 +54,7 @@ async def events(api: Api, request: Request) -> Response:
         raise e.RestError(503, "Too many clients follow this worker's events", e.TOO_MANY, headers=headers)
     limit = request.query_params.get("limit")
     if limit is not None and not number(limit):
-        raise e.bad_request("limit must be a number from 1", "limit")
+        raise e.bad_request("limit must be a number from 1", e.parameter("limit"))
     wanted = Wanted(
         frozenset(request.query_params.getlist("connector")),
         number(limit),

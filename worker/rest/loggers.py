@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Any
 
 from cdcworker.coordinator.model import PutSetting
+from cdcworker.worker import levels
 from cdcworker.worker.rest import dry
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import read_object, scalar
@@ -17,7 +18,7 @@ from cdcworker.worker.rest.routing import Endpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-ROOT = "root"
+ROOT = levels.ROOT
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 60}
 _NAMES = {number: name for name, number in LEVELS.items()}
 RECORDS = "logger/"
@@ -49,7 +50,8 @@ async def set_level(api: Api, request: Request) -> Response:
         raise e.bad_request("Desired 'level' parameter was not specified in request.", "/level")
     number = LEVELS.get(level.strip().upper())
     if number is None:
-        raise e.not_found(f"invalid log level '{level}'.")
+        hint = f"The levels are {', '.join(LEVELS)}."
+        raise e.RestError(404, f"invalid log level '{level}'.", e.NOT_FOUND, suggestion=hint, configPath="/level")
     now_ms = int(api.clock() * 1000)
     if request.query_params.get("scope", "").lower() != "cluster":
         if dry.asked(request):
@@ -106,10 +108,10 @@ def _affected(namespace: str) -> list[str]:
 
 
 def _apply(namespace: str, number: int, now_ms: int) -> list[str]:
+    """Also in the processes of the worker's tasks."""
     affected = _affected(namespace)
-    for name in affected:
-        logging.getLogger(None if name == ROOT else name).setLevel(number)
-        _modified[name] = now_ms
+    levels.change(dict.fromkeys(affected, number))
+    _modified.update(dict.fromkeys(affected, now_ms))
     return affected
 
 

@@ -90,7 +90,10 @@ SCHEMAS: Mapping[str, Json] = {
         message=TEXT,
         code={"type": "string", "description": "Stable; `cdcworker errors CODE` explains it."},
         suggestion=_or_null("string"),
-        configPath={"type": ["string", "null"], "description": "JSON pointer to what is wrong."},
+        configPath={
+            "type": ["string", "null"],
+            "description": "JSON pointer to what is wrong, /config/KEY for a key of a connector; ?NAME for a parameter.",
+        },
         fix={"type": ["object", "null"], "description": "What a machine can apply: op, path, value."},
         where=ANY_OBJECT,
         errors=_list(_ref("Finding")),

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from importlib.metadata import version
-from typing import Any
 
-from cdcworker.connectors.config import MASK
+from cdcworker.connectors.config import MASK, ConfigDef
+from cdcworker.connectors.parts import PARTS, part_of
 from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest import errors as e
@@ -22,33 +22,39 @@ LATEST = "latest"
 
 
 async def list_plugins(api: Api, request: Request) -> Response:
-    """Also under the class names that existing tools look for. Converters and transforms are built in: none is listed."""
+    """Also under the class names that existing tools look for."""
     number = version("cdcworker")
-    out: list[dict[str, Any]] = []
-    for plugin in api.catalog.plugins():
-        names = (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
-        out += [{"class": name, "type": plugin.kind, "version": number} for name in names]
-    return JSONResponse(out)
+    found = [
+        (name, plugin.kind)
+        for plugin in api.catalog.plugins()
+        for name in (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
+    ]
+    if not flag(request.query_params, "connectorsOnly", default=True):
+        found += [(part.name, part.kind) for part in PARTS]
+    return JSONResponse([{"class": name, "type": kind, "version": number} for name, kind in found])
 
 
 async def plugin_config(api: Api, request: Request) -> Response:
-    plugin = _plugin(api, request.path_params["plugin"])
+    name = request.path_params["plugin"]
+    part = part_of(name)
+    plugin = None if part else _plugin(api, name)
     wanted, own = request.query_params.get("version", LATEST), version("cdcworker")
     if wanted not in (LATEST, own):
-        raise e.bad_request(f"Plugin {plugin.name} has no version {wanted}: there is {own}", "version")
-    return JSONResponse(api.catalog.definition(plugin).definitions())
+        raise e.bad_request(f"Plugin {name} has no version {wanted}: there is {own}", e.parameter("version"))
+    definition = api.catalog.definition(plugin) if plugin else ConfigDef(part.keys if part else ())
+    return JSONResponse(definition.definitions())
 
 
 async def validate(api: Api, request: Request) -> Response:
     """200 with every problem in the body; the outside is asked too, within its time limit."""
     wanted = request.path_params["plugin"]
-    config = string_map(await read_object(request))
+    config = string_map(await read_object(request), "config")
     named = config.get("connector.class")
     if not named:
-        raise e.RestError(400, NO_CLASS_TEXT, NO_CLASS, configPath="/connector.class")
+        raise e.RestError(400, NO_CLASS_TEXT, NO_CLASS, configPath="/config/connector.class")
     if not _same(api, wanted, named):
         message = f"Included connector type {named} does not match request type {wanted}"
-        raise e.bad_request(message, "/connector.class")
+        raise e.bad_request(message, "/config/connector.class")
     if config.get("name"):
         require(request.scope, "admin", config["name"] or "")
     stored = api.view().state.connectors.get(config.get("name") or "")

@@ -65,7 +65,7 @@ async def check_version(api: Api, request: Request) -> None:
         return
     version = number(text)
     if version is None:
-        raise e.bad_request(f"{MIN_VERSION} must be a number", MIN_VERSION)
+        raise e.bad_request(f"{MIN_VERSION} must be a number", e.parameter(MIN_VERSION))
     await api.caught_up(version)
     known = api.view().state.version
     if known < version:

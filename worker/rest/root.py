@@ -13,7 +13,7 @@ from cdcworker.worker.security.access import visible
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-CONNECT_API = "4.1.0"
+CONNECT_API = "4.3.0"
 """Clients compare the first two numbers to see what they may call; ours follows as a pre-release part."""
 BEAT_LOST_S = 60.0
 """A liveness probe restarts the process: it must be much slower than whatever heals by itself."""
@@ -83,7 +83,7 @@ async def journal(api: Api, request: Request) -> Response:
     """The last decisions about tasks, newest first."""
     limit = number(request.query_params.get("limit", str(JOURNAL_ENTRIES)))
     if limit is None:
-        raise e.bad_request("limit must be a number", "limit")
+        raise e.bad_request("limit must be a number", e.parameter("limit"))
     view = api.view()
     entries = shapes.journal(view, limit)
     for entry in entries:
@@ -108,7 +108,7 @@ async def drain(api: Api, request: Request) -> Response:
         return JSONResponse({"error_code": 501, "message": "This worker cannot be drained over REST."}, 501)
     restart = request.query_params.get("restart")
     if restart not in DRAINS:
-        raise e.bad_request(f"restart must be one of {', '.join(filter(None, DRAINS))}", "restart")
+        raise e.bad_request(f"restart must be one of {', '.join(filter(None, DRAINS))}", e.parameter("restart"))
     if dry.asked(request):
         view = api.view()
         held = view.state.assignments.get(view.worker_id)

@@ -83,6 +83,9 @@ def connector_state(view: View, connector: Connector) -> Json:
     ]
     leader = view.state.leader
     own: Json = {"state": connector.target_state, "worker_id": leader.worker_id if leader else ""}
+    presence = view.workers.get(leader.worker_id) if leader else None
+    if presence is not None and presence.version:
+        own["version"] = presence.version
     planned = task_set(view, connector)
     if planned is not None and planned.error:
         own |= {"state": "FAILED", "trace": trace(planned.error), "error": dict(planned.error)}

@@ -224,3 +224,17 @@ def test_of_an_error_that_no_log_can_carry_its_code_and_the_begin_of_its_text_ar
     assert (event.error["code"], event.error["kind"]) == ("x.y", "data")
     assert event.error["message"].startswith("no such file: caf")
     assert len(json.dumps(event.error, ensure_ascii=False).encode()) < 10_000
+
+
+def test_what_a_tasks_own_loggers_let_through_is_not_judged_again(spoken, caplog, monkeypatch):
+    """A library's text without a level is, and so is everything once the task's output has a level of its own."""
+    caplog.handler.setLevel(logging.NOTSET)
+    spoken.say(b"2026-01-01 DEBUG cdcworker.x details=1\nlibrary text\n", spoken.err)
+    monkeypatch.setattr(logging.root, "level", logging.ERROR)
+    logging.root.manager._clear_cache()
+    spoken.say(b"2026-01-01 INFO cdcworker.x details=2\nmore library text\n", spoken.err)
+    monkeypatch.setattr(module.task_log, "level", logging.ERROR)
+    logging.root.manager._clear_cache()
+    spoken.say(b"2026-01-01 INFO cdcworker.x details=3\n", spoken.err)
+    texts = [record.getMessage() for record in caplog.records]
+    assert [text.rpartition(" ")[2] for text in texts] == ["details=1", "text", "details=2"]

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 import httpx
 import pytest
 from cdcworker.connectors.api import Finding
+from cdcworker.connectors.checkup import Check, Examined, Fix, Result
 from cdcworker.worker.cli import remote as remotes
 from cdcworker.worker.cli.follow import parsed
 from cdcworker.worker.cli.main import cli
+from cdcworker.worker.doctor import row
 from cdcworker.worker.offsets import Offset
 from click.testing import CliRunner
 
@@ -123,14 +126,22 @@ def test_a_stream_of_events_is_read_as_browsers_read_it():
     assert list(parsed(text.split("\n"))) == [("hello", "a-1", {"a": 1}), ("x", "", {})]
 
 
-def test_a_secret_is_never_compared_and_never_shown(run, write, config, cluster, words):
+def test_a_plain_secret_is_compared_by_the_cluster_and_never_shown(run, write, config, cluster, words):
     cluster.add("c")
     path = write({"name": "c", "config": {**config, "password": "an0ther-Secret"}})
     for command in (("diff", path), ("--json", "diff", path), ("apply", "--dry-run", path), ("apply", path)):
         shown = run("connector", *command).output
         assert "an0ther-Secret" not in shown
         assert words.secret not in shown
-    assert "? password: a secret: cannot be compared" in run("connector", "diff", path).output
+    cluster.add("c")
+    assert run("connector", "diff", path).output == "~ password: a secret: another one\n"
+    same = write({"name": "c", "config": config})
+    version = cluster.state.connectors["c"].version
+    assert run("connector", "diff", same, "--exit-code").output == "no difference\n"
+    assert run("connector", "apply", same).output == "unchanged c\n"
+    assert cluster.state.connectors["c"].version == version
+    refused = run("connector", "diff", same, "--set", "port=x").output
+    assert "? password: a secret: cannot be compared" in refused
 
 
 def test_diff_names_every_key_and_only_says_so_by_exit_code_when_asked(run, write, config, cluster):
@@ -163,6 +174,29 @@ def test_validate_names_keys_and_what_to_do(run, write, config, checks):
     checks.findings = []
     assert run("connector", "validate", path).output == "fake: valid\n"
     assert run("connector", "validate", path, "--no-live-checks").exit_code == 0
+
+
+def test_a_stored_connector_is_examined_by_a_worker_which_has_its_secrets(run, cluster, client, words):
+    asked = []
+
+    def examine(question, timeout_s):
+        asked.append(question)
+        fix = Fix(("GRANT SELECT ON t TO u",), "then wait", safe=True)
+        result = Result("error", "none", "no right", "postgres.permission_denied", "database.user", fix=fix)
+        return [row(Examined(Check("rights.select", "Rows have to be read.", lambda _: ()), result, 0.1))]
+
+    client.app.state.api.settings = replace(client.app.state.api.settings, examine=examine)
+    cluster.add("c")
+    told = ("doctor", "c", "--check", "rights", "--check", "a/b", "--deep")
+    answer = run(*told)
+    assert answer.exit_code == 1, answer.output
+    assert "mend  GRANT SELECT ON t TO u;" in answer.output
+    assert (asked[0]["config"]["password"], asked[0]["checks"]) == (words.secret, ["rights", "a/b"])
+    assert asked[0]["deep"] is True
+    found = result(run(*told, "--json"))
+    assert (found["target"], found["summary"]) == ("c", "something blocks: 1 error")
+    assert found["checks"] == json.loads(json.dumps(examine({}, 1.0)))
+    assert run("doctor", "nope").exit_code == 1
 
 
 def test_describe_is_the_whole_connector(run, cluster, words):

@@ -124,6 +124,22 @@ def test_a_wrong_shape_is_400_and_names_its_place(client, body, path):
     assert answer.json()["configPath"] == path
 
 
+@pytest.mark.parametrize("method", ["PUT", "PATCH"])
+def test_a_key_has_the_same_place_whether_its_value_or_its_form_is_wrong(client, cluster, method):
+    cluster.add("c")
+    for value in ({"a": 1}, "no number"):
+        answer = client(method, "/connectors/c/config", json={"connector.class": "fake", "host": "h", "port": value})
+        assert (answer.status_code, answer.json()["configPath"]) == (400, "/config/port")
+
+
+def test_a_misspelt_key_goes_before_the_one_that_is_missing_for_it(client):
+    config = {"connector.class": "fake", "hosst": "db"}
+    answer = client.post("/connectors", json={"name": "c", "config": config}).json()
+    assert (answer["configPath"], answer["fix"]["value"]) == ("/config/hosst", "host")
+    suggestions = {item["configPath"]: item["suggestion"] for item in answer["errors"]}
+    assert suggestions == {"/config/host": "Where the source is.", "/config/hosst": "Rename it to host."}
+
+
 @pytest.mark.parametrize(
     ("text", "place"),
     [

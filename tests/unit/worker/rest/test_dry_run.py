@@ -199,7 +199,7 @@ def test_that_is_neither_true_nor_false_is_refused_before_anything_is_done(
 ):
     cluster.add("c")
     answer = client(method, f"{path}?dry_run={asked}", **({"json": sent} if sent is not None else {}))
-    assert (answer.status_code, answer.json()["configPath"]) == (400, "dry_run")
+    assert (answer.status_code, answer.json()["configPath"]) == (400, "?dry_run")
     assert herder.submitted == []
 
 

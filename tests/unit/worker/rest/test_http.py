@@ -172,7 +172,27 @@ class TestPlugins:
             ("com.example.FakeConnector", "source"),
             ("drain", "sink"),
         ]
-        assert client.get("/connector-plugins?connectorsOnly=false").json() == body
+        everything = client.get("/connector-plugins?connectorsOnly=false").json()
+        assert everything[: len(body)] == body
+        kinds = {item["class"]: item["type"] for item in everything[len(body) :]}
+        assert kinds["org.apache.kafka.connect.json.JsonConverter"] == "converter"
+        assert kinds["io.debezium.transforms.ExtractNewRecordState"] == "transformation"
+        assert set(kinds.values()) == {"converter", "header_converter", "transformation"}
+
+    @pytest.mark.parametrize(
+        ("name", "key"),
+        [
+            ("org.apache.kafka.connect.json.JsonConverter", "schemas.enable"),
+            ("JsonConverter", "decimal.format"),
+            ("io.debezium.transforms.ExtractNewRecordState", "delete.tombstone.handling.mode"),
+            ("RegexRouter", "replacement"),
+        ],
+    )
+    def test_of_converters_and_transforms_have_their_keys_too(self, client, name, key):
+        found = {item["name"]: item for item in client.get(f"/connector-plugins/{name}/config").json()}
+        assert found[key]["documentation"]
+        assert not [item for item in found if item.startswith(("transforms.", "value."))]
+        assert client.get(f"/connector-plugins/{name}/config?version=9").status_code == 400
 
     def test_show_their_keys(self, client):
         keys = {item["name"]: item for item in client.get("/connector-plugins/fake/config").json()}
@@ -322,6 +342,7 @@ class TestLoggers:
     def test_refuse_an_unknown_level(self, client):
         answer = client.put("/admin/loggers/cdcworker.testing", json={"level": "LOUD"})
         assert (answer.status_code, answer.json()["message"]) == (404, "invalid log level 'LOUD'.")
+        assert answer.json()["suggestion"] == "The levels are TRACE, DEBUG, INFO, WARN, ERROR, FATAL, OFF."
 
     @pytest.mark.parametrize("scope", ["cluster", "CLUSTER"])
     def test_of_the_whole_cluster_are_a_record_that_the_leader_writes(self, pair, cluster, scope):

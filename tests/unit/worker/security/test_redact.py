@@ -12,7 +12,7 @@ from cdcworker.worker.control import Reporter
 from cdcworker.worker.logs import set_up
 from cdcworker.worker.references import resolve
 from cdcworker.worker.security import redact
-from cdcworker.worker.validate import NAMES, Catalog, check_keys
+from cdcworker.worker.validate import NAMES, Catalog, check_keys, telling
 
 SECRET = "hunter2-from-the-environment"
 OURS = declare("test.redact", "data", "For tests", "No hint.")
@@ -64,3 +64,14 @@ def test_names_that_everybody_sees_hold_no_reference():
         found = check_keys(Catalog(), {**base, key: "${env:CDC_SECRET_A}"}).errors
         assert any("must not hold a reference" in finding.message for finding in found)
     assert not check_keys(Catalog(), {**base, "database.dbname": "${env:CDC_SECRET_A}"}).errors
+
+
+def test_a_password_that_is_the_users_name_too_does_not_cut_up_what_is_said_about_the_user(monkeypatch):
+    monkeypatch.setenv("CDC_SECRET_B", "b-secret")
+    config = {"database.user": "shop", "database.password": "shop", "other.password": "o-secret", "third": "ab"}
+    assert sorted(
+        telling({**config, "third.password": "ab"}, {*config, "third.password"} - {"database.user", "third"})
+    ) == ["o-secret"]
+    resolve({**config, "third.password": "${env:CDC_SECRET_B}"})
+    text = "GRANT SELECT ON t TO shop; o-secret b-secret"
+    assert redact.clean(text) == "GRANT SELECT ON t TO shop; **** ****"
