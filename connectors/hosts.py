@@ -120,6 +120,12 @@ def host_list(value: str) -> str | None:
     return None
 
 
+def is_loopback(host: str) -> bool:
+    """By what is written: this machine without doubt."""
+    address = _literal(host.strip())
+    return host.strip().lower() == "localhost" if address is None else address.is_loopback
+
+
 def form_problem(host: str) -> str | None:
     """Paths of sockets, options, user names and the disguises of addresses are no names of hosts."""
     if _literal(host) is not None:

@@ -216,7 +216,7 @@ class WorkerConfig:
         if loopback is None:
             loopback = self.is_loopback
         lists = {name: ",".join(self.values[name]) for name in (FILE_ROOTS, reach.HOSTS, reach.TLS_PATHS)}
-        return {**found, **lists, reach.LOOPBACK: str(bool(loopback)).lower()}
+        return {**found, **lists, reach.LOOPBACK: str(bool(loopback)).lower(), reach.TLS: self.values[reach.TLS]}
 
     @property
     def replication_factor(self) -> int:

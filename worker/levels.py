@@ -18,7 +18,7 @@ def change(levels: Mapping[str, int]) -> None:
     """Here and in every task that runs; one that starts later begins with them."""
     apply(levels)
     _changed.update(levels)
-    for listener in list(_listeners):
+    for listener in (*_listeners,):
         listener(levels)
 
 

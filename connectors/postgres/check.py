@@ -15,6 +15,7 @@ from cdcworker.schemas.errors import CdcError
 
 _KEYS = {
     e.AUTHENTICATION: "database.password",
+    e.TLS: "database.sslmode",
     e.DATABASE_MISSING: "database.dbname",
     e.NO_REPLICATION_RIGHT: "database.user",
     e.PERMISSION: "database.user",

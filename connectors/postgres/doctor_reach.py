@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from datetime import UTC, date, datetime
 
 from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.hosts import is_loopback
 from cdcworker.connectors.postgres import certificate, fixes
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.connection import conninfo
@@ -22,7 +23,6 @@ WAL_SENDER_TIMEOUT_MS_MIN = 5_000
 SUPPORT_ENDS = {
     14: date(2026, 11, 12), 15: date(2027, 11, 11), 16: date(2028, 11, 9), 17: date(2029, 11, 8), 18: date(2030, 11, 14),
 }  # fmt: skip
-LOOPBACK = ("127.", "::1", "localhost")
 
 
 def places(patient: Patient) -> list[tuple[str, int]]:
@@ -72,18 +72,30 @@ def _connection(patient: Patient) -> Iterator[Result]:
 
 
 def _tls(patient: Patient) -> Iterator[Result]:
+    """Debezium's default is kept, and what it does not give is said."""
     mode = patient.settings.raw["database.sslmode"]
-    pgconn = patient.connection.pgconn
-    if not pgconn.ssl_in_use:
-        local = all(host.startswith(LOOPBACK) for host, _ in places(patient))
-        if local:
-            yield ok(f"no TLS, on this machine (sslmode {mode})")
-            return
+    is_encrypted = bool(patient.connection.pgconn.ssl_in_use)
+    measured = f"{'TLS' if is_encrypted else 'no TLS'} (sslmode {mode})"
+    if all(is_loopback(host) for host, _ in places(patient)):
+        yield ok(f"{measured}, on this machine")
+    elif not is_encrypted:
         text = "the connection is not encrypted: rows and the password's proof travel in the open"
         hint = "Set ssl = on at the server and database.sslmode=verify-full."
-        yield Result("warning", f"no TLS (sslmode {mode})", text, key="database.sslmode", hint=hint)
+        yield Result("warning", measured, text, key="database.sslmode", hint=hint)
+    elif mode != "verify-full":
+        text = f"the connection is encrypted, but whoever answers is taken for the server: sslmode {mode}"
+        if mode == "verify-ca":
+            text = "any server with a certificate of the authority is taken for this one: sslmode verify-ca"
+        hint = "Set database.sslmode=verify-full, and database.sslrootcert to its authority's file or to system."
+        yield Result("note", measured, text, key="database.sslmode", hint=hint)
+    else:
+        yield ok(measured)
+
+
+def _ends(patient: Patient) -> Iterator[Result]:
+    if not patient.connection.pgconn.ssl_in_use:
+        yield ok("no TLS")
         return
-    yield ok(f"TLS (sslmode {mode})")
     for host, port in places(patient):
         yield from _certificate(host, port, datetime.now(UTC))
 
@@ -177,8 +189,8 @@ CHECKS = (
     Check("reach.dns", "The worker has to find the server by its name.", _dns, validates=False),
     Check("reach.tcp", "Nothing works without a connection to the server's port.", _tcp, validates=False),
     Check("reach.connection", "User, password, database and pg_hba.conf have to let the worker in.", _connection),
-    Check("reach.tls", "Without TLS the rows can be read on their way; an ended certificate stops the connector.", _tls,
-          validates=False),
+    Check("reach.tls", "Without TLS the rows can be read on their way, and by whoever poses as the server.", _tls),
+    Check("reach.certificate", "An ended certificate stops the connector.", _ends, validates=False),
     Check("reach.pooler", "Poolers speak no replication protocol and hand sessions to strangers.", _pooler),
     Check("reach.version", "A server without corrections keeps its errors, those of decoding included.", _version,
           validates=False),

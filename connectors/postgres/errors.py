@@ -13,6 +13,13 @@ UNREACHABLE = declare(
     "The database server cannot be reached",
     "Check database.hostname and database.port, the network and that the server accepts connections.",
 )
+TLS = declare(
+    "postgres.tls",
+    "config",
+    "The server does not offer the TLS that database.sslmode asks for, or does not prove who it is",
+    "Set ssl = on at the server; for verify-full name its authority in database.sslrootcert (a file, or system) and the "
+    "host as its certificate does.",
+)
 CONNECTION_LOST = declare(
     "postgres.connection_lost",
     "transient",
@@ -286,6 +293,7 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     (r"replication slot .* does not exist", SLOT_MISSING),
     (r"publication .* does not exist", PUBLICATION),
     (r"could not translate host name", UNREACHABLE),
+    (r"SSL was required|certificate verify failed|root certificate file .* does not exist|server certificate for", TLS),
 )
 
 

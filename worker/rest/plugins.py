@@ -24,7 +24,7 @@ LATEST = "latest"
 async def list_plugins(api: Api, request: Request) -> Response:
     """Also under the class names that existing tools look for."""
     number = version("cdcworker")
-    found = [
+    found: list[tuple[str, str]] = [
         (name, plugin.kind)
         for plugin in api.catalog.plugins()
         for name in (plugin.name, *(alias for alias in plugin.aliases if "." in alias))

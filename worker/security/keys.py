@@ -179,6 +179,13 @@ REACH_KEYS: Final = (
         default=["/etc/ssl", "/etc/pki", "/etc/cdcworker", "/run/secrets", "/var/run/secrets/cdcworker"],
         doc="Folders in which the certificate files that connectors' configs name have to lie.",
     ),
+    ConfigKey(
+        reach.TLS,
+        default="any",
+        doc="What connectors' connections to other machines need: any takes each config's own sslmode, encrypted require "
+        "or more, verified verify-full.",
+        validator=one_of(*reach.MODES),
+    ),
 )
 AUDIT_TOPIC: Final = "audit.topic"
 AUDIT_KEYS: Final = (

@@ -20,6 +20,20 @@ PATH_NOT_ALLOWED: Final = declare(
 HOSTS: Final = "connector.hosts.allowed"
 LOOPBACK: Final = "connector.hosts.loopback"
 TLS_PATHS: Final = "connector.tls.paths"
+TLS_NOT_ENOUGH: Final = declare(
+    "config.tls_not_enough",
+    "config",
+    "The worker's settings ask for more TLS than the connector's config",
+    "Set the sslmode that the message names, for verify-full with sslrootcert: a file of authorities, or system.",
+)
+TLS: Final = "connector.tls"
+MODES: Final = {
+    "any": (),
+    "encrypted": ("require", "verify-ca", "verify-full"),
+    "verified": ("verify-full",),
+}
+"""By what the operator asks for: the modes of libpq that give it. `require` takes whoever answers for the server."""
+MODE_GIVEN_NONE: Final = "prefer"
 FILE_KEY: Final = re.compile(r".*\.(sslcert|sslkey|sslrootcert|sslcrl)")
 SYSTEM: Final = "system"
 """libpq's word for the machine's own authorities."""
@@ -29,12 +43,26 @@ def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
     """For the process that is going to use this config, references resolved. `rules` are the worker's properties; those
     that are not there are of no concern: a person examines a source with a file of his own."""
     hosts.use(policy_of(rules))
+    _check_tls(config, MODES[rules.get(TLS, "any")])
     if TLS_PATHS not in rules:
         return
     roots = parse_list(rules[TLS_PATHS])
     for name, value in config.items():
         if FILE_KEY.fullmatch(name) and value and value != SYSTEM:
             check_path(name, value, roots)
+
+
+def _check_tls(config: Mapping[str, str], enough: tuple[str, ...]) -> None:
+    """Connections that leave this machine: those to a name count as that, wherever it leads."""
+    for name in sorted(config) if enough else ():
+        room, _, last = name.rpartition(".")
+        if last != "hostname" or all(hosts.is_loopback(host) for host in config[name].split(",")):
+            continue
+        key = f"{room}.sslmode"
+        mode = config.get(key, "").strip() or MODE_GIVEN_NONE
+        if mode not in enough:
+            text = f"{key} {mode} is not enough for {TLS} on this worker; it takes {' or '.join(enough)}"
+            raise CdcError(TLS_NOT_ENOUGH, text, where={"key": key})
 
 
 def policy_of(rules: Mapping[str, str]) -> hosts.Policy:

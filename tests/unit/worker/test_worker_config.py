@@ -184,3 +184,10 @@ def test_a_pod_of_a_stateful_set_is_known_by_its_stable_name(env, name):
 def test_a_weak_way_to_kafka_is_warned_about(properties, told):
     _, warnings = parse({**BASE, **properties})
     assert [told in warning for warning in warnings] == ([True] if told else [])
+
+
+def test_what_the_operator_asks_of_connectors_reaches_their_processes():
+    given = {"bootstrap.servers": "k:1", "group.id": "g", "connector.tls": "verified"}
+    assert parse(given)[0].providers["connector.tls"] == "verified"
+    with pytest.raises(CdcError, match=r"connector\.tls expects one of any, encrypted, verified"):
+        parse({**given, "connector.tls": "yes"})

@@ -305,3 +305,36 @@ def test_certificates_of_connectors_lie_where_the_operator_says(room):
         with pytest.raises(CdcError, match="outside"):
             reach.admit({"database.sslkey": path}, rules)
     reach.admit({"database.sslkey": "/etc/passwd"}, {})
+
+
+@pytest.mark.parametrize(
+    ("rule", "config", "key"),
+    [
+        ("encrypted", {"database.hostname": "db.example"}, "database.sslmode"),
+        ("encrypted", {"database.hostname": "db.example", "database.sslmode": "prefer"}, "database.sslmode"),
+        ("encrypted", {"database.hostname": "127.0.0.1,10.0.0.1"}, "database.sslmode"),
+        ("encrypted", {"database.hostname": "localhost.evil.example"}, "database.sslmode"),
+        ("encrypted", {"warehouse.hostname": "w", "warehouse.sslmode": "allow"}, "warehouse.sslmode"),
+        ("verified", {"database.hostname": "db.example", "database.sslmode": "verify-ca"}, "database.sslmode"),
+        ("encrypted", {"database.hostname": "db.example", "database.sslmode": "require"}, None),
+        ("verified", {"database.hostname": "db.example", "database.sslmode": " verify-full"}, None),
+        ("verified", {"database.hostname": "127.0.0.1, localhost,::1"}, None),
+        ("any", {"database.hostname": "db.example", "database.sslmode": "disable"}, None),
+        ("verified", {"topic.prefix": "t"}, None),
+    ],
+)
+def test_an_operator_may_ask_for_tls_of_every_connector(rule, config, key):
+    _, error = outcome(resolve, config, {reach.TLS: rule})
+    assert (error and (error.code, error.where)) == (key and ("config.tls_not_enough", {"key": key}))
+
+
+def test_a_tenant_cannot_talk_himself_out_of_tls(monkeypatch):
+    monkeypatch.setenv("HOST_PASSWORD", "db.example")
+    config = {
+        "database.hostname": "${env:HOST_PASSWORD}",
+        "connector.tls": "any",
+        "database.sslmode": "${env:X_PASSWORD}",
+    }
+    monkeypatch.setenv("X_PASSWORD", "disable")
+    with pytest.raises(CdcError, match="not enough"):
+        resolve(config, {reach.TLS: "encrypted"})
