@@ -257,6 +257,8 @@ class PutConnector:
     must_exist: bool = False
     if_version: int | None = None
     labels: Mapping[str, str] | None = None
+    mark: str = ""
+    """Of the request that creates it: kept with the connector, so that the same request is known when it comes again."""
 
 
 @dataclass(frozen=True, slots=True)

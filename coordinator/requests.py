@@ -24,6 +24,10 @@ _NAMESPACE = uuid.UUID("6f3a1d0e-5b0c-5c55-9a54-0f6f6d1a8c11")
 """Incarnations derive from request ids: unique as those, and the same when a decision is made again."""
 
 
+MADE_BY = "made_by"
+"""Member of a connector's record: the mark of the request that made it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Asked:
     """A request with what the decision may know besides the state."""
@@ -106,6 +110,7 @@ def _create(request: PutConnector, asked: Asked) -> Decision:
         created_ms=asked.wall_ms,
         updated_ms=asked.wall_ms,
         config_version=1,
+        extra={MADE_BY: request.mark} if request.mark else {},
     )
     return Decision(Reply("ok", created=True, version=1), (connector_record(new),))
 

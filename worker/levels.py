@@ -8,7 +8,8 @@ from typing import Any, Final
 
 ROOT: Final = "root"
 
-Listener = Callable[[Mapping[str, int]], None]
+Listener = Callable[[Mapping[str, Any]], None]
+"""Gets the message for tasks."""
 
 _changed: dict[str, int] = {}
 _listeners: list[Listener] = []
@@ -19,7 +20,7 @@ def change(levels: Mapping[str, int]) -> None:
     apply(levels)
     _changed.update(levels)
     for listener in (*_listeners,):
-        listener(levels)
+        listener(message(levels))
 
 
 def apply(levels: Mapping[str, int]) -> None:
@@ -27,10 +28,13 @@ def apply(levels: Mapping[str, int]) -> None:
         logging.getLogger(None if name == ROOT else name).setLevel(level)
 
 
-def message(levels: Mapping[str, int] | None = None) -> dict[str, Any] | None:
-    """What a task is told; without `levels` everything that was changed, None if that is nothing."""
-    found = dict(_changed if levels is None else levels)
-    return {"type": "levels", "levels": found} if found else None
+def changed() -> Mapping[str, int]:
+    return dict(_changed)
+
+
+def message(levels: Mapping[str, int]) -> dict[str, Any]:
+    """What a task is told."""
+    return {"type": "levels", "levels": dict(levels)}
 
 
 def listen(listener: Listener) -> None:

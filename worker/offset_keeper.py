@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 from cdcworker.coordinator.kafka_clients import make_admin
 from cdcworker.coordinator.kafka_errors import translate
+from cdcworker.coordinator.kafka_log import list_offsets
 from cdcworker.coordinator.model import Connector
 from cdcworker.worker.offsets import Offset, Offsets
 from cdcworker.worker.sink_offsets import SinkOffsets
@@ -36,10 +38,18 @@ class OffsetKeeper:
     def _of(self, connector: Connector) -> Offsets:
         config, names = self._config, self._config.topics
         if connector.kind == "sink":
-            return SinkOffsets(config.providers, lambda: partitions(config.kafka, names.offsets)[1])
+            counts, ends = functools.partial(partitions, config.kafka, names.offsets), functools.partial(_ends, config.kafka)
+            return SinkOffsets(config.providers, lambda: counts()[1], ends)
         count = partitions(config.kafka, names.offsets)[0]
         topics = Topics(names.configs, names.offsets, names.status, names.schemas)
         return SourceOffsets(Place(config.kafka, config.group_id, topics, config.worker_id, count))
+
+
+def _ends(kafka: Mapping[str, str], topic: str, numbers: Sequence[int]) -> Mapping[int, int]:
+    from confluent_kafka.admin import OffsetSpec
+
+    admin = make_admin(kafka, client_id="offsets-admin")
+    return list_offsets(admin, topic, numbers, OffsetSpec.latest(), ANSWER_S)
 
 
 def partitions(kafka: Mapping[str, str], offsets_topic: str) -> tuple[int, Mapping[str, int]]:

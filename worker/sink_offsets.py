@@ -10,7 +10,7 @@ from typing import Any, Final
 from cdcworker.coordinator.model import Connector, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.asking import ask
-from cdcworker.worker.offsets import INTERRUPTED, REFUSED, UNFINISHED, UNKNOWN_PARTITION, Offset
+from cdcworker.worker.offsets import BAD_POSITION, INTERRUPTED, REFUSED, UNFINISHED, UNKNOWN_PARTITION, Offset
 
 TOPIC: Final = "kafka_topic"
 PARTITION: Final = "kafka_partition"
@@ -21,13 +21,18 @@ COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.offsets_main")
 Ask = Callable[[JsonObject], JsonObject]
 Partitions = Callable[[], Mapping[str, int]]
 """How many partitions each topic has."""
+Ends = Callable[[str, Sequence[int]], Mapping[int, int]]
+"""The offset that the next record of each of a topic's partitions will have."""
 
 
 class SinkOffsets:
-    def __init__(self, providers: Mapping[str, str], partitions: Partitions, ask: Ask | None = None) -> None:
+    def __init__(
+        self, providers: Mapping[str, str], partitions: Partitions, ends: Ends | None = None, ask: Ask | None = None
+    ) -> None:
         """`providers`: what references in configs may read; they are resolved in the child alone."""
         self._providers = dict(providers)
         self._partitions = partitions
+        self._ends = ends
         self._ask = ask or run_child
 
     def read(self, connector: Connector) -> list[Offset]:
@@ -53,7 +58,21 @@ class SinkOffsets:
                 text = f"there is no partition {number} of topic {topic}: the topic {has}"
                 raise CdcError(UNKNOWN_PARTITION, text, where={"index": index})
             rows.append((topic, number, None if item.offset is None else item.offset[OFFSET]))
+        self._check_ends(rows)
         return rows
+
+    def _check_ends(self, rows: Sequence[tuple[str, int, int | None]]) -> None:
+        """A sink that was told to go on behind the end would leave out what is written until then."""
+        wanted: dict[str, set[int]] = {}
+        for topic, number, offset in rows:
+            if offset:
+                wanted.setdefault(topic, set()).add(number)
+        ends = {topic: self._ends(topic, sorted(numbers)) for topic, numbers in wanted.items()} if self._ends else {}
+        for index, (topic, number, offset) in enumerate(rows):
+            end = ends.get(topic, {}).get(number)
+            if offset and end is not None and offset > end:
+                text = f"partition {number} of topic {topic} ends at offset {end}: {offset} is behind it"
+                raise CdcError(BAD_POSITION, text, where={"index": index}, hint=f"Take an offset of at most {end}.")
 
     def _asked(self, question: JsonObject) -> JsonObject:
         answer = self._ask(question)

@@ -99,7 +99,7 @@ class TaskProcesses:
         self._post = post
         self._selector.register(self._wake_near, selectors.EVENT_READ, self._woken)
         self._thread.start()
-        levels.listen(self._tell_levels)
+        levels.listen(self.broadcast)
 
     def start(self, task: AssignedTask, spec: TaskSpec) -> None:
         self._do(lambda: self._start(task, spec))
@@ -124,7 +124,7 @@ class TaskProcesses:
         self._do(lambda: self._kill(task))
 
     def close(self, timeout_s: float) -> None:
-        levels.unlisten(self._tell_levels)
+        levels.unlisten(self.broadcast)
         if not self._thread.is_alive():
             return
 
@@ -142,9 +142,6 @@ class TaskProcesses:
         if self._thread.is_alive():
             self._do(kill_all)
             self._thread.join(5.0)
-
-    def _tell_levels(self, changed: Mapping[str, int]) -> None:
-        self.broadcast(levels.message(changed) or {})
 
     def _do(self, job: Callable[[], None]) -> None:
         self._jobs.append(job)
@@ -243,8 +240,8 @@ class TaskProcesses:
     def _brief(self, task: AssignedTask, spec: TaskSpec, limits: TaskLimits) -> None:
         """The first that it is told."""
         self._send(task, replace(spec, memory_limit_mb=limits.memory_mb).to_line())
-        if changed := levels.message():
-            self._send(task, _line(changed))
+        if levels.changed():
+            self._send(task, _line(levels.message(levels.changed())))
 
     def _born(self, child: Child, pid: int) -> None:
         stat = procstat.read_stat(pid)

@@ -61,7 +61,7 @@ class Keeper:
             Place({}, group, Topics("configs", "offsets", "status", "schemas"), "w", 3), self._read, lambda _: self
         )
         providers = {"file.connector.paths": str(folder)}
-        self._sink = SinkOffsets(providers, lambda: {"t": 1}, offsets_main.answer)
+        self._sink = SinkOffsets(providers, lambda: {"t": 1}, ask=offsets_main.answer)
 
     def _read(self, topic: str) -> list[memory.Record]:
         return self.stored if topic == "offsets" else list(memory.cluster(self._group, 6.0).configs.records)

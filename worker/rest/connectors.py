@@ -11,7 +11,7 @@ from typing import Any
 
 from cdcworker.connectors.config import MASK
 from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply, TargetState
-from cdcworker.worker.rest import dry, shapes
+from cdcworker.worker.rest import beginnings, dry, shapes
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import parse_labels, read_object, scalar, string_map
 from cdcworker.worker.rest.context import POLL_S, Api, carry_out, forward
@@ -22,7 +22,7 @@ from cdcworker.worker.validate import Report
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
-CREATE_MEMBERS = frozenset({"name", "config", "initial_state", "labels"})
+CREATE_MEMBERS = ("name", "config", "initial_state", "initial_offsets", "labels")
 TARGET_STATES: Mapping[str, TargetState] = {"running": "RUNNING", "paused": "PAUSED", "stopped": "STOPPED"}
 TRIMMED = "".join(map(chr, range(0x21)))
 """What Java's trim() removes."""
@@ -46,11 +46,9 @@ async def list_connectors(api: Api, request: Request) -> Response:
 
 async def create(api: Api, request: Request) -> Response:
     body = await read_object(request)
-    unknown = sorted(set(body) - CREATE_MEMBERS)
+    unknown = sorted(set(body) - set(CREATE_MEMBERS))
     if unknown:
-        raise e.bad_request(
-            f"Unknown member {unknown[0]!r}: name, config, initial_state, labels exist", e.pointer(unknown[0])
-        )
+        raise e.bad_request(f"Unknown member {unknown[0]!r}: {', '.join(CREATE_MEMBERS)} exist", e.pointer(unknown[0]))
     name = (scalar(body.get("name"), "name") or "").strip(TRIMMED)
     require(request.scope, "admin", name)
     if body.get("config") is None:
@@ -63,6 +61,8 @@ async def create(api: Api, request: Request) -> Response:
         create_only=True,
         target_state=initial_state(body.get("initial_state")),
         labels=None if given is None else parse_labels(string_map(given, "labels"), "labels"),
+        offsets=await beginnings.initial_offsets(request, body),
+        mark=beginnings.mark_of(request, body),
     )
     return await submit(api, request, draft)
 
@@ -137,6 +137,9 @@ class Draft:
     labels: Mapping[str, str] | None = None
     sent: frozenset[str] | None = None
     """The keys that came with the request; None: all."""
+    offsets: list[Any] | None = None
+    """Where a new connector is to begin."""
+    mark: str = ""
 
 
 async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True) -> Response:
@@ -166,7 +169,9 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
         must_exist=draft.must_exist,
         if_version=draft.if_version,
         labels=draft.labels,
+        mark=draft.mark,
     )
+    starts = beginnings.parsed(draft.offsets, report.plugin.kind) if draft.offsets else None
 
     def done(reply: Reply) -> Response:
         return accepted(api, command, reply, report)
@@ -174,7 +179,14 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
     missing = f"Connector {draft.name} not found"
     if dry.asked(request):
         return await dry.preview(api, command, missing=missing, remarks=report.remarks)
-    return await carry_out(api, request, command, missing=missing, done=done, checked=True)
+    try:
+        if starts:
+            return await beginnings.carry_out(api, request, command, starts, done)
+        return await carry_out(api, request, command, missing=missing, done=done, checked=True)
+    except e.RestError as error:
+        if error.code != e.EXISTS or not beginnings.is_repeated(api, command):
+            raise
+        return done(Reply("ok", created=True, version=api.connector(draft.name).version))
 
 
 def accepted(api: Api, command: PutConnector, reply: Reply, report: Report) -> Response:

@@ -18,8 +18,8 @@ from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
-SENT_HEADERS = ("if-match", "content-type")
-"""The caller's own: on which version, what the body is. Who asks is in the signature; everything else stays here."""
+SENT_HEADERS = ("if-match", "content-type", "idempotency-key")
+"""The caller's own: on which version, what the body is, which request it is. Who asks is in the signature; everything else stays here."""
 KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version", EPOCH_HEADER)
 USER_AGENT = "cdcworker"
 CONNECT_TIMEOUT_S = 5.0

@@ -62,12 +62,22 @@ async def _change(api: Api, request: Request, items: list[Any] | None, done: str
     if not view.is_leader:
         return await forward(api, request, leader.url)
     connector = api.connector(name, NOT_FOUND)
-    barrier = await _stopped(api, connector)
+    barrier = await stopped(api, connector)
     changes = None if items is None else parse(items, connector.kind)
     dry_run = dry.asked(request)
+    before = await off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
+    managed = await alter(api, connector, barrier, changes, dry_run=dry_run)
+    if dry_run:
+        return dry.shown(connector=name, effect=done, offsets=_effect(before, changes))
+    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)})
+
+
+async def alter(
+    api: Api, connector: Connector, barrier: int, changes: Sequence[Offset] | None, *, dry_run: bool = False
+) -> bool:
+    """RestError 400 that says which item is wrong."""
     try:
-        before = await off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
-        managed = await off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
+        return await off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
     except CdcError as error:
         if error.code == INTERRUPTED:
             raise _interrupted(error) from error
@@ -75,10 +85,7 @@ async def _change(api: Api, request: Request, items: list[Any] | None, done: str
         if part is None:
             raise
         path = e.pointer("offsets", str(error.where.get("index", 0)), part)
-        raise e.RestError(400, error.message, error.code, configPath=path) from error
-    if dry_run:
-        return dry.shown(connector=name, effect=done, offsets=_effect(before, changes))
-    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)})
+        raise e.RestError(400, error.message, error.code, configPath=path, suggestion=error.hint) from error
 
 
 def _effect(before: Sequence[Offset], changes: Sequence[Offset] | None) -> list[dict[str, Any]]:
@@ -96,7 +103,7 @@ def _effect(before: Sequence[Offset], changes: Sequence[Offset] | None) -> list[
     ]
 
 
-async def _stopped(api: Api, connector: Connector) -> int:
+async def stopped(api: Api, connector: Connector) -> int:
     """The task epoch of the empty set that the leader makes for a stopped connector, and fences to be set are set."""
 
     def standing() -> int | None:
@@ -154,11 +161,11 @@ def _items(body: Any) -> list[Any]:
     if not isinstance(items, list):
         raise e.bad_request("`offsets` must be a list", "/offsets")
     for number, item in enumerate(items):
-        _check_item(item, str(number))
+        check_item(item, str(number))
     return items
 
 
-def _check_item(item: Any, number: str) -> None:
+def check_item(item: Any, number: str) -> None:
     if not isinstance(item, dict):
         raise e.bad_request("An offset must be an object with partition and offset", e.pointer("offsets", number))
     unknown = sorted(set(item) - {"partition", "offset"})

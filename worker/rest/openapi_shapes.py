@@ -122,6 +122,7 @@ SCHEMAS: Mapping[str, Json] = {
         name=TEXT,
         config=_ref("Config"),
         initial_state={"type": "string", "examples": ["RUNNING", "PAUSED", "STOPPED"]},
+        initial_offsets=_list(_ref("Offset")),
         labels=_ref("Labels"),
     ),
     "Level": _object("level", level={"type": "string", "examples": ["TRACE", "DEBUG", "INFO", "WARN", "ERROR"]}),

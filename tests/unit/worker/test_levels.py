@@ -41,6 +41,10 @@ def spec(number: int) -> TaskSpec:
     return TaskSpec("source", "shop", number, "i1", 7, 0, "w1", "b1", False, {}, {}, "g", topics, 5, 10.0, "/tmp")
 
 
+def told(heard: list) -> list[AssignedTask]:
+    return [event.task for event in heard if getattr(event, "metrics", {}).get(NAME) == logging.DEBUG]
+
+
 def test_tasks_that_run_and_tasks_that_start_later_are_told(tmp_path, until):
     path = tmp_path / "echo.py"
     path.write_text(ECHO)
@@ -52,9 +56,9 @@ def test_tasks_that_run_and_tasks_that_start_later_are_told(tmp_path, until):
         until(lambda: TaskReport(TASKS[0], "RUNNING") in heard, 30.0)
         loggers._apply(NAME, logging.DEBUG, 1)
         assert logging.getLogger(NAME).level == logging.DEBUG
-        until(lambda: TaskReport(TASKS[0], metrics={NAME: logging.DEBUG}) in heard, 30.0)
+        until(lambda: TASKS[0] in told(heard), 30.0)
         tasks.start(TASKS[1], spec(1))
-        until(lambda: TaskReport(TASKS[1], metrics={NAME: logging.DEBUG}) in heard, 30.0)
+        until(lambda: TASKS[1] in told(heard), 30.0)
     finally:
         tasks.close(10.0)
     levels.change({NAME: logging.INFO})  # and nobody is left to be told

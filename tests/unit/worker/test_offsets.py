@@ -188,8 +188,12 @@ def test_a_task_that_takes_its_id_back_is_told(world):
 def sink(tmp_path):
     config = {"connector.class": "file-sink", "file": str(tmp_path / "out"), "topics": "t"}
     providers = {"file.connector.paths": str(tmp_path)}
-    found = SinkOffsets(providers, lambda: {"t": 2, "u": 1}, offsets_main.answer)
+    found = SinkOffsets(providers, lambda: {"t": 2, "u": 1}, ends, offsets_main.answer)
     return found, connector(config, kind="sink")
+
+
+def ends(topic, numbers):
+    return {number: {("t", 0): 9, ("t", 1): 5, ("u", 0): 0}[topic, number] for number in numbers}
 
 
 def kafka(topic, partition):
@@ -221,6 +225,18 @@ def test_a_partition_that_there_is_not_is_refused(sink, topic, partition, why):
     assert caught.value.code == "offsets.unknown_partition"
 
 
+def test_an_offset_behind_the_end_is_refused_and_nothing_is_altered(sink):
+    offsets, one = sink
+    offsets.alter(one, 7, [Offset(kafka("t", 0), {"kafka_offset": 9}), Offset(kafka("t", 1), {"kafka_offset": 5})])
+    before = offsets.read(one)
+    changes = [Offset(kafka("t", 0), {"kafka_offset": 3}), Offset(kafka("t", 1), {"kafka_offset": 6})]
+    for dry_run in (True, False):
+        with pytest.raises(CdcError, match="ends at offset 5: 6 is behind it") as caught:
+            offsets.alter(one, 8, changes, dry_run=dry_run)
+        assert (caught.value.code, caught.value.where) == ("offsets.bad_position", {"index": 1})
+    assert offsets.read(one) == before
+
+
 def test_an_older_barrier_than_the_ledgers_is_an_interruption(sink):
     offsets, one = sink
     offsets.alter(one, 8, None)
@@ -241,7 +257,11 @@ def test_another_sinks_ledger_is_neither_shown_nor_altered(sink):
 def test_a_connector_without_a_ledger_and_secrets_are_not_told():
     question = {"do": "read", "connector": "c", "config": {**GEN}, "epoch": [0, 0], "providers": {}, "changes": None}
     assert offsets_main.answer(question)["error"]["code"] == "offsets.not_offered"
-    question["config"] = {"connector.class": "spark", "warehouse.password": "hunter2", "warehouse.hostname": "hunter2"}
+    question["config"] = {
+        "connector.class": "spark",
+        "warehouse.password": "hunter2",
+        "warehouse.hostname": "x.hunter2",
+    }
     assert "hunter2" not in json.dumps(offsets_main.answer(question))
 
 
