@@ -38,7 +38,10 @@ class OffsetKeeper:
     def _of(self, connector: Connector) -> Offsets:
         config, names = self._config, self._config.topics
         if connector.kind == "sink":
-            counts, ends = functools.partial(partitions, config.kafka, names.offsets), functools.partial(_ends, config.kafka)
+            counts, ends = (
+                functools.partial(partitions, config.kafka, names.offsets),
+                functools.partial(_ends, config.kafka),
+            )
             return SinkOffsets(config.providers, lambda: counts()[1], ends)
         count = partitions(config.kafka, names.offsets)[0]
         topics = Topics(names.configs, names.offsets, names.status, names.schemas)

@@ -17,7 +17,7 @@ def test_status_has_connects_shape(client, cluster):
     error = {"code": "postgres.slot_lost", "kind": "environment", "message": "gone", "hint": "make one"}
     assert answer.json() == {
         "name": "c",
-        "connector": {"state": "RUNNING", "worker_id": "leader:8083"},
+        "connector": {"state": "RUNNING", "worker_id": "leader:8083", "version": "0.1.0"},
         "tasks": [
             {"id": 0, "state": "RUNNING", "worker_id": "follower:8083", "version": "0.1.0"},
             {
