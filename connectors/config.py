@@ -80,6 +80,8 @@ class ConfigKey:
     note: str = ""
     display_name: str = ""
     dependents: tuple[str, ...] = ()
+    former: str = ""
+    """The name that the key had: counts where the present one is not given."""
 
     def definition(self, order: int = 0) -> dict[str, Any]:
         """Kafka Connect's JSON form of a key definition."""
@@ -266,7 +268,7 @@ class ConfigDef:
         parsed: dict[str, Any] = {}
         errors: dict[str, list[str]] = {}
         for key in self.keys.values():
-            value, problem = self._read(key, config.get(key.name))
+            value, problem = self._read(key, _given(key, config))
             parsed[key.name] = value
             if problem:
                 errors.setdefault(key.name, []).append(problem)
@@ -288,7 +290,7 @@ class ConfigDef:
         problems = [(value.name, error) for value in self.validate(config) for error in value.errors]
         if problems:
             raise invalid(problems)
-        return {name: self._read(key, config.get(name))[0] for name, key in self.keys.items()}
+        return {name: self._read(key, _given(key, config))[0] for name, key in self.keys.items()}
 
     def mask(self, config: Mapping[str, str]) -> dict[str, str]:
         """The config as it may be shown: secrets masked, references left."""
@@ -347,6 +349,10 @@ class ConfigDef:
         key = self.keys.get(name)
         secret = key.type == "PASSWORD" if key else _looks_secret(name)
         return MASK if secret and value and not REFERENCE.fullmatch(value) else value
+
+
+def _given(key: ConfigKey, config: Mapping[str, str]) -> str | None:
+    return config.get(key.name, config.get(key.former) if key.former else None)
 
 
 def invalid(problems: Iterable[tuple[str, str]]) -> CdcError:

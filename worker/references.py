@@ -9,6 +9,7 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
+from cdcworker.connectors import registry
 from cdcworker.connectors.config import REFERENCE, ConfigDef, parse_list
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.security import reach, redact
@@ -26,6 +27,8 @@ DIR_PATHS_KEY: Final = "config.providers.dir.param.allowed.paths"
 ENV_PATTERN: Final = r"CDC_SECRET_\w+|\w*PASSWORD"
 """Whoever may create a connector could send any variable to a host of his own: only names meant for it are read."""
 FILE_PATHS: Final = "/run/secrets,/var/run/secrets/cdcworker,/etc/cdcworker/secrets"
+PASSED_ON: Final = "topic.creation."
+"""Keys without a definition that are used all the same."""
 FILE_BYTES_MAX: Final = 65_536
 _FOLDER: Final = getattr(os, "O_PATH", os.O_RDONLY) | os.O_DIRECTORY | os.O_NOFOLLOW
 
@@ -34,12 +37,28 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
     """The config with every reference replaced, and judged whether it may be used here. `allowed` holds the worker's
     `config.providers.*` and `connector.*` properties."""
     rules = allowed or {}
-    resolved = {key: _resolved(key, text, rules) for key, text in config.items()}
+    resolved = {}
+    for key, text in config.items():
+        try:
+            resolved[key] = _resolved(key, text, rules)
+        except CdcError:
+            if _is_used(key, config):
+                raise
+            resolved[key] = text
     shown = ConfigDef(()).mask(resolved)
     told = {value for key, value in resolved.items() if shown[key] == value}
     redact.remember(value for key, value in resolved.items() if shown[key] != value and value not in told)
     reach.admit(resolved, rules)
     return resolved
+
+
+def _is_used(key: str, config: Mapping[str, str]) -> bool:
+    """A login of a registry that nobody asks, as existing configs carry it, need not be there."""
+    try:
+        definition: ConfigDef = registry.lookup(config.get("connector.class", "")).load().config_def
+    except (CdcError, ImportError, AttributeError):
+        return True
+    return key in definition.of(config).keys or key.startswith(PASSED_ON)
 
 
 def _resolved(key: str, text: str, rules: Mapping[str, str]) -> str:

@@ -166,8 +166,8 @@ class SourceOffsets:
         instance, config, number = _instance(connector), connector.config, self._place.partitions
         name = getattr(instance, "partition", None)
         tasks_max = config.get("tasks.max", "1")
-        for task in range(len(instance.split(max(1, int(tasks_max)) if tasks_max.isdigit() else 1))):
-            own: Mapping[str, str | int] = {"server": config.get("topic.prefix", ""), "task": task}
+        for task, share in enumerate(instance.split(max(1, int(tasks_max)) if tasks_max.isdigit() else 1)):
+            own: Mapping[str, str | int] = {"server": {**config, **share}.get("topic.prefix", ""), "task": task}
             partition = name(task) if name else own
             place = offsets_partition(connector.name, task, number)
             yield Slot(partition, offset_key(connector.name, partition), place, task)

@@ -56,7 +56,17 @@ NULL_VALUE = "Null value can not be supplied as the configuration value."
 NO_CLASS_TEXT = "Connector config contains no connector type"
 
 NAMES = frozenset(
-    {"name", "connector.class", "topic.prefix", "topic", "topics", "topics.regex", "slot.name", "publication.name"}
+    {
+        "name",
+        "connector.class",
+        "topic.prefix",
+        "topic",
+        "topics",
+        "topics.regex",
+        "slot.name",
+        "publication.name",
+        "database.server.name",
+    }
 )
 NO_REFERENCE = "must not hold a reference: it becomes a name that everybody sees"
 Checks = Callable[[Mapping[str, str], float], Sequence[Finding]]

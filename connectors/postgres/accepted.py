@@ -87,7 +87,7 @@ _DEBEZIUM = {
     "guardrail.": _UNNEEDED,
     "openlineage.": "Lineage events are not sent.",
     "internal.": _UNNEEDED,
-    "database.server.name": "Use topic.prefix.",
+    "database.server.name": "Its name is topic.prefix now, which counts if both are given.",
     "database.history.": _UNNEEDED,
     "schema.history.": _UNNEEDED,
     "custom.metric.tags": _UNNEEDED,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import (
@@ -53,6 +53,16 @@ def _skipped(value: Iterable[str]) -> str | None:
     return "expects a list of c, u, d, t, or none" if wrong else None
 
 
+FORMER_PREFIX: Final = "database.server.name"
+"""What topic.prefix was called before Debezium 2."""
+
+
+def renamed(config: Mapping[str, str]) -> dict[str, str]:
+    """With the present name beside the former one: whoever reads a task's config looks for that."""
+    former = config.get(FORMER_PREFIX)
+    return dict(config) if former is None else {"topic.prefix": former, **config}
+
+
 def _source_keys() -> Iterable[ConfigKey]:
     group: str = "Connection"
     high: Importance = "HIGH"
@@ -84,6 +94,7 @@ def _source_keys() -> Iterable[ConfigKey]:
         group="Topics",
         validator=_PREFIX,
         doc="First part of every topic.",
+        former=FORMER_PREFIX,
     )
 
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
 from cdcworker.connectors.config import ConfigDef
-from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
+from cdcworker.connectors.postgres.config import CONFIG_DEF, parse, renamed
 from cdcworker.connectors.postgres.task import PostgresTask
 from cdcworker.schemas.change import JsonObject
 
@@ -23,7 +23,7 @@ class PostgresSource:
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
 
     def __init__(self, config: Config) -> None:
-        self._config = dict(config)
+        self._config = renamed(config)
 
     def split(self, tasks_max: int) -> Sequence[Config]:
         """One slot is one ordered stream, and the walsender is its limit: always one task."""

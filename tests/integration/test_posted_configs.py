@@ -93,6 +93,7 @@ class Posted:
         self.worker, self._dsn = worker, conninfo_to_dict(dsn)
 
     def post(self, name: str, **more: str) -> str:
+        """A setting of "" takes the key out."""
         body = json.loads((DATA / f"{name}.json").read_text())["posted"]
         where = {
             "database.hostname": self._dsn["host"], "database.port": str(self._dsn.get("port", 5432)),
@@ -100,8 +101,9 @@ class Posted:
             "database.dbname": self._dsn["dbname"], "slot.name": f"{name}_{os.getpid()}", "publication.name": name,
             "topic.prefix": f"{self.worker.group}-{name}",
         }  # fmt: skip
-        self.worker.put(name, {**body["config"], **where, **more})
-        return where["topic.prefix"]
+        config = {key: text for key, text in {**body["config"], **where, **more}.items() if text != ""}
+        self.worker.put(name, config)
+        return config.get("topic.prefix", "")
 
     def records(self, topic: str, count: int) -> list[Any]:
         def there() -> Any:
@@ -130,6 +132,7 @@ def test_posted_configurations_write_what_debezium_writes(posted, postgres, data
             "unwrap_route",
             **{"transforms.route.replacement": f"{worker.group}-$3", "table.include.list": "public.orders"},
         )
+        others = post_the_others(posted, db)
         first = posted.records(f"{json_prefix}.public.customers", 1)
         flat_first = posted.records(f"{flat_prefix}.public.orders", 1)
         posted.records(f"{avro_prefix}.inventory.products", 1)
@@ -141,6 +144,64 @@ def test_posted_configurations_write_what_debezium_writes(posted, postgres, data
     check_avro(posted.records(f"{avro_prefix}.inventory.products", 4), Decoder(worker.schemas()))
     check_routed(posted.records(f"{worker.group}-orders", 4), Decoder(worker.schemas()))
     assert not [subject for subject in worker.schemas().subjects() if subject.startswith((json_prefix, flat_prefix))]
+    check_the_others(posted, others)
+
+
+OTHER_TABLES = """
+create table accounts (id int primary key, owner text);
+create table payments (id int primary key, amount numeric(8,2));
+create table users (id int primary key, name text, password_hash text);
+create table flyway_schema_history (id int primary key);
+create table products (id int primary key, name text);
+create schema ems;
+create table ems.event (id int primary key, title text, price numeric(8,2));
+create publication app_cdc for table accounts, payments;
+insert into accounts values (1, 'ann');
+insert into payments values (1, 1.25);
+insert into users values (1, 'bob', 'secret');
+insert into flyway_schema_history values (1);
+insert into products values (1, 'bolt');
+insert into ems.event values (1, 'gala', 2.50);
+"""
+"""What the other configurations capture."""
+
+
+def post_the_others(posted: Posted, db: Any) -> dict[str, str]:
+    """Those that the test does not compare in full, and the first from before Debezium 2. Prefixes by name."""
+    for statement in OTHER_TABLES.strip().split(";"):
+        if statement.strip():
+            db.execute(statement)
+    former = f"{posted.worker.group}-former"
+    posted.post("tutorial", **{"database.server.name": former, "topic.prefix": ""})
+    plain = {"database.sslmode": "prefer", "topic.creation.default.replication.factor": "1"}
+    return {
+        "tutorial": former,
+        "compose_tuned": posted.post("compose_tuned"),
+        "helm_signals": posted.post("helm_signals", **{"publication.name": "app_cdc"}),
+        "ksqldb_avro": posted.post("ksqldb_avro", **plain),
+        "msk_apicurio": posted.post("msk_apicurio"),
+        "strimzi": posted.post("strimzi", **plain),
+    }
+
+
+def check_the_others(posted: Posted, prefixes: dict[str, str]) -> None:
+    def found(name: str, table: str) -> list[Any]:
+        return posted.records(f"{prefixes[name]}.{table}", 1)
+
+    decoder = Decoder(posted.worker.schemas())
+    assert decoder.decode(found("tutorial", "inventory.products")[0].value())["after"]["name"] == "bolt"
+    user = json.loads(found("compose_tuned", "public.users")[0].value())
+    assert user["after"] == {"id": 1, "name": "bob"}
+    assert json.loads(found("compose_tuned", "public.payments")[0].value())["after"]["amount"] == "1.25"
+    payment = json.loads(found("helm_signals", "public.payments")[0].value())["payload"]
+    assert (payment["id"], payment["cdc_operation"], type(payment["cdc_source_commit_lsn"])) == (1, "r", int)
+    customer = found("ksqldb_avro", "public.customers")[0]
+    assert dict(customer.headers())["__op"] == b"r"
+    assert decoder.decode(customer.value())["name"] == 'Sally "S"'
+    event = decoder.decode(found("msk_apicurio", "ems.event")[0].value())
+    assert (event["title"], event["price"], event["__op"], event["__deleted"]) == ("gala", 2.5, "r", "false")
+    product = json.loads(found("strimzi", "public.products")[0].value())
+    assert (product["op"], product["after"]) == ("r", {"id": 1, "name": "bolt"})
 
 
 def check_json(records: list[Any], topic: str) -> None:

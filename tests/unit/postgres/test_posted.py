@@ -7,6 +7,7 @@ import pytest
 from cdcworker.connectors import registry
 from cdcworker.connectors.formats import format_of
 from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
+from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.forms import Added, Flat, Format, Wire
 
@@ -167,3 +168,19 @@ def test_a_registrys_login_is_masked():
     config = {**posted("ksqldb_avro"), "value.converter.basic.auth.user.info": "me:hush"}
     assert CONFIG_DEF.mask(config)["value.converter.basic.auth.user.info"] == "****"
     assert "hush" not in str(CONFIG_DEF.validate(config))
+
+
+def test_a_config_from_before_debezium_2_has_its_prefix_under_the_former_name():
+    config = posted("tutorial")
+    config["database.server.name"] = config.pop("topic.prefix")
+    assert [value.errors for value in CONFIG_DEF.validate(config) if value.errors] == []
+    assert parse(config).prefix == "dbserver1"
+    (share,) = PostgresSource(config).split(1)
+    assert share["topic.prefix"] == "dbserver1"
+    assert parse({**config, "topic.prefix": "now"}).prefix == "now"
+    assert PostgresSource({**config, "topic.prefix": "now"}).split(1)[0]["topic.prefix"] == "now"
+    with pytest.raises(CdcError, match="letters, digits"):
+        parse({**config, "database.server.name": "a b"})
+    del config["database.server.name"]
+    with pytest.raises(CdcError, match=r"topic\.prefix is required"):
+        parse(config)

@@ -305,3 +305,16 @@ def test_json_lines_carry_the_context(logged):
     logger.warning("x", extra={"connector": "shop", "task": 1})
     item = json.loads(text())
     assert (item["level"], item["connector"], item["task"], item["message"]) == ("WARNING", "shop", 1, "x")
+
+
+def test_a_reference_of_a_key_without_effect_need_not_lead_anywhere():
+    config = {
+        "connector.class": "postgres", "database.hostname": "db", "value.converter.basic.auth.user.info": "${env:SR_LOGIN}",
+    }  # fmt: skip
+    assert resolve(config) == config
+    for key in ("database.user", "topic.creation.default.retention.ms"):
+        with pytest.raises(CdcError) as caught:
+            resolve({**config, key: "${env:SR_LOGIN}"})
+        assert caught.value.where == {"key": key}
+    with pytest.raises(CdcError):
+        resolve({**config, "connector.class": "nothing"})
