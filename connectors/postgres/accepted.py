@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Mapping
+from typing import Any, Final
 
 from cdcworker.connectors import common, formats
 from cdcworker.connectors.config import ConfigKey, Validator, one_of
@@ -159,3 +160,12 @@ REFUSED: tuple[ConfigKey, ...] = (
         group="Not available",
     ),
 )
+
+FORMER_PREFIX: Final = "database.server.name"
+"""What topic.prefix was called before Debezium 2."""
+
+
+def renamed(config: Mapping[str, str]) -> dict[str, str]:
+    """With the present name beside the former one: whoever reads a task's config looks for that."""
+    former = config.get(FORMER_PREFIX)
+    return dict(config) if former is None else {"topic.prefix": former, **config}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import (
@@ -21,7 +21,7 @@ from cdcworker.connectors.config import (
 )
 from cdcworker.connectors.formats import TRANSFORMS_KEY, converter_keys, format_checks, format_keys
 from cdcworker.connectors.hosts import host_list
-from cdcworker.connectors.postgres.accepted import ACCEPTED, REFUSED, TOLERANCE
+from cdcworker.connectors.postgres.accepted import ACCEPTED, FORMER_PREFIX, REFUSED, TOLERANCE
 from cdcworker.connectors.postgres.keys import MessageKeys, message_keys
 from cdcworker.connectors.postgres.masks import Masks, mask_keys, masks_of
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
@@ -51,16 +51,6 @@ def _plugin(value: str) -> str | None:
 def _skipped(value: Iterable[str]) -> str | None:
     wrong = [item for item in value if item not in ("c", "u", "d", "t", "none")]
     return "expects a list of c, u, d, t, or none" if wrong else None
-
-
-FORMER_PREFIX: Final = "database.server.name"
-"""What topic.prefix was called before Debezium 2."""
-
-
-def renamed(config: Mapping[str, str]) -> dict[str, str]:
-    """With the present name beside the former one: whoever reads a task's config looks for that."""
-    former = config.get(FORMER_PREFIX)
-    return dict(config) if former is None else {"topic.prefix": former, **config}
 
 
 def _source_keys() -> Iterable[ConfigKey]:

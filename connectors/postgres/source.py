@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
 from cdcworker.connectors.config import ConfigDef
-from cdcworker.connectors.postgres.config import CONFIG_DEF, parse, renamed
+from cdcworker.connectors.postgres.accepted import renamed
+from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.task import PostgresTask
 from cdcworker.schemas.change import JsonObject
 
