@@ -1,0 +1,84 @@
+"""A table whose row is too large for its topic is held back by a real worker; the others go on, and it comes back."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import uuid
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.conninfo import conninfo_to_dict
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+
+_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
+assert _spec
+assert _spec.loader
+one_worker = importlib.util.module_from_spec(_spec)
+sys.modules["one_worker"] = one_worker
+_spec.loader.exec_module(one_worker)
+
+
+@pytest.fixture
+def worker(kafka, tmp_path):
+    one = one_worker.Worker(tmp_path, kafka.bootstrap, f"h{uuid.uuid4().hex[:8]}")
+    one.wait_ready()
+    yield one
+    assert one.end() == 0
+
+
+@pytest.fixture
+def db(postgres):
+    name = postgres.create_database()
+    with psycopg.connect(postgres.dsn(name), autocommit=True) as connection:
+        yield connection
+    postgres.drop_database(name)
+
+
+def changes(worker: Any, topic: str) -> list[tuple[str, Any]]:
+    found = [json.loads(message.value()) for message in worker.read(topic) if message.value() is not None]
+    return [(change["op"], (change["after"] or {}).get("id")) for change in found]
+
+
+def test_a_row_too_large_holds_its_table_back_until_the_config_is_changed(worker, db):
+    db.execute("create table big(id int primary key, body text); create table small(id int primary key)")
+    db.execute("insert into big values (1, 'x'), (2, 'y'); insert into small values (1)")
+    where = conninfo_to_dict(db.info.dsn)
+    config = {
+        "connector.class": "postgres",
+        "database.hostname": str(where["host"]),
+        "database.port": str(where["port"]),
+        "database.user": str(where["user"]),
+        "database.password": db.info.password,
+        "database.dbname": str(where["dbname"]),
+        "slot.name": f"held_{os.getpid()}",
+        "topic.prefix": worker.group,
+        "key.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "key.converter.schemas.enable": "false",
+        "value.converter": "org.apache.kafka.connect.json.JsonConverter",
+        "value.converter.schemas.enable": "false",
+    }
+    worker.put("shop", config)
+    big, small = f"{worker.group}.public.big", f"{worker.group}.public.small"
+    worker.wait(lambda: changes(worker, big) == [("r", 1), ("r", 2)], "the rows")
+    with db.transaction():
+        db.execute("insert into small values (2)")
+        db.execute("insert into big select 3, string_agg(md5(g::text), '') from generate_series(1, 100000) g")
+    db.execute("insert into small values (3); delete from big where id = 1")
+    worker.wait(lambda: changes(worker, small) == [("r", 1), ("c", 2), ("c", 3)], "the other table")
+    held = worker.wait(lambda: worker.task("shop")["metrics"]["quarantine"], "the quarantine")
+    assert [(one["table"], one["code"]) for one in held] == [("public.big", "source.record_too_large")]
+    assert worker.task("shop")["state"] == "RUNNING"
+    findings = worker.get("/v1/connectors/shop/doctor?check=tables.held")["findings"]
+    assert [finding["code"] for finding in findings] == ["source.record_too_large"]
+    assert changes(worker, big) == [("r", 1), ("r", 2)]
+    db.execute("delete from big where id = 3; insert into big values (4, 'z')")
+    worker.put("shop", {**config, "heartbeat.interval.ms": "9000"})
+    worker.wait(lambda: len(changes(worker, big)) >= 5, "the table")
+    assert changes(worker, big)[2:] == [("t", None), ("r", 2), ("r", 4)]
+    worker.wait(lambda: worker.task("shop")["metrics"]["quarantine"] == [], "no quarantine")
