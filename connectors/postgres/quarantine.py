@@ -17,6 +17,7 @@ from dataclasses import replace
 from typing import Any
 
 from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.errors import SCHEMA_PAUSED
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 
@@ -24,6 +25,13 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_JOB = "snapshot"
 Jobs = Callable[[], Iterable[Mapping[str, Any]]]
+
+
+def may_hold(settings: Settings, error: CdcError) -> bool:
+    """Whether the config lets the table that an error names be held back."""
+    if error.code == SCHEMA_PAUSED:
+        return True
+    return error.kind == "data" and settings.raw["table.failure.policy"] == "quarantine"
 
 
 class Quarantine:

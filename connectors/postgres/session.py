@@ -18,7 +18,7 @@ from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect, conninfo
-from cdcworker.connectors.postgres.errors import SLOT_LOST, translate
+from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.quarantine import Quarantine
@@ -51,7 +51,6 @@ class Session:
     feedback_s: float = FEEDBACK_S_MAX
     quarantine: Quarantine | None = None
     shapes: ShapeGuard | None = None
-    planner: Planner | None = None
     complete: bool = False
     position_changed: bool = False
     emptied: list[Change] = field(default_factory=list)
@@ -69,6 +68,11 @@ class Session:
         self.position.quarantine = self.quarantine.to_json() if self.quarantine else None
         self.position.shapes = self.shapes.to_json() if self.shapes else None
         return self.position.to_json()
+
+    def look_for_returns(self) -> None:
+        """Raises when a table that is held back is asked for: it comes back with a new session."""
+        if self.quarantine and self.quarantine.due:
+            raise CdcError(TABLE_RETURNS, "a table that was held back is asked for")
 
     def close(self) -> None:
         """Lets go of every connection and file; never raises."""
@@ -134,14 +138,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         session.position = _first_position(session, identity)
     session.position.timeline = identity.timeline
     safety.follow_failovers(session, stream)
-    shapes = session.shapes = ShapeGuard(
-        settings.raw["schema.change.policy"], settings.filters, session.position.shapes
-    )
-    for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
-        shapes.forget(table)
-    planner = session.planner = Planner(
-        Catalog(catalog), settings.modes, settings.filters, settings.masks, settings.keys
-    )
+    planner = _planner(session)
     if starts_over:
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
     elif session.quarantine and session.quarantine.lifted:
@@ -166,6 +163,15 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
     log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
     hit("postgres.streaming")
+
+
+def _planner(session: Session) -> Planner:
+    """How tables are read; a table that is held back, or comes back, has no shape that it must keep."""
+    settings = session.settings
+    session.shapes = ShapeGuard(settings.raw["schema.change.policy"], settings.filters, session.position.shapes)
+    for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
+        session.shapes.forget(table)
+    return Planner(Catalog(session.catalog), settings.modes, settings.filters, settings.masks, settings.keys)
 
 
 def _is_loaded(snapshot: JsonObject | None) -> bool:

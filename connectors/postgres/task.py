@@ -13,11 +13,12 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
-from cdcworker.connectors.postgres.errors import SCHEMA_PAUSED, TABLE_RETURNS, translate
+from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
 from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.quarantine import may_hold
 from cdcworker.connectors.postgres.session import Session, open_session
 from cdcworker.connectors.postgres.spool import NotAhead
 from cdcworker.connectors.postgres.stream import ReplicationStream
@@ -74,9 +75,7 @@ class PostgresTask:
 
     def holds(self, error: CdcError) -> bool:
         """Whether the table that this error names may be held back while the others go on."""
-        if error.code == SCHEMA_PAUSED:
-            return True
-        return error.kind == "data" and self._settings.raw["table.failure.policy"] == "quarantine"
+        return may_hold(self._settings, error)
 
     def hold(self, troubles: Mapping[str, CdcError]) -> None:
         """Before `open`: these tables are held back from now on."""
@@ -296,8 +295,7 @@ class PostgresTask:
         if session.complete or progressed or (moved and now - self._stored_at >= self._settings.heartbeat_s):
             return self._with_position([], idle=dry)
         if now - self._watermark_at >= WATERMARK_S:
-            if session.quarantine and session.quarantine.due:
-                raise CdcError(TABLE_RETURNS, "a table that was held back is asked for")
+            session.look_for_returns()
             self._monitor.tick(session, now)
             self._watermark_at = now
             return Batch(watermark=self._watermark(), idle=dry)
