@@ -128,3 +128,48 @@ def test_kafka_connect_api_and_the_watcher_that_stands_on_it_see_and_mend_a_clus
     for gone in (connector.exists, lambda: connector.status):
         with pytest.raises(errors.GenericNotFound):
             gone()
+
+
+def test_every_call_of_kcctl_is_answered_with_what_it_reads(url, name):
+    """Its paths, queries and bodies as its client has them; what it reads is what its records hold."""
+    with requests.Session() as kcctl:
+        kcctl.headers.update({"Accept": "application/json", "Content-Type": "application/json"})
+
+        def call(method, path, status=200, **sent):
+            answer = kcctl.request(method, url + path, timeout=30, **sent)
+            assert answer.status_code == status, (path, answer.text)
+            return answer.json() if answer.content else None
+
+        assert set(call("GET", "/")) == {"version", "commit", "kafka_cluster_id"}
+        plugins = call("GET", "/connector-plugins?connectorsOnly=false")
+        assert {"source", "sink", "converter", "transformation"} <= {plugin["type"] for plugin in plugins}
+        for plugin in ("datagen", "org.apache.kafka.connect.json.JsonConverter"):
+            keys = call("GET", f"/connector-plugins/{plugin}/config")
+            assert {"name", "type", "required", "default_value", "documentation"} <= set(keys[0])
+        body = {"name": name, "config": GEN}
+        checked = call("PUT", "/connector-plugins/datagen/config/validate", json={"name": name, **GEN})
+        assert checked["error_count"] == 0
+        assert call("POST", "/connectors/", 201, json=body)["name"] == name
+        call("POST", "/connectors/", 409, json=body)
+        assert name in call("GET", "/connectors/")
+        eventually(lambda: states(KafkaConnect(url), name) == ["RUNNING", "RUNNING"])
+        both = call("GET", "/connectors?expand=info&expand=status")[name]
+        assert (both["info"]["type"], both["status"]["connector"]["state"]) == ("source", "RUNNING")
+        assert call("GET", f"/connectors/{name}")["config"]["name"] == name
+        config = call("GET", f"/connectors/{name}/config")
+        assert call("PUT", f"/connectors/{name}/config", json={**config, "seed": "4"})["config"]["seed"] == "4"
+        call("GET", f"/connectors/{name}/status")
+        call("GET", f"/connectors/{name}/topics")
+        assert [task["id"]["task"] for task in call("GET", f"/connectors/{name}/tasks")] == [0, 1]
+        call("PUT", f"/connectors/{name}/pause", 202)
+        call("PUT", f"/connectors/{name}/resume", 202)
+        call("POST", f"/connectors/{name}/restart", 204)
+        call("POST", f"/connectors/{name}/restart?includeTasks=true&onlyFailed=false", 202)
+        call("POST", f"/connectors/{name}/tasks/0/restart", 204)
+        assert "level" in call("GET", "/admin/loggers")["root"]
+        assert call("PUT", "/admin/loggers/kcctl.probe", json={"level": "DEBUG"}) == ["kcctl.probe"]
+        assert call("GET", "/admin/loggers/kcctl.probe")["level"] == "DEBUG"
+        call("PUT", "/admin/loggers/kcctl.probe?scope=cluster", 204, json={"level": "INFO"})
+        call("PUT", f"/connectors/{name}/stop", 204)
+        call("DELETE", f"/connectors/{name}", 204)
+        assert call("GET", f"/connectors/{name}", 404)["error_code"] == 404
