@@ -44,6 +44,10 @@ class TaskContext:
     beat: Callable[[str, float], None] = field(default=lambda _doing, _allow_s: None)
     """Says that the task has made a step, what follows, and how many seconds longer than task.hang.timeout.ms that may
     take. A poll that returns is a step by itself; a task that makes none is killed and started again."""
+    jobs: Callable[[], Sequence[JsonObject]] = field(default=lambda: ())
+    """What the task is asked to do beside its usual work and has not ended: `id`, `kind`, `wanted` (RUNNING, PAUSED,
+    CANCELLED), `spec`, and `own` (false: the task began it by itself). The same object until something changes; how far
+    each has come is reported under `jobs`."""
     file_roots: tuple[str, ...] = ()
     """Folders in which connectors may read and write files."""
 

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdcworker.connectors.config import nearest
+from cdcworker.connectors.jobs import SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
 
 UNKNOWN_CLASS = declare(
@@ -27,6 +28,8 @@ class Plugin:
     target: str
     aliases: tuple[str, ...] = ()
     title: str = ""
+    jobs: tuple[str, ...] = ()
+    """Kinds of what its tasks can be asked to do beside their usual work."""
 
     def load(self) -> Any:
         """The connector class (SourceConnector or SinkConnector), imported now."""
@@ -41,6 +44,7 @@ _PLUGINS = (
         "cdcworker.connectors.postgres.source:PostgresSource",
         ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector"),
         "PostgreSQL logical replication",
+        jobs=(SNAPSHOT,),
     ),
     Plugin(
         "datagen",

@@ -296,6 +296,14 @@ class ResumeTask:
 
 
 @dataclass(frozen=True, slots=True)
+class TellTask:
+    """Tell the task which jobs there are for it; one that is not told yet has none."""
+
+    task: AssignedTask
+    jobs: tuple[JsonObject, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class FenceIds:
     """Run `init_transactions` for these source tasks' ids, in parallel, outside the herder's thread → FencesDone."""
 
@@ -336,6 +344,7 @@ HerdCommand = (
     | KillTask
     | PauseTask
     | ResumeTask
+    | TellTask
     | FenceIds
     | ProbeWorker
     | StopProducing

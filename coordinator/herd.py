@@ -9,6 +9,7 @@ from typing import Any
 from cdcworker.coordinator import events as ev
 from cdcworker.coordinator import (
     fences,
+    jobs,
     leader,
     lost,
     membership,
@@ -142,6 +143,7 @@ def _lead(turn: Turn, is_news: bool) -> None:
 def _round(turn: Turn, batch: leader.Batch) -> None:
     task_sets.plan_task_sets(turn, batch)
     placement.place_tasks(turn, batch)
+    jobs.settle(turn, batch)
     sweep.sweep_config(turn, batch)
     leader.send(turn, batch)
     sweep.sweep_status(turn)

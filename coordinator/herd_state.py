@@ -201,6 +201,8 @@ class LocalTask:
     attempt: int = 0
     paused: bool = False
     """What the process was last told."""
+    told: tuple[JsonObject, ...] = ()
+    """Jobs that it was told of."""
     due: float = 0.0
     """`waiting`: when to start; `starting`: until when; `stopping`: when to kill; `killed`: when to give it up."""
     killed: bool = False

@@ -12,6 +12,7 @@ PROTOCOL = 2
 FLOOR = 1
 """The lowest protocol that this version can share a cluster with."""
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
+JobWish = Literal["RUNNING", "PAUSED", "CANCELLED"]
 TaskState = Literal["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]
 
 
@@ -151,6 +152,26 @@ class JournalEntry:
 
 
 @dataclass(frozen=True, slots=True)
+class Job:
+    """`job/<connector>/<id>`: what a connector's tasks are asked to do beside their usual work."""
+
+    connector: str
+    id: str
+    incarnation: str
+    kind: str
+    spec: Mapping[str, Any]
+    """What the connector makes of it is the connector's."""
+    wanted: JobWish = "RUNNING"
+    outcome: JsonObject | None = None
+    """How it ended; None: it has not."""
+    created_ms: int = 0
+    updated_ms: int = 0
+    own: bool = True
+    """False: the tasks began it by themselves, the record only says what is wanted of it."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterState:
     """What the config log folds to. `version` is the offset after the last record taken."""
 
@@ -164,6 +185,8 @@ class ClusterState:
     journal: Mapping[str, JournalEntry] = field(default_factory=dict)
     """A ring, by slot; `seq` gives the order."""
     commands: Mapping[str, Command] = field(default_factory=dict)
+    jobs: Mapping[str, Job] = field(default_factory=dict)
+    """By `<connector>/<id>`."""
     settings: Mapping[str, JsonObject] = field(default_factory=dict)
     """Records of kinds without a type of their own (`session-key`, `logger/…`, `setting/…`), by full key."""
     epoch: int = 0
@@ -285,7 +308,25 @@ class PutSetting:
     value: JsonObject = field(repr=False)
 
 
-Request = PutConnector | DeleteConnector | Restart | PutSetting
+@dataclass(frozen=True, slots=True)
+class PutJob:
+    """Ask a connector's tasks for something; one that is under way already and the same is answered with that one."""
+
+    connector: str
+    kind: str
+    spec: Mapping[str, Any] = field(hash=False)
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeJob:
+    connector: str
+    job: str
+    wanted: JobWish
+    known_kind: str = ""
+    """The tasks report a job of this kind under this id, whether or not there is a record of it."""
+
+
+Request = PutConnector | DeleteConnector | Restart | PutSetting | PutJob | ChangeJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,3 +346,4 @@ class Reply:
     leader_epoch: int = 0
     version: int = 0
     detail: str = ""
+    job: str = ""

@@ -14,6 +14,7 @@ from cdcworker.coordinator.model import (
     Connector,
     Deadline,
     Fenced,
+    Job,
     JournalEntry,
     JsonObject,
     Leader,
@@ -87,6 +88,7 @@ _ASSIGNMENT = frozenset({"boot_id", "tasks", "revoke", "reason", "causes"})
 _COMMAND = frozenset({"kind", "scope", "expires"})
 _DEADLINE = frozenset({"boot_id", "cause", "delay_ms", "tasks"})
 _FENCED = frozenset({"incarnation", "task_epoch", "count", "pending"})
+_JOB = frozenset({"incarnation", "kind", "spec", "wanted", "outcome", "created", "updated", "own"})
 _JOURNAL = frozenset({"seq", "ts", "cause", "moves"})
 
 
@@ -187,6 +189,24 @@ def _journal(_slot: str, value: JsonObject) -> JournalEntry:
     )
 
 
+def _job(name: str, value: JsonObject) -> Job:
+    connector, _, identity = name.rpartition("/")
+    wanted = _word(value.get("wanted", "RUNNING"))
+    return Job(
+        connector=connector,
+        id=identity,
+        incarnation=str(value["incarnation"]),
+        kind=str(value["kind"]),
+        spec=dict(value.get("spec", {})),
+        wanted=wanted if wanted in ("RUNNING", "PAUSED", "CANCELLED") else "PAUSED",
+        outcome=error_of(value.get("outcome")),
+        created_ms=int(value.get("created", 0)),
+        updated_ms=int(value.get("updated", 0)),
+        own=bool(value.get("own", True)),
+        extra=_extra(value, _JOB),
+    )
+
+
 KINDS: Mapping[str, tuple[str, Callable[[str, JsonObject], object]]] = {
     "connector": ("connectors", _connector),
     "tasks": ("task_sets", _task_set),
@@ -195,6 +215,7 @@ KINDS: Mapping[str, tuple[str, Callable[[str, JsonObject], object]]] = {
     "fenced": ("fenced", _fenced),
     "journal": ("journal", _journal),
     "command": ("commands", _command),
+    "job": ("jobs", _job),
 }
 """Kind of key → field of ClusterState and parser. Records of other kinds are kept as they are."""
 
@@ -259,6 +280,27 @@ def assignment_record(worker_id: str, assignment: Assignment) -> Record:
 def command_record(command: Command) -> Record:
     value = {**command.extra, "kind": command.kind, "scope": command.scope, "expires": command.expires_ms}
     return Record(f"command/{command.id}", value)
+
+
+def job_key(connector: str, identity: str) -> str:
+    return f"job/{connector}/{identity}"
+
+
+def job_record(job: Job) -> Record:
+    value: JsonObject = {
+        **job.extra,
+        "incarnation": job.incarnation,
+        "kind": job.kind,
+        "spec": dict(job.spec),
+        "wanted": job.wanted,
+        "created": job.created_ms,
+        "updated": job.updated_ms,
+    }
+    if job.outcome is not None:
+        value["outcome"] = job.outcome
+    if not job.own:
+        value["own"] = False
+    return Record(job_key(job.connector, job.id), value)
 
 
 def deadline_record(what: str, deadline: Deadline) -> Record:

@@ -8,6 +8,7 @@ from operator import itemgetter
 
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.herd_state import Report, Turn
+from cdcworker.coordinator.jobs import NUMBERS
 from cdcworker.coordinator.model import AssignedTask, JsonObject, TaskId, TaskState, TaskStatus
 from cdcworker.coordinator.restarts import is_quarantine, policy_for
 from cdcworker.coordinator.status import status_order, task_key, task_status_record
@@ -45,7 +46,7 @@ def report(turn: Turn, entry: AssignedTask, state: TaskState, left_by: JsonObjec
         task_epoch=entry.task_epoch,
         seq=seq,
         error=error,
-        metrics=mine.metrics if mine else {},
+        metrics=_numbers(mine.metrics if mine else {}, last),
         restarts=restarts,
     )
     sent = turn.work.reports.get(entry.id)
@@ -56,6 +57,13 @@ def report(turn: Turn, entry: AssignedTask, state: TaskState, left_by: JsonObjec
     if mine is not None:
         turn.set_local(entry.id, replace(mine, fresh=False))
     turn.append(task_status_record(status))
+
+
+def _numbers(own: JsonObject, last: TaskStatus | None) -> JsonObject:
+    """Numbers of this owner; what was said of jobs stays until the task says something else."""
+    if NUMBERS in own or last is None or NUMBERS not in last.metrics:
+        return own
+    return {**own, NUMBERS: last.metrics[NUMBERS]}
 
 
 def confirm_reports(turn: Turn, records: Sequence[Record]) -> None:

@@ -6,13 +6,16 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from cdcworker.coordinator import jobs
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.model import (
+    ChangeJob,
     ClusterState,
     Command,
     Connector,
     DeleteConnector,
     PutConnector,
+    PutJob,
     PutSetting,
     Reply,
     Request,
@@ -52,11 +55,15 @@ def decide(state: ClusterState, asked: Asked) -> Decision:
     request = asked.request
     if isinstance(request, PutSetting):
         return Decision(Reply("ok"), (Record(request.name, request.value),))
+    if isinstance(request, PutJob):
+        return Decision(*jobs.put(state, request, asked.id, asked.wall_ms))
+    if isinstance(request, ChangeJob):
+        return Decision(*jobs.change(state, request, asked.wall_ms))
     connector = state.connectors.get(request.connector if isinstance(request, Restart) else request.name)
     if isinstance(request, PutConnector):
         return _put(connector, request, asked)
     if isinstance(request, DeleteConnector):
-        return _delete(connector, request)
+        return _delete(state, connector, request)
     return _restart(state, connector, request, asked)
 
 
@@ -115,12 +122,12 @@ def _create(request: PutConnector, asked: Asked) -> Decision:
     return Decision(Reply("ok", created=True, version=1), (connector_record(new),))
 
 
-def _delete(old: Connector | None, request: DeleteConnector) -> Decision:
+def _delete(state: ClusterState, old: Connector | None, request: DeleteConnector) -> Decision:
     if old is None:
         return Decision(Reply("not_found"))
     if request.if_version is not None and request.if_version != old.version:
         return Decision(Reply("version_mismatch", version=old.version))
-    records = (tombstone(f"connector/{old.name}"), tombstone(f"tasks/{old.name}"))
+    records = (tombstone(f"connector/{old.name}"), tombstone(f"tasks/{old.name}"), *jobs.gone(state, old.name))
     return Decision(Reply("ok", version=old.version), records)
 
 

@@ -25,6 +25,7 @@ from cdcworker.coordinator.records import (
     connector_record,
     deadline_record,
     fenced_record,
+    job_record,
     journal_record,
     leader_record,
     parse_leader,
@@ -211,6 +212,8 @@ def current_record(state: ClusterState, key: str) -> Record:
         return assignment_record(name, state.assignments[name])
     if kind == "command" and name in state.commands:
         return command_record(state.commands[name])
+    if kind == "job" and name in state.jobs:
+        return job_record(state.jobs[name])
     if kind == "deadline" and name in state.deadlines:
         return deadline_record(name, state.deadlines[name])
     if kind == "fenced" and name in state.fenced:

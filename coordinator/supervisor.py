@@ -6,6 +6,7 @@ import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
+from cdcworker.coordinator import jobs
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.errors import TASK_CRASHED, TASK_FENCED, TASK_START_TIMEOUT, TASK_STUCK
 from cdcworker.coordinator.events import (
@@ -18,6 +19,7 @@ from cdcworker.coordinator.events import (
     TaskExited,
     TaskReport,
     TaskTopics,
+    TellTask,
 )
 from cdcworker.coordinator.fences import is_sink
 from cdcworker.coordinator.herd_state import LocalTask, Turn
@@ -175,6 +177,15 @@ def _keep(turn: Turn, local: LocalTask) -> None:
         if paused != local.paused:
             turn.emit(PauseTask(local.task) if paused else ResumeTask(local.task))
             turn.set_local(local.task.id, replace(local, paused=paused))
+        _tell(turn, turn.work.local[local.task.id])
+
+
+def _tell(turn: Turn, local: LocalTask) -> None:
+    """Jobs of its connector, when they are others than it knows of."""
+    wanted = jobs.told(turn.cluster, local.task.connector) if turn.cluster.jobs else ()
+    if wanted != local.told:
+        turn.emit(TellTask(local.task, wanted))
+        turn.set_local(local.task.id, replace(local, told=wanted))
 
 
 def _let_go(turn: Turn, local: LocalTask, replaced: bool) -> None:
@@ -237,8 +248,10 @@ def _start(turn: Turn, local: LocalTask) -> None:
     paused = connector.target_state == "PAUSED"
     config = {**connector.config, **tasks.tasks[entry.task]}
     due = turn.mono + policy_of(config, turn.settings).start_timeout_s
-    turn.set_local(entry.id, replace(local, phase="starting", paused=paused, killed=False, due=due))
+    fresh = replace(local, phase="starting", paused=paused, killed=False, due=due, told=())
+    turn.set_local(entry.id, fresh)
     turn.emit(StartTask(entry, connector.kind, config, paused, local.attempt))
+    _tell(turn, fresh)
 
 
 # --- what processes say ---------------------------------------------------------------------------------------------

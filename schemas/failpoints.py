@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import time
+from collections.abc import Callable
 
 from cdcworker.schemas.errors import CdcError
 
@@ -22,6 +23,7 @@ def _parse(text: str) -> dict[str, tuple[str, int]]:
 
 _points = _parse(os.environ.get("CDC_FAILPOINTS", ""))
 _hits: dict[str, int] = {}
+_listener: Callable[[str], None] | None = None
 
 
 def arm(text: str) -> None:
@@ -31,8 +33,16 @@ def arm(text: str) -> None:
     _hits.clear()
 
 
+def listen(listener: Callable[[str], None] | None) -> None:
+    """Have somebody in this process called at every place; None: nobody any more."""
+    global _listener
+    _listener = listener
+
+
 def hit(name: str) -> None:
     """Pass the place `name`."""
+    if _listener is not None:
+        _listener(name)
     if not _points:
         return
     point = _points.get(name)

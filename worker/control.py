@@ -26,6 +26,8 @@ class Control:
         self._valid_until = clock() + lease_s
         self._stopping = False
         self._paused = paused
+        self.jobs: tuple[dict[str, Any], ...] = ()
+        """What the task was last told of jobs for it."""
 
     @property
     def stopping(self) -> bool:
@@ -56,6 +58,8 @@ class Control:
                 self._paused = True
             elif kind == "resume":
                 self._paused = False
+            elif kind == "jobs":
+                self.jobs = tuple(dict(job) for job in message["jobs"])
             elif kind == "stop":
                 self._stopping = True
             self._changed.notify_all()

@@ -324,6 +324,8 @@ class Herder(threading.Thread):
                 self._launcher.send(task, {"type": "pause"})
             case ev.ResumeTask(task):
                 self._launcher.send(task, {"type": "resume"})
+            case ev.TellTask(task, jobs):
+                self._launcher.send(task, {"type": "jobs", "jobs": list(jobs)})
             case ev.StopProducing():
                 self._launcher.broadcast(lease_message(0.0))
             case _:

@@ -167,5 +167,6 @@ def context_of(
         ending=lambda: control.stopping,
         report=report,
         beat=OWN.beat,
+        jobs=lambda: control.jobs,
         file_roots=file_roots(spec.providers),
     )

@@ -72,17 +72,15 @@ class Changes:
         self._sources: dict[int, dict[str, Any]] = {}
         self.transaction_source = template
         self._begin: Begin | None = None
-        self._renewing = False
-        self.drop_to = 0
-        self.dropping = False
-        self.index = 0
+        self._renewing = self.dropping = False
+        self.drop_to = self.index = 0
         self.stage = 0
         """Grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
         self.replanned: Callable[[int], None] = lambda oid: None
         self._last_commit: int | None = None
         self.observer: Observer | None = None
-        self.skips_same = False
-        """Updates that change none of the captured columns are left out."""
+        self.skips_same = False  # updates that change none of the captured columns
+        self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.resume_lsn = 0
         """Transactions that committed at or before it have been handed on by an earlier run."""
@@ -265,6 +263,8 @@ class Changes:
         if plan.stale and self._renewed(plan, data):
             return
         after = tuple(values)
+        if plan.relation.oid in self.listeners:
+            self.listeners[plan.relation.oid](plan, after)
         if self.observer or self.skipped:
             event = Event("c", data, 31)
             event.after = after

@@ -3,29 +3,34 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Generator, Iterator, Sequence
+import time
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, Final
 
 import psycopg
-from cdcworker.connectors.postgres.catalog import TableInfo
+from cdcworker.connectors.postgres.catalog import Catalog, TableInfo
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.copying import copy_lines, copy_texts, parse_row
 from cdcworker.connectors.postgres.errors import VALUE, translate
 from cdcworker.connectors.postgres.relations import Plan, Planner
 from cdcworker.connectors.postgres.visibility import TxSnapshot
+from cdcworker.connectors.postgres.window import Identity, identity
 from cdcworker.connectors.postgres.wire import parse_lsn
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
-from psycopg import sql
+from cdcworker.schemas.failpoints import hit
+from psycopg import pq, sql
 
 log = logging.getLogger(__name__)
 
-ROWS_MIN = 200
-ROWS_MAX = 20_000
+ROWS_MIN: Final = 200
+ROWS_MAX: Final = 20_000
 """Rows of one chunk: memory is bounded by bytes, this bounds what a wrong estimate of the width can cost."""
+PUBLISHED_S: Final = 10.0
+"""How long a publication's column list and row filter are taken for what they were."""
 
 KeyTexts = tuple[str, ...]
 
@@ -41,15 +46,32 @@ class View:
 
 @dataclass(slots=True)
 class Chunk:
+    """Rows as COPY gave them, by key."""
+
     view: View
     plan: Plan
-    rows: list[tuple[Row, KeyTexts]] = field(default_factory=list)
+    rows: dict[Identity, tuple[bytes, KeyTexts]] = field(default_factory=dict)
+    last: KeyTexts | None = None
+    size: int = 0
+    count: int = 0
     ended: bool = False
-    """No rows of the table lie behind this chunk."""
+    """No rows of the range lie behind this chunk."""
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.plan.table.key_columns)
 
 
 class TableGone(Exception):
     """The table does not exist any more, or is no longer captured."""
+
+
+class Keyless(Exception):
+    """The table has no key."""
+
+
+class KeyChanged(Exception):
+    """The table's key is not the one that its ranges go by."""
 
 
 class Busy(Exception):
@@ -60,23 +82,51 @@ class NotVisibleYet(Exception):
     """The snapshot does not see a transaction that it must see."""
 
 
+@dataclass(frozen=True, slots=True)
+class MustSee:
+    """What a snapshot has to see before rows may be read in it."""
+
+    floor: int = 0
+    """Every transaction up to this id must have ended,"""
+    exempt: frozenset[int] = frozenset()
+    """but for these."""
+    before: tuple[int, ...] = ()
+    """Transactions that the stream has delivered."""
+
+    def met(self, snap: TxSnapshot) -> bool:
+        if self.floor and snap.xmax <= self.floor:
+            return False
+        if any(xid <= self.floor and xid not in self.exempt for xid in snap.running):
+            return False
+        return all(snap.sees(xid) for xid in self.before)
+
+
+@dataclass(frozen=True, slots=True)
+class Want:
+    """A range of one table in the order of its key, or exactly the rows of `keys`."""
+
+    oid: int
+    must_see: MustSee
+    after: KeyTexts | None = None
+    upto: KeyTexts | None = None
+    keys: tuple[KeyTexts, ...] = ()
+    key_names: tuple[str, ...] = ()
+    """Of the columns that all these go by; empty: nothing is known of the table yet."""
+    limit: int = ROWS_MIN
+    bytes_max: int = 1 << 30
+    filter: str = ""
+
+
 class Reader:
-    """Reads rows over a connection of its own."""
+    """Reads rows over a connection of its own; used by one thread at a time."""
 
-    def __init__(self, connection: AdminConnection, planner: Planner, settings: Settings) -> None:
+    def __init__(self, connection: AdminConnection, settings: Settings) -> None:
         self.connection = connection
-        self._planner = planner
         self._settings = settings
-        self._bytes_per_row = 0.0
-        self._partitioned = False
-        self._published: tuple[int, tuple[str, ...] | None, str | None] | None = None
+        self._planner = Planner(Catalog(connection), settings.modes, settings.filters, settings.masks, settings.keys)
+        self._published: dict[int, tuple[float, tuple[str, ...] | None, str | None]] = {}
 
-    def current_snapshot(self) -> TxSnapshot:
-        row = self.connection.execute("select pg_current_snapshot()::text").fetchone()
-        assert row
-        return TxSnapshot.parse(row[0])
-
-    def begin(self, oid: int) -> tuple[View, Plan]:
+    def begin(self, oid: int) -> tuple[View, Plan, TableInfo]:
         """Open the read: lock first, snapshot second. # A rewrite of the table is invisible to an older snapshot."""
         catalog = self._planner.catalog
         info = catalog.table(oid)
@@ -84,6 +134,7 @@ class Reader:
             raise TableGone
         name = sql.Identifier(info.schema, info.table)
         timeout = sql.Literal(f"{self._settings.raw['snapshot.lock.timeout.ms']}ms")
+        columns, _ = self._publication_of(info)
         self._execute(sql.SQL("begin isolation level repeatable read read only"))
         try:
             self._execute(sql.SQL("set local lock_timeout = {}").format(timeout))
@@ -91,8 +142,7 @@ class Reader:
             info = catalog.table(oid)
             if info is None:
                 raise TableGone
-            self._partitioned = info.partitioned
-            plan = self._planner.plan(self._restrict(info).relation(), info)
+            plan = self._planner.plan(_restricted(info, columns).relation(), info)
             row = self._execute(
                 sql.SQL(
                     "select pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
@@ -100,117 +150,112 @@ class Reader:
                 )
             ).fetchone()
             assert row
-            return View(TxSnapshot.parse(row[0]), parse_lsn(row[1]), row[2]), plan
-        except psycopg.errors.LockNotAvailable as exc:
-            self.end()
-            raise Busy from exc
-        except psycopg.errors.UndefinedTable as exc:
-            # Dropped or renamed between the two looks; the next attempt sees which.
+            return View(TxSnapshot.parse(row[0]), parse_lsn(row[1]), row[2]), plan, info
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable) as exc:
+            # Undefined: dropped or renamed between the two looks; the next attempt sees which.
             self.end()
             raise Busy from exc
         except (TableGone, CdcError):
             self.end()
             raise
 
+    def look(self, oid: int) -> tuple[Plan, TableInfo]:
+        """The table as it is now."""
+        info = self._planner.catalog.table(oid)
+        if info is None or not self._settings.filters.table(info.schema, info.table):
+            raise TableGone
+        columns, _ = self._publication_of(info)
+        return self._planner.plan(_restricted(info, columns).relation(), info), info
+
+    def is_broken(self) -> bool:
+        return self.connection.closed or self.connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
+
     def end(self) -> None:
         if not self.connection.closed:
             self._execute(sql.SQL("rollback"))
 
-    def read(self, view: View, plan: Plan, after: KeyTexts | None, keys: Sequence[KeyTexts] | None) -> Chunk:
-        """The next rows behind `after` in key order, or exactly the rows of `keys`. Ends the transaction."""
-        limit = len(keys) if keys is not None else self._row_limit()
-        chunk = Chunk(view, plan)
-        size, size_max = 0, 2 * self._settings.raw["snapshot.chunk.max.bytes"]
+    def chunk(self, want: Want) -> Chunk:
+        """One short transaction; raises what keeps it from being read now."""
+        view, plan, info = self.begin(want.oid)
         try:
-            statement = self._select(plan, after, keys, limit)
-            key = plan.table.key
-            with closing(self._copy(statement, plan)) as copied:
-                for raw, row in copied:
-                    chunk.rows.append((row, tuple((raw[i] or b"").decode() for i in key)))
-                    size += sum(len(text) for text in raw if text) + 4 * len(raw)
-                    if size > size_max and keys is None:
-                        # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
-                        limit = 0
-                        break
+            if not plan.table.key:
+                raise Keyless
+            chunk = Chunk(view, plan)
+            if want.key_names and want.key_names != chunk.key_names:
+                raise KeyChanged
+            if not want.must_see.met(view.snap):
+                raise NotVisibleYet
+            hit("snapshot.snapshot_taken")
+            self._read(chunk, self._select(plan, info, want), want)
+            hit("snapshot.rows_read")
         finally:
             self.end()
-        chunk.ended = keys is None and len(chunk.rows) < limit
-        if chunk.rows:
-            width = size / len(chunk.rows)
-            self._bytes_per_row = max(width, self._bytes_per_row / 2)
+        hit("snapshot.read_ended")
         return chunk
 
-    def rows(self, plan: Plan) -> Iterator[Row]:
+    def _read(self, chunk: Chunk, statement: sql.Composed, want: Want) -> None:
+        key = chunk.plan.table.key
+        parsers = [parse for parse in chunk.plan.parsers if parse]
+        rows, size, limit = chunk.rows, 0, want.limit
+        texts: KeyTexts = ()
+        first = key == (0,) and parsers[0]
+        with closing(copy_lines(self.connection, statement)) as lines, _named(chunk.plan):
+            for line in lines:
+                if first and b"\\" not in line:
+                    text = line[: line.find(b"\t")] if b"\t" in line else line[:-1]
+                    texts = (text.decode(),)
+                    rows[identity((first(text),))] = (line, texts)
+                else:
+                    raw = copy_texts(line)
+                    texts = tuple((raw[i] or b"").decode() for i in key)
+                    rows[identity(tuple(parsers[i](raw[i] or b"") for i in key))] = (line, texts)
+                size += len(line)
+                if size > want.bytes_max and not want.keys:
+                    # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
+                    limit = 0
+                    break
+        chunk.size, chunk.count, chunk.last = size, len(rows), texts or None
+        chunk.ended = not want.keys and len(rows) < limit
+
+    def rows(self, plan: Plan, info: TableInfo) -> Iterator[Row]:
         """All rows of a table without a key, inside the transaction that `begin` opened."""
-        for _, row in self._copy(self._select(plan, None, None, None), plan):
-            yield row
-
-    def _row_limit(self) -> int:
-        if not self._bytes_per_row:
-            return ROWS_MIN
-        return max(1, min(ROWS_MAX, int(self._settings.raw["snapshot.chunk.max.bytes"] / self._bytes_per_row)))
-
-    def table_changed(self) -> None:
-        """Another table: nothing is known of its width."""
-        self._bytes_per_row = 0.0
-        self._published = None
+        parsers = [parse for parse in plan.parsers if parse]
+        with _named(plan):
+            for line in copy_lines(self.connection, self._select(plan, info, None)):
+                yield parse_row(line, parsers)
 
     # -- statements -------------------------------------------------------------------------------------------------
 
-    def _select(
-        self, plan: Plan, after: KeyTexts | None, keys: Sequence[KeyTexts] | None, limit: int | None
-    ) -> sql.Composed:
+    def _select(self, plan: Plan, info: TableInfo, want: Want | None) -> sql.Composed:
         table = plan.table
         columns = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.columns)
         # ONLY, as it is published: rows of an inheriting table come under that table's name.
-        source = sql.SQL("select {} from {}" if self._partitioned else "select {} from only {}")
+        source = sql.SQL("select {} from {}" if info.partitioned else "select {} from only {}")
         parts = [source.format(columns, sql.Identifier(*table.path))]
         conditions: list[sql.Composable] = []
-        if self._published and self._published[2]:
-            conditions.append(sql.SQL("({})").format(_trusted(self._published[2])))
+        _, published = self._publication_of(info)
+        conditions += [sql.SQL("({})").format(trusted(text)) for text in (published, want and want.filter) if text]
         key = sql.SQL("({})").format(sql.SQL(", ").join(sql.Identifier(column.name) for column in table.key_columns))
-        if keys is not None:
-            conditions.append(sql.SQL("{} in ({})").format(key, sql.SQL(", ").join(_key(plan, k) for k in keys)))
-        elif after is not None:
-            conditions.append(sql.SQL("{} > {}").format(key, _key(plan, after)))
+        if want is not None and want.keys:
+            conditions.append(sql.SQL("{} in ({})").format(key, sql.SQL(", ").join(_key(plan, k) for k in want.keys)))
+        elif want is not None:
+            for sign, bound in ((">", want.after), ("<=", want.upto)):
+                if bound is not None:
+                    conditions.append(sql.SQL("{} {} {}").format(key, sql.SQL(sign), _key(plan, bound)))
         if conditions:
             parts.append(sql.SQL("where {}").format(sql.SQL(" and ").join(conditions)))
-        if limit is not None:
+        if want is not None and not want.keys:
             order = sql.SQL(", ").join(sql.Identifier(column.name) for column in table.key_columns)
-            parts.append(sql.SQL("order by {} limit {}").format(order, sql.Literal(limit)))
+            parts.append(sql.SQL("order by {} limit {}").format(order, sql.Literal(want.limit)))
         return sql.SQL("copy ({}) to stdout").format(sql.SQL(" ").join(parts))
 
-    def _copy(self, statement: sql.Composed, plan: Plan) -> Generator[tuple[list[bytes | None], Row]]:
-        parsers = [parse for parse in plan.parsers if parse]
-        cursor = self.connection.cursor()
-        try:
-            with cursor.copy(statement) as copy:
-                while data := copy.read():
-                    raw = copy_texts(bytes(data))
-                    yield (
-                        raw,
-                        tuple(None if text is None else parse(text) for text, parse in zip(raw, parsers, strict=True)),
-                    )
-        except (ValueError, IndexError, OverflowError) as exc:
-            table = ".".join(plan.table.path)
-            raise CdcError(VALUE, "a column's text form could not be read", where={"table": table}) from exc
-        except psycopg.Error as exc:
-            raise translate(exc, {"table": ".".join(plan.table.path)}) from exc
-        finally:
-            cursor.close()
-
-    def _restrict(self, info: TableInfo) -> TableInfo:
-        """The published columns only, where the publication has a column list (PostgreSQL 15)."""
-        if self._published is None or self._published[0] != info.oid:
-            self._published = (info.oid, *self._publication_of(info))
-        names = self._published[1]
-        if names is None:
-            return info
-        return replace(info, columns={name: column for name, column in info.columns.items() if name in names})
-
     def _publication_of(self, info: TableInfo) -> tuple[tuple[str, ...] | None, str | None]:
+        """Column list and row filter (PostgreSQL 15); TableGone when the table is not published."""
         if self.connection.info.server_version < 150000:
             return None, None
+        known = self._published.get(info.oid)
+        if known is not None and time.monotonic() - known[0] < PUBLISHED_S:
+            return known[1:]
         row = self._execute(
             sql.SQL(
                 "select attnames::text[], rowfilter from pg_publication_tables"
@@ -219,7 +264,9 @@ class Reader:
         ).fetchone()
         if row is None:
             raise TableGone
-        return (tuple(row[0]) if row[0] else None), row[1]
+        found = (tuple(row[0]) if row[0] else None), row[1]
+        self._published[info.oid] = (time.monotonic(), *found)
+        return found
 
     def _execute(self, statement: sql.SQL | sql.Composed) -> psycopg.Cursor[tuple[Any, ...]]:
         try:
@@ -230,31 +277,38 @@ class Reader:
             raise translate(exc) from exc
 
 
+class _named:
+    """Errors about a table's rows name the table."""
+
+    def __init__(self, plan: Plan) -> None:
+        self._table = ".".join(plan.table.path)
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, _kind: object, exc: BaseException | None, _trace: object) -> None:
+        if isinstance(exc, CdcError):
+            raise CdcError(exc.code, exc.message, where={**exc.where, "table": self._table}) from exc
+        if isinstance(exc, ValueError | IndexError | OverflowError):
+            text = "a column's text form could not be read"
+            raise CdcError(VALUE, text, where={"table": self._table}) from exc
+
+
+def _restricted(info: TableInfo, names: Sequence[str] | None) -> TableInfo:
+    """The published columns only, where the publication has a column list (PostgreSQL 15)."""
+    if names is None:
+        return info
+    return replace(info, columns={name: column for name, column in info.columns.items() if name in names})
+
+
 def _key(plan: Plan, texts: KeyTexts) -> sql.Composed:
     """A key as a row of literals, each cast to its column's type."""
     parts = (
-        sql.SQL("{}::{}").format(sql.Literal(text), _trusted(column.source_type))
+        sql.SQL("{}::{}").format(sql.Literal(text), trusted(column.source_type))
         for column, text in zip(plan.table.key_columns, texts, strict=True)
     )
     return sql.SQL("({})").format(sql.SQL(", ").join(parts))
 
 
-def _trusted(text: str) -> sql.SQL:
-    """SQL that the server itself has printed: a type's name, a publication's row filter."""
+def trusted(text: str) -> sql.SQL:
+    """SQL that the server itself has printed (a type's name, a publication's row filter), or that has been checked."""
     return sql.SQL(text.replace("{", "{{").replace("}", "}}"))
-
-
-_ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}
-_ESCAPE = re.compile(rb"\\(.)", re.S)
-
-
-def copy_texts(line: bytes) -> list[bytes | None]:
-    """One line of COPY's text format."""
-    fields = line[:-1].split(b"\t")
-    if b"\\" not in line:
-        return list(fields)
-    return [None if text == b"\\N" else _ESCAPE.sub(_unescape, text) if b"\\" in text else text for text in fields]
-
-
-def _unescape(match: re.Match[bytes]) -> bytes:
-    return _ESCAPES.get(match.group(1), match.group(1))

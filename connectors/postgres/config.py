@@ -24,24 +24,15 @@ from cdcworker.connectors.hosts import host_list
 from cdcworker.connectors.postgres.accepted import ACCEPTED, FORMER_PREFIX, REFUSED, TOLERANCE
 from cdcworker.connectors.postgres.keys import MessageKeys, message_keys
 from cdcworker.connectors.postgres.masks import Masks, mask_keys, masks_of
+from cdcworker.connectors.postgres.snapshot_config import SNAPSHOT_ALIASES, snapshot_keys
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Modes
 
-SNAPSHOT_MODES = ("initial", "no_data", "initial_only")
-SNAPSHOT_MODES_UNAVAILABLE = ("always", "when_needed", "configuration_based", "custom", "never", "schema_only")
 HEARTBEAT_MS_DEFAULT = 10_000
 """How long an idle table may hold the log back: far below what fills a disk, far above what costs anything."""
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 # Debezium skips truncates by default; our sinks apply them, so nothing is skipped unless asked for.
 SKIPPED_DEFAULT: tuple[str, ...] = ()
-
-
-def _snapshot_mode(value: str) -> str | None:
-    if value in SNAPSHOT_MODES:
-        return None
-    if value in SNAPSHOT_MODES_UNAVAILABLE:
-        return f"is not available; expects one of {', '.join(SNAPSHOT_MODES)}"
-    return f"expects one of {', '.join(SNAPSHOT_MODES)}"
 
 
 def _plugin(value: str) -> str | None:
@@ -235,20 +226,6 @@ def _value_keys() -> Iterable[ConfigKey]:
     yield choice("unknown.type.handling.mode", "text", "bytes", "skip", "refuse")
 
 
-def _snapshot_keys() -> Iterable[ConfigKey]:
-    group = "Snapshot"
-    yield ConfigKey(
-        "snapshot.mode", default="initial", validator=_snapshot_mode, recommended=SNAPSHOT_MODES, group=group,
-        importance="HIGH", doc="initial: rows first, then changes; no_data: changes only; initial_only: rows only.",
-    )  # fmt: skip
-    yield ConfigKey(
-        "snapshot.chunk.max.bytes", "INT", 4 * 1024 * 1024, validator=between(4096, 256 * 1024 * 1024), group=group,
-        importance="LOW", doc="Size of one chunk of rows, read in one short transaction.",
-    )  # fmt: skip
-    yield ConfigKey("snapshot.lock.timeout.ms", "LONG", 2_000, validator=between(10), group=group, importance="LOW")
-    yield ConfigKey("snapshot.include.collection.list", "LIST", validator=regex_list, group=group, importance="LOW")
-
-
 def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in ("schema", "table", "column", "message.prefix"):
         if config[f"{name}.include.list"] and config[f"{name}.exclude.list"]:
@@ -267,7 +244,7 @@ CONFIG_DEF = ConfigDef(
         *_source_keys(),
         *_replication_keys(),
         *_table_keys(),
-        *_snapshot_keys(),
+        *snapshot_keys(),
         *_trouble_keys(),
         *_value_keys(),
         *converter_keys(),
@@ -294,8 +271,12 @@ class Filters:
     column_exclude: tuple[str, ...] = ()
     held: frozenset[str] = frozenset()
     """Full names of tables that are held back."""
+    signals: str = ""
+    """Full name of the signal table, which is read whatever else is."""
 
     def table(self, schema: str, table: str) -> bool:
+        if self.signals and f"{schema}.{table}" == self.signals:
+            return True
         if schema in ("pg_catalog", "information_schema") or schema.startswith(("pg_toast", "pg_temp")):
             return False
         full = f"{schema}.{table}"
@@ -359,7 +340,7 @@ def parse(config: Mapping[str, str]) -> Settings:
         publication=raw["publication.name"],
         autocreate=raw["publication.autocreate.mode"],
         via_root=raw["publish.via.partition.root"],
-        snapshot_mode=raw["snapshot.mode"],
+        snapshot_mode=SNAPSHOT_ALIASES.get(raw["snapshot.mode"], raw["snapshot.mode"]),
         modes=_modes(raw),
         filters=_filters(raw),
         masks=masks_of(raw),
@@ -377,7 +358,7 @@ def _filters(raw: Mapping[str, Any]) -> Filters:
     lists: dict[str, Any] = {
         f"{n}_{k}": tuple(raw[f"{n}.{k}.list"] or ()) for n in ("schema", "table", "column") for k in _KINDS
     }
-    return Filters(**lists)
+    return Filters(**lists, signals=raw["signal.data.collection"] or "")
 
 
 def _modes(raw: Mapping[str, Any]) -> Modes:

@@ -252,6 +252,12 @@ TABLE_LOCKED = declare(
     "The snapshot waits for a lock on a table",
     "End or cancel the named backend; the snapshot goes on by itself.",
 )
+SNAPSHOT_REFUSED = declare(
+    "postgres.snapshot_refused",
+    "config",
+    "The requested snapshot cannot be taken",
+    "Name tables that the connector captures, and a condition that their columns allow; then ask again.",
+)
 QUERY = declare(
     "postgres.query_failed",
     "internal",

@@ -70,6 +70,8 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
     slots.take_over(session.catalog, settings.slot, context.stopping)
     stream = ReplicationStream(conninfo(settings, application, replication=True), session.feedback_s)
     session.stream = stream
+    if session.readers:
+        stream.watch(session.readers.signal)
     safety.check(
         session.position,
         stream.identify(),

@@ -116,7 +116,7 @@ class Lane:
     def _bind(self, data: bytes) -> bool:
         """A layout for the table of this message, if it has none yet."""
         oid = int.from_bytes(data[HEADER + 1 : HEADER + 5], "big")
-        if oid in self._core.layouts or not self._changes.knows(oid):
+        if oid in self._core.layouts or oid in self._changes.listeners or not self._changes.knows(oid):
             return False
         plan = self._changes.plan(oid)
         if plan is None:

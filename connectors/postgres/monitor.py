@@ -8,6 +8,7 @@ from typing import Any
 
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.jobs import Jobs
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.connectors.postgres.wire import parse_lsn
 from cdcworker.schemas.change import JsonObject
@@ -22,8 +23,9 @@ FORECAST_S_MIN = 3600.0
 class Monitor:
     """Numbers for the worker, and a warning before the server invalidates the slot."""
 
-    def __init__(self, context: TaskContext) -> None:
+    def __init__(self, context: TaskContext, jobs: Jobs | None = None) -> None:
         self._context = context
+        self._jobs = jobs or Jobs(context.jobs)
         self._events = 0
         self._slot_at = 0.0
         self._slot: dict[str, Any] = {}
@@ -46,8 +48,9 @@ class Monitor:
         if session.snapshot:
             progress = session.snapshot.progress
             report["snapshot_rows"] = progress.rows
-            report["snapshot_tables_left"] = len(progress.todo)
+            report["snapshot_tables_left"] = sum(len(load.tables) for load in progress.loads)
             report["snapshot_tables_loaded"] = len(progress.loaded)
+            report["jobs"] = self._jobs.report(progress)
             report["snapshot_waits_for"] = session.snapshot.waits_for
         report["quarantine"] = session.quarantine.report() if session.quarantine else []
         report["tables_held"] = len(report["quarantine"])

@@ -60,7 +60,8 @@ def still_there(session: Session, stream: ReplicationStream) -> bool:
         check(position, identity, found, settings, stream.timeline_history)
     except CdcError as exc:
         may_read = settings.snapshot_mode != "no_data"
-        if settings.raw["position.lost.policy"] != "resnapshot" or exc.code not in STARTED_OVER or not may_read:
+        wanted = settings.raw["position.lost.policy"] == "resnapshot" or settings.snapshot_mode == "when_needed"
+        if not wanted or exc.code not in STARTED_OVER or not may_read:
             raise
         log.warning("position is lost, all rows are read again error=%s", exc)
     else:

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import safety
+from cdcworker.connectors.postgres import safety, tables
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
@@ -20,13 +20,18 @@ from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect, conninfo
 from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
+from cdcworker.connectors.postgres.loading import Limits, Loader
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.progress import Progress, is_loaded
 from cdcworker.connectors.postgres.quarantine import Quarantine
+from cdcworker.connectors.postgres.readers import Readers
 from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
 from cdcworker.connectors.postgres.shapes import ShapeGuard
-from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
+from cdcworker.connectors.postgres.signals import Signals
+from cdcworker.connectors.postgres.snapshot import Snapshot
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
+from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CdcError
@@ -45,7 +50,9 @@ class Session:
     stream: ReplicationStream | None = None
     changes: Changes | None = None
     snapshot: Snapshot | None = None
+    readers: Readers | None = None
     reader: Reader | None = None
+    """For tables without a key, which are read while the stream stands still."""
     ahead: aheads.Ahead | None = None
     fallback: Fallback | None = None
     feedback_s: float = FEEDBACK_S_MAX
@@ -59,6 +66,25 @@ class Session:
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
     told: set[tuple[int, str]] = field(default_factory=set)
+    connector: str = ""
+    application: str = ""
+    signals: Signals = field(default_factory=Signals)
+
+    def told_once(self, what: tuple[int, str]) -> bool:
+        """False when it was said before."""
+        is_new = what not in self.told
+        self.told.add(what)
+        return is_new
+
+    def observe(self) -> None:
+        """From now on the snapshot is shown every event."""
+        assert self.changes
+        self.changes.observer = self.snapshot
+
+    def own_reader(self) -> Reader:
+        if self.reader is None or self.reader.is_broken():
+            self.reader = Reader(connect(self.settings, self.application), self.settings)
+        return self.reader
 
     def position_json(self, ts_us: int) -> JsonObject:
         if ts_us:
@@ -80,6 +106,9 @@ class Session:
             self.ahead.close()
         if self.stream:
             self.stream.close()
+        if self.readers:
+            with contextlib.suppress(psycopg.Error, OSError):
+                self.readers.close()
         for connection in (self.reader.connection if self.reader else None, self.catalog):
             if connection is not None:
                 try:
@@ -103,7 +132,9 @@ def open_session(
     quarantine.hold(troubles or {})
     settings = quarantine.applied(settings)
     try:
-        session = Session(settings, stored or _nowhere(settings), catalog, quarantine=quarantine)
+        position = stored or _nowhere(settings)
+        session = Session(settings, position, catalog, quarantine=quarantine)
+        session.connector, session.application = context.connector, application
         session.position_changed = quarantine.changed
         _open(session, context, application, stored is None)
     except psycopg.Error as exc:
@@ -121,7 +152,7 @@ def _nowhere(settings: Settings) -> StoredPosition:
 
 def _open(session: Session, context: TaskContext, application: str, first: bool) -> None:
     settings, catalog = session.settings, session.catalog
-    if not first and settings.snapshot_mode == "initial_only" and _is_loaded(session.position.snapshot):
+    if not first and settings.snapshot_mode == "initial_only" and is_loaded(session.position.snapshot):
         session.complete = True
         return
     slots.take_over(catalog, settings.slot, context.stopping)
@@ -153,13 +184,10 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         Spool(context.state_dir, f"{context.connector}-{context.task}", settings.raw["spool.max.bytes"])
     )
     session.ahead.attach(changes)
-    if settings.snapshot_mode != "no_data":
-        progress = _progress(session, context, first)
-        session.reader = Reader(connect(settings, application), planner, settings)
-        session.snapshot = Snapshot(progress, session.reader, template)
-        if not session.snapshot.finished:
-            changes.observer = session.snapshot
+    _prepare_rows(session, tables.at_start(session, context.task_epoch, first), template)
     ahead = settings.raw["transaction.streaming"]
+    if session.readers:
+        stream.watch(session.readers.signal)
     stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
     log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
     hit("postgres.streaming")
@@ -174,8 +202,34 @@ def _planner(session: Session) -> Planner:
     return Planner(Catalog(session.catalog), settings.modes, settings.filters, settings.masks, settings.keys)
 
 
-def _is_loaded(snapshot: JsonObject | None) -> bool:
-    return snapshot is not None and not snapshot.get("todo") and not snapshot.get("skips")
+def _prepare_rows(session: Session, progress: Progress, template: JsonObject) -> None:
+    """Everything that reads rows beside the stream; it opens connections when there is something to read."""
+    settings, application = session.settings, session.application
+    raw = settings.raw
+    limits = Limits(raw["snapshot.max.threads"], raw["snapshot.chunk.max.bytes"], raw["snapshot.inflight.max.bytes"])
+    session.readers = Readers(lambda: Reader(connect(settings, application), settings), limits.threads)
+    loader = Loader(progress, session.readers, limits, lambda: _is_busy(session))
+    session.snapshot = Snapshot(loader, template, lambda: _current(session.catalog))
+    if not session.snapshot.finished:
+        session.observe()
+
+
+def _current(connection: AdminConnection) -> TxSnapshot:
+    row = connection.execute("select pg_current_snapshot()::text").fetchone()
+    assert row
+    return TxSnapshot.parse(row[0])
+
+
+def _is_busy(session: Session) -> bool:
+    """Others keep more of the server's backends at work than the configuration lets pass."""
+    most = session.settings.raw["snapshot.load.max.backends"]
+    if not most:
+        return False
+    row = session.catalog.execute(
+        "select count(*) from pg_stat_activity where state = 'active' and backend_type = 'client backend'"
+        " and application_name is distinct from current_setting('application_name')"
+    ).fetchone()
+    return bool(row and row[0] > most)
 
 
 def _sender_timeout_s(connection: AdminConnection) -> float:
@@ -199,42 +253,6 @@ def _first_position(session: Session, identity: SystemIdentity) -> StoredPositio
     return StoredPosition(identity.system_id, identity.timeline, settings.slot, 0, 0, lsn)
 
 
-def _progress(session: Session, context: TaskContext, first: bool) -> Progress:
-    """What is left to read: tables that are published and were not loaded by an earlier run."""
-    settings, catalog = session.settings, session.catalog
-    tables = slots.published(catalog, settings)
-    session.existing = frozenset(
-        row[0] for row in catalog.execute("select oid from pg_class where relkind in ('r', 'p')")
-    )
-    stored = session.position.snapshot
-    if stored is None and not first:
-        # The connector streamed without a snapshot before; what it has handed on stays the truth.
-        return Progress(loaded=[oid for oid, _, _ in tables])
-    progress = Progress.from_json(stored) if stored else Progress()
-    if progress.forget_all_but({table[0] for table in tables}):
-        # Stored at once: the log holds no changes of a table from the time in which it was not published.
-        session.position_changed = True
-    known = {*progress.loaded, *(table[0] for table in progress.todo)}
-    added: list[list[Any]] = [list(table) for table in tables if table[0] not in known]
-    if added or first:
-        session.position_changed = True
-        marker, xid = slots.mark(catalog, settings, context.connector)
-        progress.floor = xid
-        if first:
-            session.position.marker_lsn = marker
-    for table in added:
-        (progress.todo.append(table) if _wants_rows(settings, table) else progress.loaded.append(table[0]))
-    if added:
-        log.info("snapshot tables=%d of=%d", len(progress.todo), len(tables))
-    return progress
-
-
-def _wants_rows(settings: Settings, table: list[Any]) -> bool:
-    patterns = settings.raw["snapshot.include.collection.list"]
-    name = f"{table[1]}.{table[2]}"
-    return not patterns or any(re.fullmatch(pattern, name, re.I) for pattern in patterns)
-
-
 def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | None:
     """The plan of a relation that the stream describes; tells of schema changes and of types without a mapping."""
     settings, changes = session.settings, session.changes
@@ -251,27 +269,13 @@ def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | N
             "table changed table=%s %s", name, " ".join(f"{k}={v}" for k, v in changed(old.table, plan.table).items())
         )
     for column in plan.guessed:
-        if (relation.oid, column) not in session.told:
-            session.told.add((relation.oid, column))
+        if session.told_once((relation.oid, column)):
             log.info("type has no mapping and is delivered as text table=%s column=%s", name, column)
+    if name == settings.filters.signals:
+        changes.listeners[relation.oid] = session.signals.take
     if session.snapshot:
-        _discover(session, session.snapshot, relation)
+        tables.discover(session, relation)
     return plan
-
-
-def _discover(session: Session, snapshot: Snapshot, relation: Relation) -> None:
-    """A table that the stream names for the first time: made since the task was opened, under a publication of all
-    tables, so all of it is streamed; or it has only now come into view, so its rows have to be read."""
-    progress = snapshot.progress
-    if relation.oid in progress.loaded or any(table[0] == relation.oid for table in progress.todo):
-        return
-    if relation.oid not in session.existing and slots.is_for_all_tables(session.catalog, session.settings):
-        progress.loaded.append(relation.oid)
-        return
-    _, progress.floor = slots.mark(session.catalog, session.settings, "")
-    progress.todo.append([relation.oid, relation.schema, relation.table])
-    assert session.changes
-    session.changes.observer = snapshot
 
 
 def _wanted_message(settings: Settings, prefix: str) -> bool:

@@ -127,6 +127,10 @@ class ReplicationStream:
         except psycopg.Error as exc:
             raise self._lost(exc) from exc
 
+    def watch(self, descriptor: int) -> None:
+        """`wait` ends too when this can be read from."""
+        self._poller.register(descriptor, select.POLLIN)
+
     def wait(self, seconds: float) -> bool:
         """Wait for bytes; True when there may be a message."""
         if seconds > 0 and not self._poller.poll(seconds * 1000):

@@ -10,11 +10,14 @@ import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
 from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres import tables
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
+from cdcworker.connectors.postgres.jobs import Jobs
+from cdcworker.connectors.postgres.keyless import read_whole
 from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
@@ -39,7 +42,6 @@ PUSH_S = 0.3
 """After this a waiting chunk moves an idle log on with a logical message."""
 READ_S_MAX = 600.0
 """For one read of the snapshot beyond the usual limit of a poll: large rows, a server under load."""
-KEYLESS_ROWS = 2_000
 COMMIT = ord("C")
 MESSAGE = ord("M")
 
@@ -62,9 +64,11 @@ class PostgresTask:
         self._stored_moves = 0
         self._stored_at = 0.0
         self._watermark_at = 0.0
-        self._window_since = 0.0
-        self._pushed = False
-        self._monitor = Monitor(context)
+        self._behind_since = 0.0
+        self._tables_at = time.monotonic()
+        self._discovery_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
+        self._jobs = Jobs(context.jobs)
+        self._monitor = Monitor(context, self._jobs)
         self._keyless: Iterator[Batch] | None = None
         self._part_of = 0
         self._unfinished = False
@@ -106,7 +110,7 @@ class PostgresTask:
             if session.complete or session.stream is None or session.changes is None:
                 time.sleep(POLL_S_MAX)
                 return Batch(idle=True)
-            if session.snapshot is not None and session.snapshot.active:
+            if session.snapshot is not None and session.snapshot.loader.keyless:
                 self._context.beat("a read of the snapshot", READ_S_MAX)
             if self._keyless is None:
                 self._open_window(session)
@@ -225,7 +229,7 @@ class PostgresTask:
         if session.snapshot:
             session.snapshot.committed(changes.last_xid)
         self._passed(session, changes, commit.end_lsn)
-        if session.snapshot and session.snapshot.wants_chunk():
+        if session.snapshot and session.snapshot.loader.keyless:
             return False
         return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
 
@@ -241,11 +245,12 @@ class PostgresTask:
         position = session.position
         position.safe_lsn = max(position.safe_lsn, safe_lsn)
         snapshot = session.snapshot
-        if snapshot:
-            snapshot.passed(position.safe_lsn)
-            if snapshot.ripe(position.safe_lsn):
-                changes.out.extend(snapshot.close_window(position.safe_lsn))
-            if snapshot.finished and not snapshot.window:
+        if session.signals.pending:
+            session.signals.carry_out(session)
+        if snapshot and not snapshot.finished:
+            changes.out.extend(snapshot.passed(position.safe_lsn))
+            snapshot.loader.pump()
+            if snapshot.finished:
                 changes.observer = None
         self._boundary = len(changes.out)
         self._boundary_bytes = self._bytes
@@ -321,25 +326,34 @@ class PostgresTask:
     # -- snapshot ---------------------------------------------------------------------------------------------------
 
     def _open_window(self, session: Session) -> None:
+        """Between two transactions: take what was read, and have more read."""
         snapshot, changes = session.snapshot, session.changes
-        if not snapshot or not changes or changes.in_transaction or changes.out or not snapshot.wants_chunk():
+        if not snapshot or not changes or changes.in_transaction:
             return
-        changes.observer = snapshot
-        if snapshot.open_window():
-            self._window_since, self._pushed = time.monotonic(), False
+        self._jobs.look(session)
+        now = time.monotonic()
+        if now - self._tables_at >= self._discovery_s:
+            self._tables_at = now
+            tables.look(session)
+        if snapshot.finished:
+            snapshot.loader.collect()
+        else:
             self._passed(session, changes, session.position.safe_lsn)
-        elif snapshot.keyless_table:
-            self._keyless = self._read_keyless(session)
+        if snapshot.loader.keyless and not changes.out:
+            self._keyless = read_whole(session, *snapshot.loader.keyless, self._with_position)
 
     def _wait_s(self, stream: ReplicationStream) -> float:
-        """How long to wait for the stream; while a chunk waits for its boundary the server is asked for it."""
+        """How long to wait for the stream; while rows wait for their boundary the server is asked for it."""
         session = self._opened()
         if session.snapshot is None or not session.snapshot.active:
             return POLL_S_MAX
-        if session.snapshot.window is None:
+        if not session.snapshot.is_behind(session.position.safe_lsn):
+            self._behind_since = 0.0
             return NUDGE_S
-        if not self._pushed and time.monotonic() - self._window_since > PUSH_S:
-            self._pushed = True
+        now = time.monotonic()
+        self._behind_since = self._behind_since or now
+        if now - self._behind_since > PUSH_S:
+            self._behind_since = now
             session.catalog.execute("select pg_logical_emit_message(true, %s, 'chunk')", (OWN_PREFIX,))
         stream.status(reply=True)
         return NUDGE_S
@@ -351,32 +365,6 @@ class PostgresTask:
         except StopIteration:
             self._keyless = None
             return Batch()
-
-    def _read_keyless(self, session: Session) -> Iterator[Batch]:
-        """A table without a key: the stream stands still while its rows are read and handed on.
-
-        A second attempt begins with a truncate, so that consumers start the table again.
-        """
-        snapshot, reader = session.snapshot, session.reader
-        assert snapshot
-        assert reader
-        opened = snapshot.begin_read(snapshot.progress.todo[0][0])
-        if opened is None:
-            return
-        view, plan = opened
-        snapshot.progress.attempt += 1
-        stamp = snapshot.stamper(plan, view, session.position.safe_lsn)
-        # The attempt is stored before its first row, so that the next one knows of it.
-        yield self._with_position([stamp(None)] if snapshot.progress.attempt > 1 else [], idle=True)
-        rows: list[Change] = []
-        for row in reader.rows(plan):
-            rows.append(stamp(row))
-            if len(rows) >= KEYLESS_ROWS:
-                yield self._with_position(rows, idle=False)
-                rows = []
-        reader.end()
-        snapshot.read_keyless(view, plan)
-        yield self._with_position(rows, idle=False)
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -36,13 +36,24 @@ class Reader:
         self.open_changes: list[Change] = []
         self.watermark = 0
         self.reports: list[dict] = []
+        self.task_epoch = 1
+        self.jobs: tuple[dict, ...] = ()
+        """What the worker has told the task of."""
         self.task = None
         self.state_dir = ""
 
     def start(self, troubles: dict | None = None) -> Reader:
         """`troubles`: tables to hold back, as the runner says before it opens a task."""
         source = PostgresSource(self.config)
-        context = TaskContext(self.config["name"], 0, 1, "i", self.state_dir, report=self.reports.append)
+        context = TaskContext(
+            self.config["name"],
+            0,
+            self.task_epoch,
+            "i",
+            self.state_dir,
+            report=self.reports.append,
+            jobs=lambda: self.jobs,
+        )
         self.task = source.task(source.split(1)[0], context)
         if troubles:
             self.task.hold(troubles)
@@ -100,13 +111,19 @@ class Reader:
 
     def loaded(self) -> bool:
         snapshot = (self.position or {}).get("snapshot") or {}
-        return self.position is not None and not snapshot.get("todo") and not snapshot.get("skips")
+        return self.position is not None and not snapshot.get("loads") and not snapshot.get("skips")
 
     def catch_up(self, connection, timeout_s: float = 60.0) -> None:
         """Until everything that has committed so far is in the log, and the snapshot is done."""
         connection.execute("select pg_logical_emit_message(true, 'cdcworker', 'catch up')")
         target = lsn(connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0])
         self.until(lambda: self.watermark >= target - 8 * 1024 and self._reached(target) and self.loaded(), timeout_s)
+
+    def catch_up_stream(self, connection, timeout_s: float = 60.0) -> None:
+        """The same, whatever the snapshot does meanwhile."""
+        connection.execute("select pg_logical_emit_message(true, 'cdcworker', 'catch up')")
+        target = lsn(connection.execute("select pg_current_wal_insert_lsn()::text").fetchone()[0])
+        self.until(lambda: self._reached(target), timeout_s)
 
     def _reached(self, target: int) -> bool:
         # A boundary may lie just before a page header that the insert position already counts.

@@ -16,6 +16,7 @@ COMMANDS = {
     "quickstart": ("cdcworker.worker.cli.quickstart", "quickstart", "See a row's whole way: everything, started here."),
     "sandbox": ("cdcworker.worker.cli.sandbox", "sandbox", "The embedded stack without load, until stopped."),
     "connector": ("cdcworker.worker.cli.connector", "connector", "List, create and control connectors over REST."),
+    "snapshots": ("cdcworker.worker.cli.snapshots", "snapshots", "Read tables once more, watch, pause or cancel it."),
     "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
     "top": ("cdcworker.worker.cli.top", "top", "The cluster at work: lag, rates, what needs attention."),
     "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),

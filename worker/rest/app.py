@@ -18,6 +18,7 @@ from cdcworker.worker.rest import (
     offsets,
     plugins,
     root,
+    snapshots,
 )
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
@@ -50,6 +51,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *history.ENDPOINTS,
     *doctor.ENDPOINTS,
     *metrics.ENDPOINTS,
+    *snapshots.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from typing import Protocol
 
 from cdcworker.coordinator.errors import RECORD_TOO_LARGE
-from cdcworker.coordinator.model import Connector, JsonObject, Reply, Restart, View
+from cdcworker.coordinator.model import ChangeJob, Connector, JsonObject, PutJob, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.offsets import Offsets
@@ -219,8 +219,12 @@ async def carry_out(
         return response
     if reply.outcome == "not_leader":
         return await forward(api, request, reply.leader_url, checked=checked, epoch=reply.leader_epoch)
-    name = command.connector if isinstance(command, Restart) else command.name
-    raise refusal(api, reply, name, missing)
+    raise refusal(api, reply, subject(command), missing)
+
+
+def subject(command: Command) -> str:
+    """What it is about."""
+    return command.connector if isinstance(command, Restart | PutJob | ChangeJob) else command.name
 
 
 async def forward(api: Api, request: Request, leader_url: str, *, checked: bool = False, epoch: int = 0) -> Response:

@@ -10,14 +10,14 @@ from typing import Any
 
 from cdcworker.connectors.api import Finding
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.model import ClusterState, Connector, PutSetting, Restart, View
+from cdcworker.coordinator.model import ChangeJob, ClusterState, Connector, PutJob, PutSetting, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.coordinator.requests import Asked, decide
 from cdcworker.coordinator.state import fold_all
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import shapes
-from cdcworker.worker.rest.context import Api, refusal
+from cdcworker.worker.rest.context import Api, refusal, subject
 from cdcworker.worker.validate import finding_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -52,9 +52,11 @@ async def preview(
     """What the change would be answered with, if it would be refused; else what it would do, with 200."""
     view = api.view()
     decision = decide(view.state, Asked("dry-run", command, round(api.clock() * 1000)))
-    name = command.connector if isinstance(command, Restart) else command.name
+    name = subject(command)
     if decision.reply.outcome not in fine:
         raise refusal(api, decision.reply, name, missing)
+    if isinstance(command, PutJob | ChangeJob):
+        return shown(connector=name, effect="changed" if decision.records else "unchanged", job=decision.reply.job)
     if isinstance(command, PutSetting):
         return shown(effect="changed", record=name)
     before = view.state.connectors.get(name)

@@ -268,6 +268,36 @@ SCHEMAS: Mapping[str, Json] = {
             )
         ),
     ),
+    "CreateSnapshot": _object(
+        "tables",
+        False,
+        tables={
+            "type": "array",
+            "minItems": 1,
+            "maxItems": 100,
+            "items": {"type": "string", "examples": ["public.orders", r"public\..*"]},
+            "description": "Full names, or regular expressions that match them as a whole.",
+        },
+        filters={**_map(TEXT), "description": "Conditions in SQL by entry of `tables`; they need the role admin."},
+        rows_per_s={"type": "integer", "minimum": 0, "maximum": 10_000_000, "description": "At most; 0: no limit."},
+    ),
+    "Snapshot": _object(
+        "id origin state wanted tables rows bytes tables_done tables_total rows_estimate rows_per_s eta_s details error",
+        id=TEXT,
+        origin={"enum": ["start", "table", "request", "signal"]},
+        state={"enum": ["PENDING", "RUNNING", "PAUSED", "COMPLETED", "CANCELLED", "FAILED"]},
+        wanted={"enum": ["RUNNING", "PAUSED", "CANCELLED"]},
+        tables=_list(TEXT),
+        filters=_map(TEXT),
+        rows=_or_null("integer"),
+        bytes=_or_null("integer"),
+        rows_per_s=_or_null("number"),
+        eta_s={**_or_null("number"), "description": "null where nobody can tell."},
+        waits_for=TEXT,
+        details=_list(_object("table state rows bytes", table=TEXT, state=TEXT, rows=NUMBER, bytes=NUMBER)),
+        error={"type": ["object", "null"]},
+    ),
+    "Snapshots": _object("connector snapshots", connector=TEXT, snapshots=_list(_ref("Snapshot"))),
     "Document": ANY_OBJECT,
 }
 
@@ -312,6 +342,12 @@ ANSWERS: Mapping[str, str] = {
     "GET /v1/schemas": "Subjects",
     "GET /v1/schemas/{subject}/history": "SchemaHistory",
     "GET /v1/connectors/{connector}/doctor": "Examination",
+    "GET /v1/connectors/{connector}/snapshots": "Snapshots",
+    "POST /v1/connectors/{connector}/snapshots 202": "Snapshot",
+    "GET /v1/connectors/{connector}/snapshots/{snapshot}": "Snapshot",
+    "PUT /v1/connectors/{connector}/snapshots/{snapshot}/pause 202": "Snapshot",
+    "PUT /v1/connectors/{connector}/snapshots/{snapshot}/resume 202": "Snapshot",
+    "DELETE /v1/connectors/{connector}/snapshots/{snapshot} 202": "Snapshot",
     "GET /v1/openapi.json": "Document",
 }
 """By operation, with a status where it is another than the usual success."""

@@ -13,11 +13,11 @@ from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, consta
 from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.progress import Load, Part, Progress, TableLoad
 from cdcworker.connectors.postgres.relations import key_of
 from cdcworker.connectors.postgres.safety import check
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.connectors.postgres.slot import Slot, verify, verify_timeline
-from cdcworker.connectors.postgres.snapshot import Progress
 from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.task import PostgresTask
@@ -190,7 +190,7 @@ def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
 @pytest.mark.parametrize(
     ("key", "value", "says"),
     [
-        ("snapshot.mode", "always", "not available"),
+        ("snapshot.mode", "custom", "not available"),
         ("snapshot.mode", "sometimes", "expects one of"),
         ("plugin.name", "wal2json", "pgoutput"),
         ("transforms", "unwrap", "transforms.unwrap.type is required"),
@@ -272,13 +272,13 @@ def test_a_text_of_the_server_that_may_quote_a_value_is_left_out(state):
 
 
 def test_a_table_that_is_not_captured_any_more_is_read_again_when_it_comes_back():
-    progress = Progress(todo=[[3, "public", "c"], [4, "public", "d"]], loaded=[1, 2], last=["7"], attempt=1)
+    left = TableLoad(4, "public", "d", parts=[Part(["8"])])
+    progress = Progress(loaded=[1, 2], loads=[Load("initial", "start", [TableLoad(3, "public", "c"), left])])
     assert progress.forget_all_but({2, 4})
-    assert (progress.loaded, progress.todo) == ([2], [[4, "public", "d"]])
-    assert (progress.last, progress.attempt) == (None, 0)
-    progress.last = ["8"]
+    assert (progress.loaded, progress.loads[0].tables) == ([2], [left])
     assert not progress.forget_all_but({2, 4})
-    assert progress.last == ["8"]
+    assert left.parts[0].last == ["8"]
+    assert [progress.knows(oid) for oid in (1, 2, 3, 4)] == [False, True, False, True]
 
 
 def test_a_silence_in_the_middle_of_a_transaction_is_waited_for_and_not_spun_through():

@@ -7,10 +7,13 @@ from dataclasses import replace
 import pytest
 from cdcworker.connectors.postgres.catalog import TypeNames
 from cdcworker.connectors.postgres.changes import Event
-from cdcworker.connectors.postgres.chunks import Chunk, View
+from cdcworker.connectors.postgres.chunks import Chunk, MustSee, NotVisibleYet, View
 from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.loading import Limits, Loader
+from cdcworker.connectors.postgres.progress import Load, Part, Progress, TableLoad
+from cdcworker.connectors.postgres.readers import Survey
 from cdcworker.connectors.postgres.relations import Planner, build_plan, key_of, source_template
-from cdcworker.connectors.postgres.snapshot import Progress, Snapshot
+from cdcworker.connectors.postgres.snapshot import Snapshot
 from cdcworker.connectors.postgres.types import Modes, PgType
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, RelationColumn
@@ -24,40 +27,96 @@ HW = 500
 
 
 class FakeReader:
+    """Gives prepared chunks, one for each read that sees all it must."""
+
     def __init__(self, *chunks: list[tuple[int, str]], snap: str = "10:20:12") -> None:
         self.chunks = list(chunks)
         self.snap = snap
+        self.plan = PLAN
         self.asked: list = []
 
-    def begin(self, oid):
-        return View(TxSnapshot.parse(self.snap), HW, 0), PLAN
-
-    def end(self) -> None: ...
-
-    def table_changed(self) -> None: ...
-
-    def current_snapshot(self) -> TxSnapshot:
-        return TxSnapshot.parse(self.snap)
-
-    def read(self, view, plan, after, keys):
-        self.asked.append((after, keys))
-        rows = [((number, text), (str(number),)) for number, text in self.chunks.pop(0)]
-        return Chunk(view, plan, rows, ended=not self.chunks and keys is None)
+    def chunk(self, want):
+        snap = TxSnapshot.parse(self.snap)
+        if not want.must_see.met(snap):
+            raise NotVisibleYet
+        self.asked.append((want.after, want.keys))
+        rows = {(n,): (f"{n}\t{text}\n".encode(), (str(n),)) for n, text in self.chunks.pop(0)}
+        last = list(rows.values())[-1][1] if rows else None
+        size = sum(len(line) for line, _ in rows.values())
+        ended = not self.chunks and not want.keys
+        return Chunk(View(snap, HW, 0), self.plan, rows, last, size, len(rows), ended)
 
 
-def snapshot(*chunks: list[tuple[int, str]], snap: str = "10:20:12", floor: int = 0) -> Snapshot:
-    progress = Progress(floor=floor, todo=[[1, "public", "t"]])
-    return Snapshot(progress, FakeReader(*chunks, snap=snap), source_template("p", "d"))  # type: ignore[arg-type]
+class FakeCrew:
+    """Reads when it is told to."""
+
+    def __init__(self, reader: FakeReader) -> None:
+        self.reader = reader
+        self.orders: list = []
+        self.done: list = []
+        self.free = 4
+        self.bounds: tuple = ()
+
+    def give(self, token, order) -> None:
+        self.orders.append((token, order))
+
+    def take(self):
+        done, self.done = self.done, []
+        return done
+
+    def work(self) -> None:
+        orders, self.orders = self.orders, []
+        for token, order in orders:
+            try:
+                result = Survey(False, self.bounds) if isinstance(token, TableLoad) else order(self.reader)
+            except NotVisibleYet as exc:
+                result = exc
+            self.done.append((token, result))
+
+    def close(self) -> None: ...
 
 
-def touched(xid: int, after=None, before=None, unchanged=(), op="u", emitted=True):
-    def apply(one: Snapshot) -> None:
-        one.began(xid)
+class One:
+    """A snapshot with its crew and a clock."""
+
+    def __init__(self, *chunks, snap: str = "10:20:12", progress: Progress | None = None, **load) -> None:
+        self.reader = FakeReader(*chunks, snap=snap)
+        self.crew = FakeCrew(self.reader)
+        self.now = 0.0
+        table = TableLoad(1, "public", "t")
+        self.progress = progress or Progress(loads=[Load("initial", "start", [table], **load)])
+        self.loader = Loader(self.progress, self.crew, Limits(threads=4), clock=lambda: self.now)
+        self.snapshot = Snapshot(self.loader, source_template("p", "d"), lambda: TxSnapshot.parse(self.reader.snap))
+
+    @property
+    def table(self) -> TableLoad:
+        return self.progress.loads[0].tables[0]
+
+    def boundary(self, lsn: int = 1) -> list:
+        changes = self.snapshot.passed(lsn)
+        self.loader.pump()
+        return changes
+
+    def order(self) -> None:
+        """Until a chunk has been asked for and not been read yet."""
+        for _ in range(5):
+            if any(not isinstance(token, TableLoad) for token, _ in self.crew.orders):
+                return
+            self.crew.work()
+            self.now += 1.0
+            self.boundary()
+
+    def open(self) -> None:
+        """Until a chunk has been read."""
+        self.order()
+        self.crew.work()
+        self.snapshot.passed(1)
+
+    def touch(self, xid: int, after=None, before=None, unchanged=(), op="u", emitted=True, plan=PLAN) -> bool:
+        self.snapshot.began(xid)
         event = Event(op, b"")
         event.after, event.before, event.unchanged, event.emitted = after, before, unchanged, emitted
-        assert one.event(PLAN, event)
-
-    return apply
+        return self.snapshot.event(plan, event)
 
 
 def rows_of(changes) -> list:
@@ -65,100 +124,180 @@ def rows_of(changes) -> list:
 
 
 def test_rows_wait_for_the_boundary_and_stand_behind_everything_before_it():
-    one = snapshot([(1, "a"), (2, "b")])
-    assert one.open_window()
-    assert not one.ripe(HW - 1)
-    assert one.ripe(HW)
-    changes = one.close_window(600)
-    assert [change.position for change in changes] == [Position(599, 2**31 - 1, 0), Position(599, 2**31 - 1, 1)]
-    assert one.finished
+    one = One([(1, "a"), (2, "b")])
+    one.open()
+    assert one.boundary(HW - 1) == []
+    changes = one.boundary(HW)
+    assert [change.position for change in changes] == [Position(HW - 1, 2**31 - 1, n) for n in (0, 1)]
+    assert one.snapshot.finished
+    assert [(done["id"], done["state"], done["rows"]) for done in one.progress.done] == [("initial", "COMPLETED", 2)]
 
 
-def test_a_key_touched_by_an_unseen_transaction_leaves_the_window():
-    one = snapshot([(1, "a"), (2, "b"), (3, "c")])
-    one.open_window()
-    touched(12, after=(1, "new"))(one)
-    touched(25, before=(2, None), op="d")(one)
-    touched(11, after=(3, "c"))(one)
-    assert rows_of(one.close_window(600)) == [(3, "c")]
+@pytest.mark.parametrize("when", ["while it is read", "afterwards"])
+def test_a_key_touched_by_an_unseen_transaction_leaves_the_window(when):
+    one = One([(1, "a"), (2, "b"), (3, "c")])
+    one.order() if when == "while it is read" else one.open()
+    assert one.touch(12, after=(1, "new"))
+    assert one.touch(25, before=(2, None), op="d")
+    assert one.touch(11, after=(3, "c"))
+    one.crew.work()
+    assert rows_of(one.boundary(600)) == [(3, "c")]
 
 
 def test_a_row_whose_newer_event_left_a_value_out_is_read_again():
-    one = snapshot([(1, "a"), (2, "b")], [(1, "a2")])
-    one.open_window()
-    touched(25, after=(1, None), unchanged=(1,))(one)
-    assert rows_of(one.close_window(600)) == [(2, "b")]
-    assert one.active
-    one.open_window()
-    assert rows_of(one.close_window(700)) == [(1, "a2")]
+    one = One([(1, "a"), (2, "b")])
+    one.open()
+    one.touch(25, after=(1, None), unchanged=(1,))
+    assert rows_of(one.boundary(600)) == [(2, "b")]
+    assert one.snapshot.active
+    one.reader.chunks = [[(1, "a2")]]
+    one.open()
+    assert rows_of(one.boundary(700)) == [(1, "a2")]
+    assert one.reader.asked[-1] == (None, (("1",),))
+    assert one.snapshot.finished
 
 
 def test_a_row_that_a_skipped_operation_touched_is_read_again():
-    one = snapshot([(1, "a")], [(1, "a2")], [])
-    one.open_window()
-    touched(25, after=(1, "a2"), emitted=False)(one)
-    assert one.close_window(600) == []
-    assert one.progress.again == [["1"]]
+    one = One([(1, "a")])
+    one.open()
+    one.touch(25, after=(1, "a2"), emitted=False)
+    assert one.boundary(600) == []
+    assert one.table.again == [["1"]]
 
 
 def test_a_truncate_that_the_chunk_does_not_see_empties_it():
-    one = snapshot([(1, "a")])
-    one.open_window()
-    touched(25, op="t")(one)
-    assert one.close_window(600) == []
+    one = One([(1, "a")])
+    one.order()
+    one.touch(25, op="t")
+    one.crew.work()
+    assert one.boundary(600) == []
 
 
-def test_another_shape_of_the_table_has_the_chunk_read_again():
-    one = snapshot([(1, "a")], [(1, "a")])
-    one.open_window()
-    one.reshaped(PLAN)
-    assert not one.window.void
+@pytest.mark.parametrize("when", ["while it is read", "afterwards"])
+def test_another_shape_of_the_table_has_the_chunk_read_again(when):
+    one = One([(1, "a")], [(1, "a")])
+    one.order() if when == "while it is read" else one.open()
+    one.snapshot.reshaped(PLAN)
+    assert not one.loader.windows[0].void
     column = replace(PLAN.table.columns[1], name="w")
-    one.reshaped(replace(PLAN, table=replace(PLAN.table, columns=(PLAN.table.columns[0], column))))
-    assert one.close_window(600) == []
-    assert one.progress.last is None
+    one.snapshot.reshaped(replace(PLAN, table=replace(PLAN.table, columns=(PLAN.table.columns[0], column))))
+    one.crew.work()
+    assert one.boundary(600) == []
+    assert one.table.parts[0].last is None
+    assert len(one.crew.orders) == 1
 
 
 def test_positions_at_one_boundary_never_repeat_also_after_a_restart():
-    one = snapshot([(1, "a")], [(2, "b")])
-    one.open_window()
-    first = one.close_window(600)
-    again = Snapshot(Progress.from_json(one.to_json()), FakeReader([(2, "b")]), source_template("p", "d"))  # type: ignore[arg-type]
-    again.open_window()
-    second = again.close_window(600)
+    one = One([(1, "a")], [(2, "b")])
+    one.open()
+    first = one.boundary(600)
+    again = One([(2, "b")], progress=Progress.from_json(one.snapshot.to_json()))
+    again.open()
+    second = again.boundary(600)
     assert (first[0].position.tx_sub, second[0].position.tx_sub) == (0, 1)
-    assert again._reader.asked == [(("1",), None)]  # type: ignore[attr-defined]
+    assert again.reader.asked == [(("1",), ())]
+    assert again.snapshot.finished
+
+
+def test_chunks_are_read_ahead_and_handed_on_in_their_order():
+    one = One([(1, "a")], [(2, "b")], [(3, "c")])
+    one.open()
+    one.order()
+    one.crew.work()
+    one.snapshot.passed(1)
+    first, second = one.loader.windows
+    first.void = True
+    assert one.boundary(600) == []
+    assert second not in one.loader.windows
+    one.reader.chunks = [[(1, "a")], [(2, "b")]]
+    one.crew.work()
+    assert rows_of(one.boundary(600)) == [(1, "a")]
+    assert one.reader.asked[-1] == (None, ())
+
+
+def test_a_large_table_is_read_in_ranges_at_the_same_time():
+    one = One([(1, "a")], [(8, "b")])
+    one.crew.bounds = (("5",),)
+    one.open()
+    assert [part.to_json() for part in one.table.parts] == [[None, ["5"], False], [["5"], None, False]]
+    assert one.reader.asked == [(None, ()), (("5",), ())]
+    assert sorted(rows_of(one.boundary(600))) == [(1, "a"), (8, "b")]
+
+
+def test_a_load_that_may_read_so_many_rows_a_second_waits_for_the_next():
+    one = One([(1, "a"), (2, "b")], [(3, "c")], rows_per_s=2)
+    one.open()
+    one.boundary(600)
+    assert one.crew.orders == []
+    one.now += 1.0
+    one.boundary(600)
+    assert len(one.crew.orders) == 1
+
+
+def test_a_paused_load_orders_nothing_and_gives_what_was_read():
+    one = One([(1, "a")], [(2, "b")])
+    one.open()
+    one.progress.loads[0].paused = True
+    assert rows_of(one.boundary(600)) == [(1, "a")]
+    assert one.crew.orders == []
+    assert not one.snapshot.active
 
 
 def test_a_delivered_transaction_must_be_visible_before_a_chunk_is_read():
-    one = snapshot([(1, "a")])
-    one.committed(12)
-    assert not one.open_window()
-    assert one.progress.unseen == [12]
-    one._reader.snap = "13:20:"  # type: ignore[attr-defined]
-    assert one.open_window()
+    one = One([(1, "a")])
+    one.snapshot.committed(12)
+    one.open()
+    assert one.reader.asked == []
+    assert (one.progress.unseen, one.snapshot.waits_for) == ([12], "older transactions")
+    one.reader.snap = "13:20:"
+    one.open()
     assert one.progress.unseen == []
+    assert rows_of(one.boundary(600)) == [(1, "a")]
 
 
-def test_transactions_from_before_the_slot_must_have_ended():
-    one = snapshot([(1, "a")], floor=10)
-    assert not one.open_window()
-    one._reader.snap = "11:20:"  # type: ignore[attr-defined]
-    assert one.open_window()
+@pytest.mark.parametrize(
+    ("snap", "met"),
+    [
+        ("10:20:12", True),
+        ("11:20:", True),
+        ("10:20:10", False),
+        ("9:20:9", True),
+        ("8:20:8,9", False),
+        ("5:9:5", False),
+    ],
+)
+def test_transactions_from_before_the_load_must_have_ended_but_for_those_that_had_not_committed(snap, met):
+    assert MustSee(floor=10, exempt=frozenset({9})).met(TxSnapshot.parse(snap)) is (met and snap != "10:20:10")
 
 
 def test_events_that_a_keyless_table_holds_already_are_left_out():
-    one = snapshot()
+    one = One()
     keyless = replace(PLAN, table=replace(PLAN.table, key=()))
-    one.began(25)
-    assert not one.event(keyless, Event("c", b""))
-    one.read_keyless(View(TxSnapshot.parse("10:20:12"), HW, 0), keyless)
+    assert not one.touch(25, op="c", plan=keyless)
+    view = View(TxSnapshot.parse("10:20:12"), HW, 0)
+    one.snapshot.read_keyless(view, one.progress.loads[0], one.table)
     for xid, kept in ((11, False), (12, True), (25, True)):
-        one.began(xid)
-        assert one.event(keyless, Event("c", b"")) is kept
-    assert not one.finished
-    one.passed(HW)
-    assert one.finished
+        assert one.touch(xid, op="c", plan=keyless) is kept
+    assert not one.snapshot.finished
+    one.boundary(HW)
+    assert one.snapshot.finished
+
+
+def test_progress_is_the_same_after_it_was_stored():
+    parts = [Part(["1"], ["5"], True), Part(["5"])]
+    table = TableLoad(7, "s", "t", parts, ["id"], [["3"]], 2, "a > 1", False, 9, 90, 100)
+    load = Load("x", "request", [table], True, 50, 12, [3], 1, 4, 40, 1000)
+    stored = Progress([load], [1, 2], [{"id": "y"}], [11], 5, 6, 7, {"7": ["1:2:", 3]}, 8).to_json()
+    assert Progress.from_json(stored).to_json() == stored
+    assert Progress.from_json(stored).loads[0].tables[0].parts[1] == Part(["5"])
+
+
+def test_a_position_of_the_first_form_goes_on_where_it_was():
+    old = {"floor": 4, "todo": [[1, "public", "t"], [2, "public", "u"]], "loaded": [3], "last": ["9"], "again": [["2"]]}
+    progress = Progress.from_json(old)
+    (load,) = progress.loads
+    assert [table.oid for table in load.tables] == [1, 2]
+    assert (load.floor, load.tables[0].parts, load.tables[0].again) == (4, [Part(["9"])], [["2"]])
 
 
 @pytest.mark.parametrize(

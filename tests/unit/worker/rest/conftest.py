@@ -55,7 +55,9 @@ DEFINITION = ConfigDef(
     ],
     ACCEPTED,
 )
-SOURCE = Plugin("fake", "source", "tests:Fake", ("com.example.FakeConnector",), "A source that opens nothing")
+SOURCE = Plugin(
+    "fake", "source", "tests:Fake", ("com.example.FakeConnector",), "A source that opens nothing", ("snapshot",)
+)
 SINK = Plugin("drain", "sink", "tests:Drain")
 
 

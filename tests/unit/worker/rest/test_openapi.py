@@ -48,6 +48,7 @@ NAMES = {
     "logger": ["root", "cdcworker.fuzzed"],
     "subject": ["p.orders-value"],
     "task": [0, 1, 2],
+    "snapshot": ["initial", "000000000000", "ended"],
 }
 """What there is: half of the requests are about that."""
 EXPECTED = {501: "rest.not_available", 503: "rest.not_caught_up"}

@@ -1,0 +1,319 @@
+"""What is read next, by whom and how fast: ranges of tables are given to connections, results are taken back."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdcworker.connectors.postgres import readers
+from cdcworker.connectors.postgres.chunks import (
+    ROWS_MAX,
+    ROWS_MIN,
+    Busy,
+    Chunk,
+    KeyChanged,
+    Keyless,
+    MustSee,
+    NotVisibleYet,
+    Reader,
+    TableGone,
+    Want,
+)
+from cdcworker.connectors.postgres.progress import AGAIN_ROWS_MAX, Load, Part, Progress, TableLoad
+from cdcworker.connectors.postgres.readers import Crew, Survey
+from cdcworker.connectors.postgres.window import Window
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+
+log = logging.getLogger(__name__)
+
+AGAIN_CHUNK_ROWS: Final = 500
+RETRY_FIRST_S: Final = 0.002
+RETRY_S: Final = 0.1
+AFTER_ERROR_S: Final = 2.0
+COMPLAIN_S: Final = 10.0
+DIVIDE_CHUNKS_MIN: Final = 8
+"""A table of fewer chunks is not worth dividing into ranges."""
+LOOK_EVERY_S: Final = 1.0
+OLDER: Final = "older transactions"
+LOCKED: Final = "a lock on the table"
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """Of what is read at the same time. # INV-10"""
+
+    threads: int = 1
+    chunk_bytes: int = 4 * 1024 * 1024
+    inflight_bytes: int = 16 * 1024 * 1024
+
+    @property
+    def windows(self) -> int:
+        return 4 * self.threads + 4
+
+
+class Loader:
+    """Orders reads and takes what was read; `windows` are those that are open, in the order of their opening."""
+
+    def __init__(
+        self,
+        progress: Progress,
+        crew: Crew,
+        limits: Limits,
+        is_loaded: Callable[[], bool] = lambda: False,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self.progress = progress
+        self.windows: list[Window] = []
+        self.keyless: tuple[Load, TableLoad] | None = None
+        """A table without a key whose turn it is: it is read whole, by whoever reads the stream."""
+        self.moves = 0
+        """Grows with every step of progress: a step is worth a position even when it has brought no rows."""
+        self._crew = crew
+        self._limits = limits
+        self._is_loaded = is_loaded
+        self._clock = clock
+        self._too_busy, self._looked_at = False, float("-inf")
+        self._complained = 0.0
+        self._turn = 0
+
+    # -- orders -----------------------------------------------------------------------------------------------------
+
+    def is_wanting(self) -> bool:
+        """Something could be ordered now, if a boundary came."""
+        return self._crew.free > 0 and next(self._orders(), None) is not None
+
+    def pump(self) -> None:
+        """At a boundary of the stream: order what can be read now."""
+        for order in list(self._orders()):
+            if self._crew.free <= 0:
+                return
+            order()
+
+    def _orders(self) -> Iterator[Callable[[], None]]:
+        now = self._clock()
+        loads = self.progress.loads
+        for number in range(len(loads)):
+            load = loads[(self._turn + number) % len(loads)]
+            if load.paused or now < load.next_at or (load.rows_per_s and self._is_reading(load)):
+                continue
+            load.waits_for = "the load of the database" if self._database_is_busy(now) else ""
+            if load.waits_for:
+                continue
+            for table in load.tables[: self._limits.threads]:
+                yield from self._orders_of(load, table, now)
+
+    def _orders_of(self, load: Load, table: TableLoad, now: float) -> Iterator[Callable[[], None]]:
+        if table.busy or now < table.retry_at or self.keyless is not None:
+            return
+        if table.keyless:
+            yield lambda: self._set_keyless(load, table)
+        elif not table.parts:
+            yield lambda: self._survey(load, table)
+        else:
+            yield from self._windows_of(load, table)
+
+    def _windows_of(self, load: Load, table: TableLoad) -> Iterator[Callable[[], None]]:
+        own = [window for window in self.windows if window.table is table]
+        if table.again and not any(window.part is None for window in own):
+            yield lambda: self._open(Window(load, table, None, table.again[:AGAIN_CHUNK_ROWS]), None)
+        for part in table.parts:
+            ahead = [window for window in own if window.part is part]
+            last = ahead[-1] if ahead else None
+            if part.ended or (last and (last.chunk is None or last.void or last.chunk.ended)) or not self._has_room():
+                continue
+            assert last is None or last.chunk is not None
+            after = list(last.chunk.last) if last and last.chunk and last.chunk.last else part.last
+            yield lambda part=part, after=after: self._open(Window(load, table, part), after)  # type: ignore[misc]
+
+    def _has_room(self) -> bool:
+        if not self.windows:
+            return True
+        held = sum(window.size if window.chunk else self._limits.chunk_bytes for window in self.windows)
+        return (
+            len(self.windows) < self._limits.windows and held + self._limits.chunk_bytes <= self._limits.inflight_bytes
+        )
+
+    def _is_reading(self, load: Load) -> bool:
+        return any(window.load is load and window.chunk is None for window in self.windows)
+
+    def _database_is_busy(self, now: float) -> bool:
+        if now - self._looked_at >= LOOK_EVERY_S:
+            self._looked_at, self._too_busy = now, self._is_loaded()
+        return self._too_busy
+
+    def _set_keyless(self, load: Load, table: TableLoad) -> None:
+        self.keyless = (load, table)
+
+    def _survey(self, load: Load, table: TableLoad) -> None:
+        table.busy = True
+        bytes_min = DIVIDE_CHUNKS_MIN * self._limits.chunk_bytes
+        parts = self._limits.threads if not load.rows_per_s else 1
+        self._crew.give(table, lambda reader: readers.survey(reader, table.oid, parts, bytes_min))
+
+    def _open(self, window: Window, after: list[str] | None) -> None:
+        """A window is open before its rows are read: from here on it is shown every event of its table."""
+        load, table, part = window.load, window.table, window.part
+        want = Want(
+            table.oid,
+            self.must_see(load),
+            after=tuple(after) if after is not None else None,
+            upto=tuple(part.upto) if part and part.upto is not None else None,
+            keys=tuple(tuple(key) for key in window.keys),
+            key_names=tuple(table.key),
+            limit=self._row_limit(load, table),
+            bytes_max=2 * self._limits.chunk_bytes,
+            filter=table.filter,
+        )
+        self.windows.append(window)
+        self._turn += 1
+        hit("snapshot.window_opened")
+        self._crew.give(window, lambda reader: _chunk(reader, want))
+
+    def must_see(self, load: Load) -> MustSee:
+        return MustSee(load.floor, frozenset(load.exempt), tuple(self.progress.unseen))
+
+    def _row_limit(self, load: Load, table: TableLoad) -> int:
+        limit = int(self._limits.chunk_bytes / table.width) if table.width else ROWS_MIN
+        return max(1, min(limit, ROWS_MAX, load.rows_per_s or ROWS_MAX))
+
+    # -- results ----------------------------------------------------------------------------------------------------
+
+    def collect(self) -> None:
+        """At a boundary: take what was read. CdcError that ends the task."""
+        for token, result in self._crew.take():
+            if isinstance(token, Window):
+                if token in self.windows:
+                    self._take_chunk(token, result)
+            elif isinstance(token, TableLoad):
+                token.busy = False
+                self._take_survey(token, result)
+
+    def _take_chunk(self, window: Window, result: Any) -> None:
+        load, table = window.load, window.table
+        if not isinstance(result, Chunk):
+            self.windows.remove(window)
+            self._judge(load, table, result)
+            return
+        window.read(result)
+        self.prune(result.view.snap.sees)
+        self._calm(table)
+        if result.count and not window.keys:
+            width = result.size / result.count
+            table.width = max(width, table.width / 2)
+        if load.rows_per_s:
+            load.next_at = max(self._clock(), load.next_at) + result.count / load.rows_per_s
+        if not table.key:
+            table.key = list(result.key_names)
+
+    def _take_survey(self, table: TableLoad, result: Any) -> None:
+        load = next((load for load, known in self.progress.tables() if known is table), None)
+        if load is None or table.parts:
+            return
+        if not isinstance(result, Survey):
+            self._judge(load, table, result)
+            return
+        table.keyless = result.keyless
+        lower: list[str] | None = None
+        for bound in result.bounds if not result.keyless else ():
+            table.parts.append(Part(lower, list(bound)))
+            lower = list(bound)
+        if not result.keyless:
+            table.parts.append(Part(lower))
+
+    def _judge(self, load: Load, table: TableLoad, result: Any) -> None:
+        """What kept rows from being read."""
+        if isinstance(result, Busy | NotVisibleYet):
+            self.wait(table, LOCKED if isinstance(result, Busy) else OLDER)
+        elif isinstance(result, TableGone):
+            log.info("table is gone table=%s", table.full_name)
+            self.finish(load, table)
+        elif isinstance(result, Keyless):
+            self.start_over(table)
+            table.keyless = True
+        elif isinstance(result, KeyChanged):
+            self.start_over(table)
+        elif isinstance(result, CdcError) and result.retriable:
+            self.wait(table, result.code, AFTER_ERROR_S)
+        elif isinstance(result, CdcError) and load.origin in ("request", "signal"):
+            self.end(load, "FAILED", result)
+        elif isinstance(result, BaseException):
+            raise result
+
+    def set_back(self, load: Load, table: TableLoad, why: Exception) -> None:
+        """A table without a key could not be read now."""
+        self.keyless, table.keyless = None, False
+        self._judge(load, table, why)
+
+    def wait(self, table: TableLoad, reason: str, most_s: float = RETRY_S) -> None:
+        """A little at first: a commit becomes visible a moment after it is in the log."""
+        now = self._clock()
+        table.waits_for = reason
+        table.waiting_since = table.waiting_since or now
+        table.retry_at = now + min(most_s, RETRY_FIRST_S + now - table.waiting_since)
+        if now - table.waiting_since > COMPLAIN_S and now - self._complained > COMPLAIN_S:
+            self._complained = now
+            log.warning("snapshot waits table=%s for=%s s=%d", table.full_name, reason, now - table.waiting_since)
+
+    def _calm(self, table: TableLoad) -> None:
+        table.waits_for, table.waiting_since = "", None
+
+    def prune(self, sees: Callable[[int], bool]) -> None:
+        # What a snapshot sees every later one sees too.
+        self.progress.unseen = [xid for xid in self.progress.unseen if not sees(xid)]
+
+    # -- ends -------------------------------------------------------------------------------------------------------
+
+    def drop(self, window: Window) -> None:
+        """Read it again, and with it what was read ahead of it."""
+        part = window.part
+        self.windows = [w for w in self.windows if w is not window and (part is None or w.part is not part)]
+
+    def again(self, table: TableLoad, keys: list[list[str]]) -> None:
+        table.again.extend(keys)
+        if len(table.again) > AGAIN_ROWS_MAX:
+            self.start_over(table)
+
+    def start_over(self, table: TableLoad) -> None:
+        """From its first row. A table without a key, whose rows cannot be told apart, is then taken back first."""
+        log.warning("table starts over table=%s", table.full_name)
+        if table.rows:
+            table.attempt += 1
+        table.start_over()
+        self.windows = [window for window in self.windows if window.table is not table]
+
+    def finish_if_done(self, load: Load, table: TableLoad) -> None:
+        if table.ended and all(window.table is not table for window in self.windows):
+            self.finish(load, table)
+
+    def finish(self, load: Load, table: TableLoad) -> None:
+        self.windows = [window for window in self.windows if window.table is not table]
+        self.progress.table_done(load, table)
+        self.keyless = None
+        self.moves += 1
+        log.info(
+            "table loaded table=%s oid=%d rows=%d left=%d", table.full_name, table.oid, table.rows, len(load.tables)
+        )
+        if not load.tables:
+            self.end(load, "COMPLETED")
+
+    def add(self, load: Load) -> None:
+        self.progress.loads.append(load)
+        self.moves += 1
+        if not load.tables:
+            self.end(load, "COMPLETED")
+
+    def end(self, load: Load, state: str, error: CdcError | None = None) -> None:
+        self.windows = [window for window in self.windows if window.load is not load]
+        if self.keyless is not None and self.keyless[0] is load:
+            self.keyless = None
+        self.progress.end(load, state, time.time_ns() // 1_000_000, error.to_dict() if error else None)
+        self.moves += 1
+        log.info("snapshot ended id=%s state=%s rows=%d error=%s", load.id, state, load.rows_total, error)
+
+
+def _chunk(reader: Reader, want: Want) -> Chunk:
+    return reader.chunk(want)

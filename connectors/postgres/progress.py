@@ -1,0 +1,253 @@
+"""How far the reading of rows has come: loads, their tables, the key ranges of each. A part of the stored position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from cdcworker.connectors.postgres.errors import POSITION_INVALID
+from cdcworker.schemas.change import JsonObject
+from cdcworker.schemas.errors import CdcError
+
+AGAIN_ROWS_MAX: Final = 10_000
+"""Keys to be read again that a position may carry; beyond it the table starts over."""
+DONE_MAX: Final = 32
+"""Loads that have ended and are remembered: a request that comes again is not carried out again."""
+
+Origin = Literal["start", "table", "request", "signal"]
+"""Why rows are read: the connector is new, the table is, somebody asked for it, or a row of the signal table did."""
+START: Final = "initial"
+"""Id of the load that a new connector begins with."""
+
+
+@dataclass(slots=True)
+class Part:
+    """A range of keys, as text: from behind `last`, which has been handed on, up to `upto`."""
+
+    last: list[str] | None = None
+    upto: list[str] | None = None
+    ended: bool = False
+
+    def to_json(self) -> list[Any]:
+        return [self.last, self.upto, self.ended]
+
+
+@dataclass(slots=True, eq=False)
+class TableLoad:
+    """One table that is to be read. What is not stored is found out again after a restart."""
+
+    oid: int
+    schema: str
+    name: str
+    parts: list[Part] = field(default_factory=list)
+    """Empty: not divided yet."""
+    key: list[str] = field(default_factory=list)
+    """Names of the columns that the ranges go by."""
+    again: list[list[str]] = field(default_factory=list)
+    """Keys that have to be read once more."""
+    attempt: int = 0
+    """Attempts at a table without a key."""
+    filter: str = ""
+    fresh: bool = True
+    """It was never loaded: the stream's events cannot stand alone."""
+    rows: int = 0
+    bytes: int = 0
+    estimate: int = -1
+    # -- not stored
+    keyless: bool = False
+    busy: bool = False
+    """It is being looked at."""
+    retry_at: float = 0.0
+    waiting_since: float | None = None
+    waits_for: str = ""
+    width: float = 0.0
+
+    @property
+    def full_name(self) -> str:
+        return f"{self.schema}.{self.name}"
+
+    @property
+    def ended(self) -> bool:
+        return bool(self.parts) and not self.again and all(part.ended for part in self.parts)
+
+    def start_over(self) -> None:
+        self.parts, self.again, self.key = [], [], []
+
+    def to_json(self) -> JsonObject:
+        out: JsonObject = {"t": [self.oid, self.schema, self.name]}
+        if self.parts:
+            out["parts"] = [part.to_json() for part in self.parts]
+        for name in ("key", "again", "attempt", "filter", "rows", "bytes"):
+            if value := getattr(self, name):
+                out[name] = value
+        if self.estimate >= 0:
+            out["estimate"] = self.estimate
+        if not self.fresh:
+            out["fresh"] = False
+        return out
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> TableLoad:
+        parts = [Part(*part) for part in value.get("parts", ())]
+        rest = {name: value[name] for name in _TABLE if name in value}
+        oid, schema, name = value["t"]
+        return cls(oid, schema, name, parts, **rest)
+
+
+_TABLE: Final = ("key", "again", "attempt", "filter", "rows", "bytes", "estimate", "fresh")
+
+
+@dataclass(slots=True, eq=False)
+class Load:
+    """Tables that are read for one reason; `tables` are those that are left."""
+
+    id: str
+    origin: Origin
+    tables: list[TableLoad] = field(default_factory=list)
+    paused: bool = False
+    rows_per_s: int = 0
+    """At most; 0: as fast as it goes."""
+    floor: int = 0
+    """Transactions up to this id must have ended before a row is read: the stream may lack them, or have had them."""
+    exempt: list[int] = field(default_factory=list)
+    """But for these, which had certainly not committed when the load began."""
+    tables_done: int = 0
+    rows: int = 0
+    """Of tables that are done."""
+    bytes: int = 0
+    started_ms: int = 0
+    # -- not stored
+    next_at: float = 0.0
+    waits_for: str = ""
+
+    @property
+    def rows_total(self) -> int:
+        return self.rows + sum(table.rows for table in self.tables)
+
+    @property
+    def bytes_total(self) -> int:
+        return self.bytes + sum(table.bytes for table in self.tables)
+
+    def drop(self, table: TableLoad) -> None:
+        """The table is done with."""
+        self.tables.remove(table)
+        self.tables_done += 1
+        self.rows += table.rows
+        self.bytes += table.bytes
+
+    def to_json(self) -> JsonObject:
+        out: JsonObject = {"id": self.id, "origin": self.origin, "tables": [table.to_json() for table in self.tables]}
+        for name in _LOAD:
+            if value := getattr(self, name):
+                out[name] = value
+        return out
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Load:
+        tables = [TableLoad.from_json(table) for table in value["tables"]]
+        return cls(value["id"], value["origin"], tables, **{name: value[name] for name in _LOAD if name in value})
+
+
+_LOAD: Final = ("paused", "rows_per_s", "floor", "exempt", "tables_done", "rows", "bytes", "started_ms")
+
+
+@dataclass(slots=True)
+class Progress:
+    """The `snapshot` part of the stored position."""
+
+    loads: list[Load] = field(default_factory=list)
+    loaded: list[int] = field(default_factory=list)
+    done: list[JsonObject] = field(default_factory=list)
+    unseen: list[int] = field(default_factory=list)
+    """Transaction ids that were delivered and may not be visible yet."""
+    e: int = 0
+    n: int = 0
+    rows: int = 0
+    skips: dict[str, list[Any]] = field(default_factory=dict)
+    start: int = 0
+    """The task epoch for which rows were last read because the mode says so at every start."""
+
+    def to_json(self) -> JsonObject:
+        out: JsonObject = {"loaded": self.loaded}
+        if self.loads:
+            out["loads"] = [load.to_json() for load in self.loads]
+        for name in ("done", "unseen", "e", "n", "rows", "skips", "start"):
+            if value := getattr(self, name):
+                out[name] = value
+        return out
+
+    @classmethod
+    def from_json(cls, value: JsonObject) -> Progress:
+        try:
+            names = ("loaded", "done", "unseen", "e", "n", "rows", "skips", "start")
+            progress = cls(**{name: value[name] for name in names if name in value})
+            progress.loads = [Load.from_json(load) for load in value.get("loads", ())]
+            if value.get("todo"):
+                progress.loads.append(_of_first_form(value))
+        except (TypeError, KeyError, ValueError, IndexError) as exc:
+            raise CdcError(POSITION_INVALID, "the snapshot's progress cannot be read") from exc
+        return progress
+
+    def tables(self) -> Iterator[tuple[Load, TableLoad]]:
+        return ((load, table) for load in self.loads for table in load.tables)
+
+    def knows(self, oid: int) -> bool:
+        """Loaded, or to be loaded."""
+        return oid in self.loaded or any(table.oid == oid and table.fresh for _, table in self.tables())
+
+    def load(self, identity: str) -> Load | None:
+        return next((load for load in self.loads if load.id == identity), None)
+
+    def add(self, origin: Origin, identity: str, tables: Sequence[TableLoad], started_ms: int) -> Load:
+        """The tables under this id; more of them when it is under way already."""
+        load = self.load(identity)
+        if load is None:
+            load = Load(identity, origin, started_ms=started_ms)
+            self.loads.append(load)
+        load.tables.extend(tables)
+        return load
+
+    def end(self, load: Load, state: str, ended_ms: int, error: JsonObject | None = None) -> None:
+        """Remember how it ended."""
+        self.loads.remove(load)
+        outcome = {
+            "id": load.id,
+            "origin": load.origin,
+            "state": state,
+            "rows": load.rows_total,
+            "bytes": load.bytes_total,
+            "tables_done": load.tables_done,
+            "started_ms": load.started_ms,
+            "ended_ms": ended_ms,
+        }
+        self.done.append(outcome | ({"error": error} if error else {}))
+        del self.done[:-DONE_MAX]
+
+    def table_done(self, load: Load, table: TableLoad) -> None:
+        load.drop(table)
+        if table.oid not in self.loaded:
+            self.loaded.append(table.oid)
+
+    def forget_all_but(self, captured: set[int]) -> bool:
+        """Tables that are not captured any more: one that comes back has missed changes and is read again."""
+        known = len(self.loaded) + sum(len(load.tables) for load in self.loads)
+        for load in self.loads:
+            load.tables = [table for table in load.tables if table.oid in captured]
+        self.loaded = [oid for oid in self.loaded if oid in captured]
+        return len(self.loaded) + sum(len(load.tables) for load in self.loads) < known
+
+
+def _of_first_form(value: JsonObject) -> Load:
+    """Positions of the first form knew one load, of whose tables the first was under way."""
+    tables = [TableLoad(*table) for table in value["todo"]]
+    head = tables[0]
+    head.again, head.attempt = value.get("again", []), value.get("attempt", 0)
+    if value.get("last") is not None or value.get("ended"):
+        head.parts = [Part(value.get("last"), None, bool(value.get("ended")))]
+    return Load(START, "start", tables, floor=value.get("floor", 0))
+
+
+def is_loaded(value: JsonObject | None) -> bool:
+    """Whether a stored progress says that all rows were handed on."""
+    return value is not None and not any(value.get(name) for name in ("todo", "loads", "skips"))

@@ -1,0 +1,120 @@
+"""Debezium's signal table: rows that ask for snapshots, and for an end or a pause of them. They come with the stream.
+
+A row is acted upon at the commit of its transaction, and what becomes of it is part of the position that is stored with
+that transaction: once, whatever is killed.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.postgres import jobs
+from cdcworker.connectors.postgres.progress import Load
+from cdcworker.connectors.postgres.relations import Plan
+from cdcworker.schemas.change import JsonObject, Row
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.session import Session
+
+log = logging.getLogger(__name__)
+
+PENDING_MAX: Final = 1_000
+"""Signals of one transaction. # INV-10"""
+ID_MAX: Final = 100
+ON_DEMAND: Final = ("signal", "request")
+
+
+class Signals:
+    """What a transaction has said so far."""
+
+    def __init__(self) -> None:
+        self.pending: list[tuple[str, str, JsonObject]] = []
+
+    def take(self, plan: Plan, row: Row) -> None:
+        """A new row of the signal table: its first three columns are id, type and data."""
+        del plan
+        texts = [value if isinstance(value, str) else None for value in row[:3]]
+        if len(texts) < 3 or texts[1] is None:
+            log.warning("signal is of another form and is left out")
+            return
+        try:
+            data = json.loads(texts[2] or "{}")
+        except ValueError:
+            data = None
+        if not isinstance(data, dict) or len(self.pending) >= PENDING_MAX:
+            log.warning("signal is left out id=%s type=%s", str(texts[0])[:ID_MAX], texts[1][:ID_MAX])
+            return
+        self.pending.append(((texts[0] or "")[:ID_MAX], texts[1], data))
+
+    def carry_out(self, session: Session) -> None:
+        """At the commit."""
+        pending, self.pending = self.pending, []
+        for identity, kind, data in pending:
+            act = _ACTS.get(kind)
+            if act is None:
+                log.info("signal without effect type=%s", kind[:ID_MAX])
+            else:
+                log.info("signal type=%s id=%s", kind, identity)
+                act(session, identity, data)
+
+
+def _execute(session: Session, identity: str, data: JsonObject) -> None:
+    assert session.snapshot
+    progress = session.snapshot.progress
+    taken = {load.id for load in progress.loads} | {str(done["id"]) for done in progress.done}
+    if not identity or identity in taken:
+        identity = f"{identity}@{session.position.commit_lsn}"
+    jobs.begin(session, identity, "signal", spec_of(data))
+
+
+def spec_of(data: Mapping[str, Any]) -> JsonObject:
+    """Debezium's members in ours; what is wrong with them the request's check says."""
+    named = data.get("data-collections")
+    tables = [str(name) for name in named] if isinstance(named, list) else named
+    out: JsonObject = {"tables": tables}
+    conditions = data.get("additional-conditions")
+    if isinstance(conditions, list):
+        pairs = (c for c in conditions if isinstance(c, dict) and c.get("filter"))
+        found = {str(c.get("data-collection")): str(c["filter"]) for c in pairs}
+        if found:
+            # A condition names its table in its own words: it is one of the tables of its own, too.
+            out["tables"] = [*(tables or ()), *(name for name in found if name not in (tables or ()))]
+            out["filters"] = found
+    elif isinstance(data.get("additional-condition"), str) and isinstance(tables, list):
+        out["filters"] = dict.fromkeys(tables, data["additional-condition"])
+    return out
+
+
+def _on_demand(session: Session) -> list[Load]:
+    assert session.snapshot
+    return [load for load in session.snapshot.progress.loads if load.origin in ON_DEMAND]
+
+
+def _stop(session: Session, _identity: str, data: JsonObject) -> None:
+    named = data.get("data-collections")
+    for load in _on_demand(session):
+        if isinstance(named, list) and named:
+            jobs.cancel_tables(session, load, [str(name) for name in named])
+        else:
+            jobs.change(session, load, "CANCELLED")
+
+
+def _pause(session: Session, _identity: str, _data: JsonObject) -> None:
+    for load in _on_demand(session):
+        jobs.change(session, load, "PAUSED")
+
+
+def _resume(session: Session, _identity: str, _data: JsonObject) -> None:
+    for load in _on_demand(session):
+        jobs.change(session, load, "RUNNING")
+
+
+_ACTS: Final = {
+    "execute-snapshot": _execute,
+    "stop-snapshot": _stop,
+    "pause-snapshot": _pause,
+    "resume-snapshot": _resume,
+}

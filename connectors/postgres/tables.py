@@ -1,0 +1,180 @@
+"""Which tables are captured, and of which the rows have still to be read: at the start, and while the stream runs."""
+
+from __future__ import annotations
+
+import logging
+import re
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import psycopg
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.config import Settings
+from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
+from cdcworker.connectors.postgres.slot import TableName
+from cdcworker.connectors.postgres.wire import Relation
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.session import Session
+
+log = logging.getLogger(__name__)
+
+LOCK_S = 2
+"""How long the publication may wait for a lock on a table before it is tried again later."""
+
+_ESTIMATE = """
+select r.oid, coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
+                        join pg_class c on c.oid = t.relid), r.reltuples)::bigint
+from pg_class r where r.oid = any(%s)
+"""
+
+
+def now_ms() -> int:
+    return time.time_ns() // 1_000_000
+
+
+def loads_of(connection: AdminConnection, tables: Sequence[TableName], *, fresh: bool) -> list[TableLoad]:
+    """With the server's own guess of how many rows there are; -1 where it has none."""
+    guesses: dict[int, int] = dict(connection.execute(_ESTIMATE, ([table[0] for table in tables],)).fetchall())
+    return [TableLoad(*table, fresh=fresh, estimate=guesses.get(table[0], -1)) for table in tables]
+
+
+def new_load(
+    session: Session, identity: str, origin: Origin, tables: Sequence[TableName], *, fresh: bool = True
+) -> Load:
+    """Rows of these tables; a table that was never loaded needs every older transaction to have ended."""
+    _, floor = slots.mark(session.catalog, session.settings, session.connector)
+    load = Load(identity, origin, loads_of(session.catalog, tables, fresh=fresh), floor=floor, started_ms=now_ms())
+    if not fresh:
+        load.exempt = uncommitted(session.catalog, floor)
+    return load
+
+
+def uncommitted(connection: AdminConnection, floor: int) -> list[int]:
+    """Older transactions that certainly have not committed: idle between two statements, or prepared."""
+    rows = connection.execute(
+        "select backend_xid::text::bigint from pg_stat_activity where backend_xid is not null"
+        " and state in ('idle in transaction', 'idle in transaction (aborted)')"
+        " union select transaction::text::bigint from pg_prepared_xacts"
+    ).fetchall()
+    epoch = floor & ~0xFFFFFFFF
+    return sorted(xid for (low,) in rows if (xid := epoch | low) < floor)
+
+
+def at_start(session: Session, epoch: int, first: bool) -> Progress:
+    """What is left to read: tables that are published and were not loaded by an earlier run."""
+    settings, catalog = session.settings, session.catalog
+    tables = slots.published(catalog, settings)
+    session.existing = frozenset(
+        row[0] for row in catalog.execute("select oid from pg_class where relkind in ('r', 'p')")
+    )
+    stored = session.position.snapshot
+    if stored is None and not first:
+        # The connector streamed without a snapshot before; what it has handed on stays the truth.
+        return Progress(loaded=[oid for oid, _, _ in tables], start=epoch)
+    progress = Progress.from_json(stored) if stored else Progress()
+    if progress.forget_all_but({table[0] for table in tables}):
+        # Stored at once: the log holds no changes of a table from the time in which it was not published.
+        session.position_changed = True
+    for load in [load for load in progress.loads if not load.tables]:
+        progress.end(load, "COMPLETED", now_ms())
+    if first:
+        session.position.marker_lsn, _ = slots.mark(catalog, settings, session.connector)
+    added = [table for table in tables if not progress.knows(table[0])]
+    wanted = [table for table in added if wants_rows(settings, table)]
+    progress.loaded.extend(table[0] for table in added if table not in wanted)
+    if added or first:
+        session.position_changed = True
+    if wanted:
+        under_way = first or (progress.load(START) is None and not progress.loaded)
+        load = new_load(session, START, "start", wanted)
+        load.id = START if under_way else f"tables-{load.floor}"
+        progress.loads.append(load)
+        log.info("snapshot tables=%d of=%d", len(wanted), len(tables))
+    if settings.snapshot_mode == "always" and progress.start != epoch:
+        _again(session, progress, tables, f"start-{epoch}")
+    progress.start = epoch
+    return progress
+
+
+def _again(session: Session, progress: Progress, tables: Iterable[TableName], identity: str) -> None:
+    """All rows once more at this start, unless an earlier start's are still being read."""
+    if any(load.origin == "start" for load in progress.loads):
+        return
+    wanted = [table for table in tables if table[0] in progress.loaded and wants_rows(session.settings, table)]
+    if wanted:
+        progress.loads.append(new_load(session, identity, "start", wanted, fresh=False))
+        session.position_changed = True
+
+
+def wants_rows(settings: Settings, table: TableName) -> bool:
+    if settings.snapshot_mode == "no_data" or f"{table[1]}.{table[2]}" == settings.filters.signals:
+        return False
+    patterns = settings.raw["snapshot.include.collection.list"]
+    return not patterns or any(re.fullmatch(pattern, f"{table[1]}.{table[2]}", re.I) for pattern in patterns)
+
+
+# -- while the stream runs --------------------------------------------------------------------------------------------
+
+
+def discover(session: Session, relation: Relation) -> None:
+    """A table that the stream names for the first time."""
+    assert session.snapshot
+    if not session.snapshot.progress.knows(relation.oid):
+        take_up(session, [(relation.oid, relation.schema, relation.table)])
+
+
+def take_up(session: Session, tables: Sequence[TableName]) -> None:
+    """Tables made since the task was opened, under a publication of all tables, are streamed whole; others have only
+    now come into view, so their rows have to be read."""
+    snapshot, settings = session.snapshot, session.settings
+    assert snapshot
+    for_all = slots.is_for_all_tables(session.catalog, settings)
+    streamed = [t for t in tables if (t[0] not in session.existing and for_all) or not wants_rows(settings, t)]
+    snapshot.progress.loaded.extend(table[0] for table in streamed)
+    wanted = [table for table in tables if table not in streamed]
+    if wanted:
+        load = new_load(session, "", "table", wanted)
+        load.id = f"tables-{load.floor}"
+        session.observe()
+        snapshot.loader.add(load)
+        log.info("new tables are loaded tables=%s", ", ".join(table.full_name for table in load.tables))
+
+
+def look(session: Session) -> None:
+    """New tables that the filters choose: the publication is altered where that is ours, and their rows are read."""
+    assert session.snapshot
+    settings, catalog = session.settings, session.catalog
+    if settings.autocreate == "filtered":
+        try:
+            with catalog.transaction():
+                catalog.execute(f"set local lock_timeout = '{LOCK_S}s'")
+                slots.ensure_publication(catalog, settings)
+        except (psycopg.Error, CdcError) as exc:
+            # The tables that are streamed go on; the doctor shows what is missing.
+            error = translate(exc)
+            if session.told_once((0, error.code)):
+                log.warning("publication not altered publication=%s error=%s", settings.publication, error)
+    progress = session.snapshot.progress
+    found = [table for table in slots.published(catalog, settings) if not progress.knows(table[0])]
+    if found:
+        take_up(session, found)
+
+
+def matching(tables: Iterable[TableName], patterns: Iterable[str]) -> list[TableName]:
+    """Tables whose full name one of the patterns matches as a whole, as Debezium's."""
+    chosen = [re.compile(pattern, re.I) for pattern in patterns]
+    return [table for table in tables if any(p.fullmatch(f"{table[1]}.{table[2]}") for p in chosen)]
+
+
+def with_filter(table: TableLoad, text: str) -> TableLoad:
+    return replace(table, filter=text)
+
+
+def names_of(rows: Iterable[Any]) -> list[str]:
+    return [f"{row[1]}.{row[2]}" for row in rows]

@@ -1,0 +1,339 @@
+"""Rows on demand, by signal, of new tables and in parallel; and that no row is stale, whatever happens when."""
+
+from __future__ import annotations
+
+import importlib.util
+import random
+import sys
+from pathlib import Path
+
+import psycopg
+import pytest
+from cdcworker.schemas import failpoints
+
+# Test folders are no packages: a helper beside the tests is loaded by its path.
+_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+assert _spec
+assert _spec.loader
+postgres_reader = importlib.util.module_from_spec(_spec)
+sys.modules["postgres_reader"] = postgres_reader
+_spec.loader.exec_module(postgres_reader)
+Reader, materialise = postgres_reader.Reader, postgres_reader.materialise
+
+pytestmark = pytest.mark.postgres
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.create_database()
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def db(postgres, database):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def reader(postgres, database):
+    made: list[Reader] = []
+
+    def make(**config: str) -> Reader:
+        made.append(Reader(postgres, database, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.task:
+            one.task.close()
+
+
+def asked(identity: str, wanted: str = "RUNNING", **spec) -> dict:
+    return {"id": identity, "kind": "snapshot", "wanted": wanted, "spec": spec, "own": True}
+
+
+def reported(one, identity: str) -> dict:
+    """The last that the task has said of it."""
+    found = (job for report in reversed(one.reports) for job in report.get("jobs", ()) if job["id"] == identity)
+    return next(found, {})
+
+
+def ended(one, identity: str) -> bool:
+    done = ((one.position or {}).get("snapshot") or {}).get("done", ())
+    return any(item["id"] == identity for item in done)
+
+
+def outcome(one, identity: str) -> dict:
+    return next(item for item in one.position["snapshot"]["done"] if item["id"] == identity)
+
+
+def rows_of(one, table: str) -> list:
+    return sorted(change.after[0] for change in one.events("r") if change.table.path[1] == table)
+
+
+# -- on demand --------------------------------------------------------------------------------------------------------
+
+
+def test_a_table_is_read_once_more_beside_the_stream_paused_killed_and_cancelled(db, reader):
+    db.execute("create table a(id int primary key, v text); create table b(id int primary key)")
+    db.execute("insert into a select g, 'x' from generate_series(1, 3000) g; insert into b values (1)")
+    one = reader(**{"snapshot.chunk.max.bytes": "4096"}).start()
+    one.until(one.loaded)
+    one.log.clear()
+    one.jobs = (asked("again", tables=["public.a"], filters={"public.a": "id <= 2000"}),)
+    one.until(lambda: len(one.events("r")) > 300)
+    one.jobs = (asked("again", "PAUSED", tables=["public.a"]),)
+    db.execute("insert into b values (2)")
+    one.catch_up_stream(db)
+    count = len(one.events("r"))
+    assert count < 2000
+    one.kill()
+    one.start()
+    db.execute("insert into b values (3)")
+    one.catch_up_stream(db)
+    assert len(one.events("r")) == count
+    assert reported(one, "again")["state"] == "PAUSED"
+    one.jobs = (asked("again", tables=["public.a"]),)
+    one.until(lambda: ended(one, "again"))
+    assert rows_of(one, "a") == list(range(1, 2001))
+    assert [change.after for change in one.events("c")] == [(2,), (3,)]
+    assert (outcome(one, "again")["state"], outcome(one, "again")["rows"]) == ("COMPLETED", 2000)
+    # Told of it again, also after a restart: it has been done.
+    one.kill()
+    one.start()
+    one.jobs = (*one.jobs, asked("gone", "CANCELLED", tables=["public.a"]), asked("odd", tables=["public.nope"]))
+    one.jobs = (*one.jobs, asked("wrong", tables=["public.b"], filters={"public.b": "no_such_column = 1"}))
+    one.until(lambda: all(ended(one, identity) for identity in ("gone", "odd", "wrong")))
+    one.catch_up(db)
+    assert len(one.events("r")) == 2000
+    assert [outcome(one, i)["state"] for i in ("gone", "odd", "wrong")] == ["CANCELLED", "FAILED", "FAILED"]
+    assert outcome(one, "odd")["error"]["code"] == "postgres.snapshot_refused"
+
+
+def test_signals_of_debezium_begin_and_stop_snapshots(db, reader):
+    db.execute("create table signals(id varchar(42) primary key, type varchar(32) not null, data varchar(2048))")
+    db.execute("create table a(id int primary key, v text); create table b(id int primary key)")
+    db.execute("insert into a select g, 'x' from generate_series(1, 1000) g; insert into b values (1)")
+    one = reader(
+        **{
+            "snapshot.chunk.max.bytes": "4096",
+            "snapshot.mode": "schema_only",
+            "signal.data.collection": "public.signals",
+            "table.include.list": "public.a,public.b",
+        }
+    ).start()
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert one.events("r") == []
+
+    def signal(identity: str, kind: str, data: str) -> None:
+        db.execute("insert into signals values (%s, %s, %s)", (identity, kind, data))
+
+    condition = '{"data-collection": "public.a", "filter": "id > 990"}'
+    signal("first", "execute-snapshot", f'{{"data-collections": ["public.a"], "additional-conditions": [{condition}]}}')
+    one.until(lambda: ended(one, "first"))
+    assert rows_of(one, "a") == list(range(991, 1001))
+    with db.transaction():
+        signal("second", "execute-snapshot", '{"data-collections": ["public.*"], "type": "incremental"}')
+        signal("p", "pause-snapshot", "{}")
+    one.catch_up_stream(db)
+    assert (len(one.events("r")), one.loaded()) == (10, False)
+    signal("s", "stop-snapshot", '{"data-collections": ["public.b"]}')
+    signal("r", "resume-snapshot", "{}")
+    signal("odd", "execute-snapshot", "not json")
+    one.until(lambda: ended(one, "second"))
+    assert rows_of(one, "b") == []
+    assert len(rows_of(one, "a")) == 1010
+    signal("again", "execute-snapshot", '{"data-collections": ["public.b"]}')
+    one.until(lambda: ended(one, "again"))
+    assert rows_of(one, "b") == [1]
+
+
+def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader):
+    db.execute("create table a(id int primary key)")
+    one = reader(**{"table.discovery.interval.ms": "50"}).start()
+    one.until(one.loaded)
+    db.execute("create table b(id int primary key); insert into b select generate_series(1, 500)")
+    one.until(lambda: len(one.events("r")) >= 500)
+    db.execute("insert into a values (1); insert into b values (501); delete from b where id = 1")
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "b"]) == [(n,) for n in range(2, 502)]
+    assert materialise(one.log)["public", "a"] == {(1,): {"id": 1}}
+
+
+@pytest.mark.parametrize(("mode", "lives"), [("initial", 1), ("always", 2), ("never", 0)])
+def test_modes_say_when_rows_are_read(db, reader, mode, lives):
+    db.execute("create table a(id int primary key); insert into a select generate_series(1, 10)")
+    one = reader(snapshot_mode=mode).start()
+    one.until(one.loaded)
+    one.kill()
+    one.task_epoch = 2
+    one.start()
+    one.until(one.loaded)
+    one.catch_up(db)
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    assert len(one.events("r")) == 10 * lives
+
+
+def test_a_lost_slot_has_all_rows_read_again_when_needed(db, reader):
+    db.execute("create table a(id int primary key); insert into a select generate_series(1, 10)")
+    one = reader(snapshot_mode="when_needed").start()
+    one.until(one.loaded)
+    one.kill()
+    db.execute("select pg_drop_replication_slot(%s)", (one.config["slot.name"],))
+    db.execute("delete from a where id <= 4; insert into a values (11)")
+    one.start()
+    one.catch_up(db)
+    assert sorted(materialise(one.log)["public", "a"]) == [(n,) for n in range(5, 12)]
+    assert [change.op for change in one.events("t", "c", "d")] == ["t"]
+
+
+def test_a_large_table_is_read_by_several_connections_in_ranges(db, reader):
+    db.execute("create table t(a int, b text, v text, primary key (a, b))")
+    db.execute("insert into t select g % 100, 'k' || g, repeat('x', 50) from generate_series(1, 12000) g; analyze t")
+    one = reader(**{"snapshot.max.threads": "3", "snapshot.chunk.max.bytes": "20000"}).start()
+    one.until(lambda: bool(one.events("r")))
+    (load,) = one.position["snapshot"]["loads"]
+    assert len(load["tables"][0]["parts"]) == 3
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    found = [change.after[:2] for change in one.events("r")]
+    assert len(found) == len(set(found)) == 12_000
+
+
+# -- no stale row -----------------------------------------------------------------------------------------------------
+
+PLACES = ("window_opened", "snapshot_taken", "rows_read", "read_ended", "before_emit")
+
+
+class Interference:
+    """At each hand-over of the algorithm others change the table: at once, or in transactions that stay open."""
+
+    def __init__(self, dsn: str, seed: int, keys: int) -> None:
+        self.rng = random.Random(seed)
+        self.keys = keys
+        self.version = 0
+        self.count = 0
+        self.most = 120
+        self.connections = [psycopg.connect(dsn) for _ in range(3)]
+
+    def at(self, name: str) -> None:
+        if name.removeprefix("snapshot.") in PLACES and self.count < self.most:
+            for _ in range(self.rng.randrange(3)):
+                self.act()
+
+    def act(self) -> None:
+        """Short lock waits only: two of the open transactions may want the same row."""
+        connection = self.rng.choice(self.connections)
+        self.count += 1
+        try:
+            connection.execute("set local lock_timeout = '5ms'")
+            for _ in range(self.rng.randrange(1, 4)):
+                self.change(connection)
+            if self.rng.random() < 0.8:
+                connection.rollback() if self.rng.random() < 0.1 else connection.commit()
+        except (psycopg.errors.LockNotAvailable, psycopg.errors.UniqueViolation, psycopg.errors.DeadlockDetected):
+            connection.rollback()
+
+    def change(self, connection) -> None:
+        self.version += 1
+        key, other = self.rng.randrange(self.keys), self.rng.randrange(self.keys)
+        kind = self.rng.random()
+        value = f"{self.version}"
+        if kind < 0.35:
+            connection.execute("update t set v = %s where id = %s", (value, key))
+        elif kind < 0.45:
+            connection.execute("update t set n = n + 1 where id = %s", (key,))
+        elif kind < 0.6:
+            connection.execute("delete from t where id = %s", (key,))
+        elif kind < 0.8:
+            connection.execute(
+                "insert into t values (%s, %s, repeat(%s, 3000), 0) on conflict (id) do update set v = excluded.v",
+                (key, value, value[-1]),
+            )
+        elif kind < 0.97:
+            connection.execute(
+                "update t set id = %s where id = %s and not exists (select from t where id = %s)", (other, key, other)
+            )
+        else:
+            connection.execute("truncate t")
+
+    def settle(self) -> None:
+        for connection in self.connections:
+            connection.commit()
+            connection.close()
+
+
+def proved(postgres, seed: int) -> None:
+    """One seeded run: loads, restarts and a load on demand under interference; then all is equal, and nothing stale."""
+    database = postgres.create_database()
+    rng = random.Random(seed)
+    keys = 150
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
+        db.execute("create table t(id int primary key, v text, big text, n int)")
+        db.execute("alter table t alter column big set storage external")
+        db.execute(
+            f"insert into t select g, 'v', repeat('b', 3000), 0 from generate_series(1, {keys - 1}) g where g % 3 > 0"
+        )
+        threads = rng.choice(["1", "2", "3"])
+        one = Reader(postgres, database, **{"snapshot.chunk.max.bytes": "40000", "snapshot.max.threads": threads})
+        others = Interference(postgres.dsn(database), seed, keys)
+        failpoints.listen(others.at)
+        try:
+            one.start()
+            if rng.random() < 0.5:
+                for _ in range(rng.randrange(30)):
+                    one.poll()
+                one.kill()
+                one.start()
+            one.jobs = (asked("again", tables=["public.t"]),) if rng.random() < 0.5 else ()
+            others.most = 40 + rng.randrange(80)
+            one.until(
+                lambda: others.count >= others.most or (one.loaded() and (not one.jobs or ended(one, "again"))), 60
+            )
+        finally:
+            failpoints.listen(None)
+            others.settle()
+        one.until(lambda: not one.jobs or ended(one, "again"), 60)
+        one.catch_up(db)
+        one.kill()
+        rows = materialise(one.log).get(("public", "t"), {})
+        moved = {key for key in rows if key[0] == "moved"}
+        found = {key[0]: (row["v"], row["big"], row["n"]) for key, row in rows.items() if key not in moved}
+        wanted = {row[0]: row[1:] for row in db.execute("select id, v, big, n from t").fetchall()}
+        assert found == wanted, f"seed {seed}"
+        not_stale(one.log, seed)
+    postgres.drop_database(database)
+
+
+def not_stale(log: list, seed: int) -> None:
+    """A row that was read never brings back a version older than what an event of its key had said."""
+    last: dict[int, int] = {}
+    for change in log:
+        if change.op == "t":
+            last.clear()
+        elif change.op in ("c", "u", "r"):
+            key, version = change.after[0], int(change.after[1]) if change.after[1].isdigit() else 0
+            if change.op == "r":
+                assert version >= last.get(key, 0), f"seed {seed}: key {key}"
+            else:
+                last[key] = version
+        elif change.op == "d":
+            last.pop(change.before[0], None)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_row_is_stale_whatever_is_changed_at_each_hand_over(postgres, seed):
+    proved(postgres, seed)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("hundred", range(3))
+def test_no_row_is_stale_in_many_seeded_runs(postgres, hundred):
+    for seed in range(1000 + 100 * hundred, 1080 + 100 * hundred):
+        proved(postgres, seed)

@@ -1,0 +1,107 @@
+"""Jobs: asked for, told to tasks, reported by them, settled by the leader."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.coordinator import jobs
+from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.model import ChangeJob, ClusterState, DeleteConnector, PutConnector, PutJob
+from cdcworker.coordinator.requests import Asked, decide
+from cdcworker.coordinator.state import current_record, fold_all
+
+SPEC = {"tables": ["t"]}
+
+
+def ask(state, request, request_id="r1", wall_ms=1000):
+    decision = decide(state, Asked(request_id, request, wall_ms))
+    return decision.reply, fold_all(state, decision.records)
+
+
+@pytest.fixture
+def state():
+    return ask(ClusterState(), PutConnector("a/b", {"x": "1"}, "source"))[1]
+
+
+@pytest.fixture
+def asked(state):
+    reply, state = ask(state, PutJob("a/b", "snapshot", SPEC), "r2")
+    return reply.job, state
+
+
+def test_a_job_is_told_until_it_has_ended(asked):
+    identity, state = asked
+    assert jobs.told(state, "a/b") == (
+        {"id": identity, "kind": "snapshot", "wanted": "RUNNING", "spec": SPEC, "own": True},
+    )
+    (job,) = jobs.of(state, "a/b")
+    ended = fold_all(state, [jobs.job_record(jobs.replace(job, outcome={"state": "COMPLETED"}))])
+    assert jobs.told(ended, "a/b") == ()
+
+
+def test_equal_requests_are_one_job_until_it_has_ended(asked):
+    identity, state = asked
+    reply, same = ask(state, PutJob("a/b", "snapshot", dict(SPEC)), "r3")
+    assert (reply.job, reply.created, same) == (identity, False, state)
+    (job,) = jobs.of(state, "a/b")
+    ended = fold_all(state, [jobs.job_record(jobs.replace(job, outcome={"state": "COMPLETED"}))])
+    assert ask(ended, PutJob("a/b", "snapshot", SPEC), "r4")[0].job != identity
+
+
+def test_what_is_wanted_changes_until_it_is_cancelled(asked):
+    identity, state = asked
+    for wanted in ("PAUSED", "RUNNING", "CANCELLED"):
+        reply, state = ask(state, ChangeJob("a/b", identity, wanted))
+        assert (reply.outcome, jobs.told(state, "a/b")[0]["wanted"]) == ("ok", wanted)
+    assert ask(state, ChangeJob("a/b", identity, "RUNNING"))[0].outcome == "conflict"
+    assert ask(state, ChangeJob("a/b", identity, "CANCELLED"))[0].outcome == "ok"
+
+
+def test_a_job_of_the_tasks_own_gets_a_record_when_something_is_wanted_of_it(state):
+    assert ask(state, ChangeJob("a/b", "initial", "PAUSED"))[0].outcome == "not_found"
+    reply, after = ask(state, ChangeJob("a/b", "initial", "PAUSED", "snapshot"))
+    assert (reply.outcome, jobs.told(after, "a/b")[0]["own"]) == ("ok", False)
+
+
+def test_refusals_change_nothing(state):
+    for request in (PutJob("x", "snapshot", SPEC), ChangeJob("x", "i", "PAUSED")):
+        reply, after = ask(state, request)
+        assert (reply.outcome, after) == ("not_found", state)
+
+
+def test_there_are_so_many_and_no_more(state):
+    for number in range(jobs.OPEN_MAX):
+        reply, state = ask(state, PutJob("a/b", "snapshot", {"tables": [str(number)]}), f"r{number}")
+        assert reply.outcome == "ok"
+    assert ask(state, PutJob("a/b", "snapshot", SPEC), "one more")[0].outcome == "conflict"
+
+
+def test_jobs_go_with_their_connector(asked):
+    _, state = asked
+    _, after = ask(state, DeleteConnector("a/b"))
+    assert after.jobs == {}
+
+
+def test_a_record_can_be_written_again_and_odd_ones_do_no_harm(asked):
+    identity, state = asked
+    key = f"job/a/b/{identity}"
+    again = fold_all(state, [current_record(state, key)])
+    assert again.jobs == state.jobs
+    odd = fold_all(
+        state, [Record("job/a/b/odd", {"kind": 1}), Record("job/", {}), Record("job/q", {"incarnation": "i"})]
+    )
+    assert odd.jobs == state.jobs
+
+
+@pytest.mark.parametrize(
+    ("states", "whole"),
+    [
+        (["COMPLETED", "COMPLETED"], "COMPLETED"),
+        (["COMPLETED", "RUNNING"], "RUNNING"),
+        (["FAILED", "COMPLETED"], "FAILED"),
+        (["PAUSED", "COMPLETED"], "PAUSED"),
+    ],
+)
+def test_several_tasks_have_one_state_together(states, whole):
+    found = jobs.merged({"state": state, "rows": 2, "ended_ms": 5} for state in states)
+    assert found is not None
+    assert (found["state"], found["rows"], found["ended_ms"]) == (whole, 4, 5)
