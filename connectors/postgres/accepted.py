@@ -140,7 +140,7 @@ REFUSED: tuple[ConfigKey, ...] = (
     _refuse("column.propagate.source.type", "the source type is always in cdc.type"),
     _refuse("datatype.propagate.source.type", "the source type is always in cdc.type"),
     _refuse("replica.identity.autoset.values", "tables are not altered"),
-    _refuse("slot.stream.params", "stream parameters are fixed"),
+    _refuse("slot.stream.params", "stream parameters are fixed; see replication.origin"),
     _refuse("database.initial.statements", "session settings fix the text forms"),
     ConfigKey(
         "provide.transaction.metadata",

@@ -73,24 +73,22 @@ class Changes:
         self.transaction_source = template
         self._begin: Begin | None = None
         self._renewing = self.dropping = False
-        self.drop_to = self.index = 0
-        self.stage = 0
-        """Grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
+        self.drop_to = self.index = self.stage = 0
+        """`stage` grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
         self.replanned: Callable[[int], None] = lambda oid: None
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.skips_same = False  # updates that change none of the captured columns
         self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID
         self.want_message: Callable[[str], bool] = lambda prefix: True
+        self.want_origin: Callable[[str], bool] = lambda name: True
         self.resume_lsn = 0
         """Transactions that committed at or before it have been handed on by an earlier run."""
         self.resume_part: tuple[int, int] | None = None
         """Commit LSN of a transaction of which so many messages have been handed on."""
         self.out: list[Change | Ready] = []
-        self.commit: Commit | None = None
-        """The last commit that was read."""
-        self.message_lsn = 0
-        """Position of the last non-transactional message."""
+        self.commit: Commit | None = None  # the last one that was read
+        self.message_lsn = 0  # position of the last non-transactional message
         self.last_xid = 0
         self._handlers: dict[int, Callable[[bytes], None]] = {
             ord("B"): self._on_begin,
@@ -183,6 +181,8 @@ class Changes:
     def _on_origin(self, data: bytes) -> None:
         origin = wire.read_origin(data[HEADER:])
         self.transaction_source = {**self.transaction_source, "origin": origin.name, "origin_lsn": origin.lsn}
+        if not self.want_origin(origin.name):
+            self.dropping, self.drop_to = True, 0
         self.stage += 1
         self._sources.clear()
 

@@ -106,14 +106,12 @@ def _replication_keys() -> Iterable[ConfigKey]:
     yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
     yield key("transaction.streaming", "BOOLEAN", True, group=group, importance="LOW", doc=_STREAMING)
     yield key(
-        "spool.max.bytes",
-        "LONG",
-        20 * 1024**3,
-        validator=between(1024 * 1024),
-        group=group,
-        importance="LOW",
-        doc=_SPOOL,
-    )
+        "spool.max.bytes", "LONG", 20 * 1024**3, validator=between(1024**2), group=group, importance="LOW", doc=_SPOOL,
+    )  # fmt: skip
+    yield key(
+        "replication.origin", default="any", validator=one_of("any", "none"), group=group, importance="LOW",
+        recommended=("any", "none"), doc="none: changes that came by replication from elsewhere are left out.",
+    )  # fmt: skip
     yield key("slot.creation.timeout.ms", "INT", 300_000, validator=between(1000), group=group, importance="LOW")
     yield key(
         "publication.name", default="dbz_publication", validator=non_empty, group=group, doc="Publication to read."

@@ -178,6 +178,8 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     template = source_template(settings.prefix, settings.dbname)
     changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
     changes.want_message = lambda prefix: _wanted_message(settings, prefix)
+    if settings.raw["replication.origin"] == "none":
+        changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]
     session.changes = changes
     session.ahead = aheads.Ahead(

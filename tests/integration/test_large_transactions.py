@@ -197,3 +197,23 @@ def test_what_does_not_fit_is_left_to_the_server_until_it_has_been_read(postgres
     assert [change.op for change in one.log[20001:]] == ["m", *["c"] * 10]
     assert one.log[20001].after == ("note", b"kept")
     assert len({change.position for change in one.log}) == len(one.log)
+
+
+def test_changes_that_came_from_elsewhere_are_left_out_where_that_is_wanted(postgres, database, db, reader):
+    db.execute("create table t(id int primary key, v text)")
+    own = reader(slot_name=f"own_{database}", snapshot_mode="no_data", **{"replication.origin": "none"}).start()
+    everything = reader(slot_name=f"all_{database}", snapshot_mode="no_data").start()
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as other:
+        other.execute("select pg_replication_origin_create(%s)", (f"o_{database}",))
+        other.execute("select pg_replication_origin_session_setup(%s)", (f"o_{database}",))
+        # One that is sent at its end, one that is sent ahead of it.
+        other.execute("insert into t values (1, 'elsewhere')")
+        other.execute("insert into t select g, 'elsewhere' from generate_series(101, 3000) g")
+        db.execute("insert into t values (2, 'here')")
+    for one in (own, everything):
+        one.catch_up(db)
+    assert [change.after for change in own.log] == [(2, "here")]
+    assert len(everything.log) == 2902
+    assert {change.source["origin"] for change in everything.log} == {f"o_{database}", None}
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as other:
+        other.execute("select pg_replication_origin_drop(%s)", (f"o_{database}",))

@@ -137,6 +137,22 @@ def test_a_message_is_not_taken_for_the_commit_that_begins_where_it_ends():
     assert [change.op for change in again.out] == ["c"]
 
 
+def test_transactions_of_another_origin_are_left_out_where_that_is_wanted():
+    origin = m.frame(b"O" + (5).to_bytes(8, "big") + b"elsewhere\0")
+    messages = [
+        m.begin(1000), origin, m.relation(1, COLUMNS), m.insert(1, b"1", None, None), m.message("p", b"x", 9),
+        m.commit(1000), m.begin(2000), m.insert(1, b"2", None, None), m.commit(2000),
+    ]  # fmt: skip
+    for wanted, expected in ((True, [(1000, 0, 0), (1000, 1, 0), (2000, 0, 0)]), (False, [(2000, 0, 0)])):
+        changes = decoder()
+        changes.want_origin = lambda name, wanted=wanted: wanted
+        # Also where a part of it has been handed on before it was not wanted any more.
+        changes.resume_part = None if wanted else (1000, 1)
+        for data in messages:
+            changes.feed(data)
+        assert [change.position for change in changes.out] == expected
+
+
 @pytest.mark.parametrize("done", range(1, 7))
 def test_a_transaction_is_resumed_by_the_number_of_its_messages(done):
     messages = [
