@@ -199,7 +199,7 @@ class Reader:
         rows, size, limit = chunk.rows, 0, want.limit
         texts: KeyTexts = ()
         first = key == (0,) and parsers[0]
-        with closing(copy_lines(self.connection, statement)) as lines, _named(chunk.plan):
+        with closing(copy_lines(self.connection, statement)) as lines, Named(chunk.plan):
             for line in lines:
                 if first and b"\\" not in line:
                     text = line[: line.find(b"\t")] if b"\t" in line else line[:-1]
@@ -220,7 +220,7 @@ class Reader:
     def rows(self, plan: Plan, info: TableInfo) -> Iterator[Row]:
         """All rows of a table without a key, inside the transaction that `begin` opened."""
         parsers = [parse for parse in plan.parsers if parse]
-        with _named(plan):
+        with Named(plan):
             for line in copy_lines(self.connection, self._select(plan, info, None)):
                 yield parse_row(line, parsers)
 
@@ -277,7 +277,7 @@ class Reader:
             raise translate(exc) from exc
 
 
-class _named:
+class Named:
     """Errors about a table's rows name the table."""
 
     def __init__(self, plan: Plan) -> None:

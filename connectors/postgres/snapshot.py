@@ -24,7 +24,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.postgres import wire
 from cdcworker.connectors.postgres.changes import Event
-from cdcworker.connectors.postgres.chunks import View
+from cdcworker.connectors.postgres.chunks import Named, View
 from cdcworker.connectors.postgres.copying import parse_row
 from cdcworker.connectors.postgres.loading import Loader
 from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
@@ -183,7 +183,8 @@ class Snapshot:
         loader.windows.remove(window)
         stamp = self.stamper(chunk.plan, chunk.view, safe_lsn)
         parsers = [parse for parse in chunk.plan.parsers if parse]
-        changes = [stamp(parse_row(line, parsers)) for line, _ in chunk.rows.values()]
+        with Named(chunk.plan):
+            changes = [stamp(parse_row(line, parsers)) for line, _ in chunk.rows.values()]
         table.rows += len(changes)
         table.bytes += chunk.size
         if window.part is None:
