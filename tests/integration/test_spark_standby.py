@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from cdcworker.coordinator.events import TaskExited
+from cdcworker.coordinator.events import StandbyChanged, TaskExited
 from cdcworker.coordinator.model import AssignedTask
 from cdcworker.worker import procstat
 from cdcworker.worker.standby import CLASS, STANDBY, StandbyProcesses
@@ -34,7 +34,14 @@ class Launcher:
         self.world = world
         self.heard = queue.Queue()
         self.processes = StandbyProcesses(settle_s=0.0, busy=lambda: False)
-        self.processes.open(self.heard.put)
+        self.told = []
+        self.processes.open(self.hear)
+
+    def hear(self, event):
+        if isinstance(event, StandbyChanged):
+            self.told.append(event.ready)
+        else:
+            self.heard.put(event)
 
     def spec(self, connector, **changes):
         world = self.world
