@@ -248,6 +248,33 @@ def test_changes_reach_the_warehouse_and_a_stop_leaves_no_process(world):
     await_end_of_group(process.pid)
 
 
+def test_a_broken_record_is_set_aside_and_a_refused_table_stands_still_alone(world):
+    other = support.table(support.ID, support.column("n", "int", "integer"), name="other")
+    for table in (NARROW, other):
+        world.create(world.topic(table), 1)
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("create table public.orders (id bigint primary key, n date, a text, big text)")
+    world.stream.partitions = 1
+    world.stream.insert(NARROW, (1, 1, "a", "b"))
+    for number in range(3):
+        world.stream.insert(other, (number, number))
+    world.stream.records[2]["value"] = b"broken"
+    world.send()
+    policies = {"errors.tolerance": "all", "schema.change.policy": "pause-table"}
+    world.start([world.topic(NARROW), world.topic(other)], **policies)
+    eventually(lambda: world.rows(other) == {(0,): [0, 0], (2,): [2, 2]}, "the rows of the other table")
+    world.stream.insert(other, (7, 7))
+    world.send()
+    eventually(lambda: (7,) in world.rows(other), "a row after the pause")
+    said = [line for line in world.said() if line.get("paused")][-1]
+    assert list(said["paused"]) == [world.topic(NARROW)]
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        letters = connection.execute("select topic, value from _cdcworker.dead_letter").fetchall()
+        ledger = connection.execute("select distinct topic from _cdcworker.ledger where next_offset > 0").fetchall()
+    assert letters == [(world.topic(other), b"broken")]
+    assert ledger == [(world.topic(other),)]
+
+
 def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world):
     world.create(world.topic(NARROW))
     for number, point in enumerate(("sink.batch_start", "sink.staged", "sink.before_commit", "sink.after_commit")):
