@@ -162,7 +162,7 @@ SOURCE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "batch.commit.records.max",
         "INT",
-        default=5_000,
+        default=20_000,
         importance="LOW",
         group="Delivery",
         doc="A busy task commits its Kafka transaction at the first source commit after this many records.",
@@ -171,7 +171,7 @@ SOURCE_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "batch.commit.bytes.max",
         "INT",
-        default=4_000_000,
+        default=8_000_000,
         importance="LOW",
         group="Delivery",
         doc="A busy task commits its Kafka transaction at the first source commit after this many bytes.",

@@ -88,8 +88,8 @@ class TopicFacts:
 class Limits:
     """A transaction is committed at the first boundary after any of these."""
 
-    records_max: int = 5_000
-    bytes_max: int = 4_000_000
+    records_max: int = 20_000
+    bytes_max: int = 8_000_000
     ms_max: int = 200
     transaction_timeout_ms: int = 900_000
     split_bytes: int = 1 << 30

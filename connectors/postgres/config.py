@@ -66,6 +66,10 @@ def _source_keys() -> Iterable[ConfigKey]:
     yield key("database.sslrootcert", group=group, importance=low, doc="File of trusted root certificates.")
     yield key("database.tcpKeepAlive", "BOOLEAN", True, importance=low, group=group, doc="TCP keep-alive probes.")
     yield key(
+        "database.transport", default="auto", validator=one_of(*_TRANSPORTS), recommended=_TRANSPORTS, importance=low,
+        group=group, doc=_TRANSPORT_DOC,
+    )  # fmt: skip
+    yield key(
         "database.connect.timeout.ms", "INT", 10_000, validator=between(1000, 600_000), importance=low, group=group
     )
     yield key(
@@ -79,6 +83,8 @@ def _source_keys() -> Iterable[ConfigKey]:
     )
 
 
+_TRANSPORTS = ("auto", "socket", "psycopg")
+_TRANSPORT_DOC = "auto: the stream is read off the socket where that is not encrypted, else by libpq (psycopg, always)."
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _SSL = one_of(*_SSL_MODES)
 _PREFIX = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")

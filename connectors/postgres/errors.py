@@ -20,6 +20,12 @@ TLS = declare(
     "Set ssl = on at the server; for verify-full name its authority in database.sslrootcert (a file, or system) and the "
     "host as its certificate does.",
 )
+TRANSPORT = declare(
+    "postgres.transport",
+    "config",
+    "The connection cannot be read in the way that is asked for",
+    "Set database.transport to auto or psycopg, or database.sslmode to disable where the network is trusted.",
+)
 CONNECTION_LOST = declare(
     "postgres.connection_lost",
     "transient",

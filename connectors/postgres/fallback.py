@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import safety
 from cdcworker.connectors.postgres import slot as slots
-from cdcworker.connectors.postgres.connection import conninfo
+from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import NotAhead
-from cdcworker.connectors.postgres.stream import ReplicationStream
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
 from cdcworker.schemas.failpoints import hit
@@ -68,7 +67,7 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
     old.close()
     session.ahead.close()
     slots.take_over(session.catalog, settings.slot, context.stopping)
-    stream = ReplicationStream(conninfo(settings, application, replication=True), session.feedback_s)
+    stream = connect_stream(settings, application, session.feedback_s)
     session.stream = stream
     if session.readers:
         stream.watch(session.readers.signal)

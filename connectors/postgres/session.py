@@ -17,7 +17,7 @@ from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import AdminConnection, connect, conninfo
+from cdcworker.connectors.postgres.connection import AdminConnection, connect
 from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.loading import Limits, Loader
@@ -29,6 +29,7 @@ from cdcworker.connectors.postgres.relations import Plan, Planner, changed, sour
 from cdcworker.connectors.postgres.shapes import ShapeGuard
 from cdcworker.connectors.postgres.signals import Signals
 from cdcworker.connectors.postgres.snapshot import Snapshot
+from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
@@ -159,7 +160,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     feedback_s = session.feedback_s = min(
         FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3
     )
-    stream = session.stream = ReplicationStream(conninfo(settings, application, replication=True), feedback_s)
+    stream = session.stream = connect_stream(settings, application, feedback_s)
     identity = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
     starts_over = not first and not safety.still_there(session, stream)

@@ -20,6 +20,9 @@ log = logging.getLogger(__name__)
 
 _KEEPALIVE = struct.Struct(">cQqB")
 _STATUS = struct.Struct(">cQQQqc")
+Take = Callable[[bytes], bool]
+Rows = Callable[[bytearray, int, int], tuple[int, bool]]
+"""A buffer of frames between two offsets: the offset of the first one that is left, and whether to go on."""
 FEEDBACK_S_MAX = 10.0
 """Well below a third of wal_sender_timeout's default of 60 s; a smaller time-out makes it smaller."""
 CLOSE_S_MAX = 5.0
@@ -103,13 +106,16 @@ class ReplicationStream:
         if ahead:
             options += ", streaming 'on'"
         statement = f"START_REPLICATION SLOT {quote(slot)} LOGICAL {format_lsn(lsn)} ({options})"
-        result = self._conn.exec_(statement.encode())
-        if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._failed(result, {"slot": slot, "lsn": format_lsn(lsn)})
+        self._begin(statement, {"slot": slot, "lsn": format_lsn(lsn)})
         self.confirmed = lsn if confirmed is None else confirmed
         self.received = lsn
         self._thread = threading.Thread(target=self._keep_alive, name="replication-feedback", daemon=True)
         self._thread.start()
+
+    def _begin(self, statement: str, where: dict[str, str | int]) -> None:
+        result = self._conn.exec_(statement.encode())
+        if result.status != pq.ExecStatus.COPY_BOTH:
+            raise self._failed(result, where)
 
     def _failed(self, result: pq.abc.PGresult, where: dict[str, str | int] | None = None) -> CdcError:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
@@ -118,12 +124,12 @@ class ReplicationStream:
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
-    def receive(self, take: Callable[[bytes], bool]) -> bool:
+    def receive(self, take: Take, rows: Rows | None = None) -> bool:
         """Hand every message that has arrived to `take` (the payload and its header, from the LSN on) until it says
-        stop (False). True when the stream ran dry."""
+        stop (False). True when the stream ran dry. `rows` may be offered what has arrived in one piece instead."""
         try:
             with self._lock:
-                return self._drain(take)
+                return self._drain(take, rows)
         except psycopg.Error as exc:
             raise self._lost(exc) from exc
 
@@ -142,7 +148,7 @@ class ReplicationStream:
             raise self._lost(exc) from exc
         return True
 
-    def _drain(self, take: Callable[[bytes], bool]) -> bool:
+    def _drain(self, take: Take, rows: Rows | None) -> bool:
         get = self._conn.get_copy_data
         refilled = False
         while True:
@@ -201,9 +207,12 @@ class ReplicationStream:
         now = time.time_ns() // 1000 - PG_EPOCH_US
         done = self.confirmed
         message = _STATUS.pack(b"r", max(self.received, done), done, done, now, b"\1" if reply else b"\0")
+        self._put(message)
+        self._last_feedback = time.monotonic()
+
+    def _put(self, message: bytes) -> None:
         self._conn.put_copy_data(message)
         self._conn.flush()
-        self._last_feedback = time.monotonic()
 
     def _keep_alive(self) -> None:
         """Feedback while nobody reads: a slow Kafka commit must not look to the server like a dead client."""

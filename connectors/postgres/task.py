@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
+from cdcworker.connectors.postgres import paces, tables
 from cdcworker.connectors.postgres import slot as slots
-from cdcworker.connectors.postgres import tables
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
@@ -24,7 +24,7 @@ from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.quarantine import may_hold
 from cdcworker.connectors.postgres.session import Session, open_session
 from cdcworker.connectors.postgres.spool import NotAhead
-from cdcworker.connectors.postgres.stream import ReplicationStream
+from cdcworker.connectors.postgres.stream import ReplicationStream, Rows
 from cdcworker.schemas.change import Batch, Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -32,18 +32,7 @@ from cdcworker.schemas.shape import Shaper
 
 log = logging.getLogger(__name__)
 
-BATCH_CHANGES_MAX = 5_000
-BATCH_BYTES_MAX = 4 * 1024 * 1024
-POLL_S_MAX = 0.1
-WATERMARK_S = 1.0
-NUDGE_S = 0.02
-"""How often a waiting chunk asks the server how far it has come."""
-PUSH_S = 0.3
-"""After this a waiting chunk moves an idle log on with a logical message."""
-READ_S_MAX = 600.0
-"""For one read of the snapshot beyond the usual limit of a poll: large rows, a server under load."""
-COMMIT = ord("C")
-MESSAGE = ord("M")
+COMMIT, MESSAGE = ord("C"), ord("M")
 
 
 class PostgresTask:
@@ -54,6 +43,7 @@ class PostgresTask:
         self._context = context
         self._session: Session | None = None
         self._lane: Lane | None = None
+        self._rows: Rows | None = None
         self._application = application_name(context.connector, context.task)
         self._first = True
         self._boundary = 0
@@ -100,6 +90,7 @@ class PostgresTask:
         changes, module = self._opened().changes, native() if self._settings.raw["decoder.native"] else None
         if changes is not None and module is not None:
             self._lane = Lane(changes, shaper, module)
+            self._rows = self._take_rows
 
     def poll(self) -> Batch:
         session = self._opened()
@@ -108,10 +99,10 @@ class PostgresTask:
                 self._first = False
                 return self._with_position(session.emptied, idle=True)
             if session.complete or session.stream is None or session.changes is None:
-                time.sleep(POLL_S_MAX)
+                time.sleep(paces.POLL_S_MAX)
                 return Batch(idle=True)
             if session.snapshot is not None and session.snapshot.loader.keyless:
-                self._context.beat("a read of the snapshot", READ_S_MAX)
+                self._context.beat("a read of the snapshot", paces.READ_S_MAX)
             if self._keyless is None:
                 self._open_window(session)
             if self._keyless is not None:
@@ -191,7 +182,7 @@ class PostgresTask:
                 if not all(map(self._take, ahead.replay)):
                     return False
                 ahead.replay = None
-            elif stream.receive(ahead.take if ahead.inside else self._take):
+            elif stream.receive(*((ahead.take, None) if ahead.inside else (self._take, self._rows))):
                 return True
             elif not ahead.turned:
                 return False
@@ -214,7 +205,13 @@ class PostgresTask:
             return False
         if kind == aheads.RELATION and session.ahead:
             session.ahead.described(data)
-        return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
+        return len(changes.out) < paces.BATCH_CHANGES_MAX and self._bytes < paces.BATCH_BYTES_MAX
+
+    def _take_rows(self, buffer: bytearray, start: int, end: int) -> tuple[int, bool]:
+        assert self._lane
+        done = self._lane.feed_frames(buffer, start, end)
+        self._bytes += done - start
+        return done, self._bytes < paces.BATCH_BYTES_MAX
 
     def _at_commit(self, session: Session, changes: Changes) -> bool:
         commit = changes.commit
@@ -231,7 +228,8 @@ class PostgresTask:
         self._passed(session, changes, commit.end_lsn)
         if session.snapshot and session.snapshot.loader.keyless:
             return False
-        return len(changes.out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX
+        bytes_max = paces.LANE_BYTES_MAX if self._lane else paces.BATCH_BYTES_MAX
+        return len(changes.out) < paces.BATCH_CHANGES_MAX and self._bytes < bytes_max
 
     def _caught_up(self, stream: ReplicationStream, changes: Changes) -> None:
         """The stream is dry between two transactions: what the keep-alive says is true of us as well."""
@@ -261,7 +259,7 @@ class PostgresTask:
         out = changes.out
         if changes.in_transaction:
             if not self._boundary:
-                if len(out) < BATCH_CHANGES_MAX and self._bytes < BATCH_BYTES_MAX:
+                if len(out) < paces.BATCH_CHANGES_MAX and self._bytes < paces.BATCH_BYTES_MAX:
                     return Batch()
                 changes.out, self._bytes = [], 0
                 self._unfinished = True
@@ -299,7 +297,7 @@ class PostgresTask:
         progressed = session.snapshot is not None and session.snapshot.moves != self._stored_moves
         if session.complete or progressed or (moved and now - self._stored_at >= self._settings.heartbeat_s):
             return self._with_position([], idle=dry)
-        if now - self._watermark_at >= WATERMARK_S:
+        if now - self._watermark_at >= paces.WATERMARK_S:
             session.look_for_returns()
             self._monitor.tick(session, now)
             self._watermark_at = now
@@ -311,7 +309,7 @@ class PostgresTask:
         now = time.monotonic()
         self._unfinished = False
         self._monitor.count(sum(len(item.records) if isinstance(item, Ready) else 1 for item in out))
-        if now - self._watermark_at >= WATERMARK_S:
+        if now - self._watermark_at >= paces.WATERMARK_S:
             self._monitor.tick(session, now)
         self._stored_at = self._watermark_at = now
         self._stored_safe = session.position.safe_lsn
@@ -346,17 +344,17 @@ class PostgresTask:
         """How long to wait for the stream; while rows wait for their boundary the server is asked for it."""
         session = self._opened()
         if session.snapshot is None or not session.snapshot.active:
-            return POLL_S_MAX
+            return paces.POLL_S_MAX
         if not session.snapshot.is_behind(session.position.safe_lsn):
             self._behind_since = 0.0
-            return NUDGE_S
+            return paces.NUDGE_S
         now = time.monotonic()
         self._behind_since = self._behind_since or now
-        if now - self._behind_since > PUSH_S:
+        if now - self._behind_since > paces.PUSH_S:
             self._behind_since = now
             session.catalog.execute("select pg_logical_emit_message(true, %s, 'chunk')", (OWN_PREFIX,))
         stream.status(reply=True)
-        return NUDGE_S
+        return paces.NUDGE_S
 
     def _keyless_batch(self) -> Batch:
         assert self._keyless

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
+import random
 import struct
 import sys
 from pathlib import Path
 
 import pytest
-from cdcworker.connectors.postgres import lane
+from cdcworker.connectors.postgres import kinds, lane
 from cdcworker.connectors.postgres.catalog import ColumnInfo, TableInfo, TypeNames
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.config import Filters
@@ -34,6 +35,7 @@ _spec.loader.exec_module(m)
 native = lane.native()
 needs_native = pytest.mark.skipif(native is None, reason="the extension was not built")
 PARTITIONS = 7
+HEADER_BYTES = 25
 CLOCK_NS = 1_700_000_000_123_456_789
 
 TYPES = {
@@ -256,3 +258,107 @@ def test_a_value_that_was_not_sent_is_named_in_a_header_that_a_client_takes():
     assert headers == [("cdc.unchanged", b"1")]
     assert outcome(*stream, fast=True) == expected
     assert outcome(*stream, fast=True, framed=True) == expected
+
+
+SAMPLE_COLUMNS = [
+    (f"c{i}", oid, TYPMODS.get(oid, [-1])[-1], i == 0, i % 3 == 0)
+    for i, oid in enumerate((20, 23, 25, 1700, 1184, 1114, 1082, 1083, 16, 17, 700, 701, 2950, 114, 1007))
+]
+SAMPLE = [
+    b"-42", b"7", "gr\u00fc\u00df".encode(), b"-123.45", b"2024-02-29 12:34:56.7+00", b"1969-12-31 23:59:59.999", b"1600-01-01",
+    b"23:59:59.5", b"t", b"\\xdeadbeef", b"1.5", b"-2.5e-300", b"7b3d7a2e-0000-4000-8000-000000000000", b'{"a": 1}', b"{1,2}",
+]  # fmt: skip
+INTERESTING = (
+    b"",
+    b"-",
+    b"0",
+    b"n",
+    b"u",
+    b"\0",
+    b"\xff\xff\xff\xff",
+    b"9" * 30,
+    b"\xc3",
+    b"\xed\xa0\x80",
+    b"infinity",
+)
+
+
+def mutated(chosen: random.Random, data: bytes) -> bytes:
+    """A message with some of its bytes behind the header changed, cut out or put in."""
+    out = bytearray(data)
+    for _ in range(chosen.randint(1, 3)):
+        at = chosen.randrange(HEADER_BYTES, len(out) + 1)
+        what = chosen.randrange(4)
+        if what == 0 and at < len(out):
+            out[at] = chosen.randrange(256)
+        elif what == 1:
+            del out[at : at + chosen.randint(1, 6)]
+        elif what == 2:
+            out[at:at] = chosen.choice(INTERESTING)
+        else:
+            del out[max(at, HEADER_BYTES + 6) :]
+    return bytes(out)
+
+
+def fuzzed(seed: int) -> None:
+    chosen = random.Random(seed)
+    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", len(SAMPLE_COLUMNS))
+    for name, oid, typmod, in_key, _ in SAMPLE_COLUMNS:
+        head += bytes([in_key]) + name.encode() + b"\0" + struct.pack(">Ii", oid, typmod)
+    rows = [m.insert(1, *SAMPLE), m.update(1, SAMPLE), m.update(1, SAMPLE, SAMPLE, b"O"), m.delete(1, SAMPLE, b"O")]
+    messages = [m.begin(1000), m.frame(head), rows[0]]
+    messages += [mutated(chosen, chosen.choice(rows)) for _ in range(3)]
+    stream = (SAMPLE_COLUMNS, Modes(), Filters(), messages)
+    expected = outcome(*stream, fast=False)
+    assert outcome(*stream, fast=True) == expected, seed
+    assert outcome(*stream, fast=True, framed=True) == expected, seed
+
+
+@needs_native
+def test_broken_bytes_give_what_the_decoder_gives_and_never_crash():
+    for seed in range(150):
+        fuzzed(seed)
+
+
+@needs_native
+@pytest.mark.long
+def test_a_million_broken_messages_never_crash():
+    for seed in range(1000, 1000 + 40_000):
+        fuzzed(seed)
+    core = native.Core("h", ())
+    chosen = random.Random(1)
+    for _ in range(1_000_000):
+        core.one(chosen.randbytes(chosen.randrange(60)))
+
+
+@needs_native
+def test_bytes_of_any_kind_are_left_to_the_decoder():
+    core = native.Core("h", ())
+    core.ready = True
+    core.set_layout(1, native.Layout())
+    chosen = random.Random(7)
+    for _ in range(5_000):
+        data = b"w" + bytes(24) + chosen.choice([b"I", b"U", b"D", b"T"]) + chosen.choice([b"\0\0\0\1", b""])
+        assert core.one(data + chosen.randbytes(chosen.randrange(40))) in (True, False)
+        assert core.feed(chosen.randbytes(50), 0, 50) in range(51)
+    for start, end in ((-1, 5), (0, 99), (6, 5)):
+        with pytest.raises(ValueError):
+            core.feed(bytearray(10), start, end)
+
+
+@pytest.mark.parametrize(
+    ("oid", "typmod", "kind"),
+    [
+        (20, -1, "LONG"), (23, -1, "INT"), (21, -1, "INT"), (25, -1, "TEXT"), (16, -1, "BOOLEAN"), (17, -1, "HEX"),
+        (700, -1, "FLOAT"), (701, -1, "DOUBLE"), (1082, -1, "DATE"), (1083, -1, "TIME"), (1114, -1, "TIMESTAMP"),
+        (1184, -1, "ZONED"), (1700, (12 << 16 | 2) + 4, "DECIMAL"), (1700, -1, "VARIABLE"), (2950, -1, "TEXT"),
+        (114, -1, "TEXT"), (1186, -1, "CALL"),
+    ],
+)  # fmt: skip
+def test_common_types_are_native(oid, typmod, kind):
+    changes = decoder([("c", oid, typmod, False, False)], Modes(), Filters())
+    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", 1)
+    changes.feed(m.frame(head + b"\0c\0" + struct.pack(">Ii", oid, typmod)))
+    plan = changes.plan(1)
+    assert plan
+    assert kinds.kind_of(plan.table.columns[0], plan.parsers[0])[0] == getattr(kinds, kind)

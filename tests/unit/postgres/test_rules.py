@@ -283,7 +283,7 @@ def test_a_table_that_is_not_captured_any_more_is_read_again_when_it_comes_back(
 
 def test_a_silence_in_the_middle_of_a_transaction_is_waited_for_and_not_spun_through():
     waits: list[float] = []
-    stream = SimpleNamespace(receive=lambda take: True, wait=lambda s: waits.append(s) or False, keepalive_lsn=0)
+    stream = SimpleNamespace(receive=lambda take, rows: True, wait=lambda s: waits.append(s) or False, keepalive_lsn=0)
     changes = SimpleNamespace(in_transaction=True, out=["half of it"])
     task = PostgresTask(parse(CONFIG), TaskContext("c", 0, 1, "i", ""))
     task._session = Session(parse(CONFIG), POSITION, None, stream, changes)  # type: ignore[arg-type]
