@@ -135,6 +135,7 @@ def request_of(case):
     return httpx.Request(parts["method"], parts["url"], **options)
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("mode", MODES)
 def test_the_application_keeps_to_the_document(fuzzed, runner, mode):
     sent: Counter[str] = Counter()
