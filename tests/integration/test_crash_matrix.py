@@ -312,6 +312,7 @@ def test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw(stage):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(7200)
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_crash_at_every_step_leaves_exactly_what_the_witness_saw(stage, action):
     run(stage, [(point, action, count) for count in (1, 3) for point in POINTS])

@@ -67,6 +67,7 @@ def read_ids(stage) -> tuple[int, int]:
                 wrong += (record["after"]["id"], record["source"]["tx_index"]) != (count, count - 1)
 
 
+@pytest.mark.timeout(3 * DEADLINE_S)
 def test_a_transaction_of_any_size_needs_little_memory_and_survives_a_kill(kafka, postgres, tmp_path):
     stage = crash_matrix.Stage(kafka, postgres, random.Random(1), tmp_path)
     try:
