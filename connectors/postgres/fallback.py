@@ -71,8 +71,6 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
     session.stream = stream
     if session.readers:
         stream.watch(session.readers.signal)
-    if session.readers:
-        stream.watch(session.readers.signal)
     safety.check(
         session.position,
         stream.identify(),
