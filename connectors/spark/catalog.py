@@ -45,11 +45,17 @@ class Catalog:
         self._owners: dict[tuple[str, str], str] = {}
         self._stages: dict[tuple[str, str], tuple[str, pgsql.Target]] = {}
         self._filled: set[str] = set()
+        self._used: set[str] = set()
+        """Stage tables that this transaction has filled."""
 
     def forget(self) -> None:
         self._targets.clear()
         self._stages.clear()
         self._filled.clear()
+
+    def begin(self) -> None:
+        """A commit has emptied the stage tables: cheaper than to truncate each."""
+        self._used.clear()
 
     def prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
         """The table ready to take the batch: created, or with columns added and widened."""
@@ -87,12 +93,15 @@ class Catalog:
         """An empty stage table of the target's shape."""
         known = self._stages.get((target.name, kind))
         if known is not None and known[1] is target:
-            connection.execute(f"truncate {pgsql.quote(known[0])}")
+            if known[0] in self._used:
+                connection.execute(f"truncate {pgsql.quote(known[0])}")
+            self._used.add(known[0])
             return known[0]
         name = known[0] if known else f"_cdc_{kind}_{len(self._stages)}"
         for statement in pgsql.stage(target, name):
             connection.execute(statement)
         self._stages[target.name, kind] = (name, target)
+        self._used.add(name)
         return name
 
     def is_empty(self, connection: Connection, target: pgsql.Target) -> bool:

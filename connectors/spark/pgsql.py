@@ -117,11 +117,11 @@ def create_table(target: Target) -> str:
 
 
 def stage(target: Target, name: str) -> list[str]:
-    """A temporary table of the target's own types, kept for the session."""
+    """A temporary table of the target's own types, kept for the session and emptied by each commit."""
     origins = "".join(f", null::{target.types[key]} as {quote(ORIGIN + key)}" for key in target.key)
     return [
         f"drop table if exists pg_temp.{quote(name)}",
-        f"""create temp table {quote(name)} as select {listed(target.names)}, {quote(POSITION)},
+        f"""create temp table {quote(name)} on commit delete rows as select {listed(target.names)}, {quote(POSITION)},
             null::bytea as {quote(KEPT)}, null::bytea as {quote(STAGE_KEY)}, null::bytea as {quote(ORIGIN_KEY)}{origins}
             from {target.name} with no data""",
     ]

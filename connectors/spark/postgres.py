@@ -88,6 +88,7 @@ class PostgresWriter:
             raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
         with self._transaction() as connection:
+            self._catalog.begin()
             if not self._ledger.lock(connection, batch):
                 counts["replayed"] = True
                 return counts
