@@ -11,11 +11,15 @@ from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.fixes import ident
 from cdcworker.connectors.postgres.patient import Patient, duration, listed, size
+from cdcworker.connectors.postgres.relations import Planner
 from cdcworker.connectors.postgres.types import Types, is_known
+from cdcworker.schemas.errors import CdcError
 
 TABLES_NAMED_MAX = 20
 """Findings of one kind that name their table; the rest are counted."""
 PROBE_ROWS = 20_000
+PLANS_S = 3.0
+"""How long tables are looked at one by one."""
 
 
 def _matched(patient: Patient) -> Iterator[Result]:
@@ -192,6 +196,27 @@ def _types(patient: Patient) -> Iterator[Result]:
     yield Result("note", f"{len(plain)} types", text, hint="Nothing is lost: it is the server's own text.")
 
 
+def _plans(patient: Patient) -> Iterator[Result]:
+    """The tables as the task will read them: masks, message keys and refused types are found before it starts."""
+    settings = patient.settings
+    if not settings.masks.rules and not settings.keys.items and settings.modes.unknown != "refuse":
+        yield ok("nothing asks for it")
+        return
+    catalog = Catalog(patient.connection)
+    planner = Planner(catalog, settings.modes, settings.filters, settings.masks, settings.keys)
+    until, count = time.monotonic() + PLANS_S, 0
+    for oid in patient.oids:
+        info = catalog.table(oid) if time.monotonic() < until else None
+        try:
+            if info is not None:
+                planner.plan(info.relation(), info)
+                count += 1
+        except CdcError as exc:
+            text = f"{exc.where.get('table')}: {exc.message} (column {exc.where.get('column')})"
+            yield Result("error", "1 table", text, exc.code, str(exc.where.get("key", "")), hint=exc.hint)
+    yield ok(f"{count} of {len(patient.oids)} tables can be read as the config says")
+
+
 def _held(patient: Patient) -> Iterator[Result]:
     """By what the connector has stored: a check of the config alone knows of none."""
     tables = (patient.position or {}).get("quarantine") or {}
@@ -251,6 +276,7 @@ CHECKS = _of(
     Check("tables.partitions", "Decides how many topics there are.", _partitions, validates=False),
     Check("tables.types", "A reader should know which columns are text only for want of a form.", _types,
           validates=False),
+    Check("tables.plans", "A mask that hides nothing, or a key that a deletion does not hold, is found too late.", _plans),
     Check("tables.held", "A table that is held back is not captured until it is taken back.", _held, validates=False),
     Check("tables.size", "What a snapshot has to read.", _estimate, validates=False),
     Check("tables.speed", "How long a snapshot will take.", _speed, validates=False, deep=True),

@@ -9,6 +9,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.postgres.doctor_tables import CHECKS
+from cdcworker.connectors.postgres.patient import Patient
 from cdcworker.schemas.errors import CdcError
 
 _spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
@@ -108,6 +111,21 @@ def test_a_message_key_that_a_deletion_would_not_hold_is_refused(db, reader):
     with pytest.raises(CdcError) as caught:
         one.until(one.loaded)
     assert (caught.value.code, caught.value.where["table"]) == ("postgres.message_key", "public.t")
+
+
+def test_masks_and_keys_that_cannot_be_are_found_before_the_start(db, reader):
+    db.execute("create table t(id int primary key, city text); create table fine(id int primary key, city text)")
+    one = reader(**{"message.key.columns": "public.t:city", "column.mask.with.3.chars": r"public\.fine\.id"})
+    patient = Patient(parse(one.config))
+    (check,) = [check for check in CHECKS if check.name == "tables.plans"]
+    found = [result.code for result in check.run(patient) if result.status == "error"]
+    patient.close()
+    assert sorted(found) == ["postgres.mask_unfit", "postgres.message_key"]
+    one.config = {name: value for name, value in one.config.items() if not name.startswith(("message", "column"))}
+    patient = Patient(parse(one.config))
+    statuses = [result.status for result in check.run(patient)]
+    patient.close()
+    assert statuses == ["ok"]
 
 
 def test_updates_that_change_nothing_are_left_out_and_lose_no_row_of_a_snapshot(db, reader):
