@@ -281,7 +281,12 @@ def proved(postgres, seed: int) -> None:
             f"insert into t select g, 'v', repeat('b', 3000), 0 from generate_series(1, {keys - 1}) g where g % 3 > 0"
         )
         threads = rng.choice(["1", "2", "3"])
-        one = Reader(postgres, database, **{"snapshot.chunk.max.bytes": "40000", "snapshot.max.threads": threads})
+        config = {
+            "snapshot.chunk.max.bytes": "40000",
+            "snapshot.max.threads": threads,
+            "snapshot.lock.timeout.ms": "20",
+        }
+        one = Reader(postgres, database, **config)
         others = Interference(postgres.dsn(database), seed, keys)
         failpoints.listen(others.at)
         try:
