@@ -168,6 +168,55 @@ def _batch_keys() -> Iterable[ConfigKey]:
     )
 
 
+def _verify_keys() -> Iterable[ConfigKey]:
+    key = ConfigKey
+    verify = "Verify"
+    yield key(
+        "verify.interval.ms",
+        "LONG",
+        0,
+        validator=between(0, 31 * 86_400_000),
+        group=verify,
+        doc="Compare with the source so long after the last comparison; 0: only when asked.",
+    )
+    yield key(
+        "verify.range.rows",
+        "INT",
+        50_000,
+        validator=between(100, 10_000_000),
+        importance=LOW,
+        group=verify,
+        doc="Rows that one statement of a comparison reads, for keys whose order needs no collation.",
+    )
+    yield key(
+        "verify.rows.per.s",
+        "INT",
+        100_000,
+        validator=between(0, 100_000_000),
+        importance=LOW,
+        group=verify,
+        doc="How fast a comparison reads at most; 0: as fast as it can.",
+    )
+    yield key(
+        "verify.statement.timeout.ms",
+        "INT",
+        60_000,
+        validator=between(100, 86_400_000),
+        importance=LOW,
+        group=verify,
+        doc="A table with a slower statement is reported as not compared.",
+    )
+    yield key(
+        "verify.timeout.ms",
+        "LONG",
+        3_600_000,
+        validator=between(1_000, 31 * 86_400_000),
+        importance=LOW,
+        group=verify,
+        doc="Limit of a whole comparison.",
+    )
+
+
 def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if bool(config["topics"]) == bool(config["topics.regex"]):
         yield "topics", "expects either topics or topics.regex"
@@ -194,7 +243,9 @@ ACCEPTED = {
     "delete.enabled": "Set by delete.mode.",
 }
 
-CONFIG_DEF = ConfigDef([*_target_keys(), *_lake_keys(), *_output_keys(), *_batch_keys(), *TASK_KEYS], ACCEPTED, _check)
+CONFIG_DEF = ConfigDef(
+    [*_target_keys(), *_lake_keys(), *_output_keys(), *_batch_keys(), *_verify_keys(), *TASK_KEYS], ACCEPTED, _check
+)
 
 CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
 

@@ -1,0 +1,1 @@
+"""Source and warehouse compared, both at one position, while the source moves on."""

@@ -1,0 +1,45 @@
+"""Error codes of comparisons."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from cdcworker.schemas.errors import declare
+
+UNFIT: Final = declare(
+    "verify.unfit",
+    "config",
+    "The connector cannot be compared with its source",
+    "Verify a sink whose warehouse is PostgreSQL, and name its source with --source if its topics do not tell.",
+)
+BEHIND: Final = declare(
+    "verify.behind",
+    "transient",
+    "The warehouse did not reach the position at which the source was read",
+    "Look at the lag and the state of both connectors; verify again once they have caught up.",
+)
+TIMEOUT: Final = declare(
+    "verify.timeout",
+    "transient",
+    "The comparison did not end within its time",
+    "Raise verify.timeout.ms or verify.rows.per.s, or compare fewer tables at a time with --table.",
+)
+BUSY: Final = declare(
+    "verify.busy",
+    "transient",
+    "Another comparison runs",
+    "Wait for its end: cdcworker verify SINK --last shows how far it is.",
+)
+INTERRUPTED: Final = declare(
+    "verify.interrupted",
+    "transient",
+    "The worker that compared has ended, or leads no more",
+    "Verify again.",
+)
+TABLE: Final = declare(
+    "verify.table",
+    "data",
+    "A table could not be read for the comparison",
+    "The message names the database's complaint; a statement that takes too long needs a higher"
+    " verify.statement.timeout.ms or fewer verify.range.rows.",
+)

@@ -1,0 +1,154 @@
+"""A PostgreSQL source and a PostgreSQL warehouse opened for a comparison: which tables, which columns, by which keys."""
+
+from __future__ import annotations
+
+import contextlib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api import DELETED
+from cdcworker.connectors.hosts import guarded
+from cdcworker.connectors.verify.errors import UNFIT
+from cdcworker.connectors.verify.plan import Plan, plan
+from cdcworker.connectors.verify.sides import Limits, PostgresSource, PostgresTarget
+from cdcworker.connectors.verify.sql import Statement
+from cdcworker.connectors.verify.texts import Modes
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topics import topic_name, topic_path
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.config import Settings
+
+APPLICATION: Final = "cdcworker-verify"
+PUBLISHED: Final = """
+select schemaname::text, tablename::text, attnames::text[],
+       coalesce(to_jsonb(p)->>'rowfilter', '') <> ''
+from pg_publication_tables p where pubname = %s"""
+
+
+@dataclass
+class Opened:
+    """Both sides, connected; `plans` say what is compared, `notes` what one has to know besides."""
+
+    source: PostgresSource
+    target: PostgresTarget
+    plans: list[Plan]
+    notes: list[str] = field(default_factory=list)
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The two connectors with secrets resolved; `topics` are those that there are, `tables` patterns of `schema.table`."""
+
+    sink: str
+    sink_config: Mapping[str, str] = field(repr=False)
+    source_config: Mapping[str, str] = field(repr=False)
+    topics: Sequence[str] = ()
+    tables: Sequence[str] = ()
+
+
+@contextlib.contextmanager
+def opened(wanted: Wanted, limits: Limits) -> Iterator[Opened]:
+    from cdcworker.connectors.postgres.config import parse
+    from cdcworker.connectors.postgres.connection import connect
+    from cdcworker.connectors.postgres.errors import translate
+    from cdcworker.connectors.spark.config import CONFIG_DEF
+
+    settings, sink = parse(wanted.source_config), CONFIG_DEF.parse(wanted.sink_config)
+    if sink["warehouse"] != "postgres":
+        raise CdcError(UNFIT, f"a warehouse of the kind {sink['warehouse']} cannot be compared yet")
+    if sink["output.mode"] == "log":
+        raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
+    with contextlib.ExitStack() as stack:
+        source = PostgresSource(connect(settings, APPLICATION), "source", translate)
+        stack.callback(source.close)
+        target = _target(wanted.sink, sink)
+        stack.callback(target.close)
+        for side in (source, target):
+            side.prepare(limits)
+        yield _planned(wanted, settings, sink, source, target)
+
+
+def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
+    import psycopg
+    from cdcworker.connectors.spark.config import conninfo
+    from cdcworker.connectors.spark.errors import from_psycopg
+    from cdcworker.connectors.spark.postgres import ALIVE, CONNECT_TIMEOUT_S
+    from psycopg.conninfo import make_conninfo
+
+    try:
+        connection = psycopg.connect(
+            make_conninfo(guarded(conninfo(config)), **ALIVE),
+            autocommit=True,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            application_name=APPLICATION,
+            client_encoding="UTF8",
+        )
+    except psycopg.Error as exc:
+        raise from_psycopg(exc) from exc
+    return PostgresTarget(connection, from_psycopg, name)
+
+
+def _planned(
+    wanted: Wanted, settings: Settings, sink: Mapping[str, Any], source: PostgresSource, target: PostgresTarget
+) -> Opened:
+    from cdcworker.connectors.postgres.catalog import Catalog
+
+    published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
+    topics = chosen_topics(sink, settings, wanted.topics, list(published))
+    found = Opened(source, target, [], _notes(settings))
+    catalog = Catalog(source.connection)
+    modes = Modes(settings.modes.time, settings.modes.binary, settings.modes.interval)
+    for topic in topics:
+        path = topic_path(settings.prefix, topic)
+        if len(path) != 2 or not _is_wanted(".".join(path), wanted.tables):
+            continue
+        schema, name = path
+        ours = source.table(schema, name)
+        if ours is None:
+            found.notes.append(f"{schema}.{name} is not in the source any more")
+            continue
+        info = catalog.table(ours.oid)
+        ours = ours.keyed(info.key if info else ())
+        theirs = target.table(sink["warehouse.schema"] or schema, name)
+        if theirs is not None and sink["delete.mode"] == "soft":
+            theirs = replace(theirs, hides=DELETED if DELETED in {column.name for column in theirs.columns} else "")
+        names, is_filtered = published.get(path, (None, False))
+        sent = {
+            column.name: settings.filters.column(schema, name, column.name) and (not names or column.name in names)
+            for column in ours.columns
+            if not column.generated
+        }
+        made = plan(topic, ours, theirs, modes, sent)
+        found.plans.append(made.unfit("the publication sends a part of its rows only") if is_filtered else made)
+    if not found.plans:
+        raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
+    return found
+
+
+def chosen_topics(
+    sink: Mapping[str, Any], settings: Settings, there: Sequence[str], published: Sequence[tuple[str, str]]
+) -> list[str]:
+    """The sink's topics that hold tables of the source; by a pattern also those of tables that have none yet."""
+    beside = {f"{settings.prefix}.{name}" for name in ("watermark", "transaction", "message")}
+    if sink["topics"]:
+        names = set(sink["topics"])
+    else:
+        tables = {topic_name(settings.prefix, path) for path in published if settings.filters.table(*path)}
+        names = {name for name in {*there, *tables} if re.fullmatch(sink["topics.regex"], name)}
+    return sorted(name for name in names - beside if name.startswith(f"{settings.prefix}."))
+
+
+def _is_wanted(table: str, patterns: Sequence[str]) -> bool:
+    return not patterns or any(re.fullmatch(pattern, table) for pattern in patterns)
+
+
+def _notes(settings: Settings) -> list[str]:
+    notes = []
+    if settings.skipped:
+        notes.append("the source hands on no changes of the kinds " + ", ".join(sorted(settings.skipped)))
+    if settings.snapshot_mode in ("never", "no_data", "schema_only"):
+        notes.append("the source's snapshot.mode hands on no rows from before its start")
+    return notes

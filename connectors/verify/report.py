@@ -1,0 +1,137 @@
+"""What a comparison has found: per table, and as the JSON that people and machines read."""
+
+from __future__ import annotations
+
+import hashlib
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+from cdcworker.connectors.verify.judge import Suspect, differing_columns
+from cdcworker.connectors.verify.plan import Key, Plan
+from cdcworker.connectors.verify.sides import MODULUS, Sum
+
+Verdict = Literal["equal", "different", "undecided", "impossible"]
+SHOWN_MAX: Final = 100
+"""Differing keys that are told of one by one, for each table."""
+KINDS: Final = ("missing", "extra", "different", "duplicate")
+
+
+@dataclass(frozen=True, slots=True)
+class Found:
+    """One reported difference."""
+
+    key: Key
+    kind: str
+    columns: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class TableState:
+    plan: Plan
+    reason: str = ""
+    """Why it could not be compared, or not to the end."""
+    done: bool = False
+    is_full: bool = False
+    """Too many differences: not every one has been looked at."""
+    listed: int = 0
+    undecided: int = 0
+    source_rows: int = 0
+    target_rows: int = 0
+    source_sum: int = 0
+    target_sum: int = 0
+    counts: Counter[str] = field(default_factory=Counter)
+    found: list[Found] = field(default_factory=list)
+
+    def fold(self, source: Mapping[int, Sum], target: Mapping[int, Sum]) -> None:
+        self.source_rows += sum(part.rows for part in source.values())
+        self.target_rows += sum(part.rows for part in target.values())
+        self.source_sum = (self.source_sum + sum(part.hash for part in source.values())) % MODULUS
+        self.target_sum = (self.target_sum + sum(part.hash for part in target.values())) % MODULUS
+
+    def report(self, key: Key, suspect: Suspect) -> None:
+        self.counts[suspect.kind] += 1
+        if len(self.found) < SHOWN_MAX:
+            names = tuple(item.name for item in self.plan.columns)
+            self.found.append(Found(key, suspect.kind, differing_columns(suspect.source, suspect.target, names)))
+
+    @property
+    def differences(self) -> int:
+        return sum(self.counts.values())
+
+    @property
+    def verdict(self) -> Verdict:
+        if self.differences:
+            return "different"
+        if self.plan.target is None:
+            return "different" if self.plan.source.rows else "equal"
+        if self.reason:
+            return "impossible"
+        return "undecided" if self.undecided or self.is_full else "equal"
+
+
+@dataclass(slots=True)
+class Tally:
+    """The whole comparison as far as it has come."""
+
+    tables: list[TableState] = field(default_factory=list)
+    rows_read: int = 0
+    position: int = 0
+    notes: list[str] = field(default_factory=list)
+
+    @property
+    def verdict(self) -> Verdict:
+        found = {state.verdict for state in self.tables}
+        for verdict in ("different", "undecided", "impossible"):
+            if verdict in found:
+                return verdict
+        return "equal" if found else "impossible"
+
+    @property
+    def progress(self) -> dict[str, int]:
+        expected = sum(state.plan.source.rows for state in self.tables if not state.plan.reason)
+        done = sum(state.done for state in self.tables)
+        # Every row is read on both sides.
+        return {"tables": len(self.tables), "tables_done": done, "rows": self.rows_read // 2, "rows_expected": expected}
+
+
+def result(tally: Tally, salt: bytes) -> dict[str, Any]:
+    """Without keys: each is a hash that only means something within this result."""
+    return {
+        "verdict": tally.verdict,
+        "position": f"{tally.position >> 32:X}/{tally.position & 0xFFFFFFFF:X}",
+        "differences": sum(state.differences for state in tally.tables),
+        "undecided": sum(state.undecided for state in tally.tables),
+        "notes": tally.notes,
+        "tables": [_table(state, salt) for state in tally.tables],
+    }
+
+
+def _table(state: TableState, salt: bytes) -> dict[str, Any]:
+    return {
+        "table": state.plan.name,
+        "verdict": state.verdict,
+        "reason": state.reason or None,
+        "rows": {"source": state.source_rows, "warehouse": state.target_rows},
+        "checksum": {"source": f"{state.source_sum:016x}", "warehouse": f"{state.target_sum:016x}"},
+        "differences": {kind: state.counts[kind] for kind in KINDS},
+        "complete": not state.is_full,
+        "undecided": state.undecided,
+        "columns": len(state.plan.columns),
+        "left_out": [{"column": name, "why": why} for name, why in state.plan.left_out],
+        "found": [
+            {"key": hashed(found.key, salt), "kind": found.kind, "columns": list(found.columns)}
+            for found in state.found
+        ],
+    }
+
+
+def keys(tally: Tally, salt: bytes) -> dict[str, list[str | None]]:
+    """Hash → key: row values, which only leave the process that compared when somebody asks for them."""
+    return {hashed(found.key, salt): list(found.key) for state in tally.tables for found in state.found}
+
+
+def hashed(key: Key, salt: bytes) -> str:
+    text = "".join("~" if part is None else f"{len(part)}:{part}" for part in key)
+    return hashlib.blake2b(text.encode(), key=salt, digest_size=8).hexdigest()

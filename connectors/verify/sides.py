@@ -1,0 +1,252 @@
+"""The two databases of a comparison as the core sees them, and PostgreSQL as either of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
+
+from cdcworker.connectors.api import POSITION
+from cdcworker.connectors.verify import sql
+from cdcworker.connectors.verify.errors import BEHIND, TABLE
+from cdcworker.connectors.verify.plan import Key, Plan, Table
+from cdcworker.connectors.verify.sql import Span, Statement, Writer
+from cdcworker.connectors.verify.texts import SESSION, Column
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import psycopg
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+MODULUS: Final = 1 << 64
+POLL_S: Final = 0.1
+PAGE: Final = 8192
+PAGE_HEAD_MAX: Final = 40
+"""Of the log: where the next record begins behind a page's head, nothing has been written since the page's start."""
+ABOUT_TABLE: Final = ("22", "42", "55", "54", "57014")
+"""SQLSTATE classes that concern a table alone: its data, its shape, its locks, its size, and time that ran out."""
+
+
+class Sum(NamedTuple):
+    rows: int
+    hash: int
+
+
+class Row(NamedTuple):
+    """What is known of a key: its rows (more than one: no key holds them apart), the sum of their hashes, the version."""
+
+    rows: int
+    hash: int
+    version: str
+    columns: tuple[str, ...] = ()
+
+    @property
+    def content(self) -> tuple[int, int]:
+        return self.rows, self.hash
+
+
+class Goal(Protocol):
+    """A position of the source as the warehouse's ledger knows it."""
+
+    def reached(self, ledger: Mapping[tuple[str, int], int]) -> bool: ...
+
+    def lagging(self, ledger: Mapping[tuple[str, int], int]) -> str:
+        """In words, what is behind."""
+
+
+class Side(Protocol):
+    def sums(self, plan: Plan, span: Span, chosen: Sequence[int] | None = None) -> Mapping[int, Sum]: ...
+
+    def rows(self, plan: Plan, span: Span, chosen: Sequence[int]) -> Mapping[Key, Row]: ...
+
+    def rows_of(self, plan: Plan, keys: Sequence[Key]) -> Mapping[Key, Row]: ...
+
+    def end(self) -> None:
+        """The snapshot is let go."""
+
+
+class SourceSide(Side, Protocol):
+    def begin(self) -> int:
+        """A snapshot; everything that it shows was committed before this position of the log."""
+
+    def bound(self, plan: Plan, after: Key | None, rows: int) -> Key | None: ...
+
+
+class TargetSide(Side, Protocol):
+    """Implemented by each kind of warehouse."""
+
+    def begin(self, goal: Goal, deadline: float) -> None:
+        """A snapshot that holds everything up to the goal; CdcError when it is not there in time."""
+
+
+class TableFailed(Exception):
+    """A table cannot be read; the others can."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """What a comparison may take of the databases."""
+
+    range_rows: int = 50_000
+    rows_per_s: int = 100_000
+    """0: no limit."""
+    statement_timeout_ms: int = 60_000
+
+
+class _Postgres:
+    """One connection; each statement in a savepoint, so that a table that fails takes no other with it."""
+
+    def __init__(self, connection: Connection, side: sql.Side, translate: Callable[[Exception], CdcError]) -> None:
+        self.connection = connection
+        self._side = side
+        self._translate = translate
+        self._writers: dict[str, Writer] = {}
+        self._encoding = str(connection.info.parameter_status("server_encoding") or "UTF8")
+        self._snapshot: Any = None
+
+    def prepare(self, limits: Limits) -> None:
+        for name, value in {**SESSION, "statement_timeout": str(limits.statement_timeout_ms)}.items():
+            self._run(Statement("SELECT set_config(%s, %s, false)", (name, value)))
+        # A checksum must not take all processors of a database that has other work.
+        self._run(Statement("SELECT set_config('max_parallel_workers_per_gather', '0', false)", ()))
+
+    def table(self, schema: str, name: str, key: Sequence[str] = ()) -> Table | None:
+        """As the catalog has it now; None when there is none."""
+        found = self._run(Statement(sql.RELATION, (schema, name)))
+        if not found:
+            return None
+        oid, is_plain, rows = found[0]
+        columns = self._run(Statement(sql.CATALOG, (oid,)))
+        some = self._run(Statement(f"SELECT 1 FROM {sql.quoted(schema)}.{sql.quoted(name)} LIMIT 1", ()))
+        nullable = frozenset(row[0] for row in columns if not row[6])
+        has_position = any(row[0] == POSITION for row in columns)
+        kept = tuple(Column(*row[:6]) for row in columns)
+        return Table(
+            schema, name, kept, tuple(key), max(1, int(rows)) if some else 0, is_plain, nullable, has_position, int(oid)
+        )
+
+    def ask(self, statement: Statement) -> list[Any]:
+        return self._run(statement)
+
+    def sums(self, plan: Plan, span: Span, chosen: Sequence[int] | None = None) -> Mapping[int, Sum]:
+        found = self._of_table(plan, self._writer(plan).sums(span, chosen))
+        return {int(part): Sum(int(rows), int(total) % MODULUS) for part, rows, total in found}
+
+    def rows(self, plan: Plan, span: Span, chosen: Sequence[int]) -> Mapping[Key, Row]:
+        return _merged(self._of_table(plan, self._writer(plan).rows(span, chosen)))
+
+    def rows_of(self, plan: Plan, keys: Sequence[Key]) -> Mapping[Key, Row]:
+        return _merged(self._of_table(plan, self._writer(plan).rows_of(keys)))
+
+    def bound(self, plan: Plan, after: Key | None, rows: int) -> Key | None:
+        found = self._of_table(plan, self._writer(plan).bound(after, rows))
+        return tuple(found[0][0]) if found else None
+
+    def end(self) -> None:
+        snapshot, self._snapshot = self._snapshot, None
+        if snapshot is not None:
+            snapshot.__exit__(None, None, None)
+
+    def close(self) -> None:
+        self._snapshot = None
+        self.connection.close()
+
+    def _begin(self) -> None:
+        self.end()
+        transaction = self.connection.transaction()
+        with self._translated():
+            transaction.__enter__()
+            self.connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+        self._snapshot = transaction
+
+    def _writer(self, plan: Plan) -> Writer:
+        known = self._writers.get(plan.topic)
+        if known is None:
+            known = self._writers[plan.topic] = Writer(plan, self._side, self._encoding)
+        return known
+
+    def _of_table(self, plan: Plan, statement: Statement) -> list[Any]:
+        import psycopg
+
+        try:
+            with self.connection.transaction():
+                return self.connection.execute(statement.text, statement.parameters).fetchall()
+        except psycopg.Error as exc:
+            if not self.connection.closed and (exc.sqlstate or "").startswith(ABOUT_TABLE):
+                # The name of the SQL state only: a message may hold a row's value.
+                raise TableFailed(f"not readable in the {_place(self._side)} ({type(exc).__name__})") from None
+            raise self._translate(exc) from exc
+
+    def _run(self, statement: Statement) -> list[Any]:
+        with self._translated():
+            return self.connection.execute(statement.text, statement.parameters).fetchall()
+
+    @contextmanager
+    def _translated(self) -> Iterator[None]:
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as exc:
+            raise self._translate(exc) from exc
+
+
+class PostgresSource(_Postgres):
+    def begin(self) -> int:
+        self._begin()
+        ((position,),) = self._run(Statement("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", ()))
+        return settled(int(position))
+
+
+class PostgresTarget(_Postgres):
+    """`sink` is the name under which the ledger knows it."""
+
+    def __init__(self, connection: Connection, translate: Callable[[Exception], CdcError], sink: str) -> None:
+        super().__init__(connection, "target", translate)
+        self._sink = sink
+
+    def begin(self, goal: Goal, deadline: float) -> None:
+        while True:
+            self._begin()
+            ledger = self.ledger()
+            if goal.reached(ledger):
+                return
+            self.end()
+            if time.monotonic() > deadline:
+                raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": self._sink})
+            time.sleep(POLL_S)
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        there = self._run(Statement("SELECT to_regclass('_cdcworker.ledger') IS NOT NULL", ()))
+        if not there[0][0]:
+            return {}
+        text = "SELECT topic, partition, next_offset FROM _cdcworker.ledger WHERE sink = %s"
+        return {(str(topic), int(number)): int(at) for topic, number, at in self._run(Statement(text, (self._sink,)))}
+
+
+def settled(position: int) -> int:
+    """A position right behind the head of a page is reached by nothing that is written: the page's start is meant."""
+    rest = position % PAGE
+    return position - rest if rest <= PAGE_HEAD_MAX else position
+
+
+def _merged(found: Sequence[Sequence[Any]]) -> dict[Key, Row]:
+    out: dict[Key, Row] = {}
+    for key, hashed, version, *columns in found:
+        row = Row(1, int(hashed) % MODULUS, str(version), tuple(columns[0]) if columns else ())
+        name, known = tuple(key), out.get(tuple(key))
+        if known is not None:
+            versions = ",".join(sorted({*known.version.split(","), row.version}))
+            row = Row(known.rows + 1, (known.hash + row.hash) % MODULUS, versions, known.columns)
+        out[name] = row
+    return out
+
+
+def _place(side: sql.Side) -> str:
+    return "source" if side == "source" else "warehouse"
+
+
+__all__ = ["TABLE", "Goal", "Limits", "PostgresSource", "PostgresTarget", "Row", "Side", "Sum", "TableFailed"]

@@ -1,0 +1,148 @@
+"""What a sink's ledger must have passed so that its warehouse holds everything up to a position of the source.
+
+A watermark at or past the position says that the records up to there are written; the ends of the data topics, read
+after it, lie behind them all. A ledger that stands before such an end has still passed it when no committed record lies
+between: control records count as offsets, and no reader sees them.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.verify.errors import BEHIND
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from confluent_kafka import Consumer
+
+CLIENT: Final = "cdcworker-verify"
+TAIL: Final = 200
+ANSWER_S: Final = 10.0
+PEEK_S: Final = 1.0
+POLL_S: Final = 0.25
+Partition = tuple[str, int]
+Peek = Callable[[Partition, int], int | None]
+
+
+class KafkaProgress:
+    """`tasks` of the source have each to have come past a position. One consumer, closed with `close`."""
+
+    def __init__(self, kafka: Mapping[str, str], prefix: str, source: tuple[str, int], topics: Sequence[str]) -> None:
+        from cdcworker.coordinator.kafka_clients import make_consumer, reader_config
+
+        self._watermarks = f"{prefix}.watermark"
+        self._connector, self._tasks = source
+        self._topics = list(topics)
+        config = {**reader_config(kafka, client_id=CLIENT), "auto.offset.reset": "earliest"}
+        self._tail: Consumer = make_consumer(config)
+        self._peeker: Consumer = make_consumer(config)
+        self._seen: dict[int, int] = {}
+        self._tailing = False
+        self._last: KafkaGoal | None = None
+
+    def goal(self, position: int, deadline: float) -> KafkaGoal:
+        if self._last is not None and self._last.position >= position:
+            return self._last
+        with translated():
+            while self._lowest() < position:
+                if time.monotonic() > deadline:
+                    text = f"the source {self._connector} has handed on {self._lowest()} of log position {position}"
+                    raise CdcError(BEHIND, text, where={"connector": self._connector})
+                self._follow()
+            self._last = KafkaGoal(position, self._ends(), self._peek)
+        return self._last
+
+    def close(self) -> None:
+        self._tail.close()
+        self._peeker.close()
+
+    def _lowest(self) -> int:
+        return min((self._seen.get(task, -1) for task in range(self._tasks)), default=-1)
+
+    def _follow(self) -> None:
+        from confluent_kafka import TopicPartition as At
+
+        if not self._tailing:
+            low, high = self._offsets(self._tail, self._watermarks, 0)
+            self._tail.assign([At(self._watermarks, 0, max(low, high - TAIL * self._tasks))])
+            self._tailing = True
+        message = self._tail.poll(POLL_S)
+        value = None if message is None or message.error() is not None else message.value()
+        if value:
+            key, found = json.loads(message.key() or b"{}"), json.loads(value)
+            task, at = int(key.get("task", 0)), int(found.get("commit_lsn") or -1)
+            if key.get("connector", self._connector) == self._connector:
+                self._seen[task] = max(at, self._seen.get(task, -1))
+
+    def _ends(self) -> dict[Partition, int]:
+        """Of those topics that exist, whether the transactions that lie there have ended or not."""
+        known = self._peeker.list_topics(timeout=ANSWER_S).topics
+        places = [(topic, part) for topic in self._topics if topic in known for part in known[topic].partitions]
+        ends = {place: self._offsets(self._peeker, *place) for place in places}
+        return {place: high for place, (low, high) in ends.items() if high > low}
+
+    def _offsets(self, client: Consumer, topic: str, partition: int) -> tuple[int, int]:
+        from confluent_kafka import TopicPartition as At
+
+        low, high = client.get_watermark_offsets(At(topic, partition), timeout=ANSWER_S)
+        return int(low), int(high)
+
+    def _peek(self, place: Partition, offset: int) -> int | None:
+        """Where the next committed record stands, or how far there is none; None: not known at this moment."""
+        from confluent_kafka import KafkaError
+        from confluent_kafka import TopicPartition as At
+
+        with translated():
+            low, _ = self._offsets(self._peeker, *place)
+            self._peeker.assign([At(*place, max(low, offset))])
+            end = time.monotonic() + PEEK_S
+            while time.monotonic() < end:
+                message: Any = self._peeker.poll(POLL_S)
+                if message is None:
+                    continue
+                error = message.error()
+                if error is None or error.code() == KafkaError._PARTITION_EOF:
+                    return int(message.offset())
+            return None
+
+
+class KafkaGoal:
+    """Offsets that a ledger must have passed. What was peeked at once stays as it was."""
+
+    def __init__(self, position: int, ends: Mapping[Partition, int], peek: Peek) -> None:
+        self.position = position
+        self._ends = dict(ends)
+        self._peek = peek
+
+    def reached(self, ledger: Mapping[Partition, int]) -> bool:
+        for place, end in list(self._ends.items()):
+            at = ledger.get(place, 0)
+            if at < end:
+                found = self._peek(place, at)
+                if found is None or found < end:
+                    return False
+            # A ledger only moves on.
+            del self._ends[place]
+        return True
+
+    def lagging(self, ledger: Mapping[Partition, int]) -> str:
+        parts = [
+            f"{topic}/{part} at {ledger.get((topic, part), 0)} of {end}" for (topic, part), end in self._ends.items()
+        ]
+        return f"the warehouse has applied {', '.join(sorted(parts)[:5])}" + (" and more" if len(parts) > 5 else "")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Kafka's errors as ours."""
+    from cdcworker.coordinator.kafka_errors import translate
+    from confluent_kafka import KafkaException
+
+    try:
+        yield
+    except KafkaException as exc:
+        raise translate(exc, "compare with the topics") from exc

@@ -1,0 +1,105 @@
+"""The child that compares a sink with its source: a JSON question on stdin, its progress and result as lines of JSON."""
+
+from __future__ import annotations
+
+import json
+import os
+import secrets
+import signal
+import sys
+import time
+from collections.abc import Callable, Mapping
+from typing import Any, Final
+
+from cdcworker.connectors.verify import report
+from cdcworker.connectors.verify.compare import Comparison, Settings
+from cdcworker.connectors.verify.opening import Wanted, opened
+from cdcworker.connectors.verify.report import Tally
+from cdcworker.connectors.verify.sides import Limits
+from cdcworker.coordinator.model import JsonObject
+from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
+from cdcworker.worker.references import resolve
+
+COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.verify_main")
+TELL_S: Final = 0.5
+Say = Callable[[Mapping[str, Any]], None]
+
+
+def main() -> int:
+    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
+        # Whatever a library prints must not end up among the answers.
+        os.dup2(2, 1)
+        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+
+        def say(item: Mapping[str, Any]) -> None:
+            out.write(json.dumps(item, separators=(",", ":")) + "\n")
+            out.flush()
+
+        answer(json.load(sys.stdin), say)
+    return 0
+
+
+def answer(question: JsonObject, say: Say) -> None:
+    """The last line has a `result`, with `keys` beside it, or an `error`."""
+    try:
+        compare(question, say)
+    except CdcError as error:
+        say({"error": error.to_dict()})
+    except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold values, the type does not
+        say({"error": CdcError(INTERNAL, f"{type(error).__name__} while comparing").to_dict()})
+
+
+def compare(question: JsonObject, say: Say) -> None:
+    from cdcworker.worker.verify_goal import KafkaProgress
+
+    providers, began = question["providers"], time.monotonic()
+    sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
+    wanted = Wanted(question["sink"]["name"], sink, source, _topics(question["kafka"]), question["tables"])
+    limits, timeout_s = limits_of(sink)
+    with opened(wanted, limits) as both:
+        name, tasks = question["source"]["name"], int(question["source"]["tasks"])
+        topics = [plan.topic for plan in both.plans]
+        progress = KafkaProgress(question["kafka"], str(source["topic.prefix"]), (name, tasks), topics)
+        try:
+            run = Comparison(
+                both.source, both.target, progress.goal, Settings(limits, timeout_s=timeout_s), _teller(say)
+            )
+            run.tally.notes += both.notes
+            tally = run.run(both.plans)
+        finally:
+            progress.close()
+    salt = secrets.token_bytes(16)
+    took = max(0.001, time.monotonic() - began)
+    speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}
+    say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt)})
+
+
+def limits_of(config: Mapping[str, str]) -> tuple[Limits, float]:
+    from cdcworker.connectors.spark.config import CONFIG_DEF
+
+    parsed = CONFIG_DEF.parse(config)
+    limits = Limits(parsed["verify.range.rows"], parsed["verify.rows.per.s"], parsed["verify.statement.timeout.ms"])
+    return limits, parsed["verify.timeout.ms"] / 1000
+
+
+def _topics(kafka: Mapping[str, str]) -> tuple[str, ...]:
+    from cdcworker.worker.offset_keeper import partitions
+
+    return tuple(partitions(kafka, "")[1])
+
+
+def _teller(say: Say) -> Callable[[Tally], None]:
+    """Now and then: whoever listens is a person."""
+    told = [float("-inf")]
+
+    def tell(tally: Tally) -> None:
+        if time.monotonic() - told[0] > TELL_S:
+            told[0] = time.monotonic()
+            say({"progress": tally.progress})
+
+    return tell
+
+
+if __name__ == "__main__":
+    sys.exit(main())
