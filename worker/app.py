@@ -35,6 +35,7 @@ from cdcworker.worker.security.audit import Audit, AuditTopic
 from cdcworker.worker.security.wiring import gate_of, limits_of, tls_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
 from cdcworker.worker.validate import run_checks
+from cdcworker.worker.verify import Verifier
 
 log = logging.getLogger(__name__)
 
@@ -102,6 +103,7 @@ class App:
             plan=self._preview,
             schemas=self.schemas.current,
             examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
+            verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
             body_bytes_max=config.values["rest.body.bytes.max"],
             audit=Audit(config.worker_id, self._trail),
             gate=gate_of(config.values, config.scheme, loopback=config.is_loopback),

@@ -121,6 +121,20 @@ ROWS: Final = (
         ),
     ),
     Row(
+        "Source and warehouse compared",
+        (
+            Panel("Last comparison", "equal, different, undecided, impossible or failed.", {"{{connector}} {{result}}": _of("cdc_verify_result", by="connector, result")}, kind="table"),
+            Panel("Rows that differ", "And those that never stood still.", {
+                "{{connector}} different": _of("cdc_verify_differences", by="connector"),
+                "{{connector}} undecided": _of("cdc_verify_undecided", by="connector"),
+            }),
+            Panel("Age and speed of the last comparison", "Seconds, and rows per second on each side.", {
+                "{{connector}} age": _of("cdc_verify_age_seconds", by="connector"),
+                "{{connector}} rows/s": _of("cdc_verify_rows_per_second", by="connector"),
+            }),
+        ),
+    ),
+    Row(
         "The cluster",
         (
             Panel("Workers", "Alive, as the leader knows them, and those that say that they are ready.", {
@@ -161,6 +175,7 @@ ALERTS: Final = (
     Alert("CdcSlotSoonLost", "min by (connector, task) (cdc_slot_lost_in_seconds) < 3600", "1m", "critical", "The slot of {{ $labels.connector }}-{{ $labels.task }} is lost within {{ $value | humanizeDuration }}", "Raise max_slot_wal_keep_size, or let the task catch up now."),
     Alert("CdcTablesHeld", "max by (connector, task) (cdc_tables_held) > 0", "1m", "warning", "{{ $value }} tables of {{ $labels.connector }}-{{ $labels.task }} are held back", "cdcworker doctor {{ $labels.connector }} names them with the cause."),
     Alert("CdcTaskRestarts", "max by (connector, task) (cdc_task_restarts) >= 5", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has been restarted {{ $value }} times", "At the end of its budget it is quarantined: cdcworker connector describe {{ $labels.connector }}"),
+    Alert("CdcWarehouseDiffers", 'max by (connector) (cdc_verify_result{result="different"}) > 0', "0m", "critical", "The warehouse of {{ $labels.connector }} does not hold what its source holds", "cdcworker verify {{ $labels.connector }} --last, and --show-keys for the rows"),
     Alert("CdcTasksMove", "sum(increase(cdc_cluster_moves_total[10m])) > 50", "0m", "warning", "{{ $value }} tasks moved within ten minutes", "cdcworker cluster journal tells why."),
 )  # fmt: skip
 

@@ -57,7 +57,8 @@ FORMS: Final[Mapping[str, str]] = {
     "varbit": BITS,
 }
 """By the name of the source's type; any other type has its own text."""
-NUMBERS: Final = frozenset(("int2", "int4", "int8", "oid", "numeric", "money"))
+INTEGERS: Final = frozenset(("int2", "int4", "int8", "oid"))
+NUMBERS: Final = frozenset((*INTEGERS, "numeric", "money"))
 FLOATS: Final = frozenset(("float4", "float8"))
 TEXTS: Final = frozenset(("text", "varchar", "bpchar", "name", "char", "citext", "xml", "ltree"))
 CLOCKS: Final = frozenset(("time", "timestamp", "timestamptz"))
@@ -65,7 +66,7 @@ COMPOSED: Final = frozenset(("geometry", "geography", "vector", "halfvec", "spar
 JSON_ELEMENTS: Final = frozenset(("bool", "int2", "int4", "int8", *TEXTS, "uuid"))
 """Elements that `to_jsonb` writes as the sink does."""
 ORDERED: Final = frozenset(
-    ("int2", "int4", "int8", "oid", "numeric", "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "bool")
+    (*INTEGERS, "numeric", "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "bool")
 )
 """Types whose order depends on no collation and no setting: their keys are walked in order."""
 
@@ -131,7 +132,7 @@ def _special(source: Column, target: Column, modes: Modes) -> Pair | None:
     if source.type in (NUMBERS | FLOATS) and target.type in FLOATS:
         # As exact as the less exact of the two.
         return Pair.same(REAL if "float4" in types else DOUBLE)
-    if source.type in NUMBERS and target.type in NUMBERS and source.type != target.type:
+    if source.type in NUMBERS and target.type in NUMBERS and not INTEGERS.issuperset(types):
         return Pair.same(NUMERIC)
     if source.type == "date" and target.type in ("timestamp", "timestamptz"):
         return Pair.same(TIMESTAMP)

@@ -210,9 +210,11 @@ def test_a_result_holds_no_keys_and_a_warehouse_that_lags_is_an_error(pair, plan
     tally = verified(pair)
     assert "17" not in str(report.result(tally, b"salt")["tables"][2]["found"][0])
     assert list(report.keys(tally, b"salt").values()) == [["wörd 17"]]
-    with pytest.raises(CdcError, match="behind") as caught, opened(wanted(pair), LIMITS) as both:
+    with opened(wanted(pair), LIMITS) as both:
         settings = Settings(LIMITS, catch_up_s=0.1)
-        Comparison(both.source, both.target, lambda position, _: Reached(position), settings).run(both.plans)
+        comparison = Comparison(both.source, both.target, lambda position, _: Reached(position), settings)
+        with pytest.raises(CdcError, match="behind") as caught:
+            comparison.run(both.plans)
     assert caught.value.code == "verify.behind"
 
 

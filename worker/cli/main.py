@@ -22,6 +22,7 @@ COMMANDS = {
     "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
+    "verify": ("cdcworker.worker.cli.verify", "verify", "Compare a sink's warehouse with its source, row by row."),
     "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
     "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
     "auth": ("cdcworker.worker.cli.auth", "auth", "Users of the REST API: tokens, passwords, grants."),

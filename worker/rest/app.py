@@ -19,6 +19,7 @@ from cdcworker.worker.rest import (
     plugins,
     root,
     snapshots,
+    verify,
 )
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.body import BodyLimit
@@ -50,6 +51,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *events.ENDPOINTS,
     *history.ENDPOINTS,
     *doctor.ENDPOINTS,
+    *verify.ENDPOINTS,
     *metrics.ENDPOINTS,
     *snapshots.ENDPOINTS,
     *internal.ENDPOINTS,
@@ -81,7 +83,7 @@ def create_app(
     async def lifespan(_: Starlette) -> AsyncIterator[None]:
         await api.forwarder.start()
         try:
-            async with tls.kept(api.settings.tls), session.kept(api), loggers.followed(api):
+            async with tls.kept(api.settings.tls), session.kept(api), loggers.followed(api), verify.kept(api):
                 yield
         finally:
             await api.feed.close()

@@ -35,6 +35,7 @@ from cdcworker.worker.validate import (
     run_checks,
     unchecked,
 )
+from cdcworker.worker.verify import Verifier
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -76,6 +77,8 @@ class Settings:
     """The schema log as far as it has been read."""
     examine: Callable[[JsonObject, float], list[JsonObject]] | None = None
     """Examines a connector within so many seconds: the findings of the doctor."""
+    verifier: Verifier | None = None
+    """Compares sinks with their sources."""
     events_s_max: float = 3600.0
     """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None

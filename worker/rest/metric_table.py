@@ -88,5 +88,12 @@ SINK: Final = (
     Metric("cdc_sink_stage_seconds", "gauge", "Time of the last batch, by stage.", (*TASK, "stage"), "batch_ms", 0.001),
     Metric("cdc_sink_table_rows", "counter", "Rows written, by table.", (*TASK, "table"), "tables"),
 )  # fmt: skip
-ALL: Final = (*WORKER, *CLUSTER, *TASKS, *SOURCE, *SINK)
+VERIFY: Final = (
+    Metric("cdc_verify_result", "gauge", "1 for what the last comparison of a sink with its source said; shown by the leader alone.", ("connector", "result")),
+    Metric("cdc_verify_differences", "gauge", "Rows that the last comparison found different.", ("connector",)),
+    Metric("cdc_verify_undecided", "gauge", "Rows that it could not decide, since they never stood still.", ("connector",)),
+    Metric("cdc_verify_age_seconds", "gauge", "Since the end of the last comparison that came to a result.", ("connector",)),
+    Metric("cdc_verify_rows_per_second", "gauge", "How fast it read, on each side.", ("connector",)),
+)  # fmt: skip
+ALL: Final = (*WORKER, *CLUSTER, *TASKS, *SOURCE, *SINK, *VERIFY)
 OF_KIND: Final[Mapping[str, tuple[Metric, ...]]] = {"source": SOURCE, "sink": SINK}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from importlib.metadata import version
@@ -22,6 +23,7 @@ from cdcworker.worker.rest.metric_table import (
     Metric,
 )
 from cdcworker.worker.rest.routing import Endpoint
+from cdcworker.worker.rest.verify import record_of
 from cdcworker.worker.security.access import sees_all, visible
 from starlette.requests import Request
 from starlette.responses import Response
@@ -43,6 +45,8 @@ def values(view: View, moves: Mapping[str, int], shown: Callable[[str], bool], *
     _worker(out, view)
     if view.is_leader and all_of_it:
         _cluster(out, view, moves)
+    if view.is_leader:
+        _compared(out, view, shown)
     held = shapes.holders(view)
     for task, holder in held.items():
         if holder.worker_id == view.worker_id and shown(task.connector):
@@ -80,6 +84,20 @@ def _cluster(out: Values, view: View, moves: Mapping[str, int]) -> None:
         for number in range(len(shapes.task_configs(view, connector))):
             tasks[(shapes.task_state(view, TaskId(name, number), held)["state"],)] += 1
     out["cdc_cluster_connectors"], out["cdc_cluster_tasks"] = dict(connectors), dict(tasks)
+
+
+def _compared(out: Values, view: View, shown: Callable[[str], bool]) -> None:
+    for name, connector in view.state.connectors.items():
+        record = record_of(view, connector) if shown(name) else None
+        if record is None or record.get("state") == "running":
+            continue
+        result = record.get("result")
+        out["cdc_verify_result"][name, result["verdict"] if result else "failed"] = 1
+        if result:
+            out["cdc_verify_differences"][name,] = result["differences"]
+            out["cdc_verify_undecided"][name,] = result["undecided"]
+            out["cdc_verify_age_seconds"][name,] = max(0.0, time.time() - record["ended"] / 1000)
+            out["cdc_verify_rows_per_second"][name,] = result["rows_per_s"]
 
 
 def _task(out: Values, view: View, task: TaskId, held: Mapping[TaskId, Any]) -> None:

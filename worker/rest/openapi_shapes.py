@@ -77,6 +77,12 @@ PARAMETERS: Mapping[str, Json] = {
         "description": "Only these checks or groups; `*` stands for anything.",
         "schema": {"type": "array", "items": TEXT},
     },
+    "source": {"description": "The source to compare with; else the one whose prefix the topics have.", "schema": TEXT},
+    "table": {
+        "description": "Only tables whose `schema.table` a pattern matches as a whole.",
+        "schema": {"type": "array", "items": TEXT},
+    },
+    "keys": {"description": "true: tell the keys of differing rows, which are row values.", "schema": FLAG},
     "min_version": {
         "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
         "schema": {"type": "integer", "minimum": 0, "maximum": 10**15},
@@ -298,6 +304,16 @@ SCHEMAS: Mapping[str, Json] = {
         error={"type": ["object", "null"]},
     ),
     "Snapshots": _object("connector snapshots", connector=TEXT, snapshots=_list(_ref("Snapshot"))),
+    "Comparison": _object(
+        "connector id state source by worker started ended progress result error",
+        connector=TEXT,
+        state={"enum": ["running", "done", "failed"]},
+        started=NUMBER,
+        ended=_or_null("integer"),
+        progress=_map(NUMBER),
+        result={"type": ["object", "null"], "description": "verdict, position, differences, undecided, notes, tables."},
+        error={"type": ["object", "null"]},
+    ),
     "Document": ANY_OBJECT,
 }
 
@@ -348,6 +364,8 @@ ANSWERS: Mapping[str, str] = {
     "PUT /v1/connectors/{connector}/snapshots/{snapshot}/pause 202": "Snapshot",
     "PUT /v1/connectors/{connector}/snapshots/{snapshot}/resume 202": "Snapshot",
     "DELETE /v1/connectors/{connector}/snapshots/{snapshot} 202": "Snapshot",
+    "POST /v1/connectors/{connector}/verify 202": "Comparison",
+    "GET /v1/connectors/{connector}/verify": "Comparison",
     "GET /v1/openapi.json": "Document",
 }
 """By operation, with a status where it is another than the usual success."""
