@@ -124,13 +124,13 @@ class Verifier:
             watch = threading.Timer(run.timeout_s + OUT_OF_TIME_S, _end, (child,))
             watch.daemon = True
             watch.start()
-            assert child.stdin is not None
-            assert child.stdout is not None
-            with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
-                pipe.write(json.dumps(question).encode())
-            for line in child.stdout:
-                self._said(run, line)
-            child.wait()
+            with child:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+                    pipe.write(json.dumps(question).encode())
+                for line in child.stdout:
+                    self._said(run, line)
         finally:
             if watch is not None:
                 watch.cancel()

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 CLIENT: Final = "cdcworker-verify"
 TAIL: Final = 200
 ANSWER_S: Final = 10.0
-PEEK_S: Final = 1.0
+PEEK_S: Final = 5.0
 POLL_S: Final = 0.25
 Partition = tuple[str, int]
 Peek = Callable[[Partition, int], int | None]
@@ -31,13 +31,15 @@ Peek = Callable[[Partition, int], int | None]
 class KafkaProgress:
     """`tasks` of the source have each to have come past a position. One consumer, closed with `close`."""
 
-    def __init__(self, kafka: Mapping[str, str], prefix: str, source: tuple[str, int], topics: Sequence[str]) -> None:
+    def __init__(
+        self, kafka: Mapping[str, str], prefix: str, source: tuple[str, int], topics: Sequence[str] = ()
+    ) -> None:
         from cdcworker.coordinator.kafka_clients import make_consumer, reader_config
 
         self._watermarks = f"{prefix}.watermark"
         self._connector, self._tasks = source
-        self._topics = list(topics)
-        config = {**reader_config(kafka, client_id=CLIENT), "auto.offset.reset": "earliest"}
+        self.topics = list(topics)
+        config = {**reader_config(kafka, client_id=CLIENT), "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
         self._tail: Consumer = make_consumer(config)
         self._peeker: Consumer = make_consumer(config)
         self._seen: dict[int, int] = {}
@@ -81,7 +83,7 @@ class KafkaProgress:
     def _ends(self) -> dict[Partition, int]:
         """Of those topics that exist, whether the transactions that lie there have ended or not."""
         known = self._peeker.list_topics(timeout=ANSWER_S).topics
-        places = [(topic, part) for topic in self._topics if topic in known for part in known[topic].partitions]
+        places = [(topic, part) for topic in self.topics if topic in known for part in known[topic].partitions]
         ends = {place: self._offsets(self._peeker, *place) for place in places}
         return {place: high for place, (low, high) in ends.items() if high > low}
 

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import secrets
 import signal
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.verify import report
-from cdcworker.connectors.verify.compare import Comparison, Settings
+from cdcworker.connectors.verify.compare import CATCH_UP_S, Comparison, Settings
 from cdcworker.connectors.verify.opening import Wanted, opened
 from cdcworker.connectors.verify.report import Tally
-from cdcworker.connectors.verify.sides import Limits
+from cdcworker.connectors.verify.sides import Limits, SourceSide, TargetSide
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
@@ -57,18 +58,23 @@ def compare(question: JsonObject, say: Say) -> None:
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
     wanted = Wanted(question["sink"]["name"], sink, source, _topics(question["kafka"]), question["tables"])
     limits, timeout_s = limits_of(sink)
-    with opened(wanted, limits) as both:
-        name, tasks = question["source"]["name"], int(question["source"]["tasks"])
-        topics = [plan.topic for plan in both.plans]
-        progress = KafkaProgress(question["kafka"], str(source["topic.prefix"]), (name, tasks), topics)
-        try:
-            run = Comparison(
-                both.source, both.target, progress.goal, Settings(limits, timeout_s=timeout_s), _teller(say)
-            )
-            run.tally.notes += both.notes
-            tally = run.run(both.plans)
-        finally:
-            progress.close()
+    origin = (question["source"]["name"], int(question["source"]["tasks"]))
+    with contextlib.ExitStack() as stack:
+        progress = KafkaProgress(question["kafka"], str(source["topic.prefix"]), origin)
+        stack.callback(progress.close)
+
+        def catch_up(topics: Sequence[str], left: SourceSide, right: TargetSide) -> None:
+            progress.topics = list(topics)
+            deadline = began + min(timeout_s, CATCH_UP_S)
+            position = left.begin()
+            left.end()
+            right.begin(progress.goal(position, deadline), deadline)
+            right.end()
+
+        both = stack.enter_context(opened(wanted, limits, catch_up))
+        run = Comparison(both.source, both.target, progress.goal, Settings(limits, timeout_s=timeout_s), _teller(say))
+        run.tally.notes += both.notes
+        tally = run.run(both.plans)
     salt = secrets.token_bytes(16)
     took = max(0.001, time.monotonic() - began)
     speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}

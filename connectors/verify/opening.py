@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api import DELETED
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.verify.errors import UNFIT
-from cdcworker.connectors.verify.plan import Plan, plan
+from cdcworker.connectors.verify.plan import Plan, Table, plan
 from cdcworker.connectors.verify.sides import Limits, PostgresSource, PostgresTarget
 from cdcworker.connectors.verify.sql import Statement
 from cdcworker.connectors.verify.texts import Modes
@@ -49,8 +49,12 @@ class Wanted:
     tables: Sequence[str] = ()
 
 
+CatchUp = Callable[[Sequence[str], PostgresSource, PostgresTarget], None]
+"""Waits until the warehouse holds what the source holds of these topics: only then is a table missing that is not there."""
+
+
 @contextlib.contextmanager
-def opened(wanted: Wanted, limits: Limits) -> Iterator[Opened]:
+def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) -> Iterator[Opened]:
     from cdcworker.connectors.postgres.config import parse
     from cdcworker.connectors.postgres.connection import connect
     from cdcworker.connectors.postgres.errors import translate
@@ -68,7 +72,13 @@ def opened(wanted: Wanted, limits: Limits) -> Iterator[Opened]:
         stack.callback(target.close)
         for side in (source, target):
             side.prepare(limits)
-        yield _planned(wanted, settings, sink, source, target)
+        found = Opened(source, target, [], _notes(settings))
+        tables = _source_tables(wanted, settings, sink, found)
+        if not tables:
+            raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
+        catch_up([table.topic for table in tables], source, target)
+        found.plans += [_planned(table, settings, sink, target) for table in tables]
+        yield found
 
 
 def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
@@ -91,41 +101,48 @@ def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
     return PostgresTarget(connection, from_psycopg, name)
 
 
-def _planned(
-    wanted: Wanted, settings: Settings, sink: Mapping[str, Any], source: PostgresSource, target: PostgresTarget
-) -> Opened:
+@dataclass(frozen=True, slots=True)
+class _Sent:
+    """A table of the source, and what of it is handed on: `names` None: every column."""
+
+    topic: str
+    table: Table
+    names: Sequence[str] | None = None
+    is_filtered: bool = False
+
+
+def _source_tables(wanted: Wanted, settings: Settings, sink: Mapping[str, Any], found: Opened) -> list[_Sent]:
     from cdcworker.connectors.postgres.catalog import Catalog
 
-    published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
-    topics = chosen_topics(sink, settings, wanted.topics, list(published))
-    found = Opened(source, target, [], _notes(settings))
-    catalog = Catalog(source.connection)
-    modes = Modes(settings.modes.time, settings.modes.binary, settings.modes.interval)
-    for topic in topics:
+    published = {(row[0], row[1]): row[2:] for row in found.source.ask(Statement(PUBLISHED, (settings.publication,)))}
+    catalog, out = Catalog(found.source.connection), []
+    for topic in chosen_topics(sink, settings, wanted.topics, list(published)):
         path = topic_path(settings.prefix, topic)
         if len(path) != 2 or not _is_wanted(".".join(path), wanted.tables):
             continue
-        schema, name = path
-        ours = source.table(schema, name)
-        if ours is None:
-            found.notes.append(f"{schema}.{name} is not in the source any more")
+        table = found.source.table(*path)
+        if table is None:
+            found.notes.append(f"{'.'.join(path)} is not in the source any more")
             continue
-        info = catalog.table(ours.oid)
-        ours = ours.keyed(info.key if info else ())
-        theirs = target.table(sink["warehouse.schema"] or schema, name)
-        if theirs is not None and sink["delete.mode"] == "soft":
-            theirs = replace(theirs, hides=DELETED if DELETED in {column.name for column in theirs.columns} else "")
-        names, is_filtered = published.get(path, (None, False))
-        sent = {
-            column.name: settings.filters.column(schema, name, column.name) and (not names or column.name in names)
-            for column in ours.columns
-            if not column.generated
-        }
-        made = plan(topic, ours, theirs, modes, sent)
-        found.plans.append(made.unfit("the publication sends a part of its rows only") if is_filtered else made)
-    if not found.plans:
-        raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
-    return found
+        info = catalog.table(table.oid)
+        out.append(_Sent(topic, table.keyed(info.key if info else ()), *published.get(path, (None, False))))
+    return out
+
+
+def _planned(sent: _Sent, settings: Settings, sink: Mapping[str, Any], target: PostgresTarget) -> Plan:
+    ours = sent.table
+    theirs = target.table(sink["warehouse.schema"] or ours.schema, ours.name)
+    if theirs is not None and sink["delete.mode"] == "soft":
+        theirs = replace(theirs, hides=DELETED if DELETED in {column.name for column in theirs.columns} else "")
+    handed_on = {
+        column.name: settings.filters.column(ours.schema, ours.name, column.name)
+        and (not sent.names or column.name in sent.names)
+        for column in ours.columns
+        if not column.generated
+    }
+    modes = Modes(settings.modes.time, settings.modes.binary, settings.modes.interval)
+    made = plan(sent.topic, ours, theirs, modes, handed_on)
+    return made.unfit("the publication sends a part of its rows only") if sent.is_filtered else made
 
 
 def chosen_topics(

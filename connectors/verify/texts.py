@@ -65,9 +65,7 @@ CLOCKS: Final = frozenset(("time", "timestamp", "timestamptz"))
 COMPOSED: Final = frozenset(("geometry", "geography", "vector", "halfvec", "sparsevec"))
 JSON_ELEMENTS: Final = frozenset(("bool", "int2", "int4", "int8", *TEXTS, "uuid"))
 """Elements that `to_jsonb` writes as the sink does."""
-ORDERED: Final = frozenset(
-    (*INTEGERS, "numeric", "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "bool")
-)
+ORDERED: Final = frozenset((*INTEGERS, "numeric", "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "bool"))
 """Types whose order depends on no collation and no setting: their keys are walked in order."""
 
 

@@ -304,3 +304,64 @@ def test_the_source_is_only_read(pair):
         both.source.begin()
         with pytest.raises(psycopg.errors.ReadOnlySqlTransaction):
             both.source.connection.execute("delete from public.people")
+
+
+def test_a_table_is_missing_only_once_the_warehouse_has_caught_up(dsns):
+    """It is created while the comparison waits."""
+    with psycopg.connect(dsns[0]) as db:
+        db.execute("create table late (id int primary key)")
+        db.execute("insert into late values (1)")
+    seen = []
+
+    def catch_up(topics, source, target):
+        seen.extend(topics)
+        with psycopg.connect(dsns[1]) as db:
+            db.execute("create table late (id int primary key)")
+            db.execute("insert into late values (1)")
+
+    with opened(wanted(dsns, topics=["late"]), LIMITS, catch_up) as both:
+        comparison = Comparison(both.source, both.target, lambda *_: Now(), Settings(LIMITS))
+        assert comparison.run(both.plans).verdict == "equal"
+    assert seen == ["p.public.late"]
+
+
+@pytest.mark.kafka
+def test_a_ledger_has_reached_a_position_when_no_committed_record_lies_between(kafka):
+    """Behind the watermark, control records of transactions and what was aborted count for nothing."""
+    import time
+
+    from cdcworker.worker.verify_goal import KafkaProgress
+    from confluent_kafka import Producer
+    from confluent_kafka.admin import AdminClient, NewTopic
+
+    topics = ["goal.data", "goal.empty", "goal.watermark"]
+    admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
+    for future in admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
+        future.result(20)
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "goal"})
+    producer.init_transactions(30)
+
+    def write(position, commit=True):
+        producer.begin_transaction()
+        producer.produce("goal.data", b"x")
+        producer.produce("goal.data", b"x")
+        key, value = b'{"connector":"s","task":0}', b'{"v":1,"commit_lsn":%d,"ts_ms":1}' % position
+        producer.produce("goal.watermark", value, key)
+        producer.flush(20)
+        producer.commit_transaction(30) if commit else producer.abort_transaction(30)
+
+    write(100)
+    write(900, commit=False)
+    progress = KafkaProgress({"bootstrap.servers": kafka.bootstrap}, "goal", ("s", 1), ["goal.data", "goal.empty"])
+    try:
+        goal = progress.goal(100, time.monotonic() + 30)
+        assert not goal.reached({})
+        assert not goal.reached({("goal.data", 0): 1})
+        assert goal.lagging({("goal.data", 0): 1}).startswith("the warehouse has applied goal.data/0 at 1 of ")
+        assert goal.reached({("goal.data", 0): 2})
+        with pytest.raises(CdcError, match="handed on 100 of log position 101"):
+            progress.goal(101, time.monotonic() + 0.5)
+        write(200)
+        assert not progress.goal(101, time.monotonic() + 30).reached({("goal.data", 0): 2})
+    finally:
+        progress.close()

@@ -93,7 +93,9 @@ def test_statements_take_every_value_as_a_parameter_and_survive_hostile_names():
 
 
 def test_a_value_is_looked_for_without_the_limits_of_its_type():
-    assert [cast_of(name) for name in ("character varying(3)", "character(5)", "numeric(4,2)", "time(3) with time zone")] == [
+    assert [
+        cast_of(name) for name in ("character varying(3)", "character(5)", "numeric(4,2)", "time(3) with time zone")
+    ] == [
         "varchar",
         "bpchar",
         "numeric",
@@ -140,7 +142,9 @@ def test_the_same_content_in_another_version_is_no_rest():
 
 
 def test_kinds_and_columns():
-    assert [Suspect(*sides).kind for sides in ((row(1), None), (None, row(1)), (row(1), row(2)), (row(1), Row(2, 2, "")))] == [
+    assert [
+        Suspect(*sides).kind for sides in ((row(1), None), (None, row(1)), (row(1), row(2)), (row(1), Row(2, 2, "")))
+    ] == [
         "missing",
         "extra",
         "different",
@@ -223,7 +227,7 @@ def compared(left, right, plans=None, limits=None, clock=None, **more):
 
 
 def test_ranges_cover_every_key_once_and_the_rows_behind_the_last_one():
-    rows = {key: "v" for key in range(0, 95, 3)}
+    rows = dict.fromkeys(range(0, 95, 3), "v")
     tally, source, target, _ = compared({"t": rows}, {"t": {**rows, 1000: "extra"}})
     assert (tally.tables[0].source_rows, tally.tables[0].target_rows) == (32, 33)
     assert [(found.key, found.kind) for found in tally.tables[0].found] == [(("1000",), "extra")]
@@ -235,7 +239,7 @@ def test_ranges_cover_every_key_once_and_the_rows_behind_the_last_one():
 
 
 def test_keys_without_an_order_are_compared_by_their_hashes():
-    rows = {key: "v" for key in range(200)}
+    rows = dict.fromkeys(range(200), "v")
     columns = (Column("id", "text", declared="text"), TEXT)
     plans = [planned("t", columns=columns, rows=200)]
     tally, source, _, _ = compared({"t": rows}, {"t": {**rows, 7: "w"}}, plans)
@@ -258,7 +262,7 @@ def test_what_never_stands_still_is_undecided(monkeypatch):
 
 
 def test_whoever_reads_faster_than_allowed_waits():
-    rows = {key: "v" for key in range(100)}
+    rows = dict.fromkeys(range(100), "v")
     tally, _, _, slept = compared({"t": rows}, {"t": rows}, limits=Limits(50, 10))
     assert tally.rows_read == 200
     assert sum(slept) == pytest.approx(20.0)
@@ -266,14 +270,14 @@ def test_whoever_reads_faster_than_allowed_waits():
 
 def test_a_comparison_ends_with_its_time():
     now = iter(range(0, 10_000, 7))
-    rows = {key: "v" for key in range(100)}
+    rows = dict.fromkeys(range(100), "v")
     with pytest.raises(CdcError, match="not compared within 20 s"):
         compared({"t": rows}, {"t": rows}, clock=lambda: next(now), timeout_s=20.0)
 
 
 def test_a_table_so_different_that_looking_at_each_row_is_useless_ends_early(monkeypatch):
     monkeypatch.setattr(compare, "SUSPECTS_MAX", 20)
-    rows = {key: "v" for key in range(1000)}
+    rows = dict.fromkeys(range(1000), "v")
     tally = compared({"t": rows}, {"t": {}})[0]
     (state,) = tally.tables
     assert (state.verdict, state.is_full, state.source_rows, state.target_rows) == ("different", True, 1000, 0)
