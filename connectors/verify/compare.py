@@ -22,7 +22,9 @@ ROUNDS: Final = 12
 COARSE_MAX: Final = 4096
 KEYS_AT_ONCE: Final = 500
 SUSPECTS_MAX: Final = 10_000
-"""Keys of one table that are looked at one by one; past that the table is too different for it."""
+"""Differences of one table; with so many it is not looked at row by row any further."""
+LISTED_TIMES: Final = 10
+"""For each of them so many rows are held in memory at once."""
 CATCH_UP_S: Final = 180.0
 NOTHING: Final = Sum(0, 0)
 
@@ -77,8 +79,8 @@ class Comparison:
         units = self._units()
         while (passed := self._pass(units)) is not None:
             differing = [unit for unit in passed if unit.differing]
-            if differing:
-                self._descend(differing)
+            for group in grouped(differing):
+                self._descend(group)
             for unit in passed:
                 unit.state.fold(unit.source, unit.target)
             self._progress(self.tally)
@@ -167,7 +169,11 @@ class Comparison:
 
     def _descend(self, differing: Sequence[Unit]) -> None:
         """From spans to finer parts of them, to keys, to a verdict on each."""
+        for unit in differing:
+            unit.state.is_full |= unit.state.differences >= SUSPECTS_MAX
         finer = [Unit(unit.state, unit.span, unit.differing) for unit in differing if not unit.state.is_full]
+        if not finer:
+            return
         position = self._source.begin()
         try:
             for unit in finer:
@@ -256,13 +262,26 @@ class Comparison:
 
 
 def _affordable(unit: Unit) -> list[int]:
-    """The differing parts whose rows the table's budget still allows to be looked at; the rest only counts."""
-    out = []
+    """The differing parts of a span, as far as their rows may be held at once; the rest only counts."""
+    out, rows = list[int](), 0
     for part in unit.differing:
-        rows = max(unit.source.get(part, NOTHING).rows, unit.target.get(part, NOTHING).rows)
-        if unit.state.listed and unit.state.listed + rows > SUSPECTS_MAX:
+        rows += max(unit.source.get(part, NOTHING).rows, unit.target.get(part, NOTHING).rows)
+        if out and rows > LISTED_TIMES * SUSPECTS_MAX:
             unit.state.is_full = True
             break
-        unit.state.listed += rows
         out.append(part)
     return out
+
+
+def grouped(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+    """So many at a time as may be held at once: what moves makes whole spans differ that are equal in the end."""
+    group, rows = list[Unit](), 0
+    for unit in units:
+        size = max(sum(part.rows for part in side.values()) for side in (unit.source, unit.target))
+        if group and rows + size > LISTED_TIMES * SUSPECTS_MAX:
+            yield group
+            group, rows = [], 0
+        group.append(unit)
+        rows += size
+    if group:
+        yield group

@@ -35,7 +35,6 @@ class TableState:
     done: bool = False
     is_full: bool = False
     """Too many differences: not every one has been looked at."""
-    listed: int = 0
     undecided: int = 0
     source_rows: int = 0
     target_rows: int = 0
