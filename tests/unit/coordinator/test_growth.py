@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Collection, Iterable
 from dataclasses import replace
 
@@ -14,6 +13,7 @@ from cdcworker.coordinator.model import PutConnector, TaskId
 from cdcworker.coordinator.records import assignment_record
 from cdcworker.coordinator.status import lease_record, presence_record
 
+from .counted import calls
 from .leading import OTHER, Driver, keys, of
 
 FEW, MANY = 30, 300
@@ -65,23 +65,6 @@ def serve(driver: Driver, commands: list, deaf: Collection = ()) -> list:
         said = [record for append in of(commands, ev.AppendStatus) for record in append.records]
         commands = told + (driver.status(*said) if said else [])
     return out
-
-
-def calls(act: Callable[[], object]) -> int:
-    """Function calls that it takes, those of the interpreter included: the same on a machine that is busy."""
-    count = 0
-
-    def note(_frame: object, event: str, _arg: object) -> None:
-        nonlocal count
-        count += event in ("call", "c_call")
-
-    before = sys.getprofile()
-    sys.setprofile(note)
-    try:
-        act()
-    finally:
-        sys.setprofile(before)
-    return count
 
 
 # --- growth -----------------------------------------------------------------------------------------------------------
