@@ -133,21 +133,27 @@ def test_in_words_each_problem_has_its_reason_and_its_statement(file):
 
 
 @pytest.mark.postgres
-def test_a_connector_of_the_cluster_is_examined_by_its_name(config, monkeypatch):
+def test_a_connector_of_the_cluster_is_examined_here_with_a_secret_that_is_given_here(config, monkeypatch):
+    asked = []
+
     def request(method, url, **_):
+        asked.append(url)
         if url.endswith("/config"):
             return httpx.Response(200, json={**config, "name": "shop"})
         return httpx.Response(501, json={"error_code": 501, "message": "not yet", "code": "rest.not_available"})
 
     monkeypatch.setattr(httpx, "request", request)
-    answer = run("shop", "--json", "--check", "reach.connection", "--check", "slot.position")
+    secret = ("--password-env", "READER_PASSWORD")
+    answer = run("shop", "--json", *secret, "--check", "reach.connection", "--check", "slot.position")
     assert checks(answer) == {"reach.connection": "ok", "slot.position": "unknown"}
     monkeypatch.setitem(config, "database.password", "****")
-    masked = run("shop", "--json")
+    masked = run("shop", "--json", "--admin-dsn-env", "ADMIN_DSN")
     assert masked.exit_code == 2
     assert json.loads(masked.stdout)["error"]["code"] == "config.masked_value"
-    given = run("shop", "--json", "--password-env", "READER_PASSWORD", "--check", "reach.connection")
-    assert checks(given) == {"reach.connection": "ok"}
+    assert checks(run("shop", "--json", *secret, "--check", "reach.connection")) == {"reach.connection": "ok"}
+    assert not [url for url in asked if "/doctor" in url]
+    assert run("shop", "--json").exit_code == 1
+    assert asked[-1].partition("?")[0].endswith("/v1/connectors/shop/doctor"), "where the secrets are"
 
 
 @pytest.mark.postgres
