@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import select
 import sys
 import threading
 import time
@@ -121,7 +122,9 @@ def main() -> None:
     for line in sys.stdin:
         name, tasks = line.split()
         request = PutConnector(name, {"tasks.max": tasks}, kind="source")
-        one.submit(request)
+        # A member that joins at this moment costs the leader its term: it asks again, as Connect's clients do.
+        while one.submit(request).result(60).outcome in ("no_leader", "timeout"):
+            select.select([], [], [], 0.05)
     one.join()
 
 
