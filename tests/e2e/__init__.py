@@ -1,0 +1,1 @@
+"""The whole product from the outside: real workers, real faults."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import json
 import os
 import signal
@@ -26,21 +25,10 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.backends import make_backend
 from cdcworker.worker.herder import HerderConfig
 
+from . import herders
+from .herders import eventually, placement
+
 HERDERS = Path(__file__).with_name("herders.py")
-
-
-def _load() -> Any:
-    if "herders" not in sys.modules:
-        spec = importlib.util.spec_from_file_location("herders", HERDERS)
-        assert spec is not None
-        assert spec.loader is not None
-        sys.modules["herders"] = module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-    return sys.modules["herders"]
-
-
-herders = _load()
-eventually, placement = herders.eventually, herders.placement
 
 
 class Rig:

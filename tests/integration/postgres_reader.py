@@ -28,7 +28,7 @@ class Reader:
             "database.dbname": dbname,
             "topic.prefix": "shop",
             "slot.name": f"s_{dbname}",
-            **{name.replace("_", "."): value for name, value in config.items()},
+            **{name if "." in name else name.replace("_", "."): value for name, value in config.items()},
         }
         self.log: list[Change] = []
         self.lost: dict[tuple, Change] = {}

@@ -2,18 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 
-_spec = importlib.util.spec_from_file_location("backend_contract", Path(__file__).with_name("backend_contract.py"))
-assert _spec is not None
-assert _spec.loader is not None
-contract = importlib.util.module_from_spec(_spec)
-sys.modules["backend_contract"] = contract
-_spec.loader.exec_module(contract)
+from . import backend_contract as contract
 
 BACKENDS = [
     pytest.param("memory"),

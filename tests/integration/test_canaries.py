@@ -1,7 +1,6 @@
 """Twenty-five secrets in every place that takes one, looked for in everything that a worker says: none is found."""
 
 import base64
-import importlib.util
 import json
 import re
 import secrets
@@ -14,11 +13,10 @@ import yaml
 from cdcworker.worker.rest.app import ENDPOINTS
 from cdcworker.worker.security.credentials import hashed, new_token
 
+from . import one_worker
+
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
-_SPEC = importlib.util.spec_from_file_location("one_worker", Path(__file__).with_name("one_worker.py"))
-one_worker = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(one_worker)
 
 STORED = ("source password", "ssl password", "signal password", "history jaas")
 """Given to the worker as they are, in a connector's config: the config log has to hold them, and nothing else may."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import secrets
@@ -13,11 +12,9 @@ from pathlib import Path
 import pytest
 from cdcworker.worker.devstack.ports import free_ports
 
-pytestmark = pytest.mark.kafka
+from . import one_worker
 
-_SPEC = importlib.util.spec_from_file_location("one_worker", Path(__file__).with_name("one_worker.py"))
-one_worker = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(one_worker)
+pytestmark = pytest.mark.kafka
 
 
 @pytest.fixture

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import signal
 import socket
 import subprocess
@@ -19,14 +18,8 @@ from cdcworker.coordinator.events import ProbeWorker
 from cdcworker.coordinator.model import PutConnector, TaskId
 from cdcworker.worker.probe import Prober, is_gone
 
-_spec = importlib.util.spec_from_file_location("herders", Path(__file__).parent / "herders.py")
-assert _spec is not None
-assert _spec.loader is not None
-herders = importlib.util.module_from_spec(_spec)
-sys.modules["herders"] = herders
-_spec.loader.exec_module(herders)
-eventually, placement, StubLauncher = herders.eventually, herders.placement, herders.StubLauncher
-SESSION_S = herders.SESSION_S
+from . import herders
+from .herders import SESSION_S, StubLauncher, eventually, placement
 
 pytestmark = pytest.mark.kafka
 

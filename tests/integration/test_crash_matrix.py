@@ -6,7 +6,6 @@ were committed, in which order and in which transactions. The topic has to hold 
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
 import re
@@ -24,12 +23,7 @@ from cdcworker.schemas.decode import Decoder
 from cdcworker.worker.taskspec import TaskSpec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-_spec = importlib.util.spec_from_file_location("source_processes", Path(__file__).parent / "test_source_runner.py")
-assert _spec
-assert _spec.loader
-source_processes = importlib.util.module_from_spec(_spec)
-sys.modules["source_processes"] = source_processes
-_spec.loader.exec_module(source_processes)
+from . import test_source_runner as source_processes
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 

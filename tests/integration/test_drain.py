@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import importlib.util
 import re
-import sys
 import time
 import uuid
-from pathlib import Path
 
 import pytest
 
+from . import one_worker
+
 pytestmark = [pytest.mark.kafka, pytest.mark.long]
 
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
 
 TASKS = 16
 EXIT_S_MAX = 20.0

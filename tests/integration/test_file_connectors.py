@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import random
 import signal
-import sys
 import uuid
-from pathlib import Path
 
 import httpx
 import pytest
 from cdcworker.schemas.decode import Decoder
 
+from . import one_worker
+
 pytestmark = pytest.mark.kafka
 
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
 
 QUICK = {"task.restart.max": "100", "task.restart.backoff.ms": "10", "task.restart.backoff.max.ms": "50"}
 SOURCE = {"connector.class": "FileStreamSource", "batch.size": "50", **QUICK}

@@ -2,26 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 import uuid
-from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+from . import one_worker
 
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 
 @pytest.fixture

@@ -1,8 +1,5 @@
 """Hundreds of hostile names in a real server: each is one table, and what else there is stays as it was."""
 
-import importlib.util
-from pathlib import Path
-
 import psycopg
 import pytest
 from cdcworker.connectors.postgres.fixes import ident, literal
@@ -10,12 +7,10 @@ from cdcworker.connectors.postgres.stream import quote as replication_quote
 from cdcworker.connectors.spark import pgsql
 from psycopg import sql
 
+from ..unit.worker.security import hostile
+
 pytestmark = pytest.mark.postgres
 
-FILE = Path(__file__).parents[1] / "unit" / "worker" / "security" / "hostile.py"
-_SPEC = importlib.util.spec_from_file_location("hostile", FILE)
-hostile = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(hostile)
 
 NAME_BYTES_MAX = 63
 """PostgreSQL cuts longer ones off: they never come from a server."""

@@ -2,26 +2,19 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
 import time
 import uuid
-from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from . import one_worker
+
 pytestmark = pytest.mark.kafka
 
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
 
 GAP_S_MAX = 2.0
 ANSWER_S_MAX = 1.0

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import random
-import sys
 import time
 from pathlib import Path
 
@@ -14,12 +12,7 @@ import pytest
 from cdcworker.schemas.decode import Decoder
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-_spec = importlib.util.spec_from_file_location("crash_matrix", Path(__file__).parent / "test_crash_matrix.py")
-assert _spec
-assert _spec.loader
-crash_matrix = importlib.util.module_from_spec(_spec)
-sys.modules["crash_matrix"] = crash_matrix
-_spec.loader.exec_module(crash_matrix)
+from . import test_crash_matrix as crash_matrix
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
 

@@ -2,21 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 
-_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
-assert _spec
-assert _spec.loader
-postgres_reader = importlib.util.module_from_spec(_spec)
-sys.modules["postgres_reader"] = postgres_reader
-_spec.loader.exec_module(postgres_reader)
-Reader, materialise = postgres_reader.Reader, postgres_reader.materialise
+from .postgres_reader import Reader, materialise
 
 pytestmark = pytest.mark.postgres
 
@@ -29,12 +21,6 @@ def database(postgres):
         connection.execute(f"alter database {name} set logical_decoding_work_mem = '64kB'")
     yield name
     postgres.drop_database(name)
-
-
-@pytest.fixture
-def db(postgres, database):
-    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import psycopg
 import pytest
 from cdcworker.connectors.postgres import lane
@@ -17,12 +13,7 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.shape import Shape
 
-_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
-assert _spec
-assert _spec.loader
-postgres_reader = importlib.util.module_from_spec(_spec)
-sys.modules["postgres_reader"] = postgres_reader
-_spec.loader.exec_module(postgres_reader)
+from . import postgres_reader
 
 pytestmark = [
     pytest.mark.postgres,

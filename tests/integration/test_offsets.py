@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
-import sys
 import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -22,12 +20,7 @@ from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.sink_offsets import SinkOffsets
 
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
+from . import one_worker
 
 
 @pytest.fixture

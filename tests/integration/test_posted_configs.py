@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import sys
 import uuid
 from pathlib import Path
 from typing import Any
@@ -15,15 +13,11 @@ import pytest
 from cdcworker.schemas.decode import Decoder
 from psycopg.conninfo import conninfo_to_dict
 
+from . import one_worker
+
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 DATA = Path(__file__).parents[1] / "unit" / "postgres" / "data"
-_spec = importlib.util.spec_from_file_location("one_worker", Path(__file__).parent / "one_worker.py")
-assert _spec
-assert _spec.loader
-one_worker = importlib.util.module_from_spec(_spec)
-sys.modules["one_worker"] = one_worker
-_spec.loader.exec_module(one_worker)
 
 TABLES = """
 create schema inventory;

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
-import sys
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,13 +12,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
-_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
-assert _spec
-assert _spec.loader
-postgres_reader = importlib.util.module_from_spec(_spec)
-sys.modules["postgres_reader"] = postgres_reader
-_spec.loader.exec_module(postgres_reader)
-Reader, lsn = postgres_reader.Reader, postgres_reader.lsn
+from .postgres_reader import Reader, lsn
 
 pytestmark = pytest.mark.postgres
 

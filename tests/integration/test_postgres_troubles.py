@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import threading
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -16,43 +13,9 @@ from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 
-_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
-assert _spec
-assert _spec.loader
-postgres_reader = importlib.util.module_from_spec(_spec)
-sys.modules["postgres_reader"] = postgres_reader
-_spec.loader.exec_module(postgres_reader)
-Reader, materialise = postgres_reader.Reader, postgres_reader.materialise
+from .postgres_reader import Reader, materialise
 
 pytestmark = pytest.mark.postgres
-
-
-@pytest.fixture
-def database(postgres):
-    name = postgres.create_database()
-    yield name
-    postgres.drop_database(name)
-
-
-@pytest.fixture
-def db(postgres, database):
-    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def reader(postgres, database):
-    made: list[Reader] = []
-
-    def make(**config: str) -> Reader:
-        made.append(Reader(postgres, database))
-        made[-1].config |= config
-        return made[-1]
-
-    yield make
-    for one in made:
-        if one.task:
-            one.task.close()
 
 
 def held(one: Reader) -> dict[str, str]:

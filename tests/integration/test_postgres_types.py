@@ -6,13 +6,10 @@ stream, and written back as text: cast to the column's type by the server, that 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -27,12 +24,7 @@ from cdcworker.schemas.encode import Encoder
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("postgres_reader", Path(__file__).parent / "postgres_reader.py")
-assert _spec
-assert _spec.loader
-postgres_reader = importlib.util.module_from_spec(_spec)
-sys.modules["postgres_reader"] = postgres_reader
-_spec.loader.exec_module(postgres_reader)
+from . import postgres_reader
 
 pytestmark = pytest.mark.postgres
 

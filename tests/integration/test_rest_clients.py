@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import uuid
-from pathlib import Path
 
 import pytest
 import requests
@@ -20,13 +17,8 @@ from kafka_connect import KafkaConnect
 from kafka_connect_api import errors
 from kafka_connect_api.kafka_connect_api import Api, Cluster
 
-_spec = importlib.util.spec_from_file_location("herders", Path(__file__).parent / "herders.py")
-assert _spec is not None
-assert _spec.loader is not None
-herders = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("herders", herders)
-_spec.loader.exec_module(herders)
-eventually = herders.eventually
+from . import herders
+from .herders import eventually
 
 GEN = {"connector.class": "datagen", "topic.prefix": "p", "tasks.max": "2"}
 

@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import uuid
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from urllib.parse import quote
 
 import httpx
@@ -18,13 +15,8 @@ from cdcworker.worker.herder import Herder, HerderConfig
 from cdcworker.worker.rest.app import create_app
 from cdcworker.worker.rest.server import RestServer
 
-_spec = importlib.util.spec_from_file_location("herders", Path(__file__).parent / "herders.py")
-assert _spec is not None
-assert _spec.loader is not None
-herders = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("herders", herders)
-_spec.loader.exec_module(herders)
-eventually = herders.eventually
+from . import herders
+from .herders import eventually
 
 pytestmark = pytest.mark.kafka
 

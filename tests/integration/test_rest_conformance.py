@@ -7,9 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import importlib.util
 import json
-import sys
 import threading
 import uuid
 from collections.abc import Iterator
@@ -36,13 +34,8 @@ from cdcworker.worker.sink_offsets import SinkOffsets
 from cdcworker.worker.source_offsets import Place, SourceOffsets
 from cdcworker.worker.taskspec import Topics
 
-_spec = importlib.util.spec_from_file_location("herders", Path(__file__).parent / "herders.py")
-assert _spec is not None
-assert _spec.loader is not None
-herders = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("herders", herders)
-_spec.loader.exec_module(herders)
-eventually = herders.eventually
+from . import herders
+from .herders import eventually
 
 GEN = {"connector.class": "datagen", "topic.prefix": "p", "tasks.max": "2"}
 C = "/connectors/{connector}"

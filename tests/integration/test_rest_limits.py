@@ -1,7 +1,6 @@
 """The REST listener under clients that are slow, loud or many: each is held to its share, and others are not hindered."""
 
 import contextlib
-import importlib.util
 import json
 import re
 import secrets
@@ -12,7 +11,6 @@ import threading
 import time
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -25,9 +23,7 @@ from cdcworker.worker.rest.server import RestServer
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.rate import Buckets, Limiter, Rate
 
-_SPEC = importlib.util.spec_from_file_location("one_worker", Path(__file__).with_name("one_worker.py"))
-one_worker = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(one_worker)
+from . import one_worker
 
 FLOOD, ALLOWED = "127.0.0.2", "127.0.0.3"
 """Addresses of the loopback interface: clients that the server tells apart."""

@@ -1,13 +1,11 @@
 """The REST listener over TLS: who gets in, what is refused, certificates that change, workers that ask each other."""
 
-import importlib.util
 import json
 import socket
 import ssl
 import time
 from concurrent.futures import Future
 from dataclasses import replace
-from pathlib import Path
 from types import SimpleNamespace
 
 import httpx
@@ -28,9 +26,7 @@ from cdcworker.worker.security.tls import Files, Tls
 from cdcworker.worker.security.wiring import gate_of, tls_of
 from click.testing import CliRunner
 
-_SPEC = importlib.util.spec_from_file_location("certificates", Path(__file__).with_name("certificates.py"))
-certificates = importlib.util.module_from_spec(_SPEC)
-_SPEC.loader.exec_module(certificates)
+from . import certificates
 
 WORKER = {"bootstrap.servers": "k:9092", "group.id": "g", "listeners": "https://127.0.0.1:0"}
 TOKEN = f"cdc_{'0' * 12}_{'S' * 43}"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import select
@@ -28,19 +27,14 @@ from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.taskspec import TaskSpec, Topics, transactional_id
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from . import scripted_child
+
 pytestmark = pytest.mark.kafka
 
 SCRIPT = Path(__file__).with_name("scripted_child.py")
 EPOCH = 1 << 20
 DEADLINE_S = 60.0
 POINTS = ("source.before_produce", "source.before_commit", "source.after_commit", "source.before_ack")
-
-
-def scripted():
-    spec = importlib.util.spec_from_file_location("scripted_child", SCRIPT)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 class Child:
@@ -240,7 +234,7 @@ def assert_exactly_once(cluster: Cluster, transactions: int, wide_from: int = 1_
         assert [row["after"]["note"] for row in rows[name] if row["after"]["id"] == key] == notes
 
 
-CHANGES = scripted().changes
+CHANGES = scripted_child.changes
 
 
 def test_a_source_task_delivers_everything_and_stops_when_told(cluster):

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import socket
 import ssl
-import sys
 import threading
 from contextlib import suppress
 from pathlib import Path
@@ -17,10 +15,7 @@ from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.connection import connect
 from cdcworker.schemas.errors import CdcError
 
-_SPEC = importlib.util.spec_from_file_location("certificates", Path(__file__).with_name("certificates.py"))
-certificates = importlib.util.module_from_spec(_SPEC)
-sys.modules.setdefault("certificates", certificates)
-_SPEC.loader.exec_module(certificates)
+from . import certificates
 
 SSL_REQUEST = (80877103).to_bytes(4, "big")
 REFUSAL = b"SFATAL\0VFATAL\0C28000\0Mno pg_hba.conf entry\0\0"

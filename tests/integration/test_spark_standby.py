@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import queue
-import sys
 from pathlib import Path
 
 import psycopg
@@ -16,15 +14,10 @@ from cdcworker.worker import procstat
 from cdcworker.worker.standby import CLASS, STANDBY, StandbyProcesses
 from cdcworker.worker.taskspec import TaskSpec, Topics
 
-_name, _path = "spark_sink_world", Path(__file__).with_name("test_spark_sink.py")
-_spec = importlib.util.spec_from_file_location(_name, _path)
-assert _spec is not None
-assert _spec.loader is not None
-sink = sys.modules[_name] = importlib.util.module_from_spec(_spec)
-_spec.loader.exec_module(sink)
+from ..unit.spark.support import NARROW
+from .spark_world import await_end_of_group, eventually, load
 
-pytestmark = sink.pytestmark
-world = sink.world
+pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
 
 
 class Launcher:
@@ -72,7 +65,7 @@ class Launcher:
             self.processes.want(wanted)
             return self.processes._pinged is not None
 
-        sink.eventually(ready, "a standby")
+        eventually(ready, "a standby")
         pid = self.processes._children[self.processes._idle].pid
         return pid, *java_of(pid)
 
@@ -81,7 +74,7 @@ class Launcher:
         parts, name = psycopg.conninfo.conninfo_to_dict(self.world.dsn), self.world.name
         names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
         warehouse = {f"warehouse.{ours}": str(parts[theirs]) for ours, theirs in names.items()}
-        topics = self.world.topic(sink.NARROW)
+        topics = self.world.topic(NARROW)
         task = AssignedTask(name, "i", 0, 1)
         self.processes.start(task, self.spec(name, config={CLASS: "spark", "topics": topics, **warehouse, **config}))
         return task
@@ -109,28 +102,28 @@ def launcher(world):
 
 
 def test_a_task_commits_from_the_session_that_waited_for_it(world, launcher):
-    world.create(world.topic(sink.NARROW))
-    sink.load(world, 0, 300)
+    world.create(world.topic(NARROW))
+    load(world, 0, 300)
     world.send()
     pid, java = launcher.standby()
     assert [oom_score(pid), oom_score(java)] == [1000, 1000]
     waiting = Path(f"/proc/{pid}/cmdline").read_bytes() + Path(f"/proc/{java}/cmdline").read_bytes()
     assert world.name.encode() + b"-0" not in waiting
     task = launcher.start(**{"task.memory.limit.mb": "1900"})
-    sink.eventually(lambda: world.rows() == world.model.rows, "the rows")
+    eventually(lambda: world.rows() == world.model.rows, "the rows")
     assert launcher.processes._children[task].limits.memory_mb == 1900
     assert [launcher.processes._children[task].pid, *java_of(pid)] == [pid, java]
     assert f"{world.name}-0".encode() in Path(f"/proc/{pid}/cmdline").read_bytes()
     assert max(oom_score(pid), oom_score(java)) < 1000
     launcher.processes.stop(task)
     assert launcher.exit_code(task) == 0
-    sink.await_end_of_group(pid)
+    await_end_of_group(pid)
     assert list((world.tmp_path / "standby").iterdir()) == []
 
 
 def test_a_standby_whose_session_dies_goes_and_is_nobodys_news(launcher):
     pid, java = launcher.standby()
     os.kill(java, 9)
-    sink.eventually(lambda: launcher.processes._failures == 1, "the end of the standby", 30)
-    sink.await_end_of_group(pid)
+    eventually(lambda: launcher.processes._failures == 1, "the end of the standby", 30)
+    await_end_of_group(pid)
     assert launcher.heard.empty()

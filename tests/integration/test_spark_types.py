@@ -2,25 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import psycopg
 import pytest
 from cdcworker.connectors.spark.postgres import PostgresWriter
 
-
-def _load(name, path):
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-support = _load("spark_support", Path(__file__).parents[1] / "unit" / "spark" / "support.py")
-reader = _load("postgres_reader", Path(__file__).parent / "postgres_reader.py")
+from ..unit.spark import support
+from . import postgres_reader as reader
 
 pytestmark = pytest.mark.postgres
 

@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import psycopg
 import pytest
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.connectors.spark.shaping import Output
 
-_PATH = Path(__file__).parents[1] / "unit" / "spark" / "warehouse_contract.py"
-_spec = importlib.util.spec_from_file_location("warehouse_contract", _PATH)
-contract = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("warehouse_contract", contract)
-_spec.loader.exec_module(contract)
+from ..unit.spark import support
+from ..unit.spark import warehouse_contract as contract
 
 
 @pytest.mark.postgres
@@ -52,8 +45,8 @@ class TestPostgres(contract.Contract):
                 "create table public.orders (id bigint primary key, n int, a text, big text, mine text default 'me')"
             )
             connection.execute("insert into public.orders values (1, 0, 'old', 'old', 'kept')")
-        stream, writer = contract.support.Stream(), open_writer(soft=True, synced="_synced_at")
-        stream.insert(contract.NARROW, (1, 1, "a", "b"))
-        stream.insert(contract.NARROW, (2, 1, "a", "b"))
+        stream, writer = support.Stream(), open_writer(soft=True, synced="_synced_at")
+        stream.insert(support.NARROW, (1, 1, "a", "b"))
+        stream.insert(support.NARROW, (2, 1, "a", "b"))
         contract.run(stream, writer)
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept"), (2, "a", "me")]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
 import time
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -15,20 +12,9 @@ from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, given, settings
 
-_UNIT = Path(__file__).parents[1] / "unit" / "spark"
-
-
-def _load(name, path):
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-support = _load("spark_support", _UNIT / "support.py")
-scripts = _load("spark_scripts", _UNIT / "test_reduce.py")
-NARROW, column = support.NARROW, support.column
+from ..unit.spark import support
+from ..unit.spark import test_reduce as scripts
+from ..unit.spark.support import NARROW, column
 
 pytestmark = pytest.mark.postgres
 

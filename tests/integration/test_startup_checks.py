@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
 from dataclasses import asdict, replace
-from pathlib import Path
 
 import pytest
 from cdcworker.coordinator import kafka_errors as e
@@ -18,14 +15,8 @@ from cdcworker.coordinator.kafka_topics import TopicNames, ensure_topics, intern
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-_path = Path(__file__).with_name("backend_contract.py")
-_spec = importlib.util.spec_from_file_location("backend_contract", _path)
-assert _spec is not None
-assert _spec.loader is not None
-contract = importlib.util.module_from_spec(_spec)
-sys.modules["backend_contract"] = contract
-_spec.loader.exec_module(contract)
-eventually = contract.eventually
+from . import backend_contract as contract
+from .backend_contract import eventually
 
 pytestmark = [pytest.mark.kafka, pytest.mark.zookeeper]
 

@@ -10,7 +10,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -162,12 +162,12 @@ def connector(dsn: str, prefix: str) -> dict[str, str]:
     }
 
 
-def read(bootstrap: str, topic: str, schemas: SchemaLog) -> list[tuple[str, int, int]]:
+def read(bootstrap: str, topic: str, schemas: Callable[[], SchemaLog]) -> list[tuple[str, int, int]]:
     """(op, id, qty) of every committed change of the topic, by partition."""
     consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "t", "enable.partition.eof": True})
     numbers = list(consumer.list_topics(topic, 10.0).topics[topic].partitions)
     consumer.assign([TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers])
-    decoder, found, ended = Decoder(schemas), [], set()
+    values, ended = [], set()
     while len(ended) < len(numbers):
         message = consumer.poll(1.0)
         if message is None:
@@ -175,11 +175,12 @@ def read(bootstrap: str, topic: str, schemas: SchemaLog) -> list[tuple[str, int,
         if message.error():
             ended.add(message.partition())
         elif message.value() is not None:
-            change = decoder.decode(message.value())
-            row = change["after"] or change["before"]
-            found.append((change["op"], row["id"], row["qty"]))
+            values.append(message.value())
     consumer.close()
-    return found
+    decoder = Decoder(schemas())  # read after the records: a schema is in its log before the first of them
+    changes = [decoder.decode(value) for value in values]
+    rows = [change["after"] or change["before"] for change in changes]
+    return [(change["op"], row["id"], row["qty"]) for change, row in zip(changes, rows, strict=True)]
 
 
 @pytest.mark.postgres
@@ -203,15 +204,15 @@ def test_a_source_delivers_survives_a_killed_worker_and_is_handed_over_at_the_en
 
         view: list = []
         topic = f"{prefix}.public.item"
-        worker.wait(lambda: len(read(kafka.bootstrap, topic, schemas())) >= 100, "the snapshot")
+        worker.wait(lambda: len(read(kafka.bootstrap, topic, schemas)) >= 100, "the snapshot")
         for number in range(1, 51):
             database.execute("update item set qty = %s where id = %s", (number, number % 10 + 1))
-        worker.wait(lambda: len(read(kafka.bootstrap, topic, schemas())) >= 150, "the updates")
+        worker.wait(lambda: len(read(kafka.bootstrap, topic, schemas)) >= 150, "the updates")
         worker.kill()
         database.execute("update item set qty = qty + 1000")
         second = start(**env)
         second.wait_ready()
-        second.wait(lambda: len(read(kafka.bootstrap, topic, schemas())) >= 250, "rows after the kill")
+        second.wait(lambda: len(read(kafka.bootstrap, topic, schemas)) >= 250, "rows after the kill")
         assert second.get("/connectors/shop/status")["tasks"][0]["state"] == "RUNNING"
         assert topic in json.dumps(second.get("/connectors/shop/topics"))
         second.wait(
@@ -223,7 +224,7 @@ def test_a_source_delivers_survives_a_killed_worker_and_is_handed_over_at_the_en
         code, seconds = second.end(signal.SIGTERM)
         assert code == 0, second.log.read_text()
         assert seconds < 20
-        found = read(kafka.bootstrap, topic, schemas())
+        found = read(kafka.bootstrap, topic, schemas)
         assert sorted(row for op, *row in found if op == "r") == [[i, 0] for i in range(1, 101)]
         assert len(found) == len({tuple(item) for item in found}) == 250
         assert env["SHOP_PASSWORD"] not in second.log.read_text()

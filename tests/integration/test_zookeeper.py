@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
-import sys
 import threading
 import time
-from pathlib import Path
 
 import pytest
 from cdcworker.coordinator import zk_errors, zk_group
@@ -18,14 +15,8 @@ from cdcworker.coordinator.zk_client import ZkSettings, client_errors, end_clien
 from cdcworker.coordinator.zk_group import ZkLeadership
 from cdcworker.schemas.errors import CdcError
 
-_path = Path(__file__).with_name("backend_contract.py")
-_spec = importlib.util.spec_from_file_location("backend_contract", _path)
-assert _spec is not None
-assert _spec.loader is not None
-contract = importlib.util.module_from_spec(_spec)
-sys.modules["backend_contract"] = contract
-_spec.loader.exec_module(contract)
-eventually, elected, leader_of = contract.eventually, contract.elected, contract.leader_of
+from . import backend_contract as contract
+from .backend_contract import elected, eventually, leader_of
 
 pytestmark = pytest.mark.zookeeper
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import struct
-import sys
 from pathlib import Path
 
 import pytest
@@ -16,12 +14,7 @@ from cdcworker.schemas.errors import CdcError
 from hypothesis import given
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("pgoutput_messages", Path(__file__).parent / "messages.py")
-assert _spec
-assert _spec.loader
-m = importlib.util.module_from_spec(_spec)
-sys.modules["pgoutput_messages"] = m
-_spec.loader.exec_module(m)
+from . import messages as m
 
 COLUMNS = [("id", 23, True)]
 

@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import importlib.util
 import random
-import sys
-from pathlib import Path
 
 import pytest
 from cdcworker.connectors.postgres.catalog import TypeNames
@@ -18,12 +15,7 @@ from cdcworker.schemas.errors import CdcError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("pgoutput_messages", Path(__file__).parent / "messages.py")
-assert _spec
-assert _spec.loader
-m = importlib.util.module_from_spec(_spec)
-sys.modules["pgoutput_messages"] = m
-_spec.loader.exec_module(m)
+from . import messages as m
 
 KNOWN = TypeNames({23: PgType(23, "int4"), 25: PgType(25, "text")}, {})
 COLUMNS = [("id", 23, True), ("v", 25, False), ("n", 23, False)]

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import importlib.util
 import random
 import struct
-import sys
-from pathlib import Path
 
 import pytest
 from cdcworker.connectors.postgres import kinds, lane
@@ -25,12 +22,7 @@ from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("pgoutput_messages", Path(__file__).parent / "messages.py")
-assert _spec
-assert _spec.loader
-m = importlib.util.module_from_spec(_spec)
-sys.modules["pgoutput_messages"] = m
-_spec.loader.exec_module(m)
+from . import messages as m
 
 native = lane.native()
 needs_native = pytest.mark.skipif(native is None, reason="the extension was not built")

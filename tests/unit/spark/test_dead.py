@@ -2,20 +2,13 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.schemas.errors import CdcError
 
-_spec = importlib.util.spec_from_file_location("spark_support", Path(__file__).parent / "support.py")
-support = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("spark_support", support)
-_spec.loader.exec_module(support)
-NARROW = support.NARROW
+from . import support
+from .support import NARROW
 
 
 def stream_of(count):

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
-import sys
-from pathlib import Path
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
@@ -15,10 +12,9 @@ from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
 
-_spec = importlib.util.spec_from_file_location("warehouse_contract", Path(__file__).parent / "warehouse_contract.py")
-contract = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("warehouse_contract", contract)
-_spec.loader.exec_module(contract)
+from . import support
+from . import test_reduce as scripts
+from . import warehouse_contract as contract
 
 
 @pytest.fixture
@@ -44,15 +40,12 @@ class TestParquet(contract.Contract):
         return out
 
 
-scripts = contract.load("spark_scripts", Path(__file__).parent / "test_reduce.py")
-
-
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scripts.actions, scripts.cuts)
 @example(scripts.THERE_AND_BACK, range(0, 200, 1))
 @example(scripts.AGAIN, range(0, 200, 3))
 def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cuts):
-    stream, model = contract.support.Stream(), contract.support.Model()
+    stream, model = support.Stream(), support.Model()
     scripts.play(script, stream, model)
     writer = ParquetWriter(str(tmp_path_factory.mktemp("split")), "sink", buckets=3)
     writer.fence((1, 0))
@@ -62,14 +55,14 @@ def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cu
 
 
 def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
-    stream = contract.support.Stream(1)
-    stream.insert(contract.NARROW, (1, 2, "a", "b"))
+    stream = support.Stream(1)
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
     one, other = open_writer(), open_writer()
     contract.run(stream, one)
     other.claim([contract.TOPIC])
-    stream.insert(contract.NARROW, (2, 2, "a", "b"))
-    batch = stream.assembler().build(contract.support.arrow(stream.records), one.ledger(), 1)
-    later = stream.assembler().build(contract.support.arrow(stream.records), other.ledger(), 1)
+    stream.insert(support.NARROW, (2, 2, "a", "b"))
+    batch = stream.assembler().build(support.arrow(stream.records), one.ledger(), 1)
+    later = stream.assembler().build(support.arrow(stream.records), other.ledger(), 1)
     other._states[contract.TOPIC] = Manifests(other._folder(contract.TOPIC, ())).newest()
     one.apply(batch)
     with pytest.raises(CdcError) as caught:
@@ -79,9 +72,9 @@ def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
 
 
 def test_files_of_old_states_and_of_writers_that_died_go_away(open_writer):
-    stream, writer = contract.support.Stream(1), open_writer()
+    stream, writer = support.Stream(1), open_writer()
     for number in range(12):
-        stream.insert(contract.NARROW, (number, 2, "a", "b"))
+        stream.insert(support.NARROW, (number, 2, "a", "b"))
         contract.run(stream, writer)
     folder = writer._folder(contract.TOPIC, ())
     (folder / "left-behind.parquet").write_bytes(b"")
@@ -92,8 +85,8 @@ def test_files_of_old_states_and_of_writers_that_died_go_away(open_writer):
 
 
 def test_many_small_files_of_a_log_become_one(open_writer):
-    log = contract.table(contract.column("n", "int", "integer"), key=())
-    stream, writer = contract.support.Stream(1), open_writer()
+    log = support.table(support.column("n", "int", "integer"), key=())
+    stream, writer = support.Stream(1), open_writer()
     for number in range(SMALL_FILES_MAX + 3):
         stream.insert(log, (number,))
         contract.run(stream, writer)
@@ -102,14 +95,14 @@ def test_many_small_files_of_a_log_become_one(open_writer):
 
 
 def test_offsets_can_be_altered_which_fences_off_tasks_from_before(tmp_path, open_writer):
-    stream, writer = contract.support.Stream(1), open_writer()
-    stream.insert(contract.NARROW, (1, 2, "a", "b"))
+    stream, writer = support.Stream(1), open_writer()
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
     contract.run(stream, writer)
     alter(str(tmp_path), SinkPlace("sink", (1, 5)), {(contract.TOPIC, 0): 0})
     assert dict(open_writer(epoch=(2, 0)).ledger()) == {(contract.TOPIC, 0): 0}
-    stream.insert(contract.NARROW, (2, 2, "a", "b"))
+    stream.insert(support.NARROW, (2, 2, "a", "b"))
     with pytest.raises(CdcError) as caught:
-        writer.apply(stream.assembler().build(contract.support.arrow(stream.records), {}, 1))
+        writer.apply(stream.assembler().build(support.arrow(stream.records), {}, 1))
     assert caught.value.kind == "fenced"
     with pytest.raises(CdcError):
         alter(str(tmp_path), SinkPlace("sink", (1, 4)), None)

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
-from pathlib import Path
-
 import pytest
 from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.paused import RETRY_S_MIN, PausedTables
 from cdcworker.schemas.errors import CdcError
 
-_spec = importlib.util.spec_from_file_location("warehouse_contract", Path(__file__).parent / "warehouse_contract.py")
-contract = importlib.util.module_from_spec(_spec)
-sys.modules.setdefault("warehouse_contract", contract)
-_spec.loader.exec_module(contract)
-support, table, column, ID = contract.support, contract.table, contract.column, contract.ID
+from . import warehouse_contract as contract
+from .warehouse_contract import ID, column, support, table
+
 OTHER = "shop.public.other"
 
 

@@ -1,9 +1,6 @@
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 from cdcworker.schemas.errors import CdcError
@@ -12,12 +9,9 @@ from cdcworker.schemas.forms import Flat, Format, Wire
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-_spec = importlib.util.spec_from_file_location("spark_support", Path(__file__).parent / "support.py")
-support = importlib.util.module_from_spec(_spec)
-sys.modules["spark_support"] = support
-_spec.loader.exec_module(support)
+from . import support
+from .support import NARROW
 
-NARROW = support.NARROW
 BIG = 3
 actions = st.lists(
     st.tuples(

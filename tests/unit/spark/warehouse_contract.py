@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
 import itertools
-import sys
-from pathlib import Path
 
 import pytest
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED
@@ -13,20 +10,10 @@ from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.schemas.errors import CdcError
 
-HERE = Path(__file__).parent
+from . import support
+from .support import ID, NARROW, column, table
+
 TOPIC = "shop.public.orders"
-
-
-def load(name, path):
-    if name not in sys.modules:
-        spec = importlib.util.spec_from_file_location(name, path)
-        sys.modules[name] = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(sys.modules[name])
-    return sys.modules[name]
-
-
-support = load("spark_support", HERE / "support.py")
-NARROW, ID, column, table = support.NARROW, support.ID, support.column, support.table
 OWN = (KEY, POSITION, OP, UNCHANGED, DELETED)
 
 

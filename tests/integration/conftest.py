@@ -1,0 +1,48 @@
+"""One database per test, and readers over it that are closed with the test."""
+
+from __future__ import annotations
+
+import os
+
+import psycopg
+import pytest
+
+from .postgres_reader import Reader
+from .spark_world import World
+
+
+@pytest.fixture
+def database(postgres):
+    name = postgres.create_database()
+    yield name
+    postgres.drop_database(name)
+
+
+@pytest.fixture
+def db(postgres, database):
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def reader(postgres, database):
+    """Makes readers; a keyword is a configuration key, with `_` for `.` unless it has dots itself."""
+    made: list[Reader] = []
+
+    def make(**config: str) -> Reader:
+        made.append(Reader(postgres, database, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        if one.task:
+            one.task.close()
+
+
+@pytest.fixture
+def world(kafka, postgres, tmp_path, request):
+    database = postgres.create_database()
+    made = World(kafka, postgres.dsn(database), tmp_path, f"w{abs(hash(request.node.name)) % 10**8}{os.getpid()}")
+    yield made
+    made.close()
+    postgres.drop_database(database)

@@ -1,0 +1,197 @@
+"""A broker's topics, a database and the Spark driver between them, as a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psycopg
+from cdcworker.schemas.log import encode_record
+from confluent_kafka import Producer
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from ..unit.spark import support
+from ..unit.spark.support import NARROW
+
+CHILD = """
+import json, sys, threading, logging
+logging.basicConfig(level="INFO")
+from cdcworker.connectors.api import SinkSpec, TaskContext
+from cdcworker.connectors.spark.connector import SparkSink
+from cdcworker.schemas.errors import CdcError
+told = json.loads(sys.stdin.readline())
+stop = threading.Event()
+threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+lock = threading.Lock()
+def say(what):
+    with lock:
+        print(json.dumps(what), flush=True)
+spec = SinkSpec(**{**told, "epoch": tuple(told["epoch"]), "topics": tuple(told["topics"]), "jars": tuple(told["jars"])})
+context = TaskContext(
+    spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stopping=stop.is_set, report=say
+)
+try:
+    SparkSink(spec.config).run(spec, context)
+except CdcError as exc:
+    say({"error": exc.to_dict()})
+    sys.exit(1)
+"""
+
+
+START_S_MAX = 150
+"""A driver starts within five seconds on a free machine."""
+
+
+def eventually(condition, what, seconds=START_S_MAX):
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        found = condition()
+        if found:
+            return found
+        time.sleep(0.05)
+    raise AssertionError(f"{what} did not come within {seconds} s")
+
+
+class World:
+    """One database, one set of topics, and the sink task that is to bring them together."""
+
+    def __init__(self, kafka, dsn, tmp_path, name):
+        self.kafka, self.dsn, self.tmp_path, self.name = kafka, dsn, tmp_path, name
+        self.schema_topic = f"{name}.schemas"
+        self.stream = support.Stream()
+        self.model = support.Model()
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 2})
+        self.producer.init_transactions(30)
+        self.create(self.schema_topic, 1)
+        self.sent = 0
+        self.logged = 0
+        self.attempt = 0
+        self.processes = []
+
+    def create(self, topic, partitions=support.PARTITIONS):
+        for future in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+            future.result(30)
+
+    def topic(self, table):
+        return f"{self.name}.public.{table.path[-1]}"
+
+    def send(self):
+        """Schemas first, then the changes in one transaction."""
+        log = self.stream.schemas.records
+        for committed in (log[self.logged :], self.stream.records[self.sent :]):
+            self.producer.begin_transaction()
+            for record in committed:
+                self._produce(record)
+            self.producer.commit_transaction(30)
+        self.logged, self.sent = len(log), len(self.stream.records)
+
+    def _produce(self, record):
+        if isinstance(record, dict):
+            topic = record["topic"].replace(support.PREFIX, self.name, 1)
+            headers = [(item["key"], item["value"]) for item in record["headers"] or []]
+            self.producer.produce(topic, record["value"], record["key"], record["partition"], headers=headers)
+        else:
+            key, value = encode_record(record)
+            self.producer.produce(self.schema_topic, value, key)
+
+    def start(self, topics, failpoints="", **config):
+        from cdcworker.worker.devstack import jars
+        from cdcworker.worker.devstack.java import find_java
+
+        self.attempt += 1
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        spec = {
+            "connector": self.name,
+            "task": 0,
+            "incarnation": "i",
+            "epoch": [1, self.attempt],
+            "topics": topics,
+            "kafka": {"bootstrap.servers": self.kafka.bootstrap},
+            "schema_topic": self.schema_topic,
+            "state_dir": str(self.tmp_path),
+            "java_home": str(find_java().home),
+            "jars": [str(path) for path in jars.ensure("spark")],
+            "config": {
+                "connector.class": "spark",
+                "topics": ",".join(topics),
+                "trigger.interval.ms": "100",
+                "warehouse.hostname": parts["host"],
+                "warehouse.port": str(parts["port"]),
+                "warehouse.user": parts["user"],
+                "warehouse.password": parts["password"],
+                "warehouse.dbname": parts["dbname"],
+                **config,
+            },
+        }
+        with (
+            (self.tmp_path / f"out{self.attempt}").open("w") as out,
+            (self.tmp_path / f"err{self.attempt}").open("w") as err,
+        ):
+            process = subprocess.Popen(
+                [sys.executable, "-c", CHILD],
+                stdin=subprocess.PIPE,
+                stdout=out,
+                stderr=err,
+                env={**os.environ, "CDC_FAILPOINTS": failpoints},
+                start_new_session=True,
+                text=True,
+            )
+        self.processes.append(process)
+        process.stdin.write(json.dumps(spec) + "\n")
+        process.stdin.flush()
+        return process
+
+    def said(self):
+        lines = (self.tmp_path / f"out{self.attempt}").read_text().splitlines()
+        return [json.loads(line) for line in lines if line.endswith("}")]
+
+    def rows(self, table=NARROW):
+        names = ", ".join(f'"{item.name}"' for item in table.columns)
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            if connection.execute("select to_regclass(%s)", (f"public.{table.path[-1]}",)).fetchone()[0] is None:
+                return {}
+            found = connection.execute(f"select {names} from public.{table.path[-1]}").fetchall()
+        return {(row[0],): list(row) for row in found}
+
+    def stop(self, process):
+        """As a worker does: tell it, then wait."""
+        process.stdin.close()
+        process.wait(30)
+
+    def close(self):
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+            with contextlib.suppress(OSError):
+                process.stdin.close()
+
+
+def group_is_gone(group):
+    try:
+        os.killpg(group, 0)
+    except ProcessLookupError:
+        return True
+    # What is left must be dead already and only wait for its parent.
+    states = [
+        stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()
+    ]
+    return all(state[0] == "Z" for state in states if int(state[2]) == group)
+
+
+def await_end_of_group(group):
+    eventually(lambda: group_is_gone(group), "the end of the Java process", 30)
+
+
+def load(world, first, count):
+    for number in range(first, first + count):
+        row = (number, number % 7, f"a{number}", "b" * 50)
+        world.stream.insert(NARROW, row)
+        world.model.insert((number,), row)

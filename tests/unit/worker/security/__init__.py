@@ -1,0 +1,1 @@
+"""Who may do what, and what must not get in or out."""
