@@ -28,6 +28,7 @@ def consumer(bootstrap: str, group: str) -> Consumer:
             "fetch.wait.max.ms": 5,
             "auto.offset.reset": "earliest",
             "allow.auto.create.topics": False,
+            "log_level": 2,
         }
     )
 
