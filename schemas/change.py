@@ -43,12 +43,23 @@ class Column:
 
 
 @dataclass(frozen=True)
+class Plain:
+    """Of records that are no changes of a table: they have no envelope, and a topic and record names of their own."""
+
+    topic: str
+    key_name: str
+    value_name: str
+    of_key: bool = True
+    """Whether the value holds the key's columns too."""
+
+
+@dataclass(frozen=True)
 class Table:
     """A table's shape at one moment; a schema change makes a new `Table`.
 
     `path` is what follows the topic prefix, e.g. `("public", "orders")`; `table_id` is the source's identity of the
     table (PostgreSQL: OID); `key` holds indexes into `columns`, empty for a table without a key; `source_schema` is the
-    Avro record type of `Change.source`.
+    Avro record type of `Change.source`. `plain`: what is handed on as a message (`m`) of this table is its row alone.
     """
 
     path: tuple[str, ...]
@@ -56,10 +67,17 @@ class Table:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     source_schema: Mapping[str, Any] = field(hash=False)
+    plain: Plain | None = None
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
         return tuple(self.columns[i] for i in self.key)
+
+    @cached_property
+    def value_indexes(self) -> tuple[int, ...]:
+        """The columns that a record's value holds."""
+        left_out = self.key if self.plain is not None and not self.plain.of_key else ()
+        return tuple(i for i in range(len(self.columns)) if i not in left_out)
 
 
 class Position(NamedTuple):

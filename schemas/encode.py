@@ -143,12 +143,12 @@ def compiled(prefix: str, table: Table) -> dict[str, Any]:
     writes = _field_writes(row_fields(value))
     return {
         "table": table,
-        "topic": topic_name(prefix, table.path),
+        "topic": table.plain.topic if table.plain else topic_name(prefix, table.path),
         "key_schema": key,
         "value_schema": value,
         "key_writes": _field_writes(key["fields"]) if key else (),
         "row_writes": writes,
-        "image_writes": tuple(map(_zero_for_none, table.columns, writes)),
+        "image_writes": tuple(map(_zero_for_none, (table.columns[i] for i in table.value_indexes), writes)),
         "write_source": _source_writer(table.source_schema),
         "key_of": _key_getter(table),
         "arrays": array_columns(table),
@@ -252,6 +252,9 @@ class Encoder:
 
     def _message(self, change: Change, plan: Plan, tails: dict[str, bytes]) -> OutRecord:
         row = change.after or ()
+        if plan.table.plain is not None:
+            value = plan.value_frame + _join(plan.row_writes, tuple(row[i] for i in plan.table.value_indexes))
+            return OutRecord(plan.topic, *self._message_key(plan, row, value))
         value = b"".join(
             (
                 plan.value_frame,
@@ -317,7 +320,7 @@ class Encoder:
     # What another form of record does in another way
 
     def _topic(self, table: Table) -> str:
-        return topic_name(self._prefix, table.path)
+        return table.plain.topic if table.plain else topic_name(self._prefix, table.path)
 
     def _compile(self, table: Table) -> Plan:
         return Plan(**compiled(self._prefix, table))

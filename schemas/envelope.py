@@ -47,7 +47,9 @@ def key_schema(prefix: str, table: Table) -> JsonObject | None:
     """Names and Avro types of the key columns only: nothing that can change without changing the encoding."""
     if not table.key:
         return None
-    if is_message(table):
+    if table.plain is not None:
+        space, _, name = table.plain.key_name.rpartition(".")
+    elif is_message(table):
         space, name = _source_namespace(table), "MessageKey"
     else:
         space, name = namespace(prefix, table.path), "Key"
@@ -63,6 +65,9 @@ def key_schema(prefix: str, table: Table) -> JsonObject | None:
 
 def value_schema(prefix: str, table: Table) -> JsonObject:
     """The Envelope record; `before` defines the Value record and `after` refers to it."""
+    if table.plain is not None:
+        space = table.plain.value_name.rpartition(".")[0]
+        return {**_row_record(table, table.plain.value_name, space, {}), "connect.version": 1}
     if is_message(table):
         return _message_schema(table)
     space = namespace(prefix, table.path)
@@ -113,7 +118,7 @@ def _source_namespace(table: Table) -> str:
 
 
 def _row_record(table: Table, full_name: str, space: str, names: dict[str, str]) -> JsonObject:
-    fields = [column_field(column, names) for column in table.columns]
+    fields = [column_field(table.columns[i], names) for i in table.value_indexes]
     _check_distinct(table, fields)
     return {
         "type": "record",
@@ -140,8 +145,11 @@ def column_field(column: Column, names: dict[str, str]) -> JsonObject:
 
 
 def row_fields(envelope: JsonObject) -> list[JsonObject]:
-    """The fields of the Value record (of the message block) inside an envelope made by `value_schema`."""
+    """The fields of the Value record (of the message block) inside an envelope made by `value_schema`; where there is
+    no envelope, its own."""
     fields = {field["name"]: field["type"] for field in envelope["fields"]}
+    if "source" not in fields:
+        return list(envelope["fields"])
     row = fields["message"] if "message" in fields else fields["before"][1]
     return list(row["fields"])
 
@@ -224,6 +232,9 @@ def change_value(change: Change, clock_ns: int = 0, unavailable: str | None = No
 
     clocks = {"ts_ms": clock_ns // 1_000_000, "ts_us": clock_ns // 1000, "ts_ns": clock_ns}
     common: JsonObject = {"source": change.source, "transaction": change.transaction, "op": change.op}
+    if table.plain is not None:
+        held = {avro_name(table.columns[i].name) for i in table.value_indexes}
+        return {name: value for name, value in (row(change.after, ()) or {}).items() if name in held}
     if change.op == "m":
         return {**common, "ts_ms": clocks["ts_ms"], "message": row(change.after, ())}
     return {**common, "before": row(change.before, ()), "after": row(change.after, change.unchanged), **clocks}

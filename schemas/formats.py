@@ -115,6 +115,8 @@ class FormatEncoder(Encoder):
     # Plans
 
     def _topic(self, table: Table) -> str:
+        if table.plain is not None:
+            return table.plain.topic
         topic = topic_name(self._prefix, table.path)
         for route in self._form.routes:
             topic = route.apply(topic)
@@ -130,17 +132,19 @@ class FormatEncoder(Encoder):
         plan.zeroes = tuple(None if column.optional else zero_value(column) for column in table.columns)
         if plan.key_schema is not None:
             plan.key = self._key_record(plan, plan.key_schema)
-        if form.flat is not None and not is_message(table):
+        if form.flat is not None and not is_message(table) and table.plain is None:
             plan.value = self._flat_record(plan, form.flat)
         elif form.value.json:
-            plan.value = _JsonRecord(self._envelope_kind(plan.value_schema, table), form.value)
+            kind = plan.value_schema if table.plain else self._envelope_kind(plan.value_schema, table)
+            plan.value = _JsonRecord(kind, form.value)
         return plan
 
     def _key_record(self, plan: FormPlan, schema: JsonObject) -> _Record:
         if not self._form.key.json:
             return _AvroRecord(schema, schema["fields"])
         kind = {**schema, "fields": _column_fields(plan.table.key_columns)}
-        return _JsonRecord(kind if is_message(plan.table) else self._spelled(plan.table, kind), self._form.key)
+        own_name = plan.table.plain is not None or is_message(plan.table)
+        return _JsonRecord(kind if own_name else self._spelled(plan.table, kind), self._form.key)
 
     def _spelled(self, table: Table, kind: JsonObject) -> JsonObject:
         """With the name that it has where nothing is escaped."""
@@ -241,8 +245,10 @@ class FormatEncoder(Encoder):
         row = change.after or ()
         if plan.value is None:
             value = self._message(change, plan, tails).value
+        elif plan.table.plain is not None:
+            value = plan.value.wrap(plan.value.body(tuple(row[i] for i in plan.table.value_indexes)))
         else:
-            values = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
+            values: tuple[Any, ...] = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
             value = plan.value.wrap(plan.value.body(values))
         key, hash = self._key_of(plan, plan.key_of(row))
         return OutRecord(plan.topic, key, value, None, hash)

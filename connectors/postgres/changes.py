@@ -7,10 +7,12 @@ sends them, before any filter. RELATION and TYPE are not counted: they come once
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Protocol
+from typing import Any
 
 from cdcworker.connectors.postgres import wire
 from cdcworker.connectors.postgres.errors import DECODE, SCHEMA_LOOKUP, VALUE
+from cdcworker.connectors.postgres.events import Event, Observer
+from cdcworker.connectors.postgres.orders import Orders
 from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, Plan
 from cdcworker.connectors.postgres.wire import (
     HAD_NULL,
@@ -34,33 +36,6 @@ Resolve = Callable[[Relation], Plan | None]
 """The plan of a relation, None when the table is not captured."""
 
 
-class Observer(Protocol):
-    """Sees every event of a captured table while a snapshot is under way; may say that one is to be left out."""
-
-    def began(self, xid: int) -> None: ...
-
-    def event(self, plan: Plan, event: Event) -> bool: ...
-
-    def reshaped(self, plan: Plan) -> None: ...
-
-
-class Event:
-    """One data message for the observer; `at` is the offset of the new tuple in `data`, 0 when there is none."""
-
-    __slots__ = ("after", "at", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
-
-    def __init__(self, op: Op, data: bytes, at: int = 0) -> None:
-        self.op = op
-        self.data = data
-        self.at = at
-        self.before: Row | None = None
-        self.after: Row | None = None
-        self.unchanged: tuple[int, ...] = ()
-        self.key_changed = False
-        self.same = False
-        self.emitted = True
-
-
 class Changes:
     """The decoder of one stream. `out` collects changes; the caller takes them and looks at `in_transaction`."""
 
@@ -78,6 +53,7 @@ class Changes:
         self.replanned: Callable[[int], None] = lambda oid: None
         self._last_commit: int | None = None
         self.observer: Observer | None = None
+        self.orders: Orders | None = None
         self.skips_same = False  # updates that change none of the captured columns
         self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID
         self.want_message: Callable[[str], bool] = lambda prefix: True
@@ -166,6 +142,8 @@ class Changes:
             "txId": begin.xid,
             "commit_lsn": begin.final_lsn,
         }
+        if self.orders:
+            self.orders.begin(begin, resumed=self.drop_to > 0)
         if self.observer:
             self.observer.began(begin.xid)
 
@@ -173,6 +151,8 @@ class Changes:
         commit = wire.read_commit(data[HEADER:])
         if self._begin is None or self._begin.final_lsn != commit.commit_lsn:
             raise wire.WireError("commit without its begin")
+        if self.orders:
+            self.orders.end(Position(commit.commit_lsn, self.index, 0), self.out)
         self.commit = commit
         self._last_commit = commit.commit_lsn
         self._begin = None
@@ -364,6 +344,8 @@ class Changes:
         source["tx_sub"] = sub
         position = Position(self._begin.final_lsn, index, sub)
         change = Change(op, plan.out, position, source, before, after, unchanged)
+        if self.orders:
+            self.orders.place(change, self.out)
         self.out.append(change)
         return change
 
@@ -397,4 +379,7 @@ class Changes:
         if source["ts_ms"] is None:
             source["ts_ms"] = 0
         row = (message.prefix, message.content)
-        self.out.append(Change("m", MESSAGE_TABLE, position, source, None, row))
+        change = Change("m", MESSAGE_TABLE, position, source, None, row)
+        if self.orders and message.transactional:
+            self.orders.place(change, self.out)
+        self.out.append(change)

@@ -22,14 +22,14 @@ from cdcworker.connectors.config import (
 from cdcworker.connectors.formats import TRANSFORMS_KEY, converter_keys, format_checks, format_keys
 from cdcworker.connectors.hosts import host_list
 from cdcworker.connectors.postgres.accepted import ACCEPTED, FORMER_PREFIX, REFUSED, TOLERANCE
+from cdcworker.connectors.postgres.beside_config import IDLE_MS_DEFAULT, beside_keys
+from cdcworker.connectors.postgres.identities import identities
 from cdcworker.connectors.postgres.keys import MessageKeys, message_keys
 from cdcworker.connectors.postgres.masks import Masks, mask_keys, masks_of
 from cdcworker.connectors.postgres.snapshot_config import SNAPSHOT_ALIASES, snapshot_keys
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Modes
 
-HEARTBEAT_MS_DEFAULT = 10_000
-"""How long an idle table may hold the log back: far below what fills a disk, far above what costs anything."""
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 # Debezium skips truncates by default; our sinks apply them, so nothing is skipped unless asked for.
 SKIPPED_DEFAULT: tuple[str, ...] = ()
@@ -133,7 +133,6 @@ def _replication_keys() -> Iterable[ConfigKey]:
     yield key(
         "publish.via.partition.root", "BOOLEAN", False, group=group, doc="Publish a partition's rows as its root's."
     )
-    yield key("heartbeat.interval.ms", "INT", HEARTBEAT_MS_DEFAULT, validator=between(0), group=group, doc=_HEARTBEAT)
     yield key("decoder.native", "BOOLEAN", True, group=group, importance="LOW", doc=_NATIVE)
     yield key(
         "status.update.interval.ms", "INT", 10_000, validator=between(100, 600_000), group=group, importance="LOW"
@@ -153,9 +152,6 @@ _STREAMING = (
     " commit. false: the server keeps them on its own disk until then."
 )
 _SPOOL = "Most bytes of open transactions in these files; beyond it the server keeps them, as without streaming."
-_HEARTBEAT = (
-    "How often an idle task stores and confirms a position, so that it never holds the log back. 0: the default."
-)
 
 
 def _table_keys() -> Iterable[ConfigKey]:
@@ -182,6 +178,11 @@ def _table_keys() -> Iterable[ConfigKey]:
     yield ConfigKey(
         "message.key.columns", default="", validator=message_keys, group=group,
         doc="Keys of records instead of the primary key: schema.table:column,…;… Tables are regular expressions.",
+    )  # fmt: skip
+    yield ConfigKey(
+        "replica.identity.autoset.values", default="", validator=identities, group=group,
+        doc="Replica identities that the source sets when it starts: table:DEFAULT, FULL, NOTHING or INDEX name, separated"
+        " by commas. Tables are regular expressions of full names, the first that matches counts.",
     )  # fmt: skip
     for kind in ("include", "exclude"):
         yield ConfigKey(f"message.prefix.{kind}.list", "LIST", validator=regex_list, group=group, importance="LOW")
@@ -247,6 +248,7 @@ CONFIG_DEF = ConfigDef(
     [
         *_source_keys(),
         *_replication_keys(),
+        *beside_keys(),
         *_table_keys(),
         *snapshot_keys(),
         *_trouble_keys(),
@@ -325,6 +327,7 @@ class Settings:
     skipped: frozenset[str]
     heartbeat_s: float
     raw: Mapping[str, Any] = field(repr=False)
+    slot_number: int = 0
 
     @property
     def password(self) -> Secret | None:
@@ -350,7 +353,7 @@ def parse(config: Mapping[str, str]) -> Settings:
         masks=masks_of(raw),
         keys=MessageKeys.parse(raw["message.key.columns"]),
         skipped=frozenset(raw["skipped.operations"]) - {"none"},
-        heartbeat_s=(raw["heartbeat.interval.ms"] or HEARTBEAT_MS_DEFAULT) / 1000,
+        heartbeat_s=(raw["heartbeat.interval.ms"] or IDLE_MS_DEFAULT) / 1000,
         raw=raw,
     )
 

@@ -13,6 +13,7 @@ from cdcworker.connectors.postgres import (
     doctor_risk,
     doctor_slots,
     doctor_tables,
+    identity,
 )
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.patient import Patient
@@ -23,6 +24,7 @@ CHECKS: tuple[Check, ...] = (
     *doctor_slots.CHECKS,
     *doctor_publication.CHECKS,
     *doctor_tables.CHECKS,
+    *identity.CHECKS,
     *doctor_risk.CHECKS,
 )
 

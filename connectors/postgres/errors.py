@@ -264,6 +264,12 @@ SNAPSHOT_REFUSED = declare(
     "The requested snapshot cannot be taken",
     "Name tables that the connector captures, and a condition that their columns allow; then ask again.",
 )
+REPLICA_IDENTITY = declare(
+    "postgres.replica_identity",
+    "config",
+    "A table cannot be given the replica identity that the config names",
+    "Let the tables' owner run the ALTER TABLE that the doctor shows, or correct replica.identity.autoset.values.",
+)
 QUERY = declare(
     "postgres.query_failed",
     "internal",

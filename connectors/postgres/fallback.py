@@ -79,6 +79,8 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
         stream.timeline_history,
     )
     changes.resume_lsn, changes.resume_part = session.position.commit_lsn, session.position.part
+    if changes.orders:
+        changes.orders.stored = session.position.orders
     hit("postgres.reconnected")
     # What was handed on may not be in Kafka yet: only what was confirmed before is. # INV-1
     lsn, confirmed = session.position.safe_lsn, old.confirmed

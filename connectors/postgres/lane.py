@@ -102,6 +102,9 @@ class Lane:
         changes, core = self._changes, self._core
         if changes.observer is not None or changes.skips_same or not changes.in_transaction:
             return False
+        if changes.orders is not None:
+            # Each event has its number in its transaction then, which the decoder counts.
+            return False
         if changes.dropping and changes.drop_to:
             return False
         if self._stage != changes.stage:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections.abc import Callable
 from typing import Any
 
 from cdcworker.connectors.api import TaskContext
@@ -23,9 +24,11 @@ FORECAST_S_MIN = 3600.0
 class Monitor:
     """Numbers for the worker, and a warning before the server invalidates the slot."""
 
-    def __init__(self, context: TaskContext, jobs: Jobs | None = None) -> None:
+    def __init__(self, context: TaskContext, jobs: Jobs | None = None, more: Callable[[], JsonObject] = dict) -> None:
+        """`more`: what goes with the numbers."""
         self._context = context
         self._jobs = jobs or Jobs(context.jobs)
+        self._more = more
         self._events = 0
         self._slot_at = 0.0
         self._slot: dict[str, Any] = {}
@@ -41,7 +44,12 @@ class Monitor:
         if now - self._slot_at >= MONITOR_S:
             self._slot_at = now
             self._look_at_slot(session)
-        report: JsonObject = {"events": self._events, "safe_lsn": session.position.safe_lsn, **self._slot}
+        report: JsonObject = {
+            "events": self._events,
+            "safe_lsn": session.position.safe_lsn,
+            **self._slot,
+            **self._more(),
+        }
         if session.stream:
             report["confirmed_lsn"] = session.stream.confirmed
             report["lag_bytes"] = max(0, self._written - session.stream.confirmed)
@@ -52,6 +60,8 @@ class Monitor:
             report["snapshot_tables_loaded"] = len(progress.loaded)
             report["jobs"] = self._jobs.report(progress)
             report["snapshot_waits_for"] = session.snapshot.waits_for
+        if session.identities_set:
+            report["replica_identities_set"] = session.identities_set
         report["quarantine"] = session.quarantine.report() if session.quarantine else []
         report["tables_held"] = len(report["quarantine"])
         self._context.report(report)

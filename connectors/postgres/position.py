@@ -30,6 +30,8 @@ class StoredPosition:
     ts_ms: int = 0
     part: tuple[int, int] | None = None
     """Commit LSN of a transaction of which so many messages have been handed on, in parts of their own."""
+    orders: dict[str, int] | None = None
+    """How many events of that transaction were handed on, by data collection, where they are numbered."""
     snapshot: JsonObject | None = field(default=None)
     quarantine: JsonObject | None = field(default=None)
     """Tables that are held back, by name."""
@@ -38,6 +40,8 @@ class StoredPosition:
 
     def to_json(self) -> JsonObject:
         part: JsonObject = {"part": list(self.part)} if self.part else {}
+        if self.part and self.orders:
+            part["orders"] = self.orders
         return {
             "v": VERSION_PARTS if self.part else VERSION,
             "system_id": self.system_id,
@@ -66,6 +70,7 @@ class StoredPosition:
                 slot=str(value["slot"]),
                 ts_ms=int(value.get("ts_ms") or 0),
                 part=_part(value.get("part")),
+                orders={str(name): int(count) for name, count in (value.get("orders") or {}).items()} or None,
                 snapshot=dict(snapshot) if snapshot is not None else None,
                 quarantine=dict(value.get("quarantine") or {}) or None,
                 shapes=dict(value.get("shapes") or {}) or None,

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import safety, tables
+from cdcworker.connectors.postgres import identity, safety, tables
 from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.beside_config import transaction_topic
 from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
@@ -21,6 +22,7 @@ from cdcworker.connectors.postgres.connection import AdminConnection, connect
 from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.loading import Limits, Loader
+from cdcworker.connectors.postgres.orders import Orders
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.progress import Progress, is_loaded
 from cdcworker.connectors.postgres.quarantine import Quarantine
@@ -67,6 +69,7 @@ class Session:
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
     told: set[tuple[int, str]] = field(default_factory=set)
+    identities_set: int = 0
     connector: str = ""
     application: str = ""
     signals: Signals = field(default_factory=Signals)
@@ -161,14 +164,16 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3
     )
     stream = session.stream = connect_stream(settings, application, feedback_s)
-    identity = stream.identify()
+    system = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
     starts_over = not first and not safety.still_there(session, stream)
     first = first or starts_over
+    # A published table without an identity refuses updates.
+    identity.set_of(session, slots.candidates(catalog, settings))
     slots.ensure_publication(catalog, settings)
     if first:
-        session.position = _first_position(session, identity)
-    session.position.timeline = identity.timeline
+        session.position = _first_position(session, system)
+    session.position.timeline = system.timeline
     safety.follow_failovers(session, stream)
     planner = _planner(session)
     if starts_over:
@@ -182,6 +187,8 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     if settings.raw["replication.origin"] == "none":
         changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]
+    if settings.raw["provide.transaction.metadata"]:
+        changes.orders = Orders(transaction_topic(settings.raw))
     session.changes = changes
     session.ahead = aheads.Ahead(
         Spool(context.state_dir, f"{context.connector}-{context.task}", settings.raw["spool.max.bytes"])

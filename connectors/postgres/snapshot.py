@@ -23,9 +23,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.connectors.postgres import wire
-from cdcworker.connectors.postgres.changes import Event
 from cdcworker.connectors.postgres.chunks import Named, View
 from cdcworker.connectors.postgres.copying import parse_row
+from cdcworker.connectors.postgres.events import Event
 from cdcworker.connectors.postgres.loading import Loader
 from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
 from cdcworker.connectors.postgres.relations import Plan

@@ -10,6 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
+from cdcworker.connectors.postgres import identity
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -169,6 +170,13 @@ def look(session: Session) -> None:
     except psycopg.errors.LockNotAvailable:
         return
     if found:
+        try:
+            identity.set_of(session, found, LOCK_MS)
+        except (psycopg.Error, CdcError) as exc:
+            # Tried again at the next start; the rows themselves do not need it.
+            error = translate(exc)
+            if session.told_once((1, error.code)):
+                log.warning("replica identity not set error=%s", error)
         take_up(session, found)
 
 

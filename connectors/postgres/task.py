@@ -16,6 +16,7 @@ from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import application_name, connect
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
+from cdcworker.connectors.postgres.heart import Heart
 from cdcworker.connectors.postgres.jobs import Jobs
 from cdcworker.connectors.postgres.keyless import read_whole
 from cdcworker.connectors.postgres.lane import Lane, native
@@ -58,7 +59,8 @@ class PostgresTask:
         self._tables_at = time.monotonic()
         self._discovery_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
         self._jobs = Jobs(context.jobs)
-        self._monitor = Monitor(context, self._jobs)
+        self._heart = Heart(settings)
+        self._monitor = Monitor(context, self._jobs, self._heart.report)
         self._keyless: Iterator[Batch] | None = None
         self._part_of = 0
         self._unfinished = False
@@ -82,6 +84,8 @@ class PostgresTask:
         if self._session.changes:
             self._session.changes.resume_lsn = self._session.position.commit_lsn
             self._session.changes.resume_part = self._session.position.part
+            if self._session.changes.orders:
+                self._session.changes.orders.stored = self._session.position.orders
         self._stored_safe = self._session.position.safe_lsn
         self._stored_at = time.monotonic()
 
@@ -220,7 +224,7 @@ class PostgresTask:
         position = session.position
         position.commit_lsn = max(position.commit_lsn, commit.commit_lsn)
         if position.part and position.part[0] <= commit.commit_lsn:
-            position.part = None
+            position.part = position.orders = None
         session.stream.received = max(session.stream.received, commit.end_lsn)
         self._ts_us = commit.commit_us
         if session.snapshot:
@@ -286,8 +290,12 @@ class PostgresTask:
         self._part_of = part[0]
         stored = session.position.part
         session.position.part = max(part, stored) if stored and stored[0] == part[0] else part
+        counts, session.position.orders = (
+            session.position.orders,
+            dict(changes.orders.counts) if changes.orders else None,
+        )
         position = session.position_json(self._ts_us)
-        session.position.part = stored
+        session.position.part, session.position.orders = stored, counts
         return position
 
     def _without_changes(self, dry: bool) -> Batch:
@@ -295,7 +303,8 @@ class PostgresTask:
         now = time.monotonic()
         moved = session.position.safe_lsn > self._stored_safe
         progressed = session.snapshot is not None and session.snapshot.moves != self._stored_moves
-        if session.complete or progressed or (moved and now - self._stored_at >= self._settings.heartbeat_s):
+        overdue = self._heart.due(now) or (moved and now - self._stored_at >= self._settings.heartbeat_s)
+        if session.complete or progressed or overdue:
             return self._with_position([], idle=dry)
         if now - self._watermark_at >= paces.WATERMARK_S:
             session.look_for_returns()
@@ -308,6 +317,8 @@ class PostgresTask:
         session = self._opened()
         now = time.monotonic()
         self._unfinished = False
+        if self._heart.due(now):
+            out = [*out, *self._heart.beat(session, now)]
         self._monitor.count(sum(len(item.records) if isinstance(item, Ready) else 1 for item in out))
         if now - self._watermark_at >= paces.WATERMARK_S:
             self._monitor.tick(session, now)

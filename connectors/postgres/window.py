@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from cdcworker.schemas.change import Row, Table
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.postgres.changes import Event
     from cdcworker.connectors.postgres.chunks import Chunk
+    from cdcworker.connectors.postgres.events import Event
     from cdcworker.connectors.postgres.progress import Load, Part, TableLoad
     from cdcworker.connectors.postgres.relations import Plan
 

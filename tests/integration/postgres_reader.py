@@ -31,6 +31,8 @@ class Reader:
             **{name if "." in name else name.replace("_", "."): value for name, value in config.items()},
         }
         self.log: list[Change] = []
+        self.beside: list[Change] = []
+        """Committed records that are no changes of tables."""
         self.lost: dict[tuple, Change] = {}
         self.position: dict | None = None
         self.open_changes: list[Change] = []
@@ -78,7 +80,8 @@ class Reader:
             self.watermark = batch.watermark["commit_lsn"]
         position = batch.part if parts and batch.position is None else batch.position
         if position is not None and commit:
-            self.log.extend(self.open_changes)
+            self.log.extend(change for change in self.open_changes if change.table.plain is None)
+            self.beside.extend(change for change in self.open_changes if change.table.plain is not None)
             self.open_changes = []
             self.position = json.loads(json.dumps(position))
             if ack:

@@ -178,12 +178,12 @@ def test_the_stream_decides_the_key_and_the_catalog_its_order():
 
 def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
     config = {
-        **CONFIG, "max.batch.size": "2048", "plugin.name": "pgoutput", "heartbeat.action.query": "select 1",
+        **CONFIG, "max.batch.size": "2048", "plugin.name": "pgoutput", "max.queue.size": "8192",
         "key.converter": "io.confluent.connect.avro.AvroConverter", "errors.tolerance": "none",
         "signal.data.collection": "public.signals", "batch.commit.ms.max": "100",
     }  # fmt: skip
     assert parse(config).hosts == "db"
-    assert {"max.batch.size", "heartbeat.action.query"} <= {name for name, _ in CONFIG_DEF.notes(config)}
+    assert {"max.batch.size", "max.queue.size"} <= {name for name, _ in CONFIG_DEF.notes(config)}
     assert not [value for value in CONFIG_DEF.validate(config) if value.errors]
 
 
@@ -196,7 +196,6 @@ def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
         ("transforms", "unwrap", "transforms.unwrap.type is required"),
         ("predicates", "x", "not available"),
         ("message.key.columns", "t", "expects schema.table:column"),
-        ("provide.transaction.metadata", "true", "not available"),
         ("table.inclde.list", "public.t", "did you mean table.include.list"),
         ("slot.name", "No-Good", "lower-case"),
         ("table.include.list", "(", "regular expression"),

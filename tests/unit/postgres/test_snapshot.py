@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 from cdcworker.connectors.postgres.catalog import TypeNames
-from cdcworker.connectors.postgres.changes import Event
 from cdcworker.connectors.postgres.chunks import Chunk, MustSee, NotVisibleYet, View
 from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.events import Event
 from cdcworker.connectors.postgres.loading import Limits, Loader
 from cdcworker.connectors.postgres.progress import Load, Part, Progress, TableLoad
 from cdcworker.connectors.postgres.readers import Survey

@@ -1,0 +1,133 @@
+"""`replica.identity.autoset.values`: what the server writes of old rows, set by table when the source starts."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdcworker.connectors.checkup import Check, Fix, Result, ok
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import fixes
+from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.identities import KEY, Identities
+from cdcworker.connectors.postgres.patient import Patient, listed
+from cdcworker.connectors.postgres.slot import TableName
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.session import Session
+
+log = logging.getLogger(__name__)
+
+LOCK_MS = 2_000
+"""How long a start waits for a table; whoever wants the table meanwhile waits too."""
+_KINDS = {"d": "DEFAULT", "f": "FULL", "n": "NOTHING"}
+
+# A partitioned table's rows are logged as its partitions say.
+_FOUND = """
+select c.oid, n.nspname, c.relname, c.relreplident::text, pg_has_role(c.relowner, 'usage'), c.relkind = 'p',
+       (select i.relname from pg_index x join pg_class i on i.oid = x.indexrelid
+         where x.indrelid = c.oid and x.indisreplident),
+       (select array_agg(i.relname::text) from pg_index x join pg_class i on i.oid = x.indexrelid
+         where x.indrelid = c.oid and x.indisunique and x.indisvalid and x.indimmediate and x.indpred is null),
+       w.table_oid
+from unnest(%s::oid[]) w(table_oid)
+cross join lateral (select w.table_oid::regclass as relid
+                    union select relid from pg_partition_tree(w.table_oid::regclass)) t
+join pg_class c on c.oid = t.relid join pg_namespace n on n.oid = c.relnamespace
+order by 2, 3
+"""
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """A table that has another identity than is wanted; `problem`: why it cannot be set."""
+
+    schema: str
+    table: str
+    present: str
+    wanted: str
+    problem: str = ""
+
+    @property
+    def name(self) -> str:
+        return f"{self.schema}.{self.table}"
+
+    @property
+    def statement(self) -> str:
+        kind, _, index = self.wanted.partition(" ")
+        how = f"USING INDEX {fixes.ident(index)}" if index else kind
+        return f"ALTER TABLE {fixes.ident(self.schema, self.table)} REPLICA IDENTITY {how}"
+
+
+def differences(connection: AdminConnection, wanted: Identities, tables: Sequence[TableName]) -> list[Difference]:
+    """Of the captured tables and their partitions."""
+    chosen = {oid: value for oid, schema, table in tables if (value := wanted.of(schema, table))}
+    out = []
+    for row in connection.execute(_FOUND, (list(chosen),)).fetchall() if chosen else ():
+        _, schema, table, kind, is_ours, is_parent, own_index, indexes, root = row
+        present = _KINDS.get(kind, f"INDEX {own_index}")
+        value = chosen[root]
+        if present == value:
+            continue
+        index = value.partition(" ")[2]
+        problem = ""
+        if index and (is_parent or row[0] != root):
+            problem = "the index of a partitioned table is set for each partition"
+        elif index and index not in (indexes or ()):
+            problem = f"it has no unique index {index} over whole, immediate columns"
+        elif not is_ours:
+            problem = "the role does not own it"
+        out.append(Difference(schema, table, present, value, problem))
+    return out
+
+
+def settle(
+    connection: AdminConnection, wanted: Identities, tables: Sequence[TableName], lock_ms: int = LOCK_MS
+) -> list[str]:
+    """Sets what differs, table by table; the names of those that were set."""
+    done = []
+    for item in differences(connection, wanted, tables):
+        if item.problem:
+            where = {"table": item.name, "wanted": item.wanted}
+            raise CdcError(e.REPLICA_IDENTITY, item.problem, where=where)
+        with connection.transaction():
+            connection.execute("select set_config('lock_timeout', %s, true)", (str(lock_ms),))
+            connection.execute(item.statement.encode())
+        log.info("replica identity set table=%s from=%s to=%s", item.name, item.present, item.wanted)
+        done.append(item.name)
+    return done
+
+
+def set_of(session: Session, tables: Sequence[TableName], lock_ms: int = LOCK_MS) -> None:
+    """Of tables that the source begins to read."""
+    wanted = Identities.parse(session.settings.raw[KEY])
+    if wanted.items:
+        session.identities_set += len(settle(session.catalog, wanted, tables, lock_ms))
+
+
+def _examined(patient: Patient) -> Iterator[Result]:
+    wanted = Identities.parse(patient.settings.raw[KEY])
+    if not wanted.items:
+        yield ok("nothing is asked for")
+        return
+    found = differences(patient.connection, wanted, patient.tables)
+    for item in found:
+        if item.problem:
+            text = f"{item.name} cannot be given REPLICA IDENTITY {item.wanted}: {item.problem}"
+            fix = None if "index" in item.problem else Fix((item.statement,), "By the table's owner.")
+            yield Result("error", item.present, text, e.REPLICA_IDENTITY, KEY, fix=fix)
+    others = [item for item in found if not item.problem]
+    if others:
+        names = listed([f"{item.name} ({item.present} to {item.wanted})" for item in others])
+        fix = Fix(tuple(item.statement for item in others))
+        yield Result(
+            "note", f"{len(others)} tables differ", f"the connector sets at its start: {names}", key=KEY, fix=fix
+        )
+    if not found:
+        yield ok("as wanted")
+
+
+CHECKS = (Check("tables.identity", "What is not in the log of an old row cannot be delivered.", _examined),)
