@@ -56,6 +56,8 @@ _JAVA_ONLY = frozenset(
 )
 """Java client properties without a counterpart, which operators have in their files; they have no effect here."""
 _RENAMED = {"max.request.size": "message.max.bytes"}
+READERS = "cdcworker-readers"
+"""The group of readers that choose their partitions themselves: nobody ever joins it, nothing is committed to it."""
 
 _DEFAULTS: Config = {
     "socket.timeout.ms": 10_000,
@@ -195,7 +197,8 @@ def reader_config(properties: Mapping[str, str], *, client_id: str) -> Config:
         "fetch.queue.backoff.ms": 10,
         **connection(properties, "consumer"),
         "client.id": client_id,
-        "group.id": client_id,
+        # The library wants a name and looks for its coordinator: one that an ACL can name.
+        "group.id": READERS,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
         "isolation.level": "read_committed",

@@ -18,8 +18,8 @@ Epoch = tuple[int, int]
 Partition = tuple[str, int]
 
 _LOCK = 0x636463776F726B  # "cdcwork": one creator at a time
+SCHEMA = "create schema _cdcworker"
 DDL = (
-    "create schema if not exists _cdcworker",
     """create table if not exists _cdcworker.fence (
         sink text, task int, task_epoch bigint not null, attempt bigint not null, at timestamptz not null,
         primary key (sink, task))""",
@@ -56,6 +56,10 @@ class Ledger:
         if found and found[0]:
             return
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
+        schema = connection.execute("select to_regnamespace('_cdcworker')").fetchone()
+        if not schema or not schema[0]:
+            # With IF NOT EXISTS it would need the right to create schemas although there is nothing to create.
+            connection.execute(SCHEMA)
         for statement in DDL:
             connection.execute(statement)
 

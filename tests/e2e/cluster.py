@@ -19,7 +19,9 @@ from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.quickstart.roles import make_reader, make_writer
 
+PASSWORD = "a password of no use anywhere else"
 SESSION_S = 6.0
 """The broker's minimum: tests wait less."""
 
@@ -162,7 +164,8 @@ class Cluster:
         return found[0]
 
     def submit(self, name: str, config: dict[str, str]) -> None:
-        answer = self.rest("PUT", f"/connectors/{name}/config", config)
+        """With a role that has what `cdcworker roles` gives and nothing besides."""
+        answer = self.rest("PUT", f"/connectors/{name}/config", self.limited(config))
         assert answer.status_code in (200, 201), answer.text
 
     def connection(self, prefix: str, dbname: str) -> dict[str, str]:
@@ -174,6 +177,18 @@ class Cluster:
             f"{prefix}.password": unquote(url.password or ""),
             f"{prefix}.dbname": dbname,
         }
+
+    def limited(self, config: dict[str, str]) -> dict[str, str]:
+        if config["connector.class"] == "postgres":
+            dbname, role = config["database.dbname"], f"reader_{config['database.dbname']}"
+            tables = [tuple(name.split(".")) for name in config["table.include.list"].split(",")]
+            make_reader(self.postgres.dsn(dbname), role, PASSWORD, tables, config["publication.name"])
+            return {**config, "database.user": role, "database.password": PASSWORD}
+        if config["connector.class"] == "spark":
+            dbname, role = config["warehouse.dbname"], f"writer_{config['warehouse.dbname']}"
+            make_writer(self.postgres.dsn(dbname), role, PASSWORD, ["public"])
+            return {**config, "warehouse.user": role, "warehouse.password": PASSWORD}
+        return config
 
     def stop(self) -> None:
         for worker in self.workers.values():

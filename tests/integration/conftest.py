@@ -6,6 +6,7 @@ import os
 
 import psycopg
 import pytest
+from cdcworker.worker.quickstart.roles import make_writer
 
 from .postgres_reader import Reader
 from .spark_world import World
@@ -42,7 +43,9 @@ def reader(postgres, database):
 @pytest.fixture
 def world(kafka, postgres, tmp_path, request):
     database = postgres.create_database()
-    made = World(kafka, postgres.dsn(database), tmp_path, f"w{abs(hash(request.node.name)) % 10**8}{os.getpid()}")
+    # All that a test does in the warehouse it does as the sink's own role.
+    dsn = make_writer(postgres.dsn(database), f"writer_{database}", "only here", ["public"])
+    made = World(kafka, dsn, tmp_path, f"w{abs(hash(request.node.name)) % 10**8}{os.getpid()}")
     yield made
     made.close()
     postgres.drop_database(database)

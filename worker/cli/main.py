@@ -27,6 +27,7 @@ COMMANDS = {
     "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
     "auth": ("cdcworker.worker.cli.auth", "auth", "Users of the REST API: tokens, passwords, grants."),
     "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
+    "roles": ("cdcworker.worker.cli.roles", "roles", "The least rights in databases and in Kafka, as scripts."),
     "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
 }
 EXIT_INTERRUPTED = 130

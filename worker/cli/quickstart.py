@@ -90,19 +90,21 @@ def _demo(stack: Stack, loader: object, screen: Screen, sabotage: bool, seconds:
     from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, sink_config, source_config
     from cdcworker.worker.quickstart.loader import Loader
     from cdcworker.worker.quickstart.monitor import Monitor
+    from cdcworker.worker.quickstart.roles import make_roles
 
     assert isinstance(loader, Loader)
     found = stack.endpoints()
     endpoints = Endpoints(tuple(found["workers"]), found["kafka"], found["postgres"], found["warehouse"])
     screen.note(how_to_look(endpoints))
+    reader, writer = make_roles(endpoints, stack.secrets[SOURCE_PASSWORD], stack.secrets[WAREHOUSE_PASSWORD])
     monitor = Monitor(endpoints)
     monitor.start()
     try:
         demo = flow.Demo(endpoints, loader, monitor, screen, stack.check)
         demo.submit(
             {
-                SOURCE: source_config(endpoints.postgres, f"${{env:{SOURCE_PASSWORD}}}"),
-                SINK: sink_config(endpoints.warehouse, f"${{env:{WAREHOUSE_PASSWORD}}}"),
+                SOURCE: source_config(reader, f"${{env:{SOURCE_PASSWORD}}}"),
+                SINK: sink_config(writer, f"${{env:{WAREHOUSE_PASSWORD}}}"),
             }
         )
         return _course(demo, stack, sabotage, seconds)

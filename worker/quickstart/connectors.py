@@ -14,6 +14,7 @@ from cdcworker.worker.quickstart.workload import TABLES
 
 PREFIX = "shop"
 SCHEMA_NAME = "public"
+PUBLICATION = "shop"
 SOURCE, SINK = "shop-source", "shop-warehouse"
 DATA_TOPICS = tuple(f"{PREFIX}.{SCHEMA_NAME}.{table}" for table in TABLES)
 WATERMARK_TOPIC = f"{PREFIX}.watermark"
@@ -40,7 +41,8 @@ def source_config(dsn: str, password: str) -> dict[str, str]:
         **_connection("database", dsn, password),
         "table.include.list": ",".join(f"{SCHEMA_NAME}.{table}" for table in TABLES),
         "slot.name": "shop",
-        "publication.name": "shop",
+        "publication.name": PUBLICATION,
+        "publication.autocreate.mode": "disabled",
     }
 
 

@@ -14,6 +14,7 @@ from cdcworker.worker.quickstart.errors import NO_WORKER
 from cdcworker.worker.quickstart.flow import Demo
 from cdcworker.worker.quickstart.loader import Loader
 from cdcworker.worker.quickstart.monitor import Monitor
+from cdcworker.worker.quickstart.roles import make_roles
 from cdcworker.worker.quickstart.screen import Screen
 from cdcworker.worker.quickstart.workload import Workload
 
@@ -56,8 +57,9 @@ def run(places: Endpoints, screen: Screen) -> None:
         screen.note(f"waiting for {', '.join(places.workers)}")
         await_leader(monitor)
         loader.prepare()
-        source = source_config(places.postgres, password_of(places.postgres))
-        demo.submit({SOURCE: source, SINK: sink_config(places.warehouse, password_of(places.warehouse))})
+        reading, writing = password_of(places.postgres), password_of(places.warehouse)
+        reader, writer = make_roles(places, reading, writing)
+        demo.submit({SOURCE: source_config(reader, reading), SINK: sink_config(writer, writing)})
         loader.start()
         demo.idle()
     finally:

@@ -1,0 +1,59 @@
+"""The role of a source, as SQL for whoever owns the database: what the connector needs, and nothing besides."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from cdcworker.connectors.postgres.fixes import Flavour, ident, replication_right
+from cdcworker.connectors.scripts import Step, either, role_steps
+
+
+@dataclass(frozen=True, slots=True)
+class SourceRole:
+    """`tables` are (schema, table); a signal table is one of them."""
+
+    role: str
+    database: str
+    tables: Sequence[tuple[str, str]]
+    publication: str = "dbz_publication"
+    via_root: bool = False
+    flavour: Flavour = "self-managed"
+
+
+def source_script(wanted: SourceRole) -> list[Step]:
+    """May be run again, with other tables too. Connected to the database itself, as the owner of the tables."""
+    role, tables = ident(wanted.role), ", ".join(ident(*table) for table in wanted.tables)
+    replication = replication_right(wanted.flavour, wanted.role)
+    schemas = sorted({schema for schema, _ in wanted.tables})
+    return [
+        *role_steps(wanted.role),
+        Step(
+            "Whoever may replicate can decode the changes of every table of the server's databases that it may connect"
+            " to: filters and column lists of a publication are no boundary. " + replication.steps,
+            replication.statements,
+        ),
+        Step("", (f"GRANT CONNECT ON DATABASE {ident(wanted.database)} TO {role}",)),
+        Step(
+            "Snapshots, and the comparison with a warehouse, read rows.",
+            (
+                *(f"GRANT USAGE ON SCHEMA {ident(schema)} TO {role}" for schema in schemas),
+                f"GRANT SELECT ON {tables} TO {role}",
+            ),
+        ),
+        Step(
+            "The tables' owner publishes them: publication.autocreate.mode=disabled, or filtered as long as the"
+            " publication holds what the filters choose.",
+            (_publication(wanted),),
+        ),
+    ]
+
+
+def _publication(wanted: SourceRole) -> str:
+    name = ident(wanted.publication)
+    tables = ", ".join(f"ONLY {ident(*table)}" for table in wanted.tables)
+    options = f"publish_via_partition_root = {'true' if wanted.via_root else 'false'}"
+    return either(
+        f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})",
+        (f"ALTER PUBLICATION {name} SET TABLE {tables}", f"ALTER PUBLICATION {name} SET ({options})"),
+    )
