@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring types clean help
+.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -81,6 +81,11 @@ format: env
 # Keys and error codes in the README, from the code that defines them.
 reference: env
 	@$(BIN)/python -m cdcworker.worker.reference README.md
+
+# A program that some tests use where it is there.
+HELM_VERSION := v3.18.6
+tools:
+	@go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 monitoring: env
 	@$(BIN)/python -m cdcworker.worker.monitoring

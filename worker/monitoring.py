@@ -15,7 +15,8 @@ import yaml
 from cdcworker.worker.rest.metric_table import ALL
 
 Json = dict[str, Any]
-FOLDER: Final = Path("k8s/monitoring")
+FOLDER: Final = Path("k8s")
+PLACES: Final = ("monitoring", "helm/cdcworker/files")
 BOARD: Final = "board.json"
 RULES: Final = "rules.yaml"
 RUNBOOK: Final = "See the operations part of the README."
@@ -265,9 +266,13 @@ def series(expression: str) -> set[str]:
 
 
 def files() -> dict[str, str]:
+    """Of the Kustomize component, and of the chart, whose templates make the object around the rules."""
+    drawn, made, (component, chart) = json.dumps(board(), indent=1) + "\n", rules(), PLACES
     return {
-        BOARD: json.dumps(board(), indent=1) + "\n",
-        RULES: HEAD + yaml.safe_dump(rules(), sort_keys=False, width=120),
+        f"{component}/{BOARD}": drawn,
+        f"{component}/{RULES}": HEAD + yaml.safe_dump(made, sort_keys=False, width=120),
+        f"{chart}/{BOARD}": drawn,
+        f"{chart}/{RULES}": HEAD + yaml.safe_dump(made["spec"], sort_keys=False, width=120),
     }
 
 
@@ -275,8 +280,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description="Write Grafana's board and Prometheus' alert rules.")
     parser.add_argument("folder", nargs="?", default=FOLDER, type=Path)
     folder = parser.parse_args(arguments).folder
-    folder.mkdir(parents=True, exist_ok=True)
     for name, text in files().items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text, encoding="utf-8")
     return 0
 

@@ -64,11 +64,12 @@ def test_the_stateful_set_drains_through_a_headless_service() -> None:
 
 def test_the_closed_overlay_is_what_a_worker_takes_and_mounts_what_it_names() -> None:
     (kustomization,) = documents(ROOT / "k8s" / "overlays" / "closed" / "kustomization.yaml")
-    config_map, patch = (yaml.safe_load(item["patch"]) for item in kustomization["patches"])
+    config_map, patch, policy = (yaml.safe_load(item["patch"]) for item in kustomization["patches"])
     given = read_properties(config_map["data"]["worker.properties"])
     config, warnings = parse({**given, "rest.advertised.host.name": "pod"})
     assert (config.url, warnings) == ("https://pod:8083", [])
     assert "rest.insecure.bind" not in given
+    assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     pod = patch["spec"]["template"]["spec"]
     (container,) = pod["containers"]
     mounts = {mount["mountPath"]: mount["name"] for mount in container["volumeMounts"]}
