@@ -207,6 +207,16 @@ class DeadLetter:
 
 
 @dataclass(frozen=True, slots=True)
+class Through:
+    """Of one source every transaction before `position` is shown whole, none behind it; `ts_ms` is when the last of them
+    was committed. `left_out` names tables for which that is not so yet: they are loaded, or paused."""
+
+    position: int
+    ts_ms: int
+    left_out: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class SinkBatch:
     """One micro-batch: `offsets` maps (topic, partition) to (first, next) offset covered, `applied` to the highest
     position and the source's time (ms) in it. Several batches of one table apply in the order given."""
@@ -217,6 +227,8 @@ class SinkBatch:
     applied: Mapping[tuple[str, int], tuple[bytes, int]] = field(default_factory=dict)
     dead: Sequence[DeadLetter] = ()
     """To be kept in the target in the same step: the offsets have passed them."""
+    through: Mapping[str, Through] = field(default_factory=dict)
+    """By source: what holds once this batch is applied."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -247,6 +259,9 @@ class TableWriter(Protocol):
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         """Rows and ledger in one step of the target, or one per table where it knows no larger ones (INV-8). Returns
         counts: rows, changes, orphans, tables (changes by name), replayed (all of it had been applied before)."""
+
+    # A warehouse that can show several tables change at one moment also has `apply_all(batches) -> counts`, which does in
+    # one step what `apply` does for each, and `through() -> {source: position}`, the last ones that it was told.
 
     def rows(self, topic: str) -> TargetRows | None:
         """What a reader sees of a topic's table; None: there is no such table yet."""

@@ -38,6 +38,7 @@ log = logging.getLogger(__name__)
 
 SNAPSHOT_INDEX: Final = 2**31 - 1
 """`tx_index` of snapshot rows: behind every message of a transaction."""
+LOADING_MAX: Final = 100
 UNSEEN_MAX: Final = 1_000
 """Delivered transaction ids that are kept before they are compared with a fresh snapshot."""
 
@@ -75,6 +76,12 @@ class Snapshot:
     def finished(self) -> bool:
         """Nothing left to read and nothing left to leave out."""
         return not self.progress.loads and not self._skips
+
+    @property
+    def loading(self) -> list[str]:
+        """Tables whose rows are handed on for the first time; not more names than a record should hold."""
+        found = sorted({table.full_name for _, table in self.progress.tables() if table.fresh})
+        return found[:LOADING_MAX]
 
     @property
     def moves(self) -> int:

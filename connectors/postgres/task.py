@@ -328,9 +328,12 @@ class PostgresTask:
         return Batch(out, session.position_json(self._ts_us), self._watermark(), idle)
 
     def _watermark(self) -> JsonObject:
-        """Every transaction whose commit record lies before `commit_lsn` has been handed on."""
-        position = self._opened().position
-        return {"commit_lsn": position.safe_lsn, "ts_ms": (self._ts_us or time.time_ns() // 1000) // 1000}
+        """Every transaction whose commit record lies before `commit_lsn` has been handed on; of the tables that are
+        `loading` not all rows yet."""
+        session = self._opened()
+        at = {"commit_lsn": session.position.safe_lsn, "ts_ms": (self._ts_us or time.time_ns() // 1000) // 1000}
+        loading = session.snapshot.loading if session.snapshot else []
+        return {**at, "loading": loading} if loading else at
 
     # -- snapshot ---------------------------------------------------------------------------------------------------
 

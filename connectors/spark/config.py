@@ -140,6 +140,15 @@ def _batch_keys() -> Iterable[ConfigKey]:
         doc="Bound of a batch.",
     )
     yield key(
+        "consistency",
+        default="eventual",
+        validator=one_of("eventual", "source"),
+        recommended=("eventual", "source"),
+        group=batches,
+        doc="eventual: each batch is shown as it is read. source: only whole transactions of the source are shown, all tables"
+        " at one position, which _cdcworker.watermark tells; one task reads all topics. PostgreSQL only.",
+    )
+    yield key(
         "schema.change.policy",
         default="evolve",
         validator=one_of("evolve", "pause-table"),
@@ -223,6 +232,8 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in _NEEDED.get(config["warehouse"], ()):
         if not config[name]:
             yield name, "is required"
+    if config["consistency"] == "source" and config["warehouse"] != "postgres":
+        yield "consistency", "source needs warehouse=postgres: tables of other warehouses are committed one by one"
 
 
 ACCEPTED = {
@@ -261,6 +272,16 @@ def data_topics(topics: Iterable[str]) -> list[str]:
         )
 
     return [name for name in names if not is_control(name) and not name.startswith("__")]
+
+
+def watermark_topics(topics: Iterable[str]) -> list[str]:
+    """Where the sources of `<prefix>.<schema>.<table>` say how far they are."""
+    return sorted({f"{source_of(topic)}.watermark" for topic in topics})
+
+
+def source_of(topic: str) -> str:
+    """The prefix of a table's topic."""
+    return topic.rsplit(".", 2)[0]
 
 
 def conninfo(config: Mapping[str, Any]) -> str:

@@ -27,13 +27,15 @@ class SparkSink:
         """Topics dealt out by name, so that the same list gives the same shares."""
         parsed = CONFIG_DEF.parse(self._config)
         names = sorted(set(parsed["topics"])) if parsed["topics"] else data_topics(topics)
-        count = max(1, min(tasks_max, len(names)))
+        # One position for all tables takes one transaction for all tables.
+        count = 1 if parsed["consistency"] == "source" else max(1, min(tasks_max, len(names)))
         # A share is laid over the connector's config, where the pattern still stands.
         base = {**self._config, "topics.regex": ""}
         return [{**base, "topics": ",".join(names[number::count])} for number in range(count) if names]
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
-        from cdcworker.connectors.spark.driver import Driver, Settings
+        from cdcworker.connectors.spark.driver import Driver
+        from cdcworker.connectors.spark.settings import Settings
         from cdcworker.connectors.spark.warehouses import open_writer
 
         config = CONFIG_DEF.parse(spec.config)
@@ -46,6 +48,7 @@ class SparkSink:
             config["output.mode"] == "log",
             config["errors.tolerance"] == "all",
             config["schema.change.policy"] == "pause-table",
+            config["consistency"] == "source",
         )
         Driver(spec, context, writer, settings).run()
 

@@ -7,11 +7,11 @@ import shutil
 import threading
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
@@ -26,7 +26,9 @@ from cdcworker.connectors.spark.paused import PausedTables
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.session import Engine
+from cdcworker.connectors.spark.settings import Settings
 from cdcworker.connectors.spark.state import StateFolder
+from cdcworker.connectors.spark.whole import Whole, WholeTransactions, read_to
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -56,22 +58,12 @@ RECORDS_MIN = 20
 SHRINK = 8
 
 
-@dataclass(slots=True)
-class Settings:
-    trigger_ms: int = 500
-    records_max: int = 100_000
-    memory: str = "1g"
-    cores: int = 2
-    log: bool = False
-    tolerant: bool = False
-    pausing: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Built:
-    """A batch ready for the target: what it was built from and how long that took."""
+    """What is ready for the target: what it was built from and how long that took."""
 
-    batch: SinkBatch
+    batches: Iterable[SinkBatch]
+    """In one step of the target, where they are several."""
     records: int
     read_ms: int
     build_ms: int
@@ -89,7 +81,14 @@ class Driver:
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
-        self._assembler = Assembler(Shapes(self._schemas, context.stopping), settings.log, settings.tolerant)
+        shapes = Shapes(self._schemas, context.stopping)
+        self._assembler = Assembler(shapes, settings.log, settings.tolerant)
+        self._whole: WholeTransactions | None = None
+        if settings.whole:
+            held = self._state.path / "held"
+            self._whole = WholeTransactions(spec.topics, shapes, self._assembler.build, held)
+        self._topics = [*spec.topics, *(self._whole.topics if self._whole else ())]
+        self._checkpoint = self._state.path
         self._records_max = settings.records_max
         self._offsets: dict[tuple[str, int], int] = {}
         self._built: dict[tuple[str, int], int] = {}
@@ -167,12 +166,14 @@ class Driver:
             # A batch of the query before may still be ending: the connection is for one thread at a time.
             self._handover.wait()
             self._handover.reset()
-            self._writer.claim(self._spec.topics)
+            self._writer.claim(self._topics)
             self._offsets = dict(self._writer.ledger())
             self._built = dict(self._offsets)
+            if self._whole is not None:
+                self._whole.begin(cast("Any", self._writer).through(), self._offsets, self._ends)
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
-        checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
+        checkpoint = self._checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
         self._halting = self._triggered = False
         self._error = None
         records_max = self._records_max
@@ -197,7 +198,7 @@ class Driver:
     def _await_topics(self) -> dict[str, int]:
         """Partition counts of the topics that exist; a topic that does not exist yet is waited for."""
         while not self._context.stopping():
-            wanted = self._paused.reading(self._spec.topics)
+            wanted = self._paused.reading(self._topics)
             found = self._brokers.partitions(wanted) if wanted else {}
             if found:
                 return found
@@ -223,9 +224,9 @@ class Driver:
             if self._paused.due() or not self._paused.topics.isdisjoint(partitions):
                 log.info("the query starts again paused=%d", len(self._paused.topics))
                 return
-            if len(partitions) < len(self._spec.topics) and time.monotonic() - looked > TOPICS_EVERY_S:
+            if len(partitions) < len(self._topics) and time.monotonic() - looked > TOPICS_EVERY_S:
                 looked = time.monotonic()
-                wanted = [topic for topic in self._spec.topics if topic not in self._paused.topics]
+                wanted = [topic for topic in self._topics if topic not in self._paused.topics]
                 if self._brokers.partitions(wanted).keys() != partitions.keys():
                     log.info("topics appeared: the query starts again")
                     return
@@ -278,16 +279,16 @@ class Driver:
 
     # -- a batch ------------------------------------------------------------------------------------------------------
 
-    def _on_batch(self, frame: DataFrame, _: int) -> None:
+    def _on_batch(self, frame: DataFrame, number: int) -> None:
         with self._busy:
             if self._halting or self._context.stopping():
                 return
             self._context.beat("a batch", BATCH_S_MAX)
             try:
-                built = self._build(frame)
+                built = self._build(frame, number)
                 # Of a batch before that failed the watch hears by itself.
-                if built is not None and self._handover.give(built):
-                    self._built.update({place: end for place, (_, end) in built.batch.offsets.items()})
+                if built is not None:
+                    self._handover.give(built)
                 self._triggered = False
                 if not self._handover.busy:
                     self._context.beat("the end of a batch", 0.0)
@@ -296,7 +297,7 @@ class Driver:
                     self._error = exc
                 raise
 
-    def _build(self, frame: DataFrame) -> Built | None:
+    def _build(self, frame: DataFrame, number: int) -> Built | None:
         hit("sink.batch_start")
         times = [time.monotonic()]
         self.metrics.mark("batch")
@@ -304,19 +305,34 @@ class Driver:
         self.metrics.mark("read")
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
-        batch = self._assembler.build(raw, self._built, self._batch)
+        batches: Iterable[SinkBatch] | None
+        if self._whole is not None:
+            batches = self._whole.take(raw, read_to(self._checkpoint, number))
+        else:
+            batch = self._assembler.build(raw, self._built, self._batch)
+            self._built.update({place: end for place, (_, end) in batch.offsets.items()})
+            batches = [batch] if batch.offsets else None
         times.append(time.monotonic())
         self._batch += 1
         read_ms, build_ms = (round((end - start) * 1000) for start, end in pairwise(times))
-        return Built(batch, raw.num_rows, read_ms, build_ms) if batch.offsets else None
+        return Built(batches, raw.num_rows, read_ms, build_ms) if batches is not None else None
+
+    def _ends(self) -> Mapping[tuple[str, int], int]:
+        """Behind everything that has been written, of the tables that are not paused."""
+        ends = self._brokers.ends([topic for topic in self._spec.topics if topic not in self._paused.topics])
+        assert self._whole is not None
+        self._whole.lacks(self._brokers.partitions(self._whole.topics), ends)
+        return ends
 
     def _apply(self, built: Built) -> None:
         if self._halting:
             return
         self._context.beat("a batch", BATCH_S_MAX)
         began = time.monotonic()
-        batch, counts = self._paused.apply(self._writer.apply, built.batch)
-        if not batch.offsets:
+        batch, counts = self._paused.apply_all(self._write, built.batches)
+        if isinstance(built.batches, Whole):
+            built.batches.drop()
+        if not counts:
             return
         apply_ms = round((time.monotonic() - began) * 1000)
         self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
@@ -330,6 +346,12 @@ class Driver:
         if not self._busy.locked():
             self._context.beat("the end of a batch", 0.0)
         self._report()
+
+    def _write(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
+        if self._whole is None:
+            return self._writer.apply(next(iter(batches)))
+        found: Mapping[str, Any] = cast("Any", self._writer).apply_all(batches)
+        return found
 
     def _bound(self, rows: int, size: int) -> None:
         """Kafka's source counts records only: where they are large, fewer of them make a batch."""

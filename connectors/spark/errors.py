@@ -120,6 +120,13 @@ KAFKA_UNREACHABLE = declare(
 QUERY_FAILED = declare(
     "spark.query_failed", "transient", "Spark's streaming query ended", "The task starts it again from the ledger."
 )
+NO_WATERMARK = declare(
+    "spark.no_watermark",
+    "config",
+    "A source of the sink does not say which of its transactions are complete",
+    "consistency=source needs topics of our own sources, which write <topic.prefix>.watermark; or set"
+    " consistency=eventual.",
+)
 WAREHOUSE_UNKNOWN = declare(
     "spark.warehouse_unknown",
     "config",

@@ -104,6 +104,14 @@ class Brokers:
                     DATA_LOST, f"the topic ends at {end[place]}: it was deleted and created again", where=where
                 )
 
+    def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
+        """Behind the last record of each partition that there is, committed or not."""
+        from confluent_kafka import TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = [TopicPartition(topic, n) for topic, count in self.partitions(topics).items() for n in range(count)]
+        return self._offsets(asked, OffsetSpec.latest()) if asked else {}
+
     def _offsets(self, asked: Sequence[Any], spec: Any) -> dict[tuple[str, int], int]:
         from confluent_kafka import KafkaException
 

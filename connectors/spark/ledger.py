@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DeadLetter, SinkBatch
+from cdcworker.connectors.api import DeadLetter, SinkBatch, Through
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
 from cdcworker.schemas.errors import CdcError
 
@@ -37,7 +37,12 @@ DDL = (
     """create table if not exists _cdcworker.dead_letter (
         sink text, topic text, partition int, "offset" bigint, code text not null, cause text not null,
         key bytea, value bytea, at timestamptz not null default now(), primary key (sink, topic, partition, "offset"))""",
+    """create table if not exists _cdcworker.watermark (
+        sink text, source text, position pg_lsn not null, committed_at timestamptz not null, left_out text[] not null,
+        at timestamptz not null, primary key (sink, source))""",
 )
+NEWEST = "_cdcworker.watermark"
+"""Where it is, all of them are."""
 LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 TOMBSTONE_DAYS_MAX = 7
 """Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
@@ -52,7 +57,7 @@ class Ledger:
         self.epoch: Epoch = (0, 0)
 
     def create(self, connection: Connection) -> None:
-        found = connection.execute("select to_regclass('_cdcworker.dead_letter')").fetchone()
+        found = connection.execute("select to_regclass(%s)", (NEWEST,)).fetchone()
         if found and found[0]:
             return
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -166,6 +171,37 @@ class Ledger:
                 self.sink,
             ),
         )
+
+    def publish(self, connection: Connection, through: Mapping[str, Through]) -> None:
+        """What readers of the tables see from this transaction on, for them to read beside."""
+        with connection.cursor() as cursor:
+            cursor.executemany(
+                """insert into _cdcworker.watermark as w (sink, source, position, committed_at, left_out, at)
+                   values (%s, %s, '0/0'::pg_lsn + %s, to_timestamp(%s::bigint / 1000.0), %s, clock_timestamp())
+                   on conflict (sink, source) do update
+                   set position = greatest(w.position, excluded.position), left_out = excluded.left_out,
+                       committed_at = greatest(w.committed_at, excluded.committed_at), at = excluded.at""",
+                [
+                    (self.sink, source, mark.position, mark.ts_ms, list(mark.left_out))
+                    for source, mark in through.items()
+                ],
+            )
+
+    def through(self, connection: Connection) -> dict[str, int]:
+        """By source, the position that was published last."""
+        rows = connection.execute(
+            "select source, (position - '0/0')::bigint from _cdcworker.watermark where sink = %s", (self.sink,)
+        )
+        return {source: int(position) for source, position in rows}
+
+    def applied(self, connection: Connection) -> dict[str, bytes]:
+        """By topic the highest position that has been applied."""
+        rows = connection.execute(
+            """select distinct on (topic) topic, applied from _cdcworker.ledger
+               where sink = %s and applied is not null order by topic, applied desc""",
+            (self.sink,),
+        )
+        return {topic: bytes(position) for topic, position in rows}
 
     def bury_letters(self, connection: Connection, letters: Sequence[DeadLetter]) -> None:
         rows = [(self.sink, *(getattr(letter, name) for name in LETTER)) for letter in letters]

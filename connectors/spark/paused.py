@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.spark.config import source_of
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.schemas.errors import CdcError
 
@@ -58,7 +60,15 @@ class PausedTables:
             offsets={place: span for place, span in batch.offsets.items() if place[0] not in self._errors},
             applied={place: span for place, span in batch.applied.items() if place[0] not in self._errors},
             dead=[letter for letter in batch.dead if letter.topic not in self._errors],
+            through={
+                source: replace(mark, left_out=tuple(sorted({*mark.left_out, *self._of(source)})))
+                for source, mark in batch.through.items()
+            },
         )
+
+    def _of(self, source: str) -> list[str]:
+        """Paused tables of a source."""
+        return [topic.removeprefix(f"{source}.") for topic in self._errors if source_of(topic) == source]
 
     def due(self) -> bool:
         """Whether it is time to read the paused tables again, from where the ledger has them."""
@@ -75,15 +85,56 @@ class PausedTables:
         self, write: Callable[[SinkBatch], Mapping[str, Any]], batch: SinkBatch
     ) -> tuple[SinkBatch, Mapping[str, Any]]:
         """What was applied of the batch: all, but for tables that are paused, or must be from now on."""
+        return self.apply_all(lambda batches: write(next(iter(batches))), [batch])
+
+    def apply_all(
+        self, write: Callable[[Iterable[SinkBatch]], Mapping[str, Any]], batches: Iterable[SinkBatch]
+    ) -> tuple[SinkBatch, Mapping[str, Any]]:
+        """The same of batches that are written in one step, looked through again when a table stops; a summary of them."""
         while True:
-            batch = self.without(batch)
+            passed: list[SinkBatch] = []
+            tables: set[str] = set()
             try:
-                counts = write(batch) if batch.offsets else {}
+                counts = self._write(write, batches, passed, tables)
             except CdcError as exc:
                 if not self.take(exc):
                     raise
             else:
                 # A table that takes rows again is as good as any.
-                for table in batch.tables:
-                    self._tries.pop(table.table, None)
-                return batch, counts
+                for topic in tables:
+                    self._tries.pop(topic, None)
+                return summed(passed), counts
+
+    def _write(
+        self,
+        write: Callable[[Iterable[SinkBatch]], Mapping[str, Any]],
+        batches: Iterable[SinkBatch],
+        passed: list[SinkBatch],
+        tables: set[str],
+    ) -> Mapping[str, Any]:
+        def each() -> Iterator[SinkBatch]:
+            for batch in batches:
+                left = self.without(batch)
+                if left.offsets or left.through:
+                    # Without their rows, which would all be held until the last batch is written.
+                    passed.append(replace(left, tables=[]))
+                    tables.update(table.table for table in left.tables)
+                    yield left
+
+        found = each()
+        first = next(found, None)
+        return {} if first is None else write(chain([first], found))
+
+
+def summed(batches: Sequence[SinkBatch]) -> SinkBatch:
+    """What several batches covered, as one without rows."""
+    offsets: dict[tuple[str, int], tuple[int, int]] = {}
+    applied: dict[tuple[str, int], tuple[bytes, int]] = {}
+    for batch in batches:
+        for place, (first, end) in batch.offsets.items():
+            offsets[place] = (offsets.get(place, (first, end))[0], end)
+        for place, (position, ts_ms) in batch.applied.items():
+            known = applied.get(place, (b"", 0))
+            applied[place] = (max(known[0], position), max(known[1], ts_ms))
+    dead = [letter for batch in batches for letter in batch.dead]
+    return SinkBatch([], offsets, batches[-1].batch_id if batches else 0, applied, dead)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
+from cdcworker.connectors.spark.config import source_of
 from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
 from cdcworker.connectors.spark.pgrows import read
@@ -81,29 +82,52 @@ class PostgresWriter:
             self._tombstones = self._ledger.tombstones(connection)
             return self._ledger.read(connection)
 
+    def through(self) -> Mapping[str, int]:
+        """By source, how far readers were told that its transactions are shown; else what eventual batches have reached."""
+        with self._transaction() as connection:
+            out = self._ledger.through(connection)
+            for topic, position in self._ledger.applied(connection).items():
+                source = source_of(topic)
+                out[source] = max(out.get(source, 0), int.from_bytes(position[:8], "big") + 1)
+            return out
+
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         """Rows and ledger commit together (INV-8)."""
+        return self.apply_all([batch])
+
+    def apply_all(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
+        """All of them commit together: no reader sees a part."""
         if self._connection is None or self._connection.closed:
             # A server that went down may have lost batches that it had committed: only its ledger knows.
             raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
-        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
+        fresh = replayed = 0
         with self._transaction() as connection:
             self._catalog.begin()
-            if not self._ledger.lock(connection, batch):
-                counts["replayed"] = True
-                return counts
-            for table in batch.tables:
-                self._table(connection, table, counts)
-            if batch.dead:
-                self._ledger.bury_letters(connection, batch.dead)
-            hit("sink.staged")
-            self._ledger.advance(connection, batch)
-            if time.monotonic() - self._pruned > PRUNE_EVERY_S:
+            for batch in batches:
+                if self._ledger.lock(connection, batch):
+                    fresh += 1
+                    self._batch(connection, batch, counts)
+                else:
+                    replayed += 1
+            if fresh and time.monotonic() - self._pruned > PRUNE_EVERY_S:
                 self._ledger.prune(connection)
                 self._pruned = time.monotonic()
-            hit("sink.before_commit")
-        hit("sink.after_commit")
-        return counts
+            if fresh:
+                hit("sink.before_commit")
+        if fresh:
+            hit("sink.after_commit")
+        return {**counts, "replayed": replayed > 0 and not fresh}
+
+    def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any]) -> None:
+        for table in batch.tables:
+            self._table(connection, table, counts)
+        if batch.dead:
+            self._ledger.bury_letters(connection, batch.dead)
+        hit("sink.staged")
+        self._ledger.advance(connection, batch)
+        if batch.through:
+            self._ledger.publish(connection, batch.through)
 
     def rows(self, topic: str) -> TargetRows | None:
         """Over a connection of its own: `apply` may go on meanwhile."""

@@ -68,6 +68,11 @@ class Shape:
         return Plan(self.schema, (("after",), ("before",), ("op",), *SOURCE_PATHS))
 
     @cached_property
+    def place_plan(self) -> Plan:
+        """Only where in the source's log a change stands, and when it was made."""
+        return Plan(self.schema, (("source", "commit_lsn"), ("source", "ts_ms")))
+
+    @cached_property
     def path(self) -> tuple[str, ...]:
         """Schema and table, from the namespace of the envelope."""
         space = str(self.schema.get("namespace") or str(self.schema["name"]).rpartition(".")[0])

@@ -82,13 +82,15 @@ class World:
     def topic(self, table):
         return f"{self.name}.public.{table.path[-1]}"
 
-    def send(self):
-        """Schemas first, then the changes in one transaction."""
+    def send(self, watermark=None):
+        """Schemas first, then the changes in one transaction, with how far the source is now."""
         log = self.stream.schemas.records
-        for committed in (log[self.logged :], self.stream.records[self.sent :]):
+        for number, committed in enumerate((log[self.logged :], self.stream.records[self.sent :])):
             self.producer.begin_transaction()
             for record in committed:
                 self._produce(record)
+            if watermark is not None and number:
+                self._say(watermark)
             self.producer.commit_transaction(30)
         self.logged, self.sent = len(log), len(self.stream.records)
 
@@ -100,6 +102,10 @@ class World:
         else:
             key, value = encode_record(record)
             self.producer.produce(self.schema_topic, value, key)
+
+    def _say(self, position):
+        key, value = {"connector": "source", "task": 0}, {"v": 1, "commit_lsn": position, "ts_ms": position}
+        self.producer.produce(f"{self.name}.watermark", json.dumps(value).encode(), json.dumps(key).encode(), 0)
 
     def start(self, topics, failpoints="", **config):
         from cdcworker.worker.devstack import jars

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 from cdcworker.connectors.api import SinkSpec
 from cdcworker.connectors.spark import read
-from cdcworker.connectors.spark.config import CONFIG_DEF, data_topics
+from cdcworker.connectors.spark.config import CONFIG_DEF, data_topics, watermark_topics
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.spark.driver import StateFolder
 from cdcworker.connectors.spark.errors import from_spark
@@ -111,3 +111,13 @@ def test_the_password_is_not_in_the_task_specification_as_text():
 def test_the_heap_is_at_least_what_spark_accepts(memory, fine):
     problems = [value.errors for value in CONFIG_DEF.validate({**BASE, "topics": "t", "spark.driver.memory": memory})]
     assert (not any(problems)) is fine
+
+
+def test_whole_transactions_take_one_task_and_a_warehouse_that_commits_all_tables_at_once():
+    whole = {**BASE, "topics": "s.public.a,s.public.b,t.public.c", "consistency": "source"}
+    assert [share["topics"] for share in SparkSink(whole).split(9, [])] == ["s.public.a,s.public.b,t.public.c"]
+    assert watermark_topics(CONFIG_DEF.parse(whole)["topics"]) == ["s.watermark", "t.watermark"]
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**whole, "warehouse": "parquet", "warehouse.path": "/lake"})
+    assert caught.value.code == "config.invalid"
+    assert "consistency" in str(caught.value)

@@ -1,0 +1,18 @@
+"""What a driver takes from its connector's configuration."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(slots=True)
+class Settings:
+    trigger_ms: int = 500
+    records_max: int = 100_000
+    memory: str = "1g"
+    cores: int = 2
+    log: bool = False
+    tolerant: bool = False
+    pausing: bool = False
+    whole: bool = False
+    """Readers of the target see whole transactions only."""
