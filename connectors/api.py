@@ -137,7 +137,9 @@ class SinkConnector(Protocol):
     """One configured sink. One that runs in a JVM names in a class attribute `jars` the set that the worker fetches.
 
     A sink may also have `offsets(place) -> SinkOffsets`, what its ledger holds, and `alter_offsets(place, changes)`,
-    which changes it in one step (`changes` None: all is forgotten). Both run in a child process with a time limit.
+    which changes it in one step (`changes` None: all is forgotten). Both run in a child process with a time limit. So
+    does `trace(place, change) -> Mapping`, which says what the target knows of one change: `next_offset` of its
+    partition, and where that is known `batch`, `at_ms`, `dead` (a code), `row` (this, newer, older, absent).
     """
 
     config_def: ClassVar[ConfigDef]

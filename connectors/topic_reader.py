@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, TypeVar
 
 from cdcworker.schemas.decode import UNKNOWN_ID, Decoder
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.schemas.log import SchemaLog
+from cdcworker.schemas.log import SchemaLog, StoredSchema
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 OFFSETS_GONE: Final = declare(
     "sink.offsets_gone",
@@ -117,10 +118,25 @@ class SchemaReader:
         self._decoder = Decoder(self._log)
 
     def decode(self, data: bytes) -> Any:
+        return self._known(lambda: self._decoder.decode(data))
+
+    def stored(self, id: int) -> StoredSchema:
+        """The schema of an id."""
+
+        def look() -> StoredSchema:
+            found = self._log.by_id(id)
+            if found is None:
+                raise CdcError(UNKNOWN_ID, "the schema id is not in the schema log", where={"id": id})
+            return found
+
+        return self._known(look)
+
+    def _known(self, look: Callable[[], T]) -> T:
+        """Once what it needs has been read."""
         deadline = time.monotonic() + SCHEMA_WAIT_S
         while True:
             try:
-                return self._decoder.decode(data)
+                return look()
             except CdcError as error:
                 if error.code != UNKNOWN_ID or time.monotonic() > deadline:
                     raise

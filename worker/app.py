@@ -22,8 +22,10 @@ from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker import registry_api
+from cdcworker.worker.changes import Changes
 from cdcworker.worker.config import WorkerConfig
 from cdcworker.worker.doctor_main import run_child
+from cdcworker.worker.explain import Explainer
 from cdcworker.worker.herder import Herder, HerderConfig
 from cdcworker.worker.offset_keeper import OffsetKeeper, partitions
 from cdcworker.worker.planning import TOPICS_PATTERN, matching_topics
@@ -103,6 +105,8 @@ class App:
             plan=self._preview,
             schemas=self.schemas.current,
             examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
+            changes=Changes(config.kafka, names.schemas),
+            explainer=Explainer(config.kafka, config.providers, {"schemas": names.schemas, "offsets": names.offsets}),
             verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
             body_bytes_max=config.values["rest.body.bytes.max"],
             audit=Audit(config.worker_id, self._trail),

@@ -12,7 +12,7 @@ from typing import Final
 from cdcworker.coordinator.events import Event, TaskReport
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.worker.child import CLOSED, Child
-from cdcworker.worker.pipes import Budget, event_of, level_of, message_of
+from cdcworker.worker.pipes import Budget, event_of, level_of, message_of, position_of
 
 log = logging.getLogger(__name__)
 task_log = logging.getLogger("cdcworker.task")
@@ -51,6 +51,8 @@ class Hearing:
         self.metrics: JsonObject | None = None
         self.metrics_at = now - METRICS_EVERY_S
         self.usage: JsonObject = {}
+        self.position: JsonObject | None = None
+        """The last one that the task told of: what its lines in the log are bound to."""
         self.stands = False
         """It has reported that it runs or is paused."""
         self.deaf: dict[int, float] = {}
@@ -156,6 +158,7 @@ class Ears:
         event = event_of(child.task, message)
         if isinstance(event, TaskReport) and event.state is None:
             hearing.metrics = {**(hearing.metrics or {}), **event.metrics}
+            hearing.position = position_of(event.metrics) or hearing.position
             if self._clock() - hearing.metrics_at >= METRICS_EVERY_S:
                 self._say_metrics(child, hearing)
         elif event is not None:
@@ -196,7 +199,9 @@ class Ears:
             hearing.dropped_total += 1
             return
         text = line.decode(errors="replace").rstrip()
-        names = {"connector": child.task.connector, "task": child.task.task}
+        names: JsonObject = {"connector": child.task.connector, "task": child.task.task}
+        if hearing.position is not None:
+            names["position"] = hearing.position
         named = level_of(text)
         level = max(named or logging.INFO, logging.WARNING if child.showing else logging.NOTSET)
         # What a task's own loggers say has been judged there already, by the same levels and for each logger by itself.

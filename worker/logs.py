@@ -13,11 +13,19 @@ from cdcworker.worker.security.redact import clean
 Format = Literal["auto", "text", "json"]
 
 TALKATIVE: Final = ("uvicorn", "httpx", "httpcore", "asyncio", "py4j")
-CONTEXT_FIELDS: Final = ("connector", "task", "worker")
+CONTEXT_FIELDS: Final = ("worker", "connector", "task", "position")
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127, *range(128, 160)) if number != 9}
 _CONTROL[ord("\n")] = "\\n"
 _CONTROL[ord("\r")] = "\\r"
 _CONTROL.update({0x2028: "\\u2028", 0x2029: "\\u2029"})
+
+
+_bound: dict[str, str] = {}
+
+
+def bind(**names: str) -> None:
+    """What every record of this process has besides: which worker it is."""
+    _bound.update(names)
 
 
 def one_line(text: str) -> str:
@@ -33,7 +41,10 @@ class JsonFormatter(logging.Formatter):
             "logger": record.name,
             "message": clean(record.getMessage()),
         }
-        item.update({name: getattr(record, name) for name in CONTEXT_FIELDS if hasattr(record, name)})
+        for name in CONTEXT_FIELDS:
+            found = getattr(record, name, _bound.get(name))
+            if found is not None:
+                item[name] = found
         if record.exc_info and record.exc_info[0] is not None:
             item["trace"] = trace(record)
         return json.dumps(item, separators=(",", ":"), default=str)

@@ -77,6 +77,7 @@ ROWS: Final = (
         "How late it is",
         (
             Panel("Source lag", "Age of the newest commit of the source that is in Kafka.", {TASK_NAME: _of("cdc_source_lag_seconds")}, "s"),
+            Panel("Source lag by table", "Of each table's newest change, when it could be read in Kafka.", {"{{connector}} {{table}}": _of("cdc_source_table_lag_seconds", by="connector, table")}, "s"),
             Panel("Sink lag", "Age of the newest change in the warehouse; 0 when nothing waits.", {TASK_NAME: _of("cdc_sink_lag_seconds")}, "s"),
             Panel("Commit to Kafka and to the warehouse", "From a source's commit until it can be read.", {
                 "{{connector}} Kafka p50": _late("cdc_source_latency_seconds", 0.5),
@@ -102,6 +103,15 @@ ROWS: Final = (
                 f"{TASK_NAME} max": _of("cdc_source_commit_max_seconds"),
             }, "s"),
             Panel("Events read", "Changes in the database's log, per second.", {TASK_NAME: _of("cdc_source_events_total", rate=True)}, "ops"),
+            Panel("Where a source's time goes", "Share of each stage; what is missing to 1 is waiting.", {f"{TASK_NAME} {{{{stage}}}}": _of("cdc_source_stage_seconds_total", rate=True, by="connector, task, stage")}),
+            Panel("Why transactions are committed", "Per second: idle, or a limit that was reached.", {f"{TASK_NAME} {{{{reason}}}}": _of("cdc_source_flushes_total", rate=True, by="connector, task, reason")}, "ops"),
+            Panel("Size of transactions and batches", "Records of the last one.", {
+                f"{TASK_NAME} to Kafka": _of("cdc_source_batch_records"),
+                f"{TASK_NAME} to the warehouse": _of("cdc_sink_batch_records"),
+            }),
+            Panel("Bytes of a transaction", "Of the last one to Kafka.", {TASK_NAME: _of("cdc_source_batch_bytes")}, "bytes"),
+            Panel("Records by table", "To Kafka, per second.", {"{{table}}": _of("cdc_source_table_records_total", rate=True, by="table")}, "ops"),
+            Panel("Dead letters", "Records that cannot be decoded, set aside.", {TASK_NAME: _of("cdc_sink_dead_letters_total")}),
             Panel("Batches of sinks", "Committed per second.", {TASK_NAME: _of("cdc_sink_batches_total", rate=True)}, "ops"),
             Panel("Stages of a batch", "Of the last batch.", {"{{connector}}-{{task}} {{stage}}": _of("cdc_sink_stage_seconds", by="connector, task, stage")}, "s"),
         ),
@@ -174,6 +184,7 @@ ALERTS: Final = (
     Alert("CdcSinkLag", "max by (connector, task) (cdc_sink_lag_seconds) > 300", "5m", "warning", "{{ $labels.connector }}-{{ $labels.task }} is {{ $value }} s behind", "Is the warehouse slow or locked? The stages of a batch tell where the time goes."),
     Alert("CdcSlotRetained", "max by (connector, task) (cdc_slot_retained_bytes) > 20e9", "10m", "warning", "The database keeps {{ $value | humanize1024 }}B of log for {{ $labels.connector }}-{{ $labels.task }}", "cdcworker doctor {{ $labels.connector }}: a long transaction, a task that stands still, or a slot that nobody reads"),
     Alert("CdcSlotSoonLost", "min by (connector, task) (cdc_slot_lost_in_seconds) < 3600", "1m", "critical", "The slot of {{ $labels.connector }}-{{ $labels.task }} is lost within {{ $value | humanizeDuration }}", "Raise max_slot_wal_keep_size, or let the task catch up now."),
+    Alert("CdcDeadLetters", "max by (connector, task) (increase(cdc_sink_dead_letters_total[10m])) > 0", "0m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has set records aside", "Look at _cdcworker.dead_letter in the warehouse: each row says where the record stood and why."),
     Alert("CdcTablesHeld", "max by (connector, task) (cdc_tables_held) > 0", "1m", "warning", "{{ $value }} tables of {{ $labels.connector }}-{{ $labels.task }} are held back", "cdcworker doctor {{ $labels.connector }} names them with the cause."),
     Alert("CdcTaskRestarts", "max by (connector, task) (cdc_task_restarts) >= 5", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has been restarted {{ $value }} times", "At the end of its budget it is quarantined: cdcworker connector describe {{ $labels.connector }}"),
     Alert("CdcWarehouseDiffers", 'max by (connector) (cdc_verify_result{result="different"}) > 0', "0m", "critical", "The warehouse of {{ $labels.connector }} does not hold what its source holds", "cdcworker verify {{ $labels.connector }} --last, and --show-keys for the rows"),

@@ -7,7 +7,7 @@ import logging
 import re
 import time
 from collections.abc import Mapping
-from typing import Final, get_args
+from typing import Any, Final, get_args
 
 from cdcworker.coordinator.events import TaskReport, TaskTopics
 from cdcworker.coordinator.model import AssignedTask, JsonObject, TaskState
@@ -16,6 +16,8 @@ LINE_BYTES_MAX: Final = 1_048_576
 LOG_LINE_BYTES_MAX: Final = 65_536
 REPORT_BYTES_MAX: Final = 65_536
 ERROR_TEXT_MAX: Final = 4_096
+POSITION_PARTS_MAX: Final = 16
+POSITION_CHARS_MAX: Final = 100
 _LEVEL: Final = re.compile(r"\b(DEBUG|INFO|WARNING|ERROR|CRITICAL)\b", re.IGNORECASE)
 _STATES: Final[Mapping[object, TaskState]] = {s: s for s in get_args(TaskState) if s != "UNASSIGNED"}
 
@@ -67,6 +69,19 @@ def event_of(task: AssignedTask, message: JsonObject) -> TaskReport | TaskTopics
     if kind == "topics" and isinstance(message.get("topics"), list):
         return TaskTopics(task, tuple(str(name) for name in message["topics"])) if _fits(message) else None
     return None
+
+
+def position_of(metrics: Mapping[str, Any]) -> JsonObject | None:
+    """Of a source what it has committed, of a sink the offsets that it has applied: a few plain values."""
+    found = metrics.get("position") or metrics.get("offsets")
+    if not isinstance(found, dict):
+        return None
+    plain = {str(name): value for name, value in found.items() if isinstance(value, int) or _is_word(value)}
+    return dict(list(plain.items())[:POSITION_PARTS_MAX]) or None
+
+
+def _is_word(value: Any) -> bool:
+    return isinstance(value, str) and len(value) <= POSITION_CHARS_MAX
 
 
 def short_error(error: JsonObject) -> JsonObject:

@@ -18,10 +18,10 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.policy import backoff, decide, unexpected
 from cdcworker.worker.progress import OWN, STARTING
+from cdcworker.worker.source_counts import Counters
 from cdcworker.worker.source_session import (
     LEASE_LAPSED,
     ChangeEncoder,
-    Counters,
     Limits,
     Pen,
     Place,
@@ -348,6 +348,7 @@ class SourceRunner:
             "commit_ms_max": round(1000 * counters.commit_s_max, 2),
             "sessions": self._sessions,
             REPORTED: counters.latency.numbers(),
+            **counters.numbers(),
             "position": _shown(session.committed),
         }
         if session.watermark is not None and "ts_ms" in session.watermark:

@@ -7,10 +7,10 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
-from cdcworker.connectors.latency import Latency
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.offsets import StoredPosition, offset_value
 from cdcworker.schemas.change import Batch, Change, JsonObject, OutRecord, Ready
@@ -18,6 +18,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
 from cdcworker.worker.progress import OWN
+from cdcworker.worker.source_counts import Counters, Open, Reason
 
 log = logging.getLogger(__name__)
 
@@ -119,30 +120,6 @@ class Encoded:
     facts: dict[str, TopicFacts]
 
 
-@dataclass(slots=True)
-class Counters:
-    """Running totals over all sessions of a process."""
-
-    records: int = 0
-    bytes: int = 0
-    commits: int = 0
-    commit_s_total: float = 0.0
-    commit_s_max: float = 0.0
-    polls: int = 0
-    latency: Latency = field(default_factory=Latency)
-
-
-@dataclass(slots=True)
-class Open:
-    """What the open Kafka transaction holds."""
-
-    records: int = 0
-    bytes: int = 0
-    since: float = 0.0
-    largest_bytes: int = 0
-    largest_topic: str = ""
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The parts that a session works with; all are its own and die with it, the topics excepted."""
@@ -183,7 +160,10 @@ class Session:
                 settle_until = settle_until or self._tools.clock() + SETTLE_S
                 if self._settled(settle_until):
                     return
+            began = time.perf_counter()
             batch = poll()
+            if batch.changes or batch.records:  # else it has waited
+                self._tools.counters.took("read", began)
             self._require_lease()
             self.take(batch)
             OWN.beat("the next poll")
@@ -193,25 +173,30 @@ class Session:
         """One batch: produced, and committed with what is open when it is time."""
         self._tools.counters.polls += 1
         if batch.changes or batch.records:
+            began = time.perf_counter()
             parts = list(self._parts(batch))
+            began = self._tools.counters.took("encode", began)
             if batch.position is None and self._at_boundary and self._tools.pen.opened_at is not None:
                 # A long transaction begins: what is complete must not wait for its end.
-                self._commit()
+                self._commit("large")
+                began = time.perf_counter()
             self._begin()
             hit("source.before_produce")
             for part in parts:
                 self._produce_ready(part) if isinstance(part, Ready) else self._produce(part)
+            self._tools.counters.took("produce", began)
             self._at_boundary = False
         if batch.position is not None:
             self._note(batch.position)
         if batch.watermark is not None:
             self.watermark = batch.watermark
-        if self._due(batch):
-            self._commit()
+        reason = self._due(batch)
+        if reason:
+            self._commit(reason)
         elif batch.part is not None and self._outgrown():
             log.info("part of a source transaction is committed records=%d", self._open.records)
             self._pending = batch.part
-            self._commit()
+            self._commit("part")
         self._require_time()
 
     def _parts(self, batch: Batch) -> Iterator[Ready | Encoded]:
@@ -238,22 +223,22 @@ class Session:
             self._pending_since = self._tools.clock()
         self._pending = position
 
-    def _due(self, batch: Batch) -> bool:
+    def _due(self, batch: Batch) -> Reason:
         """INV-3: only at a boundary. When the stream ran dry at once, else when a limit is reached."""
         if not self._at_boundary:
-            return False
-        now = self._tools.clock()
+            return ""
+        now, held, limits = self._tools.clock(), self._open, self._limits
         if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self.committed):
             overdue = now - self._watermark_written >= WATERMARK_INTERVAL_S
-            return batch.idle and self.watermark is not None and overdue
+            return "watermark" if batch.idle and self.watermark is not None and overdue else ""
         if batch.idle:
-            return True
-        since = self._open.since if self._tools.pen.opened_at is not None else self._pending_since
-        return (
-            self._open.records >= self._limits.records_max
-            or self._open.bytes >= self._limits.bytes_max
-            or (now - since) * 1000 >= self._limits.ms_max
-        )
+            return "idle"
+        if held.records >= limits.records_max:
+            return "records"
+        if held.bytes >= limits.bytes_max:
+            return "bytes"
+        since = held.since if self._tools.pen.opened_at is not None else self._pending_since
+        return "time" if (now - since) * 1000 >= limits.ms_max else ""
 
     def _outgrown(self) -> bool:
         """The one exception to INV-3: what no Kafka transaction can hold is resumed by index in the source's."""
@@ -275,6 +260,7 @@ class Session:
             pen.produce_all(records if len(records) <= READY_SLICE else records[at : at + READY_SLICE])
             self._require_lease()
         pen.serve()
+        self._open.topics.update(map(itemgetter(0), records))
         self._open.records += len(records)
         self._open.bytes += part.bytes
 
@@ -295,10 +281,11 @@ class Session:
             if number % LEASE_CHECK_RECORDS == 0:
                 self._require_lease()
         self._tools.pen.serve()
+        self._open.topics.update(map(itemgetter(0), records))
         self._open.records += len(records)
         self._open.bytes += total
 
-    def _commit(self) -> None:
+    def _commit(self, reason: Reason) -> None:
         """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
         pen, started = self._tools.pen, self._tools.clock()
         self._begin()
@@ -316,22 +303,17 @@ class Session:
         except CdcError as error:
             raise self._named(error) from error
         hit("source.after_commit")
-        self._count(started)
+        self._count(started, reason)
         if position is not None:
             self.committed = position
             hit("source.before_ack")
             self._tools.task.ack(position)  # INV-1: the commit has returned
         self._pending = None
 
-    def _count(self, started: float) -> None:
-        counters, took = self._tools.counters, self._tools.clock() - started
-        counters.records += self._open.records
-        counters.bytes += self._open.bytes
-        counters.commits += 1
-        counters.commit_s_total += took
-        counters.commit_s_max = max(counters.commit_s_max, took)
-        if self._open.records and self.watermark is not None and "ts_ms" in self.watermark:
-            counters.latency.note(time.time() - self.watermark["ts_ms"] / 1000)
+    def _count(self, started: float, reason: Reason) -> None:
+        counters, moment = self._tools.counters, (self.watermark or {}).get("ts_ms")
+        counters.committed(self._open, self._tools.clock() - started, reason)
+        counters.late(self._open, moment, self._place.watermark_topic.rpartition(".")[0])
         self._watermark_written = self._tools.clock()
         self._open = Open()
         self.on_commit()
@@ -351,7 +333,7 @@ class Session:
     def _settled(self, until: float) -> bool:
         if self._at_boundary:
             if self._tools.pen.opened_at is not None or self._pending is not None:
-                self._commit()
+                self._commit("stop")
             return True
         if self._tools.clock() < until:
             return False

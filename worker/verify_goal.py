@@ -139,7 +139,7 @@ class KafkaGoal:
 
 
 @contextmanager
-def translated() -> Iterator[None]:
+def translated(doing: str = "compare with the topics") -> Iterator[None]:
     """Kafka's errors as ours."""
     from cdcworker.coordinator.kafka_errors import translate
     from confluent_kafka import KafkaException
@@ -147,4 +147,4 @@ def translated() -> Iterator[None]:
     try:
         yield
     except KafkaException as exc:
-        raise translate(exc, "compare with the topics") from exc
+        raise translate(exc, doing) from exc

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, ClassVar
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
@@ -64,6 +64,11 @@ class SparkSink:
         from cdcworker.connectors.spark.warehouses import stored
 
         return stored(CONFIG_DEF.parse(self._config), place)
+
+    def trace(self, place: SinkPlace, change: Mapping[str, Any]) -> Mapping[str, Any]:
+        from cdcworker.connectors.spark.warehouses import trace
+
+        return trace(CONFIG_DEF.parse(self._config), place, change)
 
     def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
         """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log

@@ -336,8 +336,8 @@ class Driver:
             return
         apply_ms = round((time.monotonic() - began) * 1000)
         self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
-        took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms, "records": built.records}
-        self.metrics.add(counts, batch, took)
+        took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms}
+        self.metrics.add(counts, batch, took, built.records)
         self.metrics.mark("applied")
         if self.metrics.batches == 1:
             log.info(
@@ -371,6 +371,7 @@ class Driver:
                 "session_start_s": m.session_start_s,
                 "start_ms": dict(m.start_ms),
                 "batch_ms": dict(m.batch_ms),
+                "batch_records": m.batch_records,
                 "tables": dict(m.tables),
                 "dead_letters": m.dead_letters,
                 "paused": self._paused.reasons,

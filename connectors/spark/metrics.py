@@ -27,16 +27,18 @@ class Metrics:
     start_ms: dict[str, int] = field(default_factory=dict)
     """When the steps of the start were done, up to the first batch, since the task began."""
     batch_ms: dict[str, int] = field(default_factory=dict)
+    batch_records: int = 0
+    """Of the last batch, before those of one key become one row."""
     tables: dict[str, int] = field(default_factory=dict)
     latency: Latency = field(default_factory=Latency)
 
-    def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int]) -> None:
+    def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int], records: int) -> None:
         self.rows += counts["rows"]
         self.changes += counts["changes"]
         self.orphans += counts["orphans"]
         self.dead_letters += len(batch.dead)
         self.batches += 1
-        self.batch_ms = batch_ms
+        self.batch_ms, self.batch_records = batch_ms, records
         for name, rows in counts["tables"].items():
             self.tables[name] = self.tables.get(name, 0) + rows
         newest = max((ts for _, ts in batch.applied.values()), default=0)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+import struct
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api import SinkOffsets, SinkPlace
+from cdcworker.connectors.api import POSITION, SinkOffsets, SinkPlace
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark.errors import FENCED, from_psycopg
 from cdcworker.connectors.spark.ledger import Ledger
@@ -27,6 +28,10 @@ CONNECT_TIMEOUT_S: Final = 5
 LOCK_TIMEOUT: Final = "set local lock_timeout = '5s'"
 """A task that has not noticed yet that it is to stop holds its fence row as long as its batch takes."""
 
+LEDGER: Final = """select next_offset, batch, (extract(epoch from at) * 1000)::bigint, applied
+    from _cdcworker.ledger where sink = %s and topic = %s and partition = %s"""
+DEAD: Final = """select code, (extract(epoch from at) * 1000)::bigint from _cdcworker.dead_letter
+    where sink = %s and topic = %s and partition = %s and "offset" = %s"""
 RAISE: Final = (
     "update _cdcworker.fence set task_epoch = %s, attempt = %s where sink = %s",
     "update _cdcworker.ledger set task_epoch = %s, attempt = %s where sink = %s",
@@ -37,6 +42,55 @@ def stored(conninfo: str, place: SinkPlace) -> SinkOffsets:
     with _transaction(conninfo) as connection:
         found = connection.execute("select to_regclass('_cdcworker.ledger')").fetchone()
         return Ledger(place.connector, 0).read(connection) if found and found[0] else {}
+
+
+def trace(conninfo: str, place: SinkPlace, change: Mapping[str, Any], schema: str) -> dict[str, Any]:
+    """What the target knows of one change: whether it was applied or set aside, and whose row is there now."""
+    where = (place.connector, change["topic"], change["partition"])
+    position = _position(change.get("source", {}))
+    out: dict[str, Any] = {"position": position.hex() if position else None}
+    with _transaction(conninfo) as connection:
+        found = connection.execute("select to_regclass('_cdcworker.ledger')").fetchone()
+        if not found or not found[0]:
+            return out
+        row = connection.execute(LEDGER, where).fetchone()
+        if row is not None:
+            out |= {"next_offset": row[0], "batch": row[1], "at_ms": row[2], "applied": row[3] and bytes(row[3]).hex()}
+        dead = connection.execute(DEAD, (*where, change["offset"])).fetchone()
+        if dead is not None:
+            out |= {"dead": dead[0], "dead_ms": dead[1]}
+        if position is not None:
+            out["row"] = _row(connection, change, schema, position)
+    return out
+
+
+def _position(source: Mapping[str, Any]) -> bytes | None:
+    names = ("commit_lsn", "tx_index", "tx_sub")
+    return struct.pack(">qii", *(source[name] for name in names)) if all(name in source for name in names) else None
+
+
+def _row(connection: Connection, change: Mapping[str, Any], schema: str, position: bytes) -> str | None:
+    """None: cannot be told, since the key reads differently there, or the table is another."""
+    import psycopg
+    from psycopg import sql
+
+    space, _, table = change["table"].rpartition(".")
+    key = change["key"]
+    if not isinstance(key, dict) or not key or any(isinstance(value, dict | list) for value in key.values()):
+        return None
+    tests = sql.SQL(" and ").join(sql.SQL("{}::text = %s").format(sql.Identifier(name)) for name in key)
+    text = sql.SQL("select {} from {} where {}").format(
+        sql.Identifier(POSITION), sql.Identifier(schema or space, table), tests
+    )
+    try:
+        with connection.transaction():
+            rows = connection.execute(text, [str(value) for value in key.values()]).fetchall()
+    except psycopg.Error:
+        return None
+    if not rows or rows[0][0] is None:
+        return "absent" if not rows else None
+    at = bytes(rows[0][0])
+    return "this" if at == position else "newer" if at > position else "older"
 
 
 def alter(conninfo: str, place: SinkPlace, changes: SinkOffsets | None) -> None:

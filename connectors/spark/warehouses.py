@@ -48,6 +48,15 @@ def stored(config: Mapping[str, Any], place: SinkPlace) -> SinkOffsets:
         writer.close()
 
 
+def trace(config: Mapping[str, Any], place: SinkPlace, change: Mapping[str, Any]) -> dict[str, Any]:
+    """One change in the target, as far as that tells; `change` as `tail` shows it."""
+    if config["warehouse"] == "postgres":
+        from cdcworker.connectors.spark import offsets
+
+        return offsets.trace(conninfo(config), place, change, config["warehouse.schema"])
+    return {"next_offset": stored(config, place).get((change["topic"], change["partition"]))}
+
+
 def alter(config: Mapping[str, Any], place: SinkPlace, changes: SinkOffsets | None) -> None:
     if config["warehouse"] == "postgres":
         from cdcworker.connectors.spark import offsets

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from cdcworker.worker.cli.output import EXIT_ENVIRONMENT
@@ -16,14 +16,17 @@ PAUSE_S: Final = 1.0
 Query = Sequence[tuple[str, Any]]
 
 
-def follow(remote: Remote, path: str, query: Query, *, limited: bool) -> Iterator[tuple[str, Any]]:
-    """(kind, data) of each event. `limited`: the stream ends when the worker ends it; else it is taken up again."""
+def follow(
+    remote: Remote, path: str, query: Query, *, limited: bool, on_cut: Callable[[], None] = lambda: None
+) -> Iterator[tuple[str, Any]]:
+    """(kind, data) of each event. `limited`: the stream ends when the worker ends it; else it is taken up again, and
+    `on_cut` is called before."""
     import httpx
 
     last, failures = "", 0
     while True:
         try:
-            for kind, id, data in _stream(remote, path, query, last):
+            for kind, id, data in stream(remote, path, query, last):
                 last, failures = id or last, 0
                 yield kind, data
             if limited:
@@ -34,10 +37,12 @@ def follow(remote: Remote, path: str, query: Query, *, limited: bool) -> Iterato
                 text = f"{', '.join(remote.urls)}: {str(exc) or type(exc).__name__}"
                 raise remote.error({"code": UNREACHABLE, "message": text}, EXIT_ENVIRONMENT) from exc
             remote.turn()
+        on_cut()
         time.sleep(PAUSE_S)
 
 
-def _stream(remote: Remote, path: str, query: Query, last: str) -> Iterator[tuple[str, str, Any]]:
+def stream(remote: Remote, path: str, query: Query, last: str = "") -> Iterator[tuple[str, str, Any]]:
+    """(kind, id, data) of each event of one connection."""
     import httpx
 
     headers = {"accept": "text/event-stream", **remote.access.headers(), **({"last-event-id": last} if last else {})}

@@ -19,6 +19,8 @@ COMMANDS = {
     "snapshots": ("cdcworker.worker.cli.snapshots", "snapshots", "Read tables once more, watch, pause or cancel it."),
     "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
     "top": ("cdcworker.worker.cli.top", "top", "The cluster at work: lag, rates, what needs attention."),
+    "tail": ("cdcworker.worker.cli.tail", "tail", "Rows as they change, before and after."),
+    "explain": ("cdcworker.worker.cli.explain", "explain", "Where a row went: commit, topic, batch, warehouse."),
     "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),

@@ -21,12 +21,13 @@ def start(path: Path | None) -> None:
     import logging
 
     from cdcworker.worker.config import load
-    from cdcworker.worker.logs import set_up
+    from cdcworker.worker.logs import bind, set_up
 
     config, warnings = load(path)
     _leave_no_core()
     # Task processes inherit it.
     os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
+    bind(worker=config.worker_id)
     set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
     for warning in warnings:
         logging.getLogger(__name__).warning("%s", warning)

@@ -6,9 +6,11 @@ import contextlib
 from collections.abc import AsyncIterator, Callable, Sequence
 
 from cdcworker.worker.rest import (
+    changes,
     connectors,
     doctor,
     events,
+    explain,
     history,
     internal,
     labels,
@@ -50,6 +52,8 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *labels.ENDPOINTS,
     *events.ENDPOINTS,
     *history.ENDPOINTS,
+    *changes.ENDPOINTS,
+    *explain.ENDPOINTS,
     *doctor.ENDPOINTS,
     *verify.ENDPOINTS,
     *metrics.ENDPOINTS,

@@ -16,6 +16,8 @@ from cdcworker.coordinator.errors import RECORD_TOO_LARGE
 from cdcworker.coordinator.model import ChangeJob, Connector, JsonObject, PutJob, Reply, Restart, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
+from cdcworker.worker.changes import Changes
+from cdcworker.worker.explain import Explainer
 from cdcworker.worker.offsets import Offsets
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
@@ -79,6 +81,10 @@ class Settings:
     """Examines a connector within so many seconds: the findings of the doctor."""
     verifier: Verifier | None = None
     """Compares sinks with their sources."""
+    changes: Changes | None = None
+    """Reads the topics of connectors for who wants to see rows change."""
+    explainer: Explainer | None = None
+    """Follows single rows."""
     events_s_max: float = 3600.0
     """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None

@@ -69,6 +69,12 @@ SOURCE: Final = (
     Metric("cdc_source_lag_seconds", "gauge", "Age of the newest commit of the source that is in Kafka.", TASK, "lag_s"),
     Metric("cdc_source_lag_bytes", "gauge", "Log written by the database and not yet confirmed by us.", TASK, "lag_bytes"),
     Metric("cdc_source_latency_seconds", "histogram", "From a source's commit until it could be read in Kafka; the newest of each Kafka transaction.", TASK, "latency"),
+    Metric("cdc_source_stage_seconds", "counter", "Time of the task, by stage: read (with decoding), encode, produce, commit. A source that writes records itself encodes while it reads.", (*TASK, "stage"), "stage_s"),
+    Metric("cdc_source_flushes", "counter", "Kafka transactions committed, by why: idle (nothing more to read), records, bytes, time (limits), large, part (of large transactions), stop, watermark (nothing but how far it is).", (*TASK, "reason"), "flushes"),
+    Metric("cdc_source_batch_records", "gauge", "Records of the last Kafka transaction that had any.", TASK, "batch_records"),
+    Metric("cdc_source_batch_bytes", "gauge", "Bytes of those.", TASK, "batch_bytes"),
+    Metric("cdc_source_table_records", "counter", "Records committed to Kafka, by table: of the first tables, the rest as `other`.", (*TASK, "table"), "table_records"),
+    Metric("cdc_source_table_lag_seconds", "gauge", "From the commit of a table's newest change until it could be read in Kafka.", (*TASK, "table"), "table_lag_s"),
     Metric("cdc_slot_retained_bytes", "gauge", "Log that the database keeps for the slot.", TASK, "slot_retained_bytes"),
     Metric("cdc_slot_safe_bytes", "gauge", "Log that may still be written before the slot is lost; absent without a limit.", TASK, "slot_safe_wal_bytes"),
     Metric("cdc_slot_lost_in_seconds", "gauge", "When the slot will be lost if what it keeps goes on growing as it does; absent while it does not.", TASK, "slot_lost_in_s"),
@@ -86,6 +92,8 @@ SINK: Final = (
     Metric("cdc_sink_latency_seconds", "histogram", "From a source's commit until it could be read in the warehouse; the newest of each batch.", TASK, "latency"),
     Metric("cdc_sink_start_seconds", "gauge", "What it took to bring Spark up.", TASK, "session_start_s"),
     Metric("cdc_sink_stage_seconds", "gauge", "Time of the last batch, by stage.", (*TASK, "stage"), "batch_ms", 0.001),
+    Metric("cdc_sink_batch_records", "gauge", "Records of the last batch.", TASK, "batch_records"),
+    Metric("cdc_sink_dead_letters", "counter", "Records set aside since the task began, since they cannot be decoded.", TASK, "dead_letters"),
     Metric("cdc_sink_table_rows", "counter", "Rows written, by table.", (*TASK, "table"), "tables"),
 )  # fmt: skip
 VERIFY: Final = (

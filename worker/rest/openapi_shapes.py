@@ -83,6 +83,25 @@ PARAMETERS: Mapping[str, Json] = {
         "schema": {"type": "array", "items": TEXT},
     },
     "keys": {"description": "true: tell the keys of differing rows, which are row values.", "schema": FLAG},
+    "op": {
+        "description": "Only these: create, update, delete, read, truncate, message, tombstone, upsert.",
+        "schema": {"type": "array", "items": TEXT},
+    },
+    "key": {
+        "description": "`column=value`, or the value of a key of one column; all of them have to hold.",
+        "schema": {"type": "array", "items": TEXT},
+    },
+    "where": {
+        "description": "`column=value`, in the row before or after; all of them have to hold. NULL is null.",
+        "schema": {"type": "array", "items": TEXT},
+    },
+    "from": {
+        "description": "now (default), beginning, an offset of every partition, an age like 15m, a time with its zone.",
+        "schema": {"type": "string", "examples": ["now", "beginning", "15m", "2026-01-31T12:00:00Z"]},
+    },
+    "of": {"description": "The row's table: `schema.table`, or the table alone.", "schema": TEXT},
+    "lsn": {"description": "Of the change, or of its commit: 0/16B3748 or a number; else the newest.", "schema": TEXT},
+    "follow": {"description": "false: only up to where the topics end now.", "schema": FLAG},
     "min_version": {
         "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
         "schema": {"type": "integer", "minimum": 0, "maximum": 10**15},
@@ -314,6 +333,14 @@ SCHEMAS: Mapping[str, Json] = {
         result={"type": ["object", "null"], "description": "verdict, position, differences, undecided, notes, tables."},
         error={"type": ["object", "null"]},
     ),
+    "Way": _object(
+        "connector table stages",
+        connector=TEXT,
+        stages=_list(_object("stage found at_ms text", stage=TEXT, found={"type": "boolean"}, text=TEXT)),
+        searched={"type": "object", "description": "partitions, records, complete."},
+        others=_list(ANY_OBJECT),
+        error={"type": ["object", "null"]},
+    ),
     "Document": ANY_OBJECT,
 }
 
@@ -366,6 +393,7 @@ ANSWERS: Mapping[str, str] = {
     "DELETE /v1/connectors/{connector}/snapshots/{snapshot} 202": "Snapshot",
     "POST /v1/connectors/{connector}/verify 202": "Comparison",
     "GET /v1/connectors/{connector}/verify": "Comparison",
+    "GET /v1/connectors/{connector}/explain": "Way",
     "GET /v1/openapi.json": "Document",
 }
 """By operation, with a status where it is another than the usual success."""

@@ -238,3 +238,16 @@ def test_what_a_tasks_own_loggers_let_through_is_not_judged_again(spoken, caplog
     spoken.say(b"2026-01-01 INFO cdcworker.x details=3\n", spoken.err)
     texts = [record.getMessage() for record in caplog.records]
     assert [text.rpartition(" ")[2] for text in texts] == ["details=1", "text", "details=2"]
+
+
+def test_a_tasks_lines_are_bound_to_what_it_has_committed_last(spoken, caplog):
+    spoken.say(b"INFO before\n", spoken.err)
+    spoken.say(line(type="metrics", position={"commit_lsn": 7, "slot": "s", "long": "x" * 200, "keys": {"a": 1}}))
+    spoken.say(b"INFO then\n", spoken.err)
+    spoken.say(line(type="metrics", records=3))
+    spoken.say(b"INFO still\n", spoken.err)
+    spoken.say(line(type="metrics", offsets={"p.public.t-0": 12}))
+    spoken.say(b"INFO of a sink\n", spoken.err)
+    found = [getattr(record, "position", None) for record in caplog.records]
+    assert found == [None, {"commit_lsn": 7, "slot": "s"}, {"commit_lsn": 7, "slot": "s"}, {"p.public.t-0": 12}]
+    assert {(record.connector, record.task) for record in caplog.records} == {("shop", 0)}

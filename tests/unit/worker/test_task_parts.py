@@ -15,6 +15,7 @@ from cdcworker.worker import logs
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.policy import RETRIES_MAX, RETRY_DELAY_S_MAX, backoff, decide, unexpected
 from cdcworker.worker.references import ENV_PATTERN_KEY, FILE_PATHS_KEY, resolve
+from cdcworker.worker.security import redact
 from cdcworker.worker.taskspec import TaskSpec, Topics, schema_transactional_id, transactional_id
 
 KINDS = {
@@ -282,6 +283,40 @@ def test_a_record_is_one_line_whatever_it_holds(logged, form):
     logger.info("table=%s", 'a\nINFO forged\r\x1b[31m\u0085"')
     assert len(text().splitlines()) == 1
     assert "\x1b" not in text()
+
+
+def test_a_json_line_says_of_which_worker_task_and_position_it_is(logged, monkeypatch):
+    monkeypatch.setattr(logs, "_bound", {})
+    logs.bind(worker="w1")
+    logger, text = logged("json")
+    logger.info("plain")
+    logger.info("bound", extra={"connector": "shop", "task": 0, "position": {"commit_lsn": 7}})
+    plain, bound = map(json.loads, text().splitlines())
+    assert (plain["worker"], "connector" in plain, "position" in plain) == ("w1", False, False)
+    assert (bound["worker"], bound["connector"], bound["task"], bound["position"]) == (
+        "w1",
+        "shop",
+        0,
+        {"commit_lsn": 7},
+    )
+
+
+def test_logs_are_json_where_nobody_sits_before_a_terminal(logged):
+    logger, text = logged("auto")
+    logger.warning("x")
+    assert json.loads(text())["level"] == "WARNING"
+
+
+def test_secrets_that_were_resolved_are_cut_out_of_every_form(logged):
+    redact.remember(["hunter2-long"])
+    try:
+        for form in ("text", "json"):
+            logger, text = logged(form)
+            logger.error("refused for password=%s", "hunter2-long")
+            assert "hunter2" not in text()
+            assert "refused for password=" in text()
+    finally:
+        redact.forget()
 
 
 def test_an_exceptions_text_is_not_logged_and_its_place_is(logged):

@@ -1,0 +1,82 @@
+"""A change as lines of text: what it is, and its columns with what they were and what they are."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import click
+from cdcworker.worker.cli.output import clean, coloured
+
+COLOURS: Final = {"create": "green", "read": "green", "update": "yellow", "delete": "red", "truncate": "red"}
+VALUE_MAX: Final = 200
+"""A longer value is cut on the screen; --json has it whole."""
+NAME_MAX: Final = 30
+Line = tuple[str, str]
+"""A colour, and the text."""
+
+
+def print_change(change: Mapping[str, Any], *, all_columns: bool = False) -> None:
+    has_colours = coloured()
+    for colour, line in lines(change, all_columns=all_columns):
+        click.echo(click.style(line, fg=colour) if has_colours and colour else line)
+
+
+def lines(change: Mapping[str, Any], *, all_columns: bool = False) -> Iterator[Line]:
+    yield COLOURS.get(change["op"], ""), _head(change)
+    before, after = change["before"], change["after"]
+    if change.get("too_large"):
+        yield "", f"    the row is too large to be shown ({change['too_large']:,} characters)"
+    elif change["op"] == "update" and before is not None:
+        yield from _differences(change, before, after or {}, all_columns)
+    elif before is not None or after is not None:
+        row, sign = (after, "+") if after is not None else (before, "-")
+        if change["op"] == "update":
+            yield "", "    before is not known: the table's replica identity does not send it"
+            sign = " "
+        yield from _row(change, row, sign)
+
+
+def _head(change: Mapping[str, Any]) -> str:
+    moment = change.get("source", {}).get("ts_ms") or change["written_ms"]
+    when = datetime.fromtimestamp(moment / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
+    place = f"{change['topic']}/{change['partition']}@{change['offset']}"
+    return clean(f"{when}  {change['op'].upper():<9} {change['table']}  {_key(change['key'])}  {place}")
+
+
+def _key(key: Any) -> str:
+    if isinstance(key, dict):
+        return " ".join(f"{name}={_text(value)}" for name, value in key.items())
+    return "" if key is None else _text(key)
+
+
+def _differences(change: Mapping[str, Any], before: Mapping[str, Any], after: Mapping[str, Any], whole: bool) -> Any:
+    changed, unknown = set(change["changed"] or ()), set(change.get("unknown", ()))
+    width = _width(after)
+    for name, value in after.items():
+        if name in changed:
+            yield "yellow", f"  ~ {clean(name):<{width}}  {_text(before.get(name))} → {_text(value)}"
+        elif whole:
+            yield "", f"    {clean(name):<{width}}  {'(not sent: unchanged)' if name in unknown else _text(value)}"
+    if not changed and not whole:
+        yield "", "    no column differs"
+
+
+def _row(change: Mapping[str, Any], row: Mapping[str, Any], sign: str) -> Iterator[Line]:
+    unknown = set(change.get("unknown", ()))
+    width = _width(row)
+    for name, value in row.items():
+        shown = "(not sent: unchanged)" if name in unknown else _text(value)
+        yield "", f"  {sign} {clean(name):<{width}}  {shown}"
+
+
+def _width(row: Mapping[str, Any]) -> int:
+    return min(NAME_MAX, max((len(name) for name in row), default=0))
+
+
+def _text(value: Any) -> str:
+    from cdcworker.worker.change_view import text_of
+
+    text = clean(text_of(value)).replace("\n", "\\n")
+    return text if len(text) <= VALUE_MAX else f"{text[:VALUE_MAX]}… ({len(text):,} characters)"
