@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from typing import Any, Literal
 
 from cdcworker.coordinator import kafka_errors as e
+from cdcworker.coordinator import stores
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
 from confluent_kafka.admin import AdminClient
@@ -30,6 +31,8 @@ _JAVA_ONLY = frozenset(
         "ssl.truststore.password",
         "ssl.truststore.type",
         "ssl.truststore.certificates",
+        "ssl.keystore.location",
+        "ssl.keystore.password",
         "ssl.keystore.type",
         "ssl.keystore.key",
         "ssl.keystore.certificate.chain",
@@ -99,12 +102,17 @@ log.addFilter(Calm())
 
 def connection(properties: Mapping[str, str], role: Role) -> Config:
     """What of the worker's properties concerns every client of this role; `<role>.` overrides win."""
+    return {**_DEFAULTS, **settings(properties, role)}
+
+
+def settings(properties: Mapping[str, str], role: Role) -> dict[str, str]:
+    """The same as the worker's properties say it, in librdkafka's words: for those that make clients by themselves."""
     mine = {name: value for name, value in properties.items() if name in _SHARED_NAMES or _is_shared(name)}
     prefix = f"{role}."
     mine.update({name[len(prefix) :]: value for name, value in properties.items() if name.startswith(prefix)})
     if not mine.get("bootstrap.servers"):
         raise CdcError(e.CLIENT_CONFIG, "bootstrap.servers is not set", where={"configPath": "/bootstrap.servers"})
-    return {**_DEFAULTS, **_without_java(mine)}
+    return _without_java(mine)
 
 
 def _is_shared(name: str) -> bool:
@@ -115,16 +123,8 @@ def _without_java(properties: Mapping[str, str]) -> Config:
     """Java's names of things that librdkafka can do too, in librdkafka's words."""
     out: Config = {_RENAMED.get(name, name): value for name, value in properties.items() if name not in _JAVA_ONLY}
     out.update(_login_of(properties.get("sasl.jaas.config", "")))
-    trust = properties.get("ssl.truststore.location")
-    if trust:
-        if properties.get("ssl.truststore.type", "").upper() != "PEM" and not trust.endswith((".pem", ".crt")):
-            raise CdcError(
-                e.CLIENT_CONFIG,
-                "only PEM trust stores can be read",
-                where={"configPath": "/ssl.truststore.location"},
-                hint="Export the trust store as PEM and name it in ssl.ca.location.",
-            )
-        out.setdefault("ssl.ca.location", trust)
+    for name, value in {**stores.trusted(properties), **stores.own(properties)}.items():
+        out.setdefault(name, value)
     if "ssl.truststore.certificates" in properties:
         out.setdefault("ssl.ca.pem", properties["ssl.truststore.certificates"])
     if "ssl.keystore.certificate.chain" in properties:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 from cdcworker.connectors.api import SinkConnector, SinkSpec, TaskContext
 from cdcworker.connectors.config import parse_list
 from cdcworker.connectors.registry import lookup
-from cdcworker.coordinator.kafka_clients import reader_config
+from cdcworker.coordinator.kafka_clients import reader_config, settings
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
@@ -98,7 +98,7 @@ def spec_of(spec: TaskSpec, config: Mapping[str, str], machine: Machine) -> Sink
         incarnation=spec.incarnation,
         epoch=(spec.task_epoch, spec.attempt),
         topics=topics,
-        kafka=spec.kafka,
+        kafka=settings(spec.kafka, "consumer"),
         schema_topic=spec.topics.schemas,
         config=config,
         state_dir=spec.state_dir,

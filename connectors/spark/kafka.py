@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import re
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -48,17 +49,38 @@ def jvm_settings(kafka: Mapping[str, str]) -> dict[str, str]:
         out["sasl.jaas.config"] = (
             f'org.apache.kafka.common.security.{module} required username="%s" password="%s";' % tuple(quoted)
         )
-    if "ssl.ca.location" in kafka:
-        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka["ssl.ca.location"]}
-    if "ssl.certificate.location" in kafka and "ssl.key.location" in kafka:
-        out |= {
-            "ssl.keystore.type": "PEM",
-            "ssl.keystore.certificate.chain": Path(kafka["ssl.certificate.location"]).read_text(encoding="utf-8"),
-            "ssl.keystore.key": Path(kafka["ssl.key.location"]).read_text(encoding="utf-8"),
-        }
+    out |= _jvm_stores(kafka)
     if kafka.get("ssl.endpoint.identification.algorithm") == "none":
         out["ssl.endpoint.identification.algorithm"] = ""
     return out
+
+
+def _jvm_stores(kafka: Mapping[str, str]) -> dict[str, str]:
+    """PEM goes over as text; a PKCS12 store of the client is one for Java too."""
+    out: dict[str, str] = {}
+    if "ssl.ca.location" in kafka:
+        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": kafka["ssl.ca.location"]}
+    elif "ssl.ca.pem" in kafka:
+        out |= {"ssl.truststore.type": "PEM", "ssl.truststore.certificates": kafka["ssl.ca.pem"]}
+    if "ssl.keystore.location" in kafka:
+        out |= {"ssl.keystore.type": "PKCS12", "ssl.keystore.location": kafka["ssl.keystore.location"]}
+        out["ssl.keystore.password"] = kafka.get("ssl.keystore.password", "")
+        return out
+    chain, key = (_pem(kafka, f"ssl.{part}") for part in ("certificate", "key"))
+    if chain and key:
+        out |= {"ssl.keystore.type": "PEM", "ssl.keystore.certificate.chain": chain, "ssl.keystore.key": key}
+    return out
+
+
+def _pem(kafka: Mapping[str, str], name: str) -> str:
+    """The certificates or the key alone, of a file that may hold both."""
+    text = kafka.get(f"{name}.pem") or (
+        Path(kafka[f"{name}.location"]).read_text(encoding="utf-8") if f"{name}.location" in kafka else ""
+    )
+    wanted = r"CERTIFICATE" if name == "ssl.certificate" else r"[A-Z ]*PRIVATE KEY"
+    return "".join(
+        f"{block[0]}\n" for block in re.finditer(rf"-----BEGIN ({wanted})-----.*?-----END \1-----", text, re.S)
+    )
 
 
 class Brokers:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import tempfile
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import click
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.cli.output import Table, envelope, of_error, show
+from cdcworker.worker.cli.context import tell
+from cdcworker.worker.cli.files import alone, replace
+from cdcworker.worker.cli.output import Said, Table, of_error
 from cdcworker.worker.cli.remote import command_name, json_option, wants_json
 
 FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
@@ -43,9 +43,6 @@ def add(
     """Add a user, with a new token unless a password or a certificate is given. FILE is made if there is none."""
     from cdcworker.worker.security.credentials import hashed
 
-    content = _load(path, missing_ok=True)
-    if any(user["name"] == name for user in content["users"]):
-        raise click.UsageError(f"there is a user {name}; `cdcworker auth token` gives another token")
     user: dict[str, Any] = {"name": name, "grants": list(grants)}
     token = None
     if certificates:
@@ -55,9 +52,13 @@ def add(
     elif not certificates:
         token, entry = _new_token(days)
         user["tokens"] = [entry]
-    content["users"].append(user)
-    _save(path, content)
-    _tell({"name": name, "grants": list(grants), "token": token}, token or f"added {name}")
+    with alone(path):
+        content = _load(path, missing_ok=True)
+        if any(known["name"] == name for known in content["users"]):
+            raise click.UsageError(f"there is a user {name}; `cdcworker auth token` gives another token")
+        content["users"].append(user)
+        _save(path, content)
+    tell({"name": name, "grants": list(grants), "token": token}, Said(f"added {name}", token or f"added {name}"))
 
 
 @auth.command("token")
@@ -67,14 +68,15 @@ def add(
 @json_option
 def token(path: Path, name: str, days: int | None) -> None:
     """Another token for a user: the earlier ones stay valid until they are revoked."""
-    content = _load(path)
     made, entry = _new_token(days)
-    user = next((user for user in content["users"] if user["name"] == name), None)
-    if user is None:
-        raise click.UsageError(f"there is no user {name} in the file")
-    user["tokens"] = [*(user.get("tokens") or ()), entry]
-    _save(path, content)
-    _tell({"name": name, "token": made}, made)
+    with alone(path):
+        content = _load(path)
+        user = next((user for user in content["users"] if user["name"] == name), None)
+        if user is None:
+            raise click.UsageError(f"there is no user {name} in the file")
+        user["tokens"] = [*(user.get("tokens") or ()), entry]
+        _save(path, content)
+    tell({"name": name, "token": made}, Said(f"another token for {name}", made))
 
 
 @auth.command("revoke")
@@ -83,9 +85,14 @@ def token(path: Path, name: str, days: int | None) -> None:
 @json_option
 def revoke(path: Path, id: str) -> None:
     """Take a token away, by its id (of `auth list`, and the first part of the token), or a whole user by name."""
-    content = _load(path)
-    users = [user for user in content["users"] if user["name"] != id]
-    found = len(users) < len(content["users"])
+    with alone(path):
+        _save(path, {"users": _without(_load(path)["users"], id)})
+    tell({"revoked": id}, f"revoked {id}")
+
+
+def _without(before: list[dict[str, Any]], id: str) -> list[dict[str, Any]]:
+    users = [user for user in before if user["name"] != id]
+    found = len(users) < len(before)
     for user in users:
         kept = [entry for entry in user.get("tokens") or () if entry["id"] != id]
         found = found or len(kept) < len(user.get("tokens") or ())
@@ -93,8 +100,7 @@ def revoke(path: Path, id: str) -> None:
             user["tokens"] = kept
     if not found:
         raise click.UsageError(f"there is no token and no user {id} in the file")
-    _save(path, {"users": users})
-    _tell({"revoked": id}, f"revoked {id}")
+    return users
 
 
 @auth.command("list")
@@ -119,7 +125,7 @@ def list_(path: Path) -> None:
         )
         by = [*(["password"] if user.get("password") else ()), *(f"token {entry['id']}" for entry in tokens)]
         rows.append((user["name"], ", ".join(grants), ", ".join([*by, *(f"CN={name}" for name in certificates)])))
-    _tell({"users": found}, Table(("NAME", "GRANTS", "KNOWN BY"), rows))
+    tell({"users": found}, Table(("NAME", "GRANTS", "KNOWN BY"), rows, of="user"))
 
 
 def _new_token(days: int | None) -> tuple[str, dict[str, Any]]:
@@ -146,7 +152,7 @@ def _load(path: Path, *, missing_ok: bool = False) -> dict[str, Any]:
 
 
 def _save(path: Path, content: dict[str, Any]) -> None:
-    """Checked, then replaced as a whole, with its mode and owner if it was there; a new one is its owner's alone."""
+    """Checked before it takes the place of the one that is there."""
     import yaml
     from cdcworker.worker.security.users import parse
 
@@ -154,22 +160,7 @@ def _save(path: Path, content: dict[str, Any]) -> None:
         parse(content)
     except ValueError as exc:
         raise click.UsageError(str(exc)) from None
-    target = Path(os.path.realpath(path))
-    target.parent.mkdir(parents=True, exist_ok=True)
-    descriptor, name = tempfile.mkstemp(dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            if target.exists():
-                before = target.stat()
-                os.fchmod(descriptor, before.st_mode & 0o775)
-                with contextlib.suppress(PermissionError):
-                    os.fchown(descriptor, before.st_uid, before.st_gid)
-            yaml.safe_dump(content, file, sort_keys=False)
-        Path(name).replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    replace(path, yaml.safe_dump(content, sort_keys=False))
 
 
 @contextlib.contextmanager
@@ -179,11 +170,3 @@ def _told() -> Any:
     except CdcError as error:
         here = click.get_current_context()
         raise of_error(error, command_name(here), as_json=wants_json(here)) from error
-
-
-def _tell(content: Any, text: str | Table) -> None:
-    here = click.get_current_context()
-    if wants_json(here):
-        click.echo(envelope(command_name(here), content))
-    else:
-        show(text)

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from cdcworker.worker.cli.follow import follow
-from cdcworker.worker.cli.output import EXIT_RUNTIME, Table, clean
+from cdcworker.worker.cli.output import EXIT_RUNTIME, Said, Table, clean, counted
 from cdcworker.worker.cli.remote import Remote, cluster_options, remote_command
 
 
@@ -39,10 +39,11 @@ def info(remote: Remote) -> None:
     )
 
 
-def _info(content: Any) -> str:
+def _info(content: Any) -> Said:
     leader = content["leader"]
+    lead = f"{leader['id']} leads" if leader else "nobody leads"
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(content["tasks"].items())) or "none"
-    return "\n".join(
+    text = "\n".join(
         (
             f"version   {content['version']}",
             f"kafka     {content['kafka_cluster_id'] or 'unknown'}",
@@ -51,6 +52,7 @@ def _info(content: Any) -> str:
             f"tasks     {tasks}",
         )
     )
+    return Said(f"{counted(content['workers'], 'worker')}, {lead}, tasks: {tasks}", text)
 
 
 def _workers(content: Any) -> Table:
@@ -62,7 +64,7 @@ def _workers(content: Any) -> Table:
         rows.append((worker["id"], state, str(worker["tasks"]), worker["version"] or "", leads))
     lost = sum(task["state"] == "UNASSIGNED" for task in content["tasks"])
     after = f"{lost} of {len(content['tasks'])} tasks unassigned" if lost else ""
-    return Table(("WORKER", "STATE", "TASKS", "VERSION", ""), rows, after=after)
+    return Table(("WORKER", "STATE", "TASKS", "VERSION", ""), rows, after=after, of="worker")
 
 
 def _listed(name: str) -> None:
@@ -89,7 +91,7 @@ def _assignments(content: Any) -> Table:
         waits = f"{task['waits_s']:.0f} s" if task.get("waits_s") is not None else ""
         why = (task["error"] or {}).get("message", "")
         rows.append((task["connector"], str(task["task"]), task["state"], task["worker"] or "-", waits, why))
-    return Table(("CONNECTOR", "TASK", "STATE", "WORKER", "WAITS", "WHY"), rows)
+    return Table(("CONNECTOR", "TASK", "STATE", "WORKER", "WAITS", "WHY"), rows, of="task")
 
 
 @remote_command(cluster, "journal")
@@ -106,7 +108,7 @@ def _moves(content: Any) -> Table:
         for move in entry["moves"]:
             task = f"{move['connector']}-{move['task']}"
             rows.append((str(entry["seq"]), when, task, move["from"] or "-", move["to"] or "-", move["why"]))
-    return Table(("SEQ", "UTC", "TASK", "FROM", "TO", "WHY"), rows)
+    return Table(("SEQ", "UTC", "TASK", "FROM", "TO", "WHY"), rows, of="move")
 
 
 @remote_command(cluster, "events")

@@ -9,8 +9,9 @@ import click
 from cdcworker.worker.cli import connector_texts as texts
 from cdcworker.worker.cli.connector_files import read_config, read_named
 from cdcworker.worker.cli.offsets import offsets
-from cdcworker.worker.cli.output import EXIT_VALIDATION, pretty
+from cdcworker.worker.cli.output import EXIT_VALIDATION, Said, counted, pretty
 from cdcworker.worker.cli.remote import (
+    KEY_HEADER,
     Remote,
     cluster_options,
     complete_names,
@@ -49,7 +50,9 @@ def list_(remote: Remote) -> None:
 @NAME
 def get(remote: Remote, name: str) -> None:
     """The config, secrets masked."""
-    remote.call("GET", f"{_of(name)}/config", pretty)
+    remote.call(
+        "GET", f"{_of(name)}/config", lambda found: Said(f"{name}: {counted(len(found), 'key')}", pretty(found))
+    )
 
 
 @remote_command(connector, "status")
@@ -87,6 +90,7 @@ def _topics(remote: Remote, name: str) -> list[str] | None:
 @NAME_OPTION
 @SET
 @click.option("--state", type=click.Choice(["running", "paused", "stopped"]), help="Initial state.")
+@DRY_RUN
 @NO_LIVE
 def create(
     remote: Remote,
@@ -94,14 +98,22 @@ def create(
     name: str | None,
     settings: tuple[str, ...],
     state: str | None,
+    dry_run: bool,
     no_live_checks: bool,
 ) -> None:
     """Create from FILE (JSON; - is stdin): {"name", "config"} as in Connect, or the flat config alone."""
+    import uuid
+
     found, config = read_config(file, settings)
     body = {"name": name or found or "", "config": {**config, "name": name} if name else config}
     if state:
         body["initial_state"] = state.upper()
-    remote.call("POST", f"/connectors{_query(no_live_checks)}", texts.created, body)
+    path = f"/connectors{_query(no_live_checks)}"
+    if dry_run:
+        change(remote, "POST", path, texts.created, dry_run=True, body=body)
+    else:
+        # By its key the cluster knows the request again when a worker ends between taking and answering it.
+        remote.call("POST", path, texts.created, body, {KEY_HEADER: uuid.uuid4().hex})
 
 
 def _query(no_live_checks: bool) -> str:
@@ -229,9 +241,11 @@ def diff(remote: Remote, file: Path, name: str | None, settings: tuple[str, ...]
     raise SystemExit(1 if exit_code and (changes or present is None) else 0)
 
 
-def _diff_text(content: Any) -> str:
+def _diff_text(content: Any) -> Said:
     head = "" if content["exists"] else f"{content['name']} does not exist\n"
-    return head + texts.difference_lines(content["changes"])
+    found = f"{counted(len(content['changes']), 'key')} differ" if content["changes"] else "no difference"
+    summary = f"{content['name']}: {found}" if content["exists"] else head.strip()
+    return Said(summary, head + texts.difference_lines(content["changes"]))
 
 
 def change(remote: Remote, method: str, path: str, text: Any, *, dry_run: bool, body: Any = None) -> None:

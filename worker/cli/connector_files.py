@@ -13,8 +13,10 @@ import click
 def read_object(source: Path) -> dict[str, Any]:
     try:
         given = json.loads(sys.stdin.read() if str(source) == "-" else source.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as exc:
-        raise click.UsageError(f"{source}: {exc}") from None
+    except OSError as exc:
+        raise click.UsageError(f"{source}: {exc.strerror}") from None
+    except (ValueError, RecursionError) as exc:
+        raise click.UsageError(f"{source} is no JSON: {exc}") from None
     if not isinstance(given, dict):
         raise click.UsageError(f"{source}: expected a JSON object")
     return given

@@ -19,7 +19,7 @@ def listing(content: Any) -> Table:
         running = sum(task["state"] == "RUNNING" for task in status["tasks"])
         tasks = f"{running}/{len(status['tasks'])}"
         rows.append((name, status["type"], status["connector"]["state"], tasks, status.get("health", "")))
-    return Table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows)
+    return Table(("NAME", "TYPE", "STATE", "TASKS", "HEALTH"), rows, of="connector")
 
 
 def status(content: Any) -> Table:

@@ -11,7 +11,7 @@ import click
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.cli import contexts
 from cdcworker.worker.cli.access import Access, checked
-from cdcworker.worker.cli.output import Table, envelope, of_error, show
+from cdcworker.worker.cli.output import Shown, Table, envelope, of_error, show, summary_of
 from cdcworker.worker.cli.remote import command_name, json_option, wants_json
 
 
@@ -24,10 +24,11 @@ def context() -> None:
     """
 
 
-def tell(content: Any, text: str | Table, *, ok: bool = True) -> None:
+def tell(content: Any, text: Shown) -> None:
+    """The answer of a command that asks no cluster."""
     here = click.get_current_context()
     if wants_json(here):
-        click.echo(envelope(command_name(here), content, ok=ok))
+        click.echo(envelope(command_name(here), content, summary=summary_of(text)))
     else:
         show(text)
 
@@ -49,11 +50,13 @@ def add(name: str, urls: tuple[str, ...], with_token: bool, ca: str, cert: str, 
         raise click.UsageError("a name has letters, digits, dots, hyphens and underscores, at most 64")
     with _told():
         given = contexts.split(urls)
-        stored = contexts.load()
-        current = stored.current or name
         files = {"ca": _absolute(ca), "cert": _absolute(cert), "key": _absolute(key)}
         token = click.prompt("Token", hide_input=True, err=True).strip() if with_token else ""
-        access = {**stored.access, name: checked(Access(token, **files))}
+        shows = checked(Access(token, **files))
+    with _told(), contexts.changing():
+        stored = contexts.load()
+        current = stored.current or name
+        access = {**stored.access, name: shows}
         contexts.save(contexts.Contexts(current, {**stored.urls, name: given}, access))
     tell({"name": name, "urls": given, "current": current == name}, f"added {name}")
 
@@ -63,7 +66,7 @@ def add(name: str, urls: tuple[str, ...], with_token: bool, ca: str, cert: str, 
 @json_option
 def use(name: str) -> None:
     """Ask this cluster from now on."""
-    with _told():
+    with _told(), contexts.changing():
         stored = contexts.load()
         stored.get(name)
         contexts.save(contexts.Contexts(name, stored.urls, stored.access))
@@ -75,7 +78,7 @@ def use(name: str) -> None:
 @json_option
 def remove(name: str) -> None:
     """Forget a cluster's addresses; the cluster itself is not touched."""
-    with _told():
+    with _told(), contexts.changing():
         stored = contexts.load()
         stored.get(name)
         rest = {known: urls for known, urls in stored.urls.items() if known != name}
@@ -97,7 +100,7 @@ def list_() -> None:
     rows = [
         ("*" if name == stored.current else "", name, ", ".join(urls)) for name, urls in sorted(stored.urls.items())
     ]
-    tell(content, Table(("", "NAME", "ADDRESSES"), rows))
+    tell(content, Table(("", "NAME", "ADDRESSES"), rows, of="context"))
 
 
 def _of(stored: contexts.Contexts, name: str) -> Access:

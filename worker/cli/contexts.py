@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import re
-import tempfile
 from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.cli.access import Access, check_mode, of_entry, of_environment
+from cdcworker.worker.cli.files import alone, replace
 
 DEFAULT_URL = "http://127.0.0.1:8083"
 URL_VARIABLE, CONTEXT_VARIABLE = "CDC_URL", "CDC_CONTEXT"
@@ -65,23 +65,18 @@ def load() -> Contexts:
         raise CdcError(UNREADABLE, f"{path()}: {type(exc).__name__}", where={"file": str(path())}) from exc
 
 
+def changing() -> AbstractContextManager[None]:
+    """Around what reads the file and writes it again."""
+    return alone(path())
+
+
 def save(contexts: Contexts) -> None:
     """Replaced as a whole: a reader sees the old file or the new one."""
     entries = {
         name: {"urls": urls, **contexts.access.get(name, Access()).stored()} for name, urls in contexts.urls.items()
     }
     content = {"current": contexts.current, "contexts": entries}
-    target = path()
-    target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-    descriptor, name = tempfile.mkstemp(dir=target.parent)
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8") as file:
-            json.dump(content, file, indent=2)
-        Path(name).replace(target)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            Path(name).unlink()
-        raise
+    replace(path(), json.dumps(content, indent=2), keeps_mode=False)
 
 
 def chosen(urls: Iterable[str], context: str) -> tuple[str, ...]:

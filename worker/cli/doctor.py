@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.cli.output import CliError, Table, clean, coloured, envelope, of_error, show
+from cdcworker.worker.cli.context import tell
+from cdcworker.worker.cli.output import CliError, Table, clean, coloured, envelope, of_error
 from cdcworker.worker.cli.remote import cluster_options, command_name, complete_names, remote_of, segment, wants_json
 
 if TYPE_CHECKING:
@@ -85,7 +86,7 @@ def doctor(
     context = click.get_current_context()
     try:
         if listing:
-            _list(context)
+            _list()
             return
         if target is not None and ("://" in target or "password=" in target):
             raise click.UsageError(
@@ -245,7 +246,7 @@ class _Examination:
         if self.as_json:
             checks = [room.row(item) for item in found]
             result = {"summary": text, "target": target, "checks": checks, "applied": applied}
-            click.echo(envelope(command_name(self.context), result, ok=code == 0))
+            click.echo(envelope(command_name(self.context), result, ok=code == 0, summary=text))
         else:
             self._say(f"\n{text}")
         sys.exit(code)
@@ -293,7 +294,7 @@ def _secret(variable: str | None, file: Path | None) -> str | None:
         raise click.UsageError(f"{file}: {type(exc).__name__}") from None
 
 
-def _list(context: click.Context) -> None:
+def _list() -> None:
     from cdcworker.connectors.postgres.doctor import CHECKS as SOURCE
     from cdcworker.worker.doctor_kafka import CHECKS as KAFKA
     from cdcworker.worker.doctor_stack import CHECKS as MACHINE
@@ -301,7 +302,4 @@ def _list(context: click.Context) -> None:
     checks = [*SOURCE, *MACHINE, *KAFKA]
     rows = [(check.name, "validation" if check.validates and check in SOURCE else "", check.why) for check in checks]
     content = [{"check": name, "validates": bool(validates), "why": why} for name, validates, why in rows]
-    if wants_json(context):
-        click.echo(envelope(command_name(context), content))
-    else:
-        show(Table(("CHECK", "ALSO IN", "WHY"), rows))
+    tell(content, Table(("CHECK", "ALSO IN", "WHY"), rows, of="check"))

@@ -8,7 +8,7 @@ from typing import Any
 
 import click
 from cdcworker.worker.cli.context import tell
-from cdcworker.worker.cli.output import EXIT_OF_KIND, EXIT_RUNTIME, CliError, Table
+from cdcworker.worker.cli.output import EXIT_OF_KIND, EXIT_RUNTIME, CliError, Said, Table, counted
 from cdcworker.worker.cli.remote import (
     Remote,
     cluster_options,
@@ -45,7 +45,9 @@ def plugins(name: str | None, everything: bool) -> None:
 
 
 def _plugins(content: Any) -> Table:
-    return Table(("CLASS", "TYPE", "VERSION"), [(item["class"], item["type"], item["version"]) for item in content])
+    return Table(
+        ("CLASS", "TYPE", "VERSION"), [(item["class"], item["type"], item["version"]) for item in content], of="plugin"
+    )
 
 
 def _keys(content: Any) -> Table:
@@ -55,7 +57,7 @@ def _keys(content: Any) -> Table:
         rows.append(
             (item["name"], item["type"].lower(), "-" if default is None else str(default), item["documentation"])
         )
-    return Table(("KEY", "TYPE", "DEFAULT", "MEANING"), rows)
+    return Table(("KEY", "TYPE", "DEFAULT", "MEANING"), rows, of="key")
 
 
 @click.command("schemas")
@@ -68,11 +70,15 @@ def schemas(subject: str | None, number: int | None) -> None:
     if subject is None:
         if number is not None:
             raise click.UsageError("--version needs a SUBJECT")
-        remote.call("GET", "/subjects", lambda found: "\n".join(found) or "no subjects yet")
+        remote.call("GET", "/subjects", _subjects)
     elif number is not None:
         remote.call("GET", f"/subjects/{segment(subject)}/versions/{number}", _schema)
     else:
         remote.tell(_versions(remote, subject), _versions_table)
+
+
+def _subjects(content: Any) -> Said:
+    return Said(counted(len(content), "subject"), "\n".join(content) or "no subjects yet")
 
 
 def _versions(remote: Remote, subject: str) -> list[dict[str, Any]]:
@@ -100,11 +106,12 @@ def _fields(schema: Any) -> list[str]:
 
 def _versions_table(content: Any) -> Table:
     rows = [(str(item["version"]), str(item["id"]), " ".join(item["fields"])) for item in content]
-    return Table(("VERSION", "ID", "FIELDS"), rows)
+    return Table(("VERSION", "ID", "FIELDS"), rows, of="version")
 
 
-def _schema(content: Any) -> str:
-    return json.dumps(json.loads(content["schema"]), ensure_ascii=False, indent=2)
+def _schema(content: Any) -> Said:
+    text = json.dumps(json.loads(content["schema"]), ensure_ascii=False, indent=2)
+    return Said(f"version {content['version']} of {content['subject']}, id {content['id']}", text)
 
 
 @click.command("errors")
@@ -119,7 +126,10 @@ def errors(code: str | None) -> None:
     if code is None:
         known = sorted(CODES.values(), key=lambda item: item.name)
         content = [{"code": item.name, "kind": item.kind, "meaning": item.title} for item in known]
-        tell(content, Table(("CODE", "KIND", "MEANING"), [(item.name, item.kind, item.title) for item in known]))
+        tell(
+            content,
+            Table(("CODE", "KIND", "MEANING"), [(item.name, item.kind, item.title) for item in known], of="code"),
+        )
         return
     found = CODES.get(code)
     if found is None:
@@ -136,7 +146,7 @@ def errors(code: str | None) -> None:
         "suggestion": found.hint,
         "exit": EXIT_OF_KIND.get(found.kind, EXIT_RUNTIME),
     }
-    tell(page, _page(page))
+    tell(page, Said(f"{found.name}: {found.title}", _page(page)))
 
 
 def _page(page: dict[str, Any]) -> str:
@@ -170,4 +180,4 @@ def completion(shell: str) -> None:
     script = kind(root, {}, "cdcworker", COMPLETE_VARIABLE)
     # Not `source()`: for bash that starts a bash to ask for its version.
     text = script.source_template % script.source_vars()
-    tell({"shell": shell, "script": text}, text)
+    tell({"shell": shell, "script": text}, Said(f"completion for {shell}", text))

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 if TYPE_CHECKING:
+    from cdcworker.schemas.errors import CdcError
     from cdcworker.worker.cli.output import CliError
 
 COMMANDS = {
@@ -94,9 +95,19 @@ def main() -> None:
     except BrokenPipeError:
         _reader_gone()
     except CdcError as error:
-        from cdcworker.worker.cli.output import of_error
+        _told(error)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        from cdcworker.worker.cli.output import FILE_FAILED
 
-        _end(of_error(error, _words(), as_json=_as_json()))
+        _told(CdcError(FILE_FAILED, f"{error.filename}: {error.strerror}", where={"file": str(error.filename)}))
+
+
+def _told(error: CdcError) -> NoReturn:
+    from cdcworker.worker.cli.output import of_error
+
+    _end(of_error(error, _words(), as_json=_as_json()))
 
 
 def _refused(problem: click.ClickException) -> NoReturn:

@@ -72,4 +72,4 @@ def _table(content: Any) -> Table:
         tuple(json.dumps(item[side], ensure_ascii=False, sort_keys=True) for side in ("partition", "offset"))
         for item in content["offsets"]
     ]
-    return Table(("PARTITION", "OFFSET"), rows)
+    return Table(("PARTITION", "OFFSET"), rows, of="partition")

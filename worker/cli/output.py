@@ -21,6 +21,12 @@ EXIT_OF_STATUS = {
 }
 """Of an answer over REST; any other refusal is of the run: what is asked for is not there, or not in that state."""
 USAGE = declare("cli.usage", "config", "The command line is not valid", "--help after a command shows its form.")
+FILE_FAILED = declare(
+    "cli.file_failed",
+    "environment",
+    "A file cannot be read or written",
+    "Check its path, its rights and the space that is left.",
+)
 
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069]")
 STATES = {
@@ -38,6 +44,34 @@ class Table:
     rows: Sequence[Sequence[str]]
     before: str = ""
     after: str = ""
+    of: str = "row"
+    """What a row is, for the summary: `3 connectors`."""
+
+
+@dataclass(frozen=True)
+class Said:
+    """Text whose first line says too little, or too much, with the line that stands for it."""
+
+    summary: str
+    text: str | Table
+
+
+Shown = str | Table | Said
+
+
+def summary_of(shown: Shown) -> str:
+    """The one line of the envelope that tells a person what the command did or found."""
+    if isinstance(shown, Said):
+        return shown.summary
+    if isinstance(shown, str):
+        return shown.partition("\n")[0]
+    parts = (shown.before.partition("\n")[0] or counted(len(shown.rows), shown.of), shown.after.partition("\n")[0])
+    return "; ".join(part for part in parts if part)
+
+
+def counted(count: int, what: str) -> str:
+    """`1 task`, `2 tasks`."""
+    return f"{count} {what}{'s' * (count != 1)}"
 
 
 class CliError(click.ClickException):
@@ -75,19 +109,22 @@ def of_usage(problem: click.ClickException, command: str) -> CliError:
     return CliError(command, error, problem.exit_code, as_json=True)
 
 
-def envelope(command: str, result: Any, error: Mapping[str, Any] | None = None, *, ok: bool | None = None) -> str:
+def envelope(
+    command: str, result: Any, error: Mapping[str, Any] | None = None, *, ok: bool | None = None, summary: str = ""
+) -> str:
     """`ok` false without an error: the command ran, and found problems. Its summary is one line."""
-    summary = "" if error is None else str(error["message"]).partition("\n")[0]
-    if isinstance(result, dict) and error is None:
-        summary = str(result.get("summary", ""))
+    if error is not None:
+        summary = str(error["message"]).partition("\n")[0]
     fine = error is None if ok is None else ok
     out = {"command": command, "ok": fine, "summary": summary, "result": result, "error": error}
     text = json.dumps(out, ensure_ascii=False, indent=2)
     return _CONTROL.sub(lambda found: f"\\u{ord(found.group()):04x}", text)
 
 
-def show(content: str | Table) -> None:
+def show(content: Shown) -> None:
     """On a terminal a table is fitted to its width and coloured; anywhere else the output is plain text."""
+    if isinstance(content, Said):
+        content = content.text
     if isinstance(content, str):
         if content:
             click.echo(clean(content))

@@ -17,11 +17,12 @@ from cdcworker.worker.cli.output import (
     EXIT_OF_STATUS,
     EXIT_RUNTIME,
     CliError,
-    Table,
+    Shown,
     clean,
     envelope,
     of_error,
     show,
+    summary_of,
 )
 
 ANSWER_S = 100.0
@@ -30,6 +31,10 @@ CONNECT_S = 5.0
 WAIT_S = 30.0
 WAITED_FOR = (409, 429, 503)
 """With Retry-After: no worker leads at this moment, too many requests, or it is just starting."""
+
+UNDECIDED = ("worker.stopped", "rest.forward_failed")
+"""The worker that answers does not know what became of the request."""
+UNDECIDED_S = 1.0
 
 UNREACHABLE = declare(
     "rest.unreachable",
@@ -43,9 +48,10 @@ NO_ANSWER = declare(
     "A worker took the request and did not answer it",
     "The change may have happened: look before repeating it.",
 )
+KEY_HEADER = "Idempotency-Key"
 _META = "cdcworker.cli."
 
-Texts = Callable[[Any], "str | Table"]
+Texts = Callable[[Any], Shown]
 
 
 @dataclass(frozen=True)
@@ -90,21 +96,26 @@ class Remote:
         """This worker alone from now on."""
         self.urls, self._at = (url,), 0
 
-    def call(self, method: str, path: str, text: Texts, body: Any = None) -> None:
+    def call(
+        self, method: str, path: str, text: Texts, body: Any = None, headers: Mapping[str, str] | None = None
+    ) -> None:
         """One request; its result is printed, a failure ends the program with the exit code of its kind."""
-        self.tell(self.ask(method, path, body).content, text)
+        self.tell(self.ask(method, path, body, headers).content, text)
 
     def get(self, path: str) -> Any:
         return self.ask("GET", path).content
 
     def ask(self, method: str, path: str, body: Any = None, headers: Mapping[str, str] | None = None) -> Answer:
-        """The answer, once it is neither a refusal that passes nor from a worker that is not there."""
+        """The answer, once it is neither a refusal that passes nor from a worker that is not there.
+
+        With an `Idempotency-Key` among the headers a change whose answer was lost is sent again, else never.
+        """
         deadline, told = time.monotonic() + self.wait_s, False
         while True:
             answer = self._send(method, path, body, headers)
             if answer.status < 300:
                 return answer
-            pause = _retry_after(answer)
+            pause = _retry_after(answer, may_repeat=method == "GET" or KEY_HEADER in (headers or {}))
             left = deadline - time.monotonic()
             if pause is None or left <= 0:
                 self.refuse(answer)
@@ -114,10 +125,11 @@ class Remote:
             time.sleep(min(pause, left))
 
     def tell(self, content: Any, text: Texts, *, ok: bool = True) -> None:
+        shown = text(content)
         if self.as_json:
-            click.echo(envelope(self.command, content, ok=ok))
+            click.echo(envelope(self.command, content, ok=ok, summary=summary_of(shown)))
         else:
-            show(text(content))
+            show(shown)
 
     def note(self, line: str) -> None:
         """To stderr: the output stays what it is."""
@@ -135,12 +147,13 @@ class Remote:
         raise of_error(error, self.command, as_json=self.as_json) from error
 
     def _send(self, method: str, path: str, body: Any, headers: Mapping[str, str] | None) -> Answer:
-        """From the first worker that is there. A change that was handed over is never sent twice."""
+        """From the first worker that is there."""
         import httpx
 
         timeout = httpx.Timeout(ANSWER_S, connect=CONNECT_S)
         sent = {**self.access.headers(), **(headers or {})}
         options = self.options()
+        may_repeat, code = method == "GET" or KEY_HEADER in sent, UNREACHABLE
         silent: list[str] = []
         for _ in self.urls:
             url = self.url
@@ -154,12 +167,12 @@ class Remote:
             except (httpx.ConnectError, httpx.ConnectTimeout, httpx.InvalidURL, httpx.UnsupportedProtocol) as exc:
                 last: Exception = exc
             except httpx.HTTPError as exc:
-                if method != "GET":
+                if not may_repeat:
                     raise self._unreachable(NO_ANSWER, url, exc) from exc
-                last = exc
+                last, code = exc, UNREACHABLE if method == "GET" else NO_ANSWER
             silent.append(url)
             self.turn()
-        raise self._unreachable(UNREACHABLE, ", ".join(silent), last) from last
+        raise self._unreachable(code, ", ".join(silent), last) from last
 
     def options(self) -> dict[str, Any]:
         try:
@@ -185,7 +198,10 @@ def _message(answer: Answer) -> str:
     return str(found or f"HTTP {answer.status}")
 
 
-def _retry_after(answer: Answer) -> float | None:
+def _retry_after(answer: Answer, *, may_repeat: bool) -> float | None:
+    """Seconds after which to ask again; None where that helps nobody, or might do a change twice."""
+    if isinstance(answer.content, dict) and answer.content.get("code") in UNDECIDED:
+        return UNDECIDED_S if may_repeat else None
     text = answer.headers.get("retry-after", "")
     return float(text) if answer.status in WAITED_FOR and text.isdigit() else None
 

@@ -123,7 +123,7 @@ def listing(found: list[dict[str, Any]]) -> Table:
         )
         for item in found
     ]
-    return Table(("ID", "ORIGIN", "STATE", "TABLES", "ROWS", "BYTES", "ROWS/S", "LEFT", "REMARK"), rows)
+    return Table(("ID", "ORIGIN", "STATE", "TABLES", "ROWS", "BYTES", "ROWS/S", "LEFT", "REMARK"), rows, of="snapshot")
 
 
 def details(item: dict[str, Any]) -> Table:

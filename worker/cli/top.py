@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import click
-from cdcworker.worker.cli.output import coloured
+from cdcworker.worker.cli.output import coloured, counted
 from cdcworker.worker.cli.remote import Remote, remote_command
 from cdcworker.worker.cli.top_picture import MOVES, picture, render
 
@@ -21,11 +21,17 @@ def top(remote: Remote, interval: float, once: bool) -> None:
     """Tasks with lag, rate and load, workers, what needs attention and what moved; Ctrl-C ends it."""
     if remote.as_json:
         cluster = remote.get(CLUSTER)
-        remote.tell({"cluster": cluster, "journal": remote.get(JOURNAL)["entries"]}, str)
+        remote.tell({"cluster": cluster, "journal": remote.get(JOURNAL)["entries"]}, lambda _: _summary(cluster))
     elif once or not coloured():
         _once(remote, interval)
     else:
         _live(remote, interval)
+
+
+def _summary(cluster: Any) -> str:
+    running = sum(task["state"] == "RUNNING" for task in cluster["tasks"])
+    workers = sum(worker["alive"] for worker in cluster["workers"])
+    return f"{counted(workers, 'worker')}, {running} of {counted(len(cluster['tasks']), 'task')} running"
 
 
 def _look(remote: Remote, before: tuple[Any, float] | None, width: int) -> tuple[Any, tuple[Any, float]]:

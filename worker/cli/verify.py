@@ -49,7 +49,8 @@ def verify(sink: str, source: str | None, tables: tuple[str, ...], show_keys: bo
         raise
     code = exit_code(found)
     if remote.as_json:
-        click.echo(envelope(remote.command, {"summary": summary(found), **found}, ok=code == EXIT_EQUAL))
+        text = summary(found)
+        click.echo(envelope(remote.command, {"summary": text, **found}, ok=code == EXIT_EQUAL, summary=text))
     else:
         for line in lines(found, colour=coloured(), keys=show_keys):
             click.echo(line)

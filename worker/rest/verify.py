@@ -11,10 +11,12 @@ from typing import Any, Final
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
 from cdcworker.coordinator.model import Connector, PutSetting, View
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.rest import dry
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.context import Api, forward
 from cdcworker.worker.rest.routing import Endpoint, flag
-from cdcworker.worker.verify import RECORD, Asked, Run, Verifier
+from cdcworker.worker.security.access import caller_of, not_permitted
+from cdcworker.worker.verify import RECORD, Asked, Run, Verifier, source_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -36,6 +38,10 @@ async def start(api: Api, request: Request) -> Response:
         return await _at_leader(api, request, view)
     query = request.query_params
     asked = Asked(query.get("source", ""), tuple(query.getlist("table")))
+    source = source_of(view.state, connector, asked.source)
+    _require_source(request, source.name)
+    if dry.asked(request):
+        return dry.shown(connector=connector.name, effect="compared", source=source.name)
     try:
         run = verifier.start(view.state, connector, asked, _timeout_s(connector))
     except CdcError as error:
@@ -51,6 +57,8 @@ async def show(api: Api, request: Request) -> Response:
     wants_keys = flag(request.query_params, "keys")
     run = verifier.get(connector.name)
     if run is not None and run.incarnation == connector.incarnation and view.is_leader:
+        if wants_keys:
+            _require_source(request, run.source)
         return JSONResponse(_shown(connector, run.record(), run.keys if wants_keys else None))
     if wants_keys and not view.is_leader:
         return await _at_leader(api, request, view)
@@ -58,6 +66,13 @@ async def show(api: Api, request: Request) -> Response:
     if record is None:
         raise e.not_found(f"Connector {connector.name} has not been compared")
     return JSONResponse(_shown(connector, record, None))
+
+
+def _require_source(request: Request, source: str) -> None:
+    """What differs are rows of the source: who has nothing to do with it learns nothing of them."""
+    caller = caller_of(request.scope)
+    if not caller.may("operate", source):
+        raise not_permitted(caller, "operate", source)
 
 
 def record_of(view: View, connector: Connector) -> Json | None:
@@ -214,8 +229,8 @@ ENDPOINTS = (
         PATH,
         start,
         "Compare a sink's warehouse with its source",
-        statuses=(202, 400, 404, 409),
-        query=("source", "table"),
+        statuses=(200, 202, 400, 404, 409),
+        query=("source", "table", "dry_run"),
         role="operate",
     ),
     Endpoint(

@@ -45,6 +45,10 @@ WORKER_KEYS: Final = (
         validator=between(60_000, 2_147_483_647),
     ),
 )
+CONVERT: Final = (
+    "a PKCS12 store is converted with openssl pkcs12 -in STORE -nodes -out FILE.pem, a JKS store before that with "
+    "keytool -importkeystore -srckeystore STORE -destkeystore STORE.p12 -deststoretype PKCS12"
+)
 _HTTPS: Final = "listeners.https.ssl."
 CERTIFICATE: Final = _HTTPS + "certificate.location"
 KEY: Final = _HTTPS + "key.location"
@@ -56,6 +60,10 @@ TRUSTSTORE_TYPE: Final = _HTTPS + "truststore.type"
 CLIENT_AUTH: Final = _HTTPS + "client.auth"
 PROTOCOLS: Final = _HTTPS + "enabled.protocols"
 CERTIFICATE_GRANTS: Final = "rest.auth.certificate.grants"
+
+
+def _pem(value: str) -> str | None:
+    return None if value.upper() == "PEM" else f"expects PEM; {CONVERT}"
 
 
 def _protocols(value: list[str]) -> str | None:
@@ -77,13 +85,13 @@ TLS_KEYS: Final = (
     ConfigKey(KEY, doc="PEM file with its key, if that is not in the same file."),
     ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Of the key, if it is encrypted."),
     ConfigKey(KEYSTORE, doc="Kafka Connect's name for a PEM file with certificate and key."),
-    ConfigKey(KEYSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=one_of("PEM")),
+    ConfigKey(KEYSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=_pem),
     ConfigKey(
         TRUSTSTORE,
         doc="PEM file with the authorities that sign the certificates of clients and of the other workers. An authority "
         "that is taken out of it counts until the worker is restarted.",
     ),
-    ConfigKey(TRUSTSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=one_of("PEM")),
+    ConfigKey(TRUSTSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=_pem),
     ConfigKey(
         CLIENT_AUTH,
         default="none",

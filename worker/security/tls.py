@@ -21,8 +21,7 @@ UNUSABLE: Final = declare(
     "tls.unusable",
     "config",
     "The certificate, its key or the authorities' file cannot be used for TLS",
-    "Name PEM files that the worker's user may read; a JKS or PKCS12 store is converted with "
-    "openssl pkcs12 -in STORE -nodes -out FILE.pem.",
+    f"Name PEM files that the worker's user may read; {keys.CONVERT}.",
 )
 LOOK_EVERY_S: Final = 1.0
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}

@@ -9,6 +9,7 @@ import pytest
 from cdcworker.connectors.api import Finding
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.offsets import Offset
+from cdcworker.worker.rest.app import ENDPOINTS
 
 
 @pytest.fixture
@@ -226,3 +227,9 @@ def test_is_answered_by_a_follower_without_asking_the_leader(connect, make_herde
     assert body(connect(follower).put("/connectors/c/pause?dry_run=true"))["effect"] == "changed"
     assert follower.submitted == []
     assert cluster.state.connectors == before
+
+
+def test_is_offered_by_whatever_changes_something():
+    """The two that only workers ask refuse everybody, and validation changes nothing."""
+    without = [e.path for e in ENDPOINTS if e.method != "GET" and "dry_run" not in e.query]
+    assert [path for path in without if not path.endswith(("/tasks", "/fence", "/validate"))] == []

@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest.verify import Keeper
+from cdcworker.worker.security.access import Caller, Grant
 from cdcworker.worker.verify import RECORD, Asked, Verifier, source_of
 
 PATH = "/v1/connectors/w/verify"
@@ -90,6 +91,27 @@ def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, 
     follower = connect(make_herder(leads=False), verifier=verifier(SAYS))
     found = follower.get(PATH)
     assert (found.status_code, found.json()["result"]["differences"]) == (200, 1)
+
+
+def test_a_trial_names_the_source_and_begins_nothing(serving, pair):
+    client, _, runs = serving(HANGS)
+    answer = client.post(f"{PATH}?dry_run=true")
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"dry_run": True, "connector": "w", "effect": "compared", "source": "s"},
+    )
+    assert runs.runs() == []
+
+
+def test_who_has_no_right_on_the_source_learns_nothing_of_its_rows(serving, pair, until, monkeypatch):
+    client, _, runs = serving(SAYS)
+    assert client.post(PATH).status_code == 202
+    until(lambda: runs.get("w").is_over)
+    caller = Caller("w-team", (Grant("operate", "w"),), "token")
+    monkeypatch.setattr("cdcworker.worker.rest.verify.caller_of", lambda scope: caller)
+    assert client.post(PATH).status_code == 403
+    assert client.get(f"{PATH}?keys=true").status_code == 403
+    assert client.get(PATH).status_code == 200
 
 
 def test_one_sink_is_compared_once_at_a_time(serving, pair, until):
