@@ -74,7 +74,9 @@ def _read(key: str, name: str) -> bytes:
         with Path(name).open("rb") as file:
             data = file.read(STORE_BYTES_MAX + 1)
     except OSError as exc:
-        raise _unreadable(key, name, f"cannot be read: {exc.strerror}", "Name a file that the worker's user may read.")
+        raise _unreadable(
+            key, name, f"cannot be read: {exc.strerror}", "Name a file that the worker's user may read."
+        ) from None
     if len(data) > STORE_BYTES_MAX:
         raise _unreadable(key, name, f"is larger than {STORE_BYTES_MAX} bytes", "Name a store of certificates.")
     return data
