@@ -243,7 +243,8 @@ def diff(remote: Remote, file: Path, name: str | None, settings: tuple[str, ...]
 
 def _diff_text(content: Any) -> Said:
     head = "" if content["exists"] else f"{content['name']} does not exist\n"
-    found = f"{counted(len(content['changes']), 'key')} differ" if content["changes"] else "no difference"
+    count = len(content["changes"])
+    found = f"{counted(count, 'key')} differ{'s' * (count == 1)}" if count else "no difference"
     summary = f"{content['name']}: {found}" if content["exists"] else head.strip()
     return Said(summary, head + texts.difference_lines(content["changes"]))
 

@@ -312,3 +312,41 @@ def test_our_errors_end_the_program_with_the_code_of_their_kind(monkeypatch, cap
     assert json.loads(capsys.readouterr().out)["error"]["message"] == "nobody"
     assert start(monkeypatch, "jars", "verify") == 3
     assert "[rest.unreachable] nobody" in capsys.readouterr().err
+
+
+def test_a_file_that_cannot_be_read_is_told_without_a_trace(monkeypatch, capsys, tmp_path):
+    def raising(*_, **__):
+        raise PermissionError(13, "Permission denied", str(tmp_path / "users.yaml"))
+
+    monkeypatch.setattr(cli, "main", raising)
+    assert start(monkeypatch, "auth", "list", str(tmp_path / "users.yaml"), "--json") == 3
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["code"], error["message"]) == ("cli.file_failed", f"{tmp_path}/users.yaml: Permission denied")
+
+
+def test_two_commands_at_once_lose_nothing(home, tmp_path):
+    """Each reads the file, then writes it as a whole: one waits for the other."""
+    add = "import sys; from cdcworker.worker.cli.main import main; sys.argv[0] = 'cdcworker'; main()"
+    users = str(tmp_path / "users.yaml")
+    commands = [["context", "add", f"c{n}", f"http://a:{n + 1}"] for n in range(4)]
+    commands += [["auth", "add", users, f"u{n}", "--grant", "read", "--certificate", f"u{n}"] for n in range(4)]
+    running = [subprocess.Popen([sys.executable, "-c", add, *words], stdout=subprocess.DEVNULL) for words in commands]
+    assert [process.wait(60) for process in running] == [0] * 8
+    assert sorted(contexts.load().urls) == ["c0", "c1", "c2", "c3"]
+    found = json.loads(run("auth", "list", users, "--json").stdout)["result"]["users"]
+    assert sorted(user["name"] for user in found) == ["u0", "u1", "u2", "u3"]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "near"),
+    [
+        (["conector", "list"], "connector"),
+        (["connector", "lst"], "list"),
+        (["cluster", "worker"], "workers"),
+        (["connector", "list", "--jsn"], "--json"),
+    ],
+)
+def test_a_typing_error_names_what_was_meant(monkeypatch, capsys, arguments, near):
+    assert start(monkeypatch, *arguments) == 2
+    said = capsys.readouterr().err
+    assert f"Did you mean '{near}'?" in said or f"Did you mean {near}" in said

@@ -287,3 +287,97 @@ def test_text_of_others_cannot_steer_the_terminal(run, cluster):
         output = run("connector", *arguments).output
         assert not set(output) & {"\x1b", "\x07", "\x9b"}
     assert result(run("connector", "get", "c", "--json"))["topic.prefix"] == "a\x1b]0;owned\x07\x9b2J"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "summary"),
+    [
+        (["connector", "list"], "1 connector"),
+        (["connector", "get", "c"], "c: 4 keys"),
+        (["connector", "status", "c"], "c: degraded"),
+        (["connector", "describe", "c"], "c: degraded"),
+        (["connector", "pause", "c"], "paused c"),
+        (["connector", "restart", "c", "--dry-run"], "would be restarted c"),
+        (["connector", "offsets", "get", "c"], "1 partition"),
+        (["cluster", "info"], "2 workers, leader:8083 leads, tasks: 1 FAILED, 1 RUNNING"),
+        (["cluster", "workers"], "2 workers"),
+        (["cluster", "assignments"], "2 tasks"),
+        (["cluster", "journal"], "0 moves"),
+        (["snapshots", "list", "c"], "0 snapshots"),
+        (["top"], "2 workers, 1 of 2 tasks running"),
+        (["plugins"], "3 plugins"),
+        (["plugins", "fake"], "7 keys"),
+        (["errors", "rest.exists"], "rest.exists: A connector of this name exists"),
+        (["completion", "bash"], "completion for bash"),
+        (["context", "list"], "0 contexts"),
+    ],
+)
+def test_the_envelope_says_in_one_line_what_was_done_or_found(
+    run, cluster, kept, tmp_path, monkeypatch, arguments, summary
+):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", "FAILED")
+    kept.found = [Offset({"server": "s"}, {"n": 1})]
+    answer = run(*arguments, "--json")
+    assert answer.exit_code == 0, answer.output
+    assert json.loads(answer.stdout)["summary"] == summary
+
+
+def test_of_files_too(run, write, config, cluster):
+    path = write({"name": "c", "config": config})
+    said = [json.loads(run("connector", verb, path, "--json").stdout)["summary"] for verb in ("diff", "validate")]
+    assert said == ["c does not exist", "fake: valid"]
+    created = run("connector", "create", path, "--json")
+    assert json.loads(created.stdout)["summary"] == "created c"
+    changed = run("connector", "diff", path, "--set", "host=other", "--json")
+    assert json.loads(changed.stdout)["summary"] == "c: 1 key differs"
+
+
+def test_a_creation_can_be_tried(run, write, config, cluster):
+    answer = run("connector", "create", write({"name": "c", "config": config}), "--dry-run")
+    assert answer.output.startswith("would be created c\n")
+    assert cluster.state.connectors == {}
+
+
+def test_a_creation_whose_answer_is_lost_is_sent_again_and_known_again(
+    run, write, config, cluster, monkeypatch, client
+):
+    """The worker ends between taking the request and answering it; the next one is asked."""
+    first = []
+
+    def request(method, url, **options):
+        sent = {name: options[name] for name in ("json", "headers")}
+        answer = client(method, "/connectors", **sent)
+        if not first:
+            first.append(answer.status_code)
+            raise httpx.ReadError("cut")
+        assert "a:1" not in url
+        return answer
+
+    monkeypatch.setattr(httpx, "request", request)
+    answer = run("connector", "create", write({"name": "c", "config": config}), "--url", "http://a:1,http://b:1")
+    assert (first, answer.exit_code, answer.stdout) == ([201], 0, "created c\n")
+    assert list(cluster.state.connectors) == ["c"]
+
+
+def test_where_nobody_is_left_to_ask_again_it_is_said_that_it_may_have_happened(run, write, config, monkeypatch):
+    def request(method, url, **_):
+        raise httpx.ReadError("cut") if "a:1" in url else httpx.ConnectError("refused")
+
+    monkeypatch.setattr(httpx, "request", request)
+    path = write({"name": "c", "config": config})
+    answer = run("connector", "create", path, "--url", "http://a:1,http://b:1", "--json")
+    assert (answer.exit_code, json.loads(answer.stdout)["error"]["code"]) == (3, "rest.no_answer")
+
+
+def test_a_worker_that_does_not_know_what_became_of_a_change_is_not_asked_again(run, monkeypatch, asked):
+    stopped = {"error_code": 503, "message": "the worker stops", "code": "worker.stopped"}
+
+    def request(method, url, **_):
+        asked.append(method)
+        return httpx.Response(503, json=stopped, headers={"Retry-After": "1"})
+
+    monkeypatch.setattr(httpx, "request", request)
+    assert run("connector", "delete", "c").exit_code == 3
+    assert asked == ["DELETE"]
