@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+from typing import Any
+
 from cdcworker.connectors.config import ConfigKey, between, matches, non_empty, one_of
 
 TASKS_MAX = ConfigKey(
@@ -124,8 +127,39 @@ TASK_KEYS: tuple[ConfigKey, ...] = (
 )
 """What herd and worker read of a connector's config: limits of a task, and when a failed one is started again."""
 
+EXACTLY_ONCE = "exactly-once"
+DELIVERIES = (EXACTLY_ONCE, "at-least-once")
+
+
+def _support(value: str) -> str | None:
+    return None if value.lower() in ("requested", "required") else "expects one of requested, required"
+
+
+def delivery_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    if config["exactly.once.support"].lower() == "required" and config["delivery"] != EXACTLY_ONCE:
+        yield "exactly.once.support", f"is not given with delivery={config['delivery']}"
+
+
 SOURCE_KEYS: tuple[ConfigKey, ...] = (
     *TASK_KEYS,
+    ConfigKey(
+        "delivery",
+        default=EXACTLY_ONCE,
+        group="Delivery",
+        doc="exactly-once: records and position in one Kafka transaction. at-least-once: records without transactions, the"
+        " position after they are acknowledged; after a failure some come again, in their order.",
+        validator=one_of(*DELIVERIES),
+        recommended=DELIVERIES,
+    ),
+    ConfigKey(
+        "exactly.once.support",
+        default="requested",
+        importance="LOW",
+        group="Delivery",
+        doc="required: the connector is refused unless its delivery is exactly-once.",
+        validator=_support,
+        recommended=("requested", "required"),
+    ),
     ConfigKey(
         "topic.creation.default.partitions",
         "INT",
@@ -213,7 +247,6 @@ ACCEPTED: dict[str, str] = {
     "errors.retry.delay.max.ms": "Retries follow the cluster's own back-off.",
     "errors.log.enable": "Errors are always logged.",
     "errors.log.include.messages": "Row values are never logged.",
-    "exactly.once.support": "Delivery is always exactly once.",
     "transaction.boundary": "Kafka transactions end at source commits.",
     "transaction.boundary.interval.ms": "Kafka transactions end at source commits.",
     "topic.creation.default.*": "Given to created topics as it is.",

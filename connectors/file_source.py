@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
-from cdcworker.connectors.common import ACCEPTED, SOURCE_KEYS
+from cdcworker.connectors.common import ACCEPTED, SOURCE_KEYS, delivery_checks
 from cdcworker.connectors.config import ConfigDef, ConfigKey, between
 from cdcworker.connectors.files import (
     BYTES,
@@ -72,6 +72,7 @@ CONFIG_DEF = ConfigDef(
         "tasks.max": "One file is read by one task.",
         "errors.tolerance": "A line that cannot be converted halts the task.",
     },
+    check=delivery_checks,
 )
 
 

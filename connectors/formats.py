@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Any, Final
 
+from cdcworker.connectors.common import delivery_checks
 from cdcworker.connectors.config import PARSERS, ConfigKey, Validator, matches, nearest, one_of
 from cdcworker.schemas.forms import Added, Deletes, Flat, Format, Route, Wire
 
@@ -277,6 +278,7 @@ def format_checks(source_fields: Iterable[str]) -> Callable[[Mapping[str, Any]],
     known = frozenset(source_fields)
 
     def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+        yield from delivery_checks(config)
         for name, value in config.items():
             if name.startswith("transforms.") and name.endswith((".add.fields", ".add.headers")):
                 for item in value:

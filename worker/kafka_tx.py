@@ -57,72 +57,26 @@ def _no_guard(timeout_s: float, doing: str) -> Iterator[None]:
     yield
 
 
-class TxProducer:
-    """One transaction at a time. When the constructor returns, every predecessor is fenced (INV-5).
+def settled(config: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
+    """With what the operator has not set himself, as it suits large batches of records."""
+    config.setdefault("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX)
+    if "producer.log_level" not in properties:
+        # It would write to stderr at each try to connect; the errors that count come as exceptions.
+        config["log_level"] = LOG_LEVEL_CRITICAL
+    if "producer.linger.ms" not in properties:
+        # Larger batches cost both sides less.
+        config["linger.ms"] = LINGER_MS
+    return config
 
-    The client speaks the transaction protocol that cannot tell a lost answer from a lost request. So after any error
-    the object is spent: the owner makes a new one, whose `init_transactions` ends what this one left, and reads the
-    committed position again. No delivery callbacks: one that raises makes a commit raise that has happened.
-    """
 
-    def __init__(
-        self,
-        properties: Mapping[str, str],
-        transactional_id: str,
-        *,
-        client_id: str,
-        transaction_timeout_ms: int,
-        queue_kbytes_max: int | None = None,
-        watchdog: Watchdog | None = None,
-    ) -> None:
-        config = transactional_config(
-            properties,
-            client_id=client_id,
-            transactional_id=transactional_id,
-            transaction_timeout_ms=transaction_timeout_ms,
-        )
-        config.setdefault("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX)
-        if "producer.log_level" not in properties:
-            # It would write to stderr at each try to connect; the errors that count come as exceptions.
-            config["log_level"] = LOG_LEVEL_CRITICAL
-        if "producer.linger.ms" not in properties:
-            # Larger batches cost both sides less.
-            config["linger.ms"] = LINGER_MS
-        if queue_kbytes_max is not None:
-            config["queue.buffering.max.kbytes"] = queue_kbytes_max
+class Sender:
+    """One client that records are queued into. After any error it is spent."""
+
+    def __init__(self, watchdog: Watchdog | None = None) -> None:
         self.opened_at: float | None = None
         self._spent = False
         self._guard = watchdog.guard if watchdog else _no_guard
         self._producer: Any = None
-        self._take_over(config)
-
-    def _take_over(self, config: dict[str, Any]) -> None:
-        """Over an open transaction the broker aborts it first and says `later`, which it means for milliseconds. The
-        client would wait for half a second then; a new one asks at once."""
-        deadline, step_s = time.monotonic() + INIT_TIMEOUT_S, INIT_STEP_S
-        self._producer = make_producer(config)
-        while True:
-            try:
-                with self._guard(step_s, TAKE_OVER):
-                    # After a time-out the same call goes on where it was.
-                    self._producer.init_transactions(step_s)
-                return
-            except KafkaException as exc:
-                error = e.kafka_error(exc)
-                is_passing = error.retriable() or error.code() in PASSING
-                if not is_passing or time.monotonic() >= deadline:
-                    raise self._failed(exc, TAKE_OVER) from exc
-            if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
-                step_s = min(2 * step_s, INIT_STEP_S_MAX)
-                self._producer = make_producer(config)
-
-    @property
-    def in_transaction(self) -> bool:
-        return self.opened_at is not None
-
-    def begin(self) -> None:
-        self._call("begin a transaction", lambda: self._producer.begin_transaction())
-        self.opened_at = time.monotonic()
 
     def produce(
         self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Headers = None
@@ -174,6 +128,94 @@ class TxProducer:
         with self._guard(timeout_s, "flush"):
             self._usable().flush(timeout_s)
 
+    def close(self) -> None:
+        """Drop the client and what it still has queued. An open transaction is not aborted by that."""
+        producer, self._producer = self._producer, None
+        self._spent = True
+        if producer is None:
+            return
+        with self._guard(ABORT_TIMEOUT_S, "close the producer"):
+            with contextlib.suppress(KafkaException):
+                producer.purge()
+            del producer
+
+    def _usable(self) -> Any:
+        if self._spent:
+            raise CdcError(SPENT, "the producer has failed before")
+        return self._producer
+
+    def _failed(self, exc: KafkaException, doing: str, topic: str | None = None) -> CdcError:
+        self._spent = True
+        error = e.kafka_error(exc)
+        if error.code() == KafkaError._FATAL:
+            error = self._fatal_cause(error)
+        if error.fatal() and e.code_of(error) == e.UNEXPECTED:
+            # Whatever broke it, a new producer starts from what is committed.
+            return CdcError(BROKEN, f"{doing}: {error.name()} ({error.str()})")
+        return e.translate(error, doing, where={"topic": topic} if topic else None)
+
+    def _fatal_cause(self, error: KafkaError) -> KafkaError:
+        """What is behind an error that says only that there was a fatal one."""
+        return error
+
+
+class TxProducer(Sender):
+    """One transaction at a time. When the constructor returns, every predecessor is fenced (INV-5).
+
+    The client speaks the transaction protocol that cannot tell a lost answer from a lost request. So after any error
+    the object is spent: the owner makes a new one, whose `init_transactions` ends what this one left, and reads the
+    committed position again. No delivery callbacks: one that raises makes a commit raise that has happened.
+    """
+
+    def __init__(
+        self,
+        properties: Mapping[str, str],
+        transactional_id: str,
+        *,
+        client_id: str,
+        transaction_timeout_ms: int,
+        queue_kbytes_max: int | None = None,
+        watchdog: Watchdog | None = None,
+    ) -> None:
+        config = transactional_config(
+            properties,
+            client_id=client_id,
+            transactional_id=transactional_id,
+            transaction_timeout_ms=transaction_timeout_ms,
+        )
+        if queue_kbytes_max is not None:
+            config["queue.buffering.max.kbytes"] = queue_kbytes_max
+        super().__init__(watchdog)
+        self._take_over(settled(config, properties))
+
+    def _take_over(self, config: dict[str, Any]) -> None:
+        """Over an open transaction the broker aborts it first and says `later`, which it means for milliseconds. The
+        client would wait for half a second then; a new one asks at once."""
+        deadline, step_s = time.monotonic() + INIT_TIMEOUT_S, INIT_STEP_S
+        self._producer = make_producer(config)
+        while True:
+            try:
+                with self._guard(step_s, TAKE_OVER):
+                    # After a time-out the same call goes on where it was.
+                    self._producer.init_transactions(step_s)
+                return
+            except KafkaException as exc:
+                error = e.kafka_error(exc)
+                is_passing = error.retriable() or error.code() in PASSING
+                if not is_passing or time.monotonic() >= deadline:
+                    raise self._failed(exc, TAKE_OVER) from exc
+            if error.code() == KafkaError.CONCURRENT_TRANSACTIONS:
+                step_s = min(2 * step_s, INIT_STEP_S_MAX)
+                self._producer = make_producer(config)
+
+    @property
+    def in_transaction(self) -> bool:
+        return self.opened_at is not None
+
+    def begin(self) -> None:
+        self._call("begin a transaction", lambda: self._producer.begin_transaction())
+        self.opened_at = time.monotonic()
+
     def commit(self) -> None:
         """Raises when the transaction is not known to have been committed: it may have been all the same."""
         self._call(
@@ -191,22 +233,6 @@ class TxProducer:
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
-    def close(self) -> None:
-        """Drop the client and what it still has queued. An open transaction is not aborted by that."""
-        producer, self._producer = self._producer, None
-        self._spent = True
-        if producer is None:
-            return
-        with self._guard(ABORT_TIMEOUT_S, "close the producer"):
-            with contextlib.suppress(KafkaException):
-                producer.purge()
-            del producer
-
-    def _usable(self) -> Any:
-        if self._spent:
-            raise CdcError(SPENT, "the producer has failed before")
-        return self._producer
-
     def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0) -> None:
         self._usable()
         try:
@@ -214,16 +240,6 @@ class TxProducer:
                 action()
         except KafkaException as exc:
             raise self._failed(exc, doing) from exc
-
-    def _failed(self, exc: KafkaException, doing: str, topic: str | None = None) -> CdcError:
-        self._spent = True
-        error = e.kafka_error(exc)
-        if error.code() == KafkaError._FATAL:
-            error = self._fatal_cause(error)
-        if error.fatal() and e.code_of(error) == e.UNEXPECTED:
-            # Whatever broke it, a new producer starts from what is committed.
-            return CdcError(BROKEN, f"{doing}: {error.name()} ({error.str()})")
-        return e.translate(error, doing, where={"topic": topic} if topic else None)
 
     def _fatal_cause(self, error: KafkaError) -> KafkaError:
         """`produce` says only that there was a fatal error; a transactional call says which."""

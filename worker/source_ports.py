@@ -8,6 +8,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from cdcworker.connectors.api import SourceTask, TaskContext
+from cdcworker.connectors.common import EXACTLY_ONCE
 from cdcworker.connectors.formats import format_of
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.model import ClusterState
@@ -17,13 +18,14 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.formats import make_encoder
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
+from cdcworker.worker.kafka_loose import DataProducer, LoosePen, message_timeout_ms
 from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick
 from cdcworker.worker.source_opening import StartReader, ahead, drop
 from cdcworker.worker.source_runner import Registering
 from cdcworker.worker.source_schemas import Registrar
-from cdcworker.worker.source_session import ChangeEncoder, Pen, Place
+from cdcworker.worker.source_session import LEASE_LAPSED, ChangeEncoder, Pen, Place
 from cdcworker.worker.source_settings import SourceSettings
 from cdcworker.worker.source_topics import TopicBook
 from cdcworker.worker.taskspec import TaskSpec, schema_transactional_id, transactional_id
@@ -53,8 +55,10 @@ class SourcePorts:
         make_task: MakeTask,
         reporter: Reporter,
         context: TaskContext,
+        control: Control,
     ) -> None:
         self._spec = spec
+        self._control = control
         self._config = config
         self._make_task = make_task
         self._context = context
@@ -89,13 +93,26 @@ class SourcePorts:
 
     def pen(self) -> Pen:
         spec = self._spec
-        return TxProducer(
+        fenced = TxProducer(
             spec.kafka,
             transactional_id(spec.group_id, spec.connector, spec.task),
             client_id=client_id(spec, "data"),
             transaction_timeout_ms=self.limits.transaction_timeout_ms,
             watchdog=self._watchdog,
         )
+        if self._settings.delivery == EXACTLY_ONCE:
+            return fenced
+        data = DataProducer(
+            spec.kafka,
+            client_id=client_id(spec, "loose"),
+            timeout_ms=message_timeout_ms(spec.session_timeout_s),
+            watchdog=self._watchdog,
+        )
+        return LoosePen(fenced, data, (self.place.watermark_topic, self.place.offsets_topic), self._require_lease)
+
+    def _require_lease(self) -> None:
+        if not self._control.leased():
+            raise CdcError(LEASE_LAPSED, "the worker's lease has lapsed")
 
     def _open_schema_pen(self) -> TxProducer:
         spec = self._spec

@@ -37,6 +37,7 @@ class SourceSettings:
     tombstones: bool
     unavailable: str
     limits: Limits
+    delivery: str
     data_topics: TopicPlan
 
     @property
@@ -69,6 +70,7 @@ class SourceSettings:
                 transaction_timeout_ms=values["transaction.timeout.ms"],
                 split_bytes=values["transaction.split.bytes"],
             ),
+            delivery=values["delivery"],
             data_topics=TopicPlan(
                 values["topic.creation.default.partitions"],
                 values["topic.creation.default.replication.factor"],

@@ -33,7 +33,7 @@ def run_with(spec: TaskSpec, config: Mapping[str, str], control: Control, report
             runner.extra_metrics(numbers)
 
     context = context_of(spec, control, report, control.interrupted)
-    ports = SourcePorts(spec, config, make_task, reporter, context)
+    ports = SourcePorts(spec, config, make_task, reporter, context, control)
     runner = SourceRunner(ports, control, reporter)
     extra.append(runner)
     return runner.run()
