@@ -149,7 +149,7 @@ class Sender:
         error = e.kafka_error(exc)
         if error.code() == KafkaError._FATAL:
             error = self._fatal_cause(error)
-        if error.fatal() and e.code_of(error) == e.UNEXPECTED:
+        if (error.fatal() or error.txn_requires_abort()) and e.code_of(error) == e.UNEXPECTED:
             # Whatever broke it, a new producer starts from what is committed.
             return CdcError(BROKEN, f"{doing}: {error.name()} ({error.str()})")
         return e.translate(error, doing, where={"topic": topic} if topic else None)

@@ -30,7 +30,6 @@ _CONNECT = {
     **formats.ACCEPTED,
     "name": "",
     "connector.class": "",
-    "tasks.max": "One slot is read by one task.",
     "topic.creation.default.": "Given to created topics as it is.",
     "offsets.storage.topic": _UNNEEDED,
     **{f"{kind}.override.{name}": _OVERRIDE for kind in ("producer", "consumer", "admin") for name in _HARMLESS},

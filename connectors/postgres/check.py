@@ -9,7 +9,7 @@ from cdcworker.connectors.api import Finding
 from cdcworker.connectors.checkup import Check, Result, Unexamined, hint_of
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.doctor import CHECKS
+from cdcworker.connectors.postgres.doctor import patients
 from cdcworker.connectors.postgres.patient import Patient
 from cdcworker.schemas.errors import CdcError
 
@@ -22,11 +22,11 @@ _KEYS = {
     e.PUBLICATION: "publication.name",
     e.TABLE_MISSING: "table.include.list",
     e.SLOT_UNFIT: "slot.name",
+    e.SLOTS_CHANGED: "slot.count",
     e.SLOT_IN_USE: "slot.name",
     e.SLOT_LOST: "slot.name",
     e.NO_FREE_SLOT: "slot.name",
 }
-VALIDATED = tuple(check for check in CHECKS if check.validates)
 
 
 def key_of(code: str, key: str = "") -> str:
@@ -36,12 +36,15 @@ def key_of(code: str, key: str = "") -> str:
 
 def check(settings: Settings) -> Iterator[Finding]:
     """Findings as they are made; without a connection the first one is all."""
-    patient = Patient(settings, bounded=False)
-    try:
-        for item in VALIDATED:
-            yield from _findings(item, patient)
-    finally:
-        patient.close()
+    for patient, checks in patients(settings, bounded=False):
+        try:
+            for item in checks:
+                if item.validates:
+                    yield from _findings(item, patient)
+        finally:
+            patient.close()
+        if patient.refused:
+            return
 
 
 def _findings(item: Check, patient: Patient) -> Iterator[Finding]:

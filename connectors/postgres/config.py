@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdcworker.connectors.common import SOURCE_KEYS
+from cdcworker.connectors.common import SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config import (
     ConfigDef,
     ConfigKey,
@@ -28,7 +28,9 @@ from cdcworker.connectors.postgres.keys import MessageKeys, message_keys
 from cdcworker.connectors.postgres.masks import Masks, mask_keys, masks_of
 from cdcworker.connectors.postgres.snapshot_config import SNAPSHOT_ALIASES, snapshot_keys
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
+from cdcworker.connectors.postgres.split import WHOLE, Share, split_checks, split_keys
 from cdcworker.connectors.postgres.types import Modes
+from cdcworker.connectors.postgres.value_config import value_keys
 
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 # Debezium skips truncates by default; our sinks apply them, so nothing is skipped unless asked for.
@@ -98,6 +100,7 @@ def _replication_keys() -> Iterable[ConfigKey]:
         "plugin.name", default="pgoutput", validator=_plugin, group=group, note=_PLUGIN_NOTE, recommended=("pgoutput",)
     )
     yield key("slot.name", default="debezium", validator=_SLOT, importance="HIGH", group=group, doc="Replication slot.")
+    yield from split_keys()
     yield key(
         "slot.drop.on.stop", "BOOLEAN", False, group=group, importance="LOW", doc="Drop the slot when the task stops."
     )
@@ -205,32 +208,6 @@ def _trouble_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
 
 
-def _value_keys() -> Iterable[ConfigKey]:
-    def choice(name: str, default: str, *others: str) -> ConfigKey:
-        values = (default, *others)
-        return ConfigKey(name, default=default, validator=one_of(*values), recommended=values, group="Values")
-
-    yield choice("decimal.handling.mode", "precise", "string", "double")
-    yield choice(
-        "time.precision.mode",
-        "adaptive",
-        "adaptive_time_microseconds",
-        "connect",
-        "isostring",
-        "microseconds",
-        "nanoseconds",
-    )
-    yield choice("binary.handling.mode", "bytes", "base64", "base64-url-safe", "hex")
-    yield choice("hstore.handling.mode", "json", "map")
-    yield choice("interval.handling.mode", "numeric", "string")
-    yield ConfigKey(
-        "money.fraction.digits", "INT", 2, validator=between(0, 10), group="Values", importance="LOW",
-        doc="Fraction digits of money, as the database's lc_monetary has them.",
-    )  # fmt: skip
-    yield choice("composite.handling.mode", "text", "record")
-    yield choice("unknown.type.handling.mode", "text", "bytes", "skip", "refuse")
-
-
 def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in ("schema", "table", "column", "message.prefix"):
         if config[f"{name}.include.list"] and config[f"{name}.exclude.list"]:
@@ -238,6 +215,7 @@ def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     hosts, ports = config["database.hostname"].split(","), config["database.port"].split(",")
     if not all(port.strip().isdigit() for port in ports) or len(ports) not in (1, len(hosts)):
         yield "database.port", "expects one port, or one for each host"
+    yield from split_checks(config)
     yield from _format_checks(config)
 
 
@@ -247,12 +225,13 @@ _format_checks = format_checks(field["name"] for field in SOURCE_SCHEMA["fields"
 CONFIG_DEF = ConfigDef(
     [
         *_source_keys(),
+        TASKS_MAX,
         *_replication_keys(),
         *beside_keys(),
         *_table_keys(),
         *snapshot_keys(),
         *_trouble_keys(),
-        *_value_keys(),
+        *value_keys(),
         *converter_keys(),
         TRANSFORMS_KEY,
         *SOURCE_KEYS,
@@ -279,6 +258,7 @@ class Filters:
     """Full names of tables that are held back."""
     signals: str = ""
     """Full name of the signal table, which is read whatever else is."""
+    share: Share = WHOLE
 
     def table(self, schema: str, table: str) -> bool:
         if self.signals and f"{schema}.{table}" == self.signals:
@@ -288,6 +268,7 @@ class Filters:
         full = f"{schema}.{table}"
         return (
             full not in self.held
+            and self.share.has(full)
             and _chosen(schema, self.schema_include, self.schema_exclude)
             and _chosen(full, self.table_include, self.table_exclude)
         )
@@ -327,7 +308,24 @@ class Settings:
     skipped: frozenset[str]
     heartbeat_s: float
     raw: Mapping[str, Any] = field(repr=False)
-    slot_number: int = 0
+
+    @property
+    def slot_number(self) -> int:
+        return self.filters.share.number
+
+    def of_task(self, number: int) -> Settings:
+        """Of one of several slots: its own name and publication, and its share of the tables."""
+        share = Share(number, self.raw["slot.count"])
+        if share.count == 1:
+            return self
+        # A publication that is not made here is one for all slots, which leave out what is another's.
+        own = self.autocreate in ("filtered", "no_tables")
+        return replace(
+            self,
+            slot=share.named(self.slot),
+            publication=share.named(self.publication) if own else self.publication,
+            filters=replace(self.filters, share=share),
+        )
 
     @property
     def password(self) -> Secret | None:

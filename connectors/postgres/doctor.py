@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import psycopg
 from cdcworker.connectors import checkup
@@ -15,9 +16,13 @@ from cdcworker.connectors.postgres import (
     doctor_tables,
     identity,
 )
+from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.patient import Patient
+from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
+
+Subject = tuple[Patient, Sequence[Check]]
 
 CHECKS: tuple[Check, ...] = (
     *doctor_reach.CHECKS,
@@ -29,13 +34,45 @@ CHECKS: tuple[Check, ...] = (
 )
 
 
+PER_SLOT: frozenset[str] = frozenset(
+    check.name for check in CHECKS if check.name.startswith(("slot.", "publication.")) or check.name == "decoding.spill"
+)
+"""Asked of each of several slots."""
+
+
 def foreign(exc: Exception) -> CdcError | None:
     return translate(exc) if isinstance(exc, psycopg.Error) else None
 
 
-def examine(patient: Patient, *, deep: bool = False, timeout_s: float = TIMEOUT_S) -> Iterator[Examined]:
+def patients(settings: Settings, position: JsonObject | None = None, *, bounded: bool = True) -> Iterator[Subject]:
+    """What is examined with which checks: the connector as a whole and, where it has several slots, each of them."""
+    count = settings.raw["slot.count"]
+    if count == 1:
+        yield Patient(settings, position, bounded=bounded), CHECKS
+        return
+    yield Patient(settings, position, bounded=bounded), [check for check in CHECKS if check.name not in PER_SLOT]
+    own = [check for check in CHECKS if check.name in PER_SLOT]
+    for number in range(count):
+        # Of the stored positions that of the first task is known.
+        known = position if number == 0 else None
+        checks = [check for check in own if known is not None or check.name != "slot.position"]
+        yield Patient(settings.of_task(number), known, bounded=bounded), checks
+
+
+def examine_all(settings: Settings, position: JsonObject | None = None, *, deep: bool = False) -> Iterator[Examined]:
+    for patient, checks in patients(settings, position):
+        for item in examine(patient, deep=deep, checks=checks):
+            if patient.settings.filters.share.count > 1:
+                measured = f"{patient.settings.slot}: {item.result.measured}"
+                item = replace(item, result=replace(item.result, measured=measured))
+            yield item
+
+
+def examine(
+    patient: Patient, *, deep: bool = False, timeout_s: float = TIMEOUT_S, checks: Sequence[Check] = CHECKS
+) -> Iterator[Examined]:
     """Every check in turn, each for itself; changes nothing."""
-    chosen = [check for check in CHECKS if deep or not check.deep]
+    chosen = [check for check in checks if deep or not check.deep]
     try:
         yield from checkup.examine(chosen, patient, timeout_s=timeout_s, translate=foreign, abandon=patient.abandon)
     finally:

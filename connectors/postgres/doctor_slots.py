@@ -185,6 +185,43 @@ def _retained(patient: Patient) -> Iterator[Result]:
         yield ok(measured)
 
 
+def _split(patient: Patient) -> Iterator[Result]:
+    others = slots.of_other_splits(patient.connection, patient.settings) if patient.settings.slot_number == 0 else []
+    if not others:
+        yield ok("one" if patient.settings.raw["slot.count"] == 1 else "no slot of another split")
+        return
+    text = f"slots of another slot.count exist: {', '.join(others)}"
+    drops = tuple(f"SELECT pg_drop_replication_slot({fixes.literal(name)})" for name in others)
+    fix = Fix(drops, "With the connector stopped and its offsets deleted; all rows are read again then.")
+    yield Result("error", f"{len(others)} others", text, e.SLOTS_CHANGED, "slot.count", fix=fix)
+
+
+def _synchronised(patient: Patient) -> Iterator[Result]:
+    """A failover slot that runs ahead of the standby that takes over has handed on what that one never had."""
+    if not patient.settings.raw["slot.failover"] or patient.version < 170000:
+        yield ok("no failover slot" if patient.version >= 170000 else f"not in PostgreSQL {patient.version // 10000}")
+        return
+    named = [
+        name.strip().strip('"') for name in patient.server["synchronized_standby_slots"].split(",") if name.strip()
+    ]
+    rows = dict(patient.rows("select slot_name::text, active from pg_replication_slots where slot_type = 'physical'"))
+    if not named:
+        text = "synchronized_standby_slots is empty: changes may be handed on that the standby that takes over lacks"
+        value = ", ".join(rows) or "STANDBY_SLOT"
+        fix = fixes.parameter(patient.flavour, "synchronized_standby_slots", value, restart=False)
+        yield Result("warning", "empty", text, key="slot.failover", fix=fix)
+        return
+    missing = [name for name in named if name not in rows]
+    idle = [name for name in named if rows.get(name) is False]
+    if missing or idle:
+        what = f"do not exist: {', '.join(missing)}" if missing else f"are read by no standby: {', '.join(idle)}"
+        hint = "Start the standby, or take its slot out of synchronized_standby_slots."
+        text = f"the stream waits for slots of synchronized_standby_slots that {what}"
+        yield Result("error" if missing else "warning", ", ".join(named), text, e.STANDBY_SLOTS, "slot.failover", hint)
+        return
+    yield ok(", ".join(named))
+
+
 def _two_phase(patient: Patient) -> Iterator[Result]:
     rows = patient.rows("select two_phase from pg_replication_slots where slot_name = %s", patient.settings.slot)
     if rows and rows[0][0]:
@@ -218,12 +255,16 @@ CHECKS = (
     Check("decoding.failover", "After a failover the stream goes on only from a slot that followed.", _failover),
     Check("decoding.standbys", "A slot that stays behind at a failover costs a new snapshot.", _standbys,
           validates=False),
+    Check("decoding.synchronised", "What a failover slot hands on must be on the standby that takes over.",
+          _synchronised, validates=False),
     Check("decoding.slot_limit", "A slot that nobody reads keeps the log until the disk is full.", _wal_limit,
           validates=False),
     Check("decoding.idle_timeout", "A paused connector must find its slot again.", _idle_timeout, validates=False),
     Check("decoding.spill", "Transactions larger than the memory for decoding are written to disk and read again.",
           _spill, validates=False),
     Check("slot.state", "The slot must be ours, intact, and read by nobody else.", _state),
+    Check("slot.split", "Another slot.count gives tables to other slots, which would hand their changes on again.",
+          _split),
     Check("slot.retained", "The log that a slot keeps fills the disk, or the slot is lost at its limit.", _retained,
           validates=False),
     Check("slot.two_phase", "Prepared transactions may still be rolled back.", _two_phase),

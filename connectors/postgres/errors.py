@@ -264,6 +264,19 @@ SNAPSHOT_REFUSED = declare(
     "The requested snapshot cannot be taken",
     "Name tables that the connector captures, and a condition that their columns allow; then ask again.",
 )
+STANDBY_SLOTS = declare(
+    "postgres.standby_slots",
+    "config",
+    "The stream of a failover slot waits for a standby that is not there",
+    "Start the standby that synchronized_standby_slots names, or take its slot out of that setting.",
+)
+SLOTS_CHANGED = declare(
+    "postgres.slots_changed",
+    "config",
+    "The server has slots of this connector for another slot.count",
+    "Set slot.count back: every task goes on exactly where it was. To change it, stop the connector, delete its offsets, drop "
+    "the old slots (the doctor shows how) and start it: all rows are read again.",
+)
 REPLICA_IDENTITY = declare(
     "postgres.replica_identity",
     "config",

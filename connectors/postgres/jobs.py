@@ -132,6 +132,10 @@ def begin(session: Session, identity: str, origin: Origin, spec: Mapping[str, An
         loader.progress.loads.append(load)
         loader.end(load, "FAILED", error)
         return
+    if not load.tables:
+        loader.progress.loads.append(load)
+        loader.end(load, "COMPLETED")
+        return
     load.paused = paused
     session.observe()
     loader.add(load)
@@ -141,6 +145,9 @@ def begin(session: Session, identity: str, origin: Origin, spec: Mapping[str, An
 def _load_of(session: Session, identity: str, origin: Origin, spec: JsonObject) -> Load:
     published = slots.published(session.catalog, session.settings)
     chosen = tables.matching(published, spec["tables"])
+    if not chosen and session.settings.filters.share.count > 1:
+        # They may be another slot's.
+        return Load(identity, origin, started_ms=tables.now_ms())
     if not chosen:
         text = f"no captured table is named by {', '.join(spec['tables'])[:200]}"
         raise CdcError(SNAPSHOT_REFUSED, text)

@@ -39,6 +39,10 @@ class Patient:
             raise Unexamined(f"not examined without a connection ({self._refused.code})")
         return self.open()
 
+    @property
+    def refused(self) -> bool:
+        return self._refused is not None
+
     def open(self) -> AdminConnection:
         with self._lock:
             if self._connection is None or self._connection.closed:

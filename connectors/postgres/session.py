@@ -159,6 +159,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     if not first and settings.snapshot_mode == "initial_only" and is_loaded(session.position.snapshot):
         session.complete = True
         return
+    slots.require_split(catalog, settings)
     slots.take_over(catalog, settings.slot, context.stopping)
     feedback_s = session.feedback_s = min(
         FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3
@@ -167,6 +168,9 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     system = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
     starts_over = not first and not safety.still_there(session, stream)
+    if first and settings.filters.share.count > 1 and settings.raw["position.lost.policy"] == "resnapshot":
+        # Another slot's task may have handed on rows of these tables that are gone by now.
+        starts_over = settings.snapshot_mode != "no_data"
     first = first or starts_over
     # A published table without an identity refuses updates.
     identity.set_of(session, slots.candidates(catalog, settings))
@@ -183,7 +187,8 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn, back)
     template = source_template(settings.prefix, settings.dbname)
     changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
-    changes.want_message = lambda prefix: _wanted_message(settings, prefix)
+    # Every slot has them all.
+    changes.want_message = lambda prefix: settings.slot_number == 0 and _wanted_message(settings, prefix)
     if settings.raw["replication.origin"] == "none":
         changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]

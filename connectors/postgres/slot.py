@@ -15,6 +15,7 @@ from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.split import Share
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
 from cdcworker.schemas.errors import CdcError
@@ -63,6 +64,25 @@ def find_slot(connection: AdminConnection, name: str) -> Slot | None:
         return None
     restart, confirmed = (parse_lsn(text) if text else None for text in row[5:7])
     return Slot(row[0], row[1], row[2], row[3], row[4], restart, confirmed, *row[7:])
+
+
+def of_other_splits(connection: AdminConnection, settings: Settings) -> list[str]:
+    """Slots that the connector has made for another slot.count: what they have handed on, ours would do again."""
+    share, base = settings.filters.share, settings.raw["slot.name"]
+    own = [Share(number, share.count).named(base) for number in range(share.count)]
+    rows = connection.execute(
+        "select slot_name::text from pg_replication_slots where database = current_database()"
+        " and slot_name ~ %s and slot_name <> all(%s) order by 1",
+        (f"^{base}(_[0-9]+of[0-9]+)?$", own),
+    ).fetchall()
+    return [row[0] for row in rows]
+
+
+def require_split(connection: AdminConnection, settings: Settings) -> None:
+    others = of_other_splits(connection, settings)
+    if others:
+        where = {"slot": settings.slot, "others": ", ".join(others[:5])}
+        raise CdcError(e.SLOTS_CHANGED, f"{len(others)} slots of another slot.count exist", where=where)
 
 
 def check_kind(slot: Slot, dbname: str) -> None:
@@ -272,9 +292,10 @@ def _create_publication(connection: AdminConnection, settings: Settings) -> None
         scope = sql.SQL("for all tables ")
     elif settings.autocreate == "filtered":
         tables = candidates(connection, settings)
-        if not tables:
+        if tables:
+            scope = sql.SQL("for table {} ").format(_table_list(tables))
+        elif settings.filters.share.count == 1:
             raise CdcError(e.TABLE_MISSING, "no table matches the include lists", where={"key": "table.include.list"})
-        scope = sql.SQL("for table {} ").format(_table_list(tables))
     connection.execute(sql.SQL("create publication {} {}with {}").format(name, scope, _options(settings)))
     log.info("publication created publication=%s mode=%s", settings.publication, settings.autocreate)
 

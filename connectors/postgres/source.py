@@ -1,4 +1,4 @@
-"""The PostgreSQL source connector: one slot, so one task."""
+"""The PostgreSQL source connector: a task for each of its slots."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ class PostgresSource:
         self._config = renamed(config)
 
     def split(self, tasks_max: int) -> Sequence[Config]:
-        """One slot is one ordered stream, and the walsender is its limit: always one task."""
-        del tasks_max
-        return [self._config]
+        """One slot is one ordered stream that one task reads: as many tasks as slots are asked for."""
+        count = int(CONFIG_DEF.parse(self._config)["slot.count"])
+        return [self._config] * max(1, min(count, tasks_max))
 
     def task(self, share: Config, context: TaskContext) -> SourceTask:
-        return PostgresTask(parse(share), context)
+        return PostgresTask(parse(share).of_task(context.task), context)
 
     def check_position(self, position: JsonObject) -> None:
         from cdcworker.connectors.postgres.position import StoredPosition
@@ -47,10 +47,9 @@ class PostgresSource:
 
     def examine(self, position: JsonObject | None = None, *, deep: bool = False) -> Iterator[Examined]:
         """The doctor's table: what was measured, why it matters, what mends it. `position` is what is stored."""
-        from cdcworker.connectors.postgres.doctor import examine
-        from cdcworker.connectors.postgres.patient import Patient
+        from cdcworker.connectors.postgres.doctor import examine_all
 
-        return examine(Patient(parse(self._config), position), deep=deep)
+        return examine_all(parse(self._config), position, deep=deep)
 
     def mend(self, fix: Fix, administrator: str | None = None) -> None:
         """Runs what the doctor proposed; changes the database."""

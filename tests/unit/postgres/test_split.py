@@ -1,0 +1,100 @@
+"""Several slots of one connector: names, shares of tables, and what cannot be split."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from cdcworker.connectors.postgres import doctor_slots
+from cdcworker.connectors.postgres.config import CONFIG_DEF, parse
+from cdcworker.connectors.postgres.heart import Heart
+from cdcworker.connectors.postgres.source import PostgresSource
+from cdcworker.connectors.postgres.split import Share
+from cdcworker.schemas.errors import CdcError
+
+from .test_rules import CONFIG
+
+CHECK = next(check for check in doctor_slots.CHECKS if check.name == "decoding.synchronised")
+
+SPLIT = {**CONFIG, "slot.count": "3", "tasks.max": "4"}
+TABLES = [f"t{n}" for n in range(60)]
+
+
+def errors(config: dict[str, str]) -> list[str]:
+    return [value.name for value in CONFIG_DEF.validate(config) if value.errors]
+
+
+def test_every_table_is_one_tasks_and_stays_it():
+    parsed = parse(SPLIT)
+    shares = [[t for t in TABLES if parsed.of_task(n).filters.table("public", t)] for n in range(3)]
+    assert sorted(table for share in shares for table in share) == sorted(TABLES)
+    assert all(share for share in shares)
+    # Written down: another rule would give tables to other slots.
+    assert [number for number in range(3) if Share(number, 3).has("public.orders")] == [0]
+    assert all(parsed.filters.table("public", table) for table in TABLES)
+
+
+def test_each_has_a_slot_and_a_publication_of_its_own_whose_names_hold_the_count():
+    parsed = parse(SPLIT)
+    assert [parsed.of_task(n).slot for n in range(3)] == [f"debezium_{n}of3" for n in range(3)]
+    assert parsed.of_task(1).publication == "dbz_publication_1of3"
+    given = parse({**SPLIT, "publication.autocreate.mode": "disabled"}).of_task(1)
+    assert (given.publication, given.slot) == ("dbz_publication", "debezium_1of3")
+    assert parse(CONFIG).of_task(0) is not None
+    assert parse({**CONFIG, "tasks.max": "8"}).of_task(0).slot == "debezium"
+
+
+def test_there_are_as_many_tasks_as_slots_and_no_more():
+    assert len(PostgresSource(SPLIT).split(4)) == 3
+    assert len(PostgresSource({**CONFIG, "tasks.max": "8"}).split(8)) == 1
+
+
+def test_one_of_them_beats():
+    config = {**SPLIT, "heartbeat.interval.ms": "5"}
+    assert [Heart(parse(config).of_task(n)).due(1.0) for n in range(3)] == [True, False, False]
+
+
+@pytest.mark.parametrize(
+    ("more", "wrong"),
+    [
+        ({}, []),
+        ({"tasks.max": "2"}, ["slot.count"]),
+        ({"slot.count": "33", "tasks.max": "50"}, ["slot.count"]),
+        ({"slot.name": "s" * 60}, ["slot.name"]),
+        ({"provide.transaction.metadata": "true"}, ["provide.transaction.metadata"]),
+        ({"signal.data.collection": "public.signals"}, ["signal.data.collection"]),
+    ],
+)
+def test_what_cannot_be_split_is_refused(more, wrong):
+    assert errors({**SPLIT, **more}) == wrong
+    if wrong:
+        with pytest.raises(CdcError):
+            parse({**SPLIT, **more})
+
+
+@pytest.mark.parametrize(
+    ("wanted", "version", "named", "physical", "status", "says"),
+    [
+        ("false", 170000, "", [], "ok", ""),
+        ("true", 160000, None, [], "ok", ""),
+        ("true", 170000, "", [("a", True)], "warning", "empty"),
+        ("true", 170000, 'a, "b"', [("a", True), ("b", True)], "ok", ""),
+        ("true", 180000, "a,b", [("a", True), ("b", False)], "warning", "read by no standby: b"),
+        ("true", 170000, "a,gone", [("a", True)], "error", "do not exist: gone"),
+    ],
+)
+def test_a_failover_slot_must_wait_for_its_standbys_and_for_none_that_is_not_there(
+    wanted, version, named, physical, status, says
+):
+    patient = SimpleNamespace(
+        settings=parse({**CONFIG, "slot.failover": wanted}),
+        version=version,
+        server={} if named is None else {"synchronized_standby_slots": named},
+        rows=lambda _statement: physical,
+        flavour="self-managed",
+    )
+    (result,) = CHECK.run(patient)
+    assert result.status == status
+    assert says in result.message
+    if says == "empty":
+        assert "a" in result.fix.statements[0]
