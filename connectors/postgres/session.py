@@ -186,15 +186,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         back = frozenset(session.quarantine.lifted)
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn, back)
     template = source_template(settings.prefix, settings.dbname)
-    changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
-    # Every slot has them all.
-    changes.want_message = lambda prefix: settings.slot_number == 0 and _wanted_message(settings, prefix)
-    if settings.raw["replication.origin"] == "none":
-        changes.want_origin = lambda name: False
-    changes.skips_same = settings.raw["skip.messages.without.change"]
-    if settings.raw["provide.transaction.metadata"]:
-        changes.orders = Orders(transaction_topic(settings.raw))
-    session.changes = changes
+    changes = session.changes = _decoder(session, planner, template)
     session.ahead = aheads.Ahead(
         Spool(context.state_dir, f"{context.connector}-{context.task}", settings.raw["spool.max.bytes"])
     )
@@ -206,6 +198,19 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
     log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
     hit("postgres.streaming")
+
+
+def _decoder(session: Session, planner: Planner, template: JsonObject) -> Changes:
+    settings = session.settings
+    changes = Changes(lambda relation: _resolve(session, planner, relation), template, settings.skipped)
+    # Every slot has all messages.
+    changes.want_message = lambda prefix: settings.slot_number == 0 and _wanted_message(settings, prefix)
+    if settings.raw["replication.origin"] == "none":
+        changes.want_origin = lambda name: False
+    changes.skips_same = settings.raw["skip.messages.without.change"]
+    if settings.raw["provide.transaction.metadata"]:
+        changes.orders = Orders(transaction_topic(settings.raw))
+    return changes
 
 
 def _planner(session: Session) -> Planner:
