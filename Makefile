@@ -12,7 +12,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools types clean help
+.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -81,6 +81,22 @@ format: env
 # Keys and error codes in the README, from the code that defines them.
 reference: env
 	@$(BIN)/python -m cdcworker.worker.reference README.md
+
+# What an image holds, as CycloneDX; LOCK=locks/worker.txt for the one without Spark.
+LOCK := locks/spark.txt
+sbom: env
+	@$(BIN)/python -m cdcworker.worker.bill $(LOCK)
+
+# Known holes of everything that is locked.
+audit: env
+	@$(BIN)/python tests/audit.py
+
+# The locks, anew, from what pyproject.toml asks for; needs uv.
+locks:
+	@for name in all worker spark; do \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java -c locks/all.txt";; esac; \
+	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
+	done
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6

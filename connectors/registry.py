@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -30,6 +31,12 @@ class Plugin:
     title: str = ""
     jobs: tuple[str, ...] = ()
     """Kinds of what its tasks can be asked to do beside their usual work."""
+    needs: tuple[str, ...] = ()
+    """Modules without which its tasks cannot run; its configs are understood all the same."""
+
+    def runs_here(self) -> bool:
+        """Whether everything that its tasks need is installed; nothing is imported."""
+        return all(importlib.util.find_spec(name) is not None for name in self.needs)
 
     def load(self) -> Any:
         """The connector class (SourceConnector or SinkConnector), imported now."""
@@ -72,6 +79,7 @@ _PLUGINS = (
         "cdcworker.connectors.spark.connector:SparkSink",
         ("cdcworker.spark",),
         "Spark Structured Streaming into a warehouse",
+        needs=("pyspark", "pyarrow"),
     ),
 )
 _BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}

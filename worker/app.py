@@ -63,8 +63,9 @@ def plugins_hash() -> str:
 
 
 def plugin_versions() -> dict[str, str]:
-    """Every name that `connector.class` may have on this worker, with the version behind it."""
-    return {name: version() for plugin in plugins() for name in (plugin.name, *plugin.aliases)}
+    """Every name that `connector.class` may have on this worker, with the version behind it: tasks of others go elsewhere."""
+    found = [plugin for plugin in plugins() if plugin.runs_here()]
+    return {name: version() for plugin in found for name in (plugin.name, *plugin.aliases)}
 
 
 def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, str]]:

@@ -56,7 +56,7 @@ def shape_of(config: Mapping[str, str]) -> dict[str, str]:
         connector = plugin.load()
     except Exception:  # noqa: BLE001 - whatever an import raises; its tasks report it
         return {}
-    if plugin.kind != "sink" or not hasattr(connector, "prepare"):
+    if plugin.kind != "sink" or not hasattr(connector, "prepare") or not plugin.runs_here():
         return {}
     return {CLASS: plugin.name, **{key: config[key] for key in SHAPE if key in config}}
 

@@ -8,7 +8,7 @@ import signal
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -75,8 +75,9 @@ class Cluster:
         self.source_db = postgres.create_database()
         self.warehouse_db = postgres.create_database()
 
-    def start_worker(self, **properties: str) -> Worker:
-        worker_id = f"w{len(list(self.directory.glob('*.properties')))}"
+    def start_worker(self, *, name: str = "", env: Mapping[str, str] | None = None, **properties: str) -> Worker:
+        """`env` may lead to another build of the program."""
+        worker_id = name or f"w{len(list(self.directory.glob('*.properties')))}"
         (port,) = free_ports(1)
         config = {
             "bootstrap.servers": self.kafka.bootstrap,
@@ -90,10 +91,9 @@ class Cluster:
         }
         path = self.directory / f"{worker_id}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
-        argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(path)]
-        worker = Worker(
-            worker_id, f"http://127.0.0.1:{port}", Child(worker_id, argv, self.directory / f"{worker_id}.log")
-        )
+        argv = [sys.executable, "-m", "cdcworker.worker.cli.main", "start", "--config", str(path)]
+        child = Child(worker_id, argv, self.directory / f"{worker_id}.log", env=env)
+        worker = Worker(worker_id, f"http://127.0.0.1:{port}", child)
         self.workers[worker_id] = worker
         wait(f"{worker_id} is ready", lambda: self.healthy(worker))
         return worker

@@ -1,0 +1,211 @@
+"""Workers of the previous build are replaced one by one by this one's while sources are under load: nothing is lost or twice."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tarfile
+import uuid
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.schemas.decode import Decoder
+from cdcworker.schemas.log import SchemaLog
+from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+
+from .cluster import Cluster, wait
+from .load import SCHEMA, TABLES, Load
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long, pytest.mark.timeout(1200)]
+
+ROOT = Path(__file__).resolve().parents[2]
+ROOMS = ("schemas", "coordinator", "connectors", "worker")
+BACK = 20
+"""First parents that make a previous build where no version is tagged."""
+VERSION = "0.0.0"
+TASKS = 3
+
+
+def git(*words: str) -> str:
+    done = subprocess.run(["git", *words], cwd=ROOT, capture_output=True, text=True, check=False)
+    return done.stdout.strip() if done.returncode == 0 else ""
+
+
+def previous() -> str:
+    """What is upgraded from: CDC_PREVIOUS_BUILD, the last tag, or some commits ago."""
+    tag = git("describe", "--tags", "--abbrev=0", "HEAD^")
+    return os.environ.get("CDC_PREVIOUS_BUILD") or tag or git("rev-parse", "--verify", f"HEAD~{BACK}")
+
+
+@pytest.fixture(scope="module")
+def old_build(tmp_path_factory) -> dict[str, str]:
+    """The environment in which `cdcworker` is the previous build, under a version of its own."""
+    commit = previous()
+    if not commit:
+        pytest.skip("missing part previous build: no history")
+    tree, site = tmp_path_factory.mktemp("tree"), tmp_path_factory.mktemp("site")
+    archive = tree / "tree.tar"
+    assert git("archive", "--format=tar", f"--output={archive}", commit) == ""
+    with tarfile.open(archive) as packed:
+        packed.extractall(tree, filter="data")
+    (site / "cdcworker").mkdir()
+    for room in ROOMS:
+        (site / "cdcworker" / room).symlink_to(tree / room)
+    about = site / f"cdcworker-{VERSION}.dist-info"
+    about.mkdir()
+    (about / "METADATA").write_text(f"Metadata-Version: 2.1\nName: cdcworker\nVersion: {VERSION}\n")
+    return {**os.environ, "PYTHONPATH": str(site), "CDC_TEST_BUILD": commit}
+
+
+@pytest.fixture
+def cluster(kafka, postgres, tmp_path, old_build) -> Iterator[Cluster]:
+    """Three workers of the previous build, a generator in three tasks and a database under load."""
+    found = Cluster(kafka, postgres, tmp_path)
+    with psycopg.connect(postgres.dsn(found.source_db)) as connection:
+        connection.execute(SCHEMA)
+        connection.execute("create table ticks (id bigint generated always as identity primary key, batch int)")
+    try:
+        for number in range(3):
+            found.start_worker(name=f"w{number}", env=old_build)
+        found.submit("gen", generator(found))
+        name = found.group.replace("-", "_")
+        tables = ",".join(f"public.{table}" for table in (*TABLES, "ticks"))
+        found.submit(
+            "shop",
+            {
+                "connector.class": "postgres",
+                **found.connection("database", found.source_db),
+                "topic.prefix": found.group,
+                "slot.name": name,
+                "publication.name": name,
+                "table.include.list": tables,
+                "snapshot.mode": "no_data",
+            },
+        )
+        yield found
+    finally:
+        found.stop()
+
+
+def generator(cluster: Cluster, **more: str) -> dict[str, str]:
+    prefix = {"topic.prefix": f"{cluster.group}-gen", "tasks.max": str(TASKS), "rows.per.second": "150"}
+    return {"connector.class": "datagen", **prefix, **more}
+
+
+class Ticks(Load):
+    """Besides, transactions of three rows each whose numbers have no gap."""
+
+    def transaction(self, connection: psycopg.Connection[Any]) -> None:
+        super().transaction(connection)
+        connection.execute("insert into ticks (batch) select %s from generate_series(1, 3)", (self.transactions,))
+
+
+def versions(cluster: Cluster) -> dict[str, str]:
+    return {worker["id"]: worker["version"] for worker in cluster.cluster()["workers"]}
+
+
+def all_run(cluster: Cluster) -> bool:
+    tasks = cluster.cluster()["tasks"]
+    alive = {worker.id for worker in cluster.workers.values()}
+    return len(tasks) == TASKS + 1 and all(t["state"] == "RUNNING" and t["worker"] in alive for t in tasks)
+
+
+def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: Cluster, postgres) -> None:
+    running = Ticks(postgres.dsn(cluster.source_db), seed=7)
+    wait("all tasks run", lambda: all_run(cluster), 120)
+    running.start()
+    try:
+        assert set(versions(cluster).values()) == {VERSION}
+        for number in range(3):
+            before = running.transactions
+            wait("some load", lambda before=before: running.transactions > before + 100, 120)
+            old = cluster.workers.pop(f"w{number}")
+            old.process.stop(timeout_s=45)
+            assert old.process.returncode == 0
+            cluster.start_worker(name=old.id)
+            wait("all tasks run", lambda: all_run(cluster), 120)
+            told = versions(cluster)
+            assert [worker for worker in sorted(told) if told[worker] == VERSION] == [
+                f"w{n}" for n in range(number + 1, 3)
+            ]
+        before = running.transactions
+        wait("some load afterwards", lambda: running.transactions > before + 100, 120)
+    finally:
+        running.finish()
+    assert_ticks_are_there_once(cluster, postgres)
+    assert_generated_rows_are_there_once(cluster)
+
+
+def assert_ticks_are_there_once(cluster: Cluster, postgres) -> None:
+    with psycopg.connect(postgres.dsn(cluster.source_db)) as connection:
+        wanted = [row[0] for row in connection.execute("select id from ticks order by id")]
+    topic = f"{cluster.group}.public.ticks"
+    wait("the last row is in the topic", lambda: len(rows(cluster, topic)) >= len(wanted), 120, 1.0)
+    found = rows(cluster, topic)
+    assert [row["after"]["id"] for row in found] == wanted
+    for table in TABLES:
+        places = Counter(position(row) for row in rows(cluster, f"{cluster.group}.public.{table}"))
+        assert places
+        assert set(places.values()) == {1}
+
+
+def assert_generated_rows_are_there_once(cluster: Cluster) -> None:
+    answer = cluster.rest("PUT", "/connectors/gen/stop")
+    assert answer.status_code in (202, 204), answer.text
+    wait("the generator has stopped", lambda: not cluster.status("gen").get("tasks"), 60)
+    topics = [
+        name
+        for name in consumer(cluster).list_topics(timeout=10).topics
+        if name.startswith(f"{cluster.group}-gen.task")
+    ]
+    assert len(topics) == TASKS
+    for topic in topics:
+        numbers = [row["after"]["n"] for row in rows(cluster, topic)]
+        assert len(numbers) > 100
+        assert numbers == list(range(len(numbers)))
+
+
+def position(row: dict[str, Any]) -> tuple[int, int, int]:
+    source = row["source"]
+    return source["commit_lsn"], source["tx_index"], source["tx_sub"]
+
+
+def consumer(cluster: Cluster) -> Consumer:
+    settings = {"bootstrap.servers": cluster.kafka.bootstrap, "group.id": f"check-{uuid.uuid4().hex}"}
+    return Consumer({**settings, "isolation.level": "read_committed", "enable.partition.eof": True})
+
+
+def rows(cluster: Cluster, topic: str) -> list[dict[str, Any]]:
+    """All committed values of a topic with one partition, decoded."""
+    decoder = Decoder(schemas(cluster))
+    return [decoder.decode(value) for value in values(cluster, topic) if value is not None]
+
+
+def values(cluster: Cluster, topic: str) -> list[bytes | None]:
+    reader = consumer(cluster)
+    place = TopicPartition(topic, 0, OFFSET_BEGINNING)
+    reader.assign([place])
+    found: list[bytes | None] = []
+    try:
+        while True:
+            messages = reader.consume(1000, 10.0)
+            assert messages, "the broker does not answer"
+            for message in messages:
+                if message.error() is not None:
+                    return found
+                found.append(message.value())
+    finally:
+        reader.close()
+
+
+def schemas(cluster: Cluster) -> SchemaLog:
+    log = CompactedLog({"bootstrap.servers": cluster.kafka.bootstrap}, f"{cluster.group}.schemas", client_id="check")
+    try:
+        return SchemaLog((record.key, record.value) for record in log.read_to_end(30.0))
+    finally:
+        log.close()
