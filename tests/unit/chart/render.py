@@ -89,5 +89,6 @@ def helm() -> str | None:
 
 
 def by_helm(program: str, given: Json, *more: str) -> subprocess.CompletedProcess[str]:
-    argv = [program, "template", "cdcworker", str(CHART), "--namespace", "cdcworker", "--values", "-", *more]
+    place = ["--namespace", "cdcworker", "--kube-version", "1.31.0"]
+    argv = [program, "template", "cdcworker", str(CHART), *place, "--values", "-", *more]
     return subprocess.run(argv, input=yaml.safe_dump(given), capture_output=True, text=True, check=False)
