@@ -16,6 +16,7 @@ from cdcworker.schemas.change import JsonObject
 
 log = logging.getLogger(__name__)
 
+TELL_S = 0.9
 MONITOR_S = 30.0
 FORECAST_S_MIN = 3600.0
 """A slot that will be lost within this time is worth a warning."""
@@ -30,7 +31,7 @@ class Monitor:
         self._jobs = jobs or Jobs(context.jobs)
         self._more = more
         self._events = 0
-        self._slot_at = 0.0
+        self._told_at = self._slot_at = float("-inf")
         self._slot: dict[str, Any] = {}
         self._written = 0
         """Where the server's log ended at the last look."""
@@ -41,6 +42,10 @@ class Monitor:
         self._events += events
 
     def tick(self, session: Session, now: float) -> None:
+        """After each batch: a source that is never idle tells its numbers too."""
+        if now - self._told_at < TELL_S:
+            return
+        self._told_at = now
         if now - self._slot_at >= MONITOR_S:
             self._slot_at = now
             self._look_at_slot(session)

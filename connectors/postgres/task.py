@@ -320,8 +320,7 @@ class PostgresTask:
         if self._heart.due(now):
             out = [*out, *self._heart.beat(session, now)]
         self._monitor.count(sum(len(item.records) if isinstance(item, Ready) else 1 for item in out))
-        if now - self._watermark_at >= paces.WATERMARK_S:
-            self._monitor.tick(session, now)
+        self._monitor.tick(session, now)
         self._stored_at = self._watermark_at = now
         self._stored_safe = session.position.safe_lsn
         self._stored_moves = session.snapshot.moves if session.snapshot else 0
