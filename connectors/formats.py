@@ -82,6 +82,25 @@ ACCEPTED: Final = {
     "header.converter.*": "Headers are written as text.",
 }
 
+_PLAIN: Final = f"for readable text take {JSON} with schemas.enable=false"
+_ELSEWHERE: Final = {
+    "StringConverter": f"a row is a record with fields, of which it would make Struct{{id=1}}, which nobody can read back; {_PLAIN}",
+    "ByteArrayConverter": f"a row is a record with fields, and it takes bytes only; {_PLAIN}",
+    "ProtobufConverter": "take Avro, which carries the same schemas",
+    "JsonSchemaConverter": f"take {JSON} with schemas.enable=true, which sends the schema along, or Avro",
+    "CloudEventsConverter": "take the envelope as it is: its source block names the event",
+    "ByLogicalTableRouter": f"to bring several tables into one topic take {ROUTER} with regex and replacement, where keys "
+    "are unique over these tables (key.enforce.uniqueness=false); it adds no field to keys",
+    "EventRouter": "read the table of the outbox as it is, and transform where the topic is read",
+    "ExtractField$Key": "the key stays a record with its fields; take its field where the topic is read",
+    "ExtractField$Value": "the value stays a record with its fields; take its field where the topic is read",
+    "ValueToKey": "message.key.columns chooses the columns of the key",
+    "TimestampRouter": "a topic belongs to one table, whatever the time is",
+    "Filter": "leave tables and columns out with table.include.list and column.exclude.list, or filter where the topic is read",
+    "ReplaceField$Value": "leave columns out with column.exclude.list",
+    "MaskField$Value": "column.mask.with.*.chars and column.mask.hash.* hide values",
+}
+"""Converters and transforms that existing configs name and that there are not, by what to do instead."""
 _SAME: Final = 0.92
 """How alike class names are that differ by a slip only: those of one package are alike by their prefix."""
 _AVRO_NOTE: Final = "Avro is framed as Confluent's; its schema ids are those of the cluster's own registry."
@@ -94,7 +113,9 @@ def _known_converter(value: str) -> str | None:
     if value in CONVERTERS:
         return None
     near = get_close_matches(value, CONVERTERS, n=1, cutoff=_SAME)
-    hint = f"did you mean {near[0]}?" if near else "a row is a record with fields, which only these two can write"
+    hint = _ELSEWHERE.get(value.rpartition(".")[2]) or (
+        f"did you mean {near[0]}?" if near else "a row is a record with fields, which only these two can write"
+    )
     return f"names a converter that is not available; expects {JSON} or {AVRO}: {hint}"
 
 
@@ -190,7 +211,9 @@ def _transform(other: str | None) -> Validator:
         if value in TRANSFORMS:
             return f"is the same as that of transforms.{other}: one of a kind is applied" if other else None
         near = get_close_matches(value, TRANSFORMS, n=1, cutoff=_SAME)
-        hint = f"did you mean {near[0]}?" if near else "leave it out and transform where the topic is read"
+        hint = _ELSEWHERE.get(value.rpartition(".")[2]) or (
+            f"did you mean {near[0]}?" if near else "leave it out and transform where the topic is read"
+        )
         return f"names a transform that is not available; expects {UNWRAP} or {ROUTER}: {hint}"
 
     return check

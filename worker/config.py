@@ -180,7 +180,16 @@ KEYS = (
     ),
 )
 _UNUSED = "accepted for Kafka Connect's sake; nothing here needs it"
-ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
+ACCEPTED = dict.fromkeys(("key.converter", "key.converter.", "value.converter", "value.converter.", "header.converter", "internal.key.converter", "internal.value.converter", "plugin.path", "plugin.discovery", "offset.flush.interval.ms", "offset.flush.timeout.ms", "heartbeat.interval.ms", "rebalance.timeout.ms", "worker.sync.timeout.ms", "worker.unsync.backoff.ms", "connect.protocol", "exactly.once.source.support", "task.shutdown.graceful.timeout.ms", "topic.creation.enable", "connector.client.config.override.policy", "access.control.", "admin.listeners", "rest.extension.classes", "response.http.headers.config", "rest.advertised.listener", "inter.worker.", "producer.", "consumer.", "admin.", "metric.", "metrics.", "config.providers", "config.providers.", "internal.", "request.timeout.ms", "retry.backoff.ms", "connections.max.idle.ms"), _UNUSED)  # fmt: skip
+MISSED = {
+    "rest.extension.classes": "loads nothing: callers are known by rest.auth.file or their certificates",
+    "admin.listeners": "opens no listener: /admin is on the one of listeners, for the role admin",
+    "access.control.allow.origin": "is not sent: pages of other sites cannot read answers",
+    "access.control.allow.methods": "is not sent: pages of other sites cannot ask",
+    "response.http.headers.config": "adds no headers",
+    "rest.advertised.listener": "chooses nothing: there is one listener",
+}
+"""Of the accepted ones those whose user would take them for done."""
 WORKER_DEF = ConfigDef(KEYS, {**ACCEPTED, **dict.fromkeys(CLIENT_PREFIXES, "passed on to the Kafka clients")})
 
 
@@ -251,6 +260,9 @@ def parse(properties: Mapping[str, str]) -> tuple[WorkerConfig, list[str]]:
         warnings.append(f"{CRASH_DELAY} {values[CRASH_DELAY]} counts as {CRASH_DELAY_MS_MAX}")
     listener = listeners.parse(str(values["listeners"]))
     warnings += [*listeners.check_bind(listener, values), *kafka_in_clear(known)]
+    warnings += [f"{name} {what}" for name, what in MISSED.items() if name in known]
+    if "," in values["listeners"].strip(", "):
+        warnings.append(f"only the first of listeners is opened: {listener.scheme}://{listener.host}:{listener.port}")
     if values["coordination.backend"] == "zookeeper" and not values["zookeeper.connect"]:
         raise invalid([("zookeeper.connect", "is required with coordination.backend=zookeeper")])
     advertised = values["rest.advertised.host.name"] or (

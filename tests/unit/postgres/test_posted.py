@@ -115,6 +115,18 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         ),
         ("value.converter", "org.apache.kafka.connect.converters.ByteArrayConverter", "a row is a record with fields"),
         (
+            "key.converter",
+            "org.apache.kafka.connect.storage.StringConverter",
+            "JsonConverter with schemas.enable=false",
+        ),
+        (
+            "transforms.unwrap.type",
+            "io.debezium.transforms.ByLogicalTableRouter",
+            "take org.apache.kafka.connect.trans",
+        ),
+        ("transforms.unwrap.type", "org.apache.kafka.connect.transforms.ValueToKey", "message.key.columns"),
+        ("transforms.unwrap.type", "org.apache.kafka.connect.transforms.ReplaceField$Value", "column.exclude.list"),
+        (
             "value.converter",
             "org.apache.kafka.connect.json.JsonConvertor",
             "did you mean org.apache.kafka.connect.json.Json",

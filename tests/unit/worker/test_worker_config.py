@@ -191,3 +191,18 @@ def test_what_the_operator_asks_of_connectors_reaches_their_processes():
     assert parse(given)[0].providers["connector.tls"] == "verified"
     with pytest.raises(CdcError, match=r"connector\.tls expects one of any, encrypted, verified"):
         parse({**given, "connector.tls": "yes"})
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "told"),
+    [
+        ("rest.extension.classes", "org.apache.kafka.connect.rest.basic.auth.extension.BasicAuth", "rest.auth.file"),
+        ("admin.listeners", "", "role admin"),
+        ("access.control.allow.origin", "*", "pages of other sites"),
+        ("response.http.headers.config", "add X-A: b", "adds no headers"),
+        ("listeners", "http://127.0.0.1:8083,http://127.0.0.2:8084", "only the first of listeners is opened"),
+    ],
+)
+def test_what_its_user_would_take_for_done_is_told_at_the_start(name, value, told):
+    _, warnings = parse({**BASE, name: value})
+    assert [told in warning for warning in warnings] == [True]
