@@ -29,6 +29,7 @@ from cdcworker.worker.rest.context import Api, HerderLike, Settings
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.limits import RequestLimits
 from cdcworker.worker.rest.routing import Endpoint, routes
+from cdcworker.worker.rest.trail import Pictures
 from cdcworker.worker.security import session, tls
 from cdcworker.worker.security.audit import AuditMiddleware
 from cdcworker.worker.security.gate import GateMiddleware
@@ -97,7 +98,7 @@ def create_app(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
         middleware=[
             Middleware(RequestLimits),
-            Middleware(AuditMiddleware, audit=settings.audit),
+            Middleware(AuditMiddleware, audit=settings.audit, pictures=Pictures(api)),
             Middleware(GateMiddleware, gate=api.settings.gate, signer=signer, bytes_max=api.settings.body_bytes_max),
             Middleware(BodyLimit, bytes_max=api.settings.body_bytes_max),
         ],

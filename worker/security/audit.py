@@ -1,4 +1,4 @@
-"""Who changed what over REST, and who was turned away: one line and, if wanted, one record for each; never a value."""
+"""Who changed what over REST, and who was turned away: one line and, if wanted, one record for each; never a secret."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from cdcworker.coordinator.kafka_clients import make_producer, producer_config
 from cdcworker.coordinator.kafka_topics import TopicSpec, ensure_topics
@@ -33,6 +33,15 @@ Entry = dict[str, Any]
 Sink = Callable[[Entry], None]
 
 
+class Pictures(Protocol):
+    """What there was before a request and is after it, as this worker sees it."""
+
+    def now(self) -> Any: ...
+
+    def change(self, before: Any, connector: str) -> Entry | None:
+        """From what to what the connector changed, secrets masked."""
+
+
 class Audit:
     """Writes each entry to the log, and to `sink` if there is one. `worker` is this worker's id."""
 
@@ -41,8 +50,8 @@ class Audit:
         self._sink = sink
         self._clock = clock
 
-    def record(self, scope: Scope, status: int) -> None:
-        entry = self.entry(scope, status)
+    def record(self, scope: Scope, status: int, change: Entry | None = None) -> None:
+        entry = {**self.entry(scope, status), "change": change}
         # As JSON, since names come from outside: they cannot forge a second member.
         text = json.dumps(entry, separators=(",", ":"))
         # Whatever level an admin has set over REST: handed to the handlers as it is.
@@ -63,7 +72,7 @@ class Audit:
             "method": scope["method"],
             "path": scope.get(PATH) or scope["path"][:TEXT_CHARS_MAX],
             "connector": scope[CONNECTOR][:TEXT_CHARS_MAX] if CONNECTOR in scope else None,
-            "dry_run": b"dry_run=true" in scope["query_string"].lower(),
+            "dry_run": _is_trial(scope),
             "status": status,
             "result": result_of(status),
             "worker": self._worker,
@@ -86,16 +95,26 @@ def is_worth(scope: Scope, status: int) -> bool:
     return status == 403 or (status == 401 and any(name == b"authorization" for name, _ in scope["headers"]))
 
 
+def _is_trial(scope: Scope) -> bool:
+    return b"dry_run=true" in scope["query_string"].lower()
+
+
+def _changes_nothing(scope: Scope) -> bool:
+    """What others change meanwhile is not theirs who only ask."""
+    return _is_trial(scope) or scope["method"] in READING or scope.get(PATH, "").endswith("/validate")
+
+
 class AuditMiddleware:
-    def __init__(self, app: ASGIApp, audit: Audit) -> None:
+    def __init__(self, app: ASGIApp, audit: Audit, pictures: Pictures) -> None:
         self.app = app
         self.audit = audit
+        self.pictures = pictures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
-        status = 500
+        status, before = 500, self.pictures.now()
 
         async def seen(message: Message) -> None:
             nonlocal status
@@ -107,7 +126,8 @@ class AuditMiddleware:
             await self.app(scope, receive, seen)
         finally:
             if is_worth(scope, status):
-                self.audit.record(scope, status)
+                done = status < 400 and CONNECTOR in scope and not _changes_nothing(scope)
+                self.audit.record(scope, status, self.pictures.change(before, scope[CONNECTOR]) if done else None)
 
 
 class AuditTopic(threading.Thread):

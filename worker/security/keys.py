@@ -199,8 +199,8 @@ AUDIT_TOPIC: Final = "audit.topic"
 AUDIT_KEYS: Final = (
     ConfigKey(
         AUDIT_TOPIC,
-        doc="Topic for a record of every change over REST and of every denial: who, what, connector, result, request id, "
-        "never a value. Empty: they are in the log only. It is made with a retention of a year.",
+        doc="Topic for a record of every change over REST and of every denial: who, what, connector, from what to "
+        "what, result, request id, never a secret. Empty: they are in the log only. It is made with a retention of a year.",
     ),
 )
 SECURITY_KEYS: Final = (*AUDIT_KEYS, *AUTH_KEYS, *LIMIT_KEYS, *REACH_KEYS, *TLS_KEYS, *WORKER_KEYS)

@@ -1,4 +1,4 @@
-"""The trail of who changed what: one entry for each change and denial, no value in it, nothing to forge."""
+"""The trail of who changed what: one entry for each change and denial, no secret in it, nothing to forge."""
 
 import json
 import logging
@@ -85,6 +85,45 @@ def test_names_of_connectors_in_bodies_are_told_and_values_are_not(client, trail
             assert secret not in text
     assert client.post("/connectors?dry_run=true", json={"name": "shop-2", "config": config}, headers=TOKEN)
     assert trail[-1]["dry_run"] is True
+
+
+def test_a_change_is_told_from_what_to_what_with_secrets_masked(client, trail, cluster, words):
+    cluster.add("shop-orders", labels={"team": "a"})
+    path = "/connectors/shop-orders"
+    sent = {"host": "other", "password": "another-one", "port": "5433"}
+    assert client.patch(f"{path}/config", json=sent, headers=TOKEN).status_code == 200
+    version = cluster.state.connectors["shop-orders"].version
+    assert trail[-1]["change"] == {
+        "version": {"from": 1, "to": version},
+        "target_state": None,
+        "labels": None,
+        "keys": [
+            {"key": "host", "from": "db", "to": "other"},
+            {"key": "password", "from": "****", "to": "****"},
+            {"key": "port", "from": None, "to": "5433"},
+        ],
+        "keys_left_out": 0,
+    }
+    assert client.put(f"{path}/pause", headers=TOKEN).status_code == 202
+    assert trail[-1]["change"]["target_state"] == {"from": "RUNNING", "to": "PAUSED"}
+    assert client.put(f"{path}/pause", headers=TOKEN).status_code == 202
+    assert trail[-1]["change"] is None, "nothing was different"
+    assert client.put(f"{path}/pause?dry_run=true", headers=TOKEN).status_code == 200
+    assert client.patch(f"{path}/config", json={"host": None}, headers=TOKEN).status_code == 400
+    assert [entry["change"] for entry in trail[-2:]] == [None, None]
+    assert client.delete(path, headers=TOKEN).status_code == 204
+    assert trail[-1]["change"]["target_state"] == {"from": "PAUSED", "to": None}
+    for secret in (words.secret, "another-one"):
+        assert secret not in json.dumps(trail)
+
+
+def test_a_large_change_is_told_in_part(client, trail, config):
+    many = {f"topic.creation.default.x{n}": "y" * 400 for n in range(120)}
+    answer = client.post("/connectors", json={"name": "shop-new", "config": {**config, **many}}, headers=TOKEN)
+    assert answer.status_code == 201
+    change = trail[-1]["change"]
+    assert (len(change["keys"]), change["keys_left_out"]) == (100, 24)
+    assert max(len(item["to"]) for item in change["keys"]) == 301
 
 
 def test_a_name_cannot_forge_an_entry(client, trail, caplog):
