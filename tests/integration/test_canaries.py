@@ -155,7 +155,7 @@ def turned_away(ask, worker, canaries, good):
 def everything(ask, worker):
     """(where, text) of all that is told: REST, the log, topics, processes."""
     for endpoint in ENDPOINTS:
-        if endpoint.method == "GET" and endpoint.path != "/v1/events":
+        if endpoint.method == "GET" and endpoint.produces != "text/event-stream":
             path = re.sub(r"\{\w+:int\}", "0", endpoint.path.replace("{connector}", "good")).replace(
                 "{plugin}", "postgres"
             )
