@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,9 +25,18 @@ STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
 
 
 class Worker:
-    """Properties are given with underscores for dots."""
+    """Properties are given with underscores for dots; `variables` are added to the environment."""
 
-    def __init__(self, folder: Path, bootstrap: str, group: str, name: str = "w1", **properties: str) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        bootstrap: str,
+        group: str,
+        name: str = "w1",
+        *,
+        variables: Mapping[str, str] | None = None,
+        **properties: str,
+    ) -> None:
         (port,) = free_ports(1)
         self.bootstrap, self.group, self.name = bootstrap, group, name
         self.url = f"http://127.0.0.1:{port}"
@@ -49,6 +58,7 @@ class Worker:
                 [str(Path(sys.executable).with_name("cdcworker")), "start", "--config", str(path)],
                 stdout=out,
                 stderr=out,
+                env={**os.environ, **(variables or {})},
             )
 
     # -- REST ---------------------------------------------------------------------------------------------------------
