@@ -24,11 +24,11 @@ def context() -> None:
     """
 
 
-def tell(content: Any, text: Shown) -> None:
+def tell(content: Any, text: Shown, *, ok: bool = True) -> None:
     """The answer of a command that asks no cluster."""
     here = click.get_current_context()
     if wants_json(here):
-        click.echo(envelope(command_name(here), content, summary=summary_of(text)))
+        click.echo(envelope(command_name(here), content, ok=ok, summary=summary_of(text)))
     else:
         show(text)
 

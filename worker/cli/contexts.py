@@ -120,5 +120,10 @@ def valid(url: str) -> str:
     if parts.username is not None or parts.password is not None:
         raise CdcError(BAD_URL, f"the address of {parts.hostname} holds a user or a password")
     if not fine or parts.query or parts.fragment:
-        raise CdcError(BAD_URL, f"{url!r} is no address of a worker")
+        raise CdcError(BAD_URL, f"{url!r} is no address of a worker{_meant(url)}")
     return url.rstrip("/")
+
+
+def _meant(url: str) -> str:
+    """`localhost:8083`: the scheme is what is missing most often."""
+    return f"; did you mean http://{url}?" if re.fullmatch(r"[A-Za-z0-9.-]+:[0-9]{1,5}", url) else ""

@@ -25,7 +25,13 @@ def alone(file: Path) -> Iterator[None]:
 
 def replace(file: Path, text: str, *, keeps_mode: bool = True) -> None:
     """A new one is its owner's alone; one that is there keeps its mode and its owner if that is wanted."""
-    target = Path(os.path.realpath(file))
+    try:
+        _replace(Path(os.path.realpath(file)), text, keeps_mode)
+    except OSError as exc:
+        raise OSError(exc.errno, exc.strerror, str(file)) from exc  # by the name that was given, not a scratch file's
+
+
+def _replace(target: Path, text: str, keeps_mode: bool) -> None:
     target.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
     descriptor, name = tempfile.mkstemp(dir=target.parent)
     try:

@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 import sys
+from typing import Any
 
 import click
+from cdcworker.worker.cli.context import tell
+from cdcworker.worker.cli.output import Said
+from cdcworker.worker.cli.remote import json_option
 
 DEFAULT_SECTIONS = ("kafka", "spark")
 
@@ -22,31 +26,41 @@ def jars() -> None:
 @jars.command("fetch")
 @click.argument("sections", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every section of the lock.")
+@json_option
 def fetch(sections: tuple[str, ...], everything: bool) -> None:
     """Fetch what is missing of SECTIONS (default: kafka spark)."""
     from cdcworker.worker.devstack import jars as store
 
+    found: dict[str, Any] = {}
+    lines: list[str] = []
     for name in _chosen(sections, everything):
         files = store.ensure(name, lambda line: click.echo(line, err=True))
-        click.echo(f"{name}: {len(files)} libraries in {store.folder(name)}")
+        found[name] = {"libraries": len(files), "folder": str(store.folder(name))}
+        lines.append(f"{name}: {len(files)} libraries in {store.folder(name)}")
+    tell(found, "\n".join(lines))
 
 
 @jars.command("verify")
 @click.argument("sections", nargs=-1)
 @click.option("--all", "everything", is_flag=True, help="Every section of the lock.")
+@json_option
 def verify(sections: tuple[str, ...], everything: bool) -> None:
     """Compare SECTIONS (default: kafka spark) with the lock; exit code 1 if one is missing or differs."""
     from cdcworker.worker.devstack import jars as store
 
-    wrong = 0
+    found: dict[str, Any] = {}
+    lines: list[str] = []
     for name in _chosen(sections, everything):
         findings = store.verify(name)
-        for finding in findings:
-            if finding.state != "ok":
-                wrong += 1
-                click.echo(f"{name}: {finding.jar} is {'missing' if finding.state == 'missing' else 'not as locked'}")
-        click.echo(f"{name}: {sum(f.state == 'ok' for f in findings)} of {len(findings)} libraries as locked")
-    if wrong:
+        wrong = {finding.jar: finding.state for finding in findings if finding.state != "ok"}
+        found[name] = {"libraries": len(findings), "wrong": wrong}
+        lines += [
+            f"{name}: {jar} is {'missing' if state == 'missing' else 'not as locked'}" for jar, state in wrong.items()
+        ]
+        lines.append(f"{name}: {len(findings) - len(wrong)} of {len(findings)} libraries as locked")
+    fine = not any(section["wrong"] for section in found.values())
+    tell(found, Said("all as locked" if fine else "not all as locked", "\n".join(lines)), ok=fine)
+    if not fine:
         sys.exit(1)
 
 

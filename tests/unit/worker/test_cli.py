@@ -10,7 +10,7 @@ from types import SimpleNamespace
 import httpx
 import pytest
 from cdcworker.schemas.errors import CODES, CdcError
-from cdcworker.worker.cli import contexts, output
+from cdcworker.worker.cli import contexts, files, output
 from cdcworker.worker.cli import main as program
 from cdcworker.worker.cli import remote as remotes
 from cdcworker.worker.cli.main import COMMANDS, cli
@@ -55,7 +55,7 @@ def test_every_command_has_help_and_every_subcommand_json():
         assert runner.invoke(cli, [name, "--help"]).exit_code == 0
         command = cli.get_command(None, name)
         for sub in getattr(command, "commands", {"": command}).values():
-            if name not in ("start", "sandbox", "quickstart", "jars"):
+            if name not in ("start", "sandbox", "quickstart"):
                 assert "--json" in [option for parameter in sub.params for option in parameter.opts], (name, sub.name)
 
 
@@ -322,6 +322,19 @@ def test_a_file_that_cannot_be_read_is_told_without_a_trace(monkeypatch, capsys,
     assert start(monkeypatch, "auth", "list", str(tmp_path / "users.yaml"), "--json") == 3
     error = json.loads(capsys.readouterr().out)["error"]
     assert (error["code"], error["message"]) == ("cli.file_failed", f"{tmp_path}/users.yaml: Permission denied")
+
+
+def test_a_scheme_that_is_missing_is_offered():
+    answer = run("schemas", "--url", "localhost:8083")
+    assert "did you mean http://localhost:8083?" in answer.stderr
+
+
+def test_a_file_that_cannot_be_replaced_is_told_by_its_own_name(tmp_path):
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError, match="folder") as caught:
+        files.replace(tmp_path / "folder", "x")
+    assert caught.value.filename == str(tmp_path / "folder")
+    assert [item.name for item in tmp_path.iterdir() if item.is_file()] == []
 
 
 def test_two_commands_at_once_lose_nothing(home, tmp_path):
