@@ -131,10 +131,13 @@ class SinkPlace:
     """Higher than that of any task that may still run, lower than that of any task to come: a task with a lower one
     stops before its next batch; where a higher one is found, the connector runs again and nothing is altered."""
     file_roots: tuple[str, ...] = ()
+    machine: Callable[[], tuple[str, Sequence[str]]] = field(default=lambda: ("", ()))
+    """For a ledger that only a JVM can reach: the home of Java, and the libraries that the connector names."""
 
 
 class SinkConnector(Protocol):
-    """One configured sink. One that runs in a JVM names in a class attribute `jars` the set that the worker fetches.
+    """One configured sink. One that runs in a JVM names in an attribute `jars` the sets that the worker fetches, joined by
+    a plus.
 
     A sink may also have `offsets(place) -> SinkOffsets`, what its ledger holds, and `alter_offsets(place, changes)`,
     which changes it in one step (`changes` None: all is forgotten). Both run in a child process with a time limit. So
@@ -247,7 +250,11 @@ class TargetRows:
 
 
 class TableWriter(Protocol):
-    """A warehouse. Takes Arrow; one thread at a time calls it, but for `cancel`."""
+    """A warehouse. Takes Arrow; one thread at a time calls it, but for `cancel`.
+
+    One that works through Spark also has `attach(session)`, called before all else, and again with each new process:
+    `session()` waits for it.
+    """
 
     def fence(self, epoch: tuple[int, int]) -> None:
         """Raise the fence in a committed step; CdcError of kind `fenced` if a higher one is there."""

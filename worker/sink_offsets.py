@@ -15,7 +15,8 @@ from cdcworker.worker.offsets import BAD_POSITION, INTERRUPTED, REFUSED, UNFINIS
 TOPIC: Final = "kafka_topic"
 PARTITION: Final = "kafka_partition"
 OFFSET: Final = "kafka_offset"
-TIMEOUT_S: Final = 20.0
+TIMEOUT_S: Final = 60.0
+"""The ledger of a lake is read by Spark, which has to start."""
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.offsets_main")
 
 Ask = Callable[[JsonObject], JsonObject]

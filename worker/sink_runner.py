@@ -44,12 +44,13 @@ class Machine(NamedTuple):
 
 
 def find_machine(jars: str) -> Machine:
-    """The Java runtime and the locked jars of this name, fetched when they are missing."""
+    """The Java runtime and the locked jars of these sets, joined by a plus; fetched when they are missing."""
     from cdcworker.worker.devstack.jars import cache_dir, ensure
     from cdcworker.worker.devstack.java import find_java
 
     java = find_java()
-    return Machine(str(java.home), tuple(str(path) for path in ensure(jars)), str(cache_dir()))
+    files = tuple(str(path) for name in jars.split("+") for path in ensure(name))
+    return Machine(str(java.home), files, str(cache_dir()))
 
 
 def run_sink(

@@ -32,7 +32,7 @@ log = logging.getLogger(__name__)
 STANDBY: Final = "standby"
 """Incarnation of what stands in for a task until there is one; a connector's is never that short."""
 CLASS: Final = "connector.class"
-SHAPE: Final = (HEAP, "spark.cores")
+SHAPE: Final = (HEAP, "spark.cores", "warehouse")
 """What a session cannot change any more once it is there."""
 SETTLE_S: Final = 20.0
 """After the start of any task: it needs the processor more than the next standby does."""

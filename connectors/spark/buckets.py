@@ -7,8 +7,8 @@ import zlib
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdcworker.connectors.api import KEY, SinkBatch
-from cdcworker.connectors.spark import merging
+from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.spark import merging, staging
 from cdcworker.connectors.spark.errors import LEDGER_MOVED
 from cdcworker.connectors.spark.manifests import Manifest
 from cdcworker.schemas.errors import CdcError
@@ -22,11 +22,8 @@ def bucket_of(key: bytes, count: int) -> int:
 
 
 def touched(staged: merging.Staged, count: int) -> set[int]:
-    """Buckets of all keys that a batch names, with those that rows came from."""
-    named = [staged.upserts[KEY], staged.origins, staged.moved_origins]
-    named += [part[KEY] for part in (staged.deletes, staged.moved) if part is not None and part.num_rows]
-    keys = {key for column in named if column is not None for key in column.to_pylist()}
-    return {bucket_of(key, count) for key in keys if key is not None}
+    """Buckets of all keys that a batch names."""
+    return {bucket_of(key, count) for key in staging.keys_of(staged)}
 
 
 def save(path: Path, rows: pa.Table) -> int:

@@ -30,11 +30,20 @@ def _memory(value: str) -> str | None:
     return None if size >= MEMORY_MB_MIN else f"must be at least {MEMORY_MB_MIN}m"
 
 
-WAREHOUSES = ("postgres", "parquet")
+WAREHOUSES = ("postgres", "parquet", "iceberg")
+CATALOGS = ("hadoop", "hive", "rest", "jdbc", "nessie")
 _NEEDED = {
     "postgres": ("warehouse.hostname", "warehouse.user", "warehouse.dbname"),
     "parquet": ("warehouse.path",),
 }
+
+_PATH = re.compile(r"/|(?!file:)[a-z][a-z0-9+.-]*://")
+
+
+def _pairs(value: Any) -> str | None:
+    texts = value.split(",") if isinstance(value, str) else value
+    return None if all("=" in text for text in texts if text.strip()) else "expects name=value"
+
 
 HIGH: Importance = "HIGH"
 LOW: Importance = "LOW"
@@ -85,8 +94,9 @@ def _lake_keys() -> Iterable[ConfigKey]:
         default="",
         importance=HIGH,
         group=warehouse,
-        validator=lambda value: None if value.startswith("/") or not value else "expects an absolute path",
-        doc="Folder of the tables of a Parquet warehouse, in one that the worker opens to connectors.",
+        validator=lambda value: None if not value or _PATH.match(value) else "expects an absolute path or a URI",
+        doc="Folder of the tables of a Parquet warehouse or a lake, in one that the worker opens to connectors. A lake may"
+        " lie in another store, named by a URI that Spark's Hadoop client opens.",
     )
     yield key(
         "warehouse.buckets",
@@ -96,6 +106,32 @@ def _lake_keys() -> Iterable[ConfigKey]:
         importance=LOW,
         group=warehouse,
         doc="Files per table of current state in Parquet, each with a share of the keys; set when a table is created.",
+    )
+
+    yield key(
+        "warehouse.catalog",
+        default="hadoop",
+        validator=one_of(*CATALOGS),
+        recommended=CATALOGS,
+        group=warehouse,
+        doc="Iceberg's catalog. hadoop: the folder warehouse.path is all there is.",
+    )
+    yield key("warehouse.catalog.uri", default="", group=warehouse, doc="Where the catalog is: its uri property.")
+    yield key(
+        "warehouse.catalog.properties",
+        "LIST",
+        (),
+        importance=LOW,
+        group=warehouse,
+        validator=_pairs,
+        doc="Further properties of Iceberg's catalog, each name=value, handed to it as they are.",
+    )
+    yield key(
+        "warehouse.catalog.secrets",
+        "PASSWORD",
+        importance=LOW,
+        group=warehouse,
+        doc="The same for properties that are secret, separated by commas.",
     )
 
 
@@ -234,6 +270,12 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, "is required"
     if config["consistency"] == "source" and config["warehouse"] != "postgres":
         yield "consistency", "source needs warehouse=postgres: tables of other warehouses are committed one by one"
+    if config["warehouse"] == "iceberg":
+        needed = "warehouse.path" if config["warehouse.catalog"] == "hadoop" else "warehouse.catalog.uri"
+        if not config[needed]:
+            yield needed, "is required"
+    if config["warehouse"] == "parquet" and "://" in config["warehouse.path"]:
+        yield "warehouse.path", "expects a folder: Parquet tables need a file system that all workers share"
 
 
 ACCEPTED = {

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, data_topics
+from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -18,10 +19,10 @@ class SparkSink:
     """Kafka topics into a warehouse; one Spark driver per task."""
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
-    jars: ClassVar[str] = "spark"
 
     def __init__(self, config: Config) -> None:
         self._config = dict(config)
+        self.jars = jars_of(config)
 
     def split(self, tasks_max: int, topics: Sequence[str]) -> Sequence[Config]:
         """Topics dealt out by name, so that the same list gives the same shares."""
@@ -36,7 +37,6 @@ class SparkSink:
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
         from cdcworker.connectors.spark.driver import Driver
         from cdcworker.connectors.spark.settings import Settings
-        from cdcworker.connectors.spark.warehouses import open_writer
 
         config = CONFIG_DEF.parse(spec.config)
         writer = open_writer(config, spec.connector, spec.task, context.file_roots)
@@ -49,6 +49,7 @@ class SparkSink:
             config["errors.tolerance"] == "all",
             config["schema.change.policy"] == "pause-table",
             config["consistency"] == "source",
+            spark_settings(config),
         )
         Driver(spec, context, writer, settings).run()
 
@@ -58,11 +59,9 @@ class SparkSink:
 
         config = self._config
         memory, cores = config.get("spark.driver.memory", MEMORY), config.get("spark.cores", CORES)
-        return standby.prepare(spec, memory, int(cores))
+        return standby.prepare(spec, memory, int(cores), spark_settings(config))
 
     def offsets(self, place: SinkPlace) -> SinkOffsets:
-        from cdcworker.connectors.spark.warehouses import stored
-
         return stored(CONFIG_DEF.parse(self._config), place)
 
     def trace(self, place: SinkPlace, change: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -73,14 +72,10 @@ class SparkSink:
     def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
         """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
         gets them a second time."""
-        from cdcworker.connectors.spark.warehouses import alter
-
         alter(CONFIG_DEF.parse(self._config), place, changes)
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""
-        from cdcworker.connectors.spark.warehouses import probe
-
         try:
             probe(CONFIG_DEF.parse(self._config))
         except CdcError as exc:

@@ -130,9 +130,13 @@ class Driver:
 
     def _new_engine(self) -> Engine:
         spec, settings = self._spec, self._settings
-        runtime = standby.runtime_of(spec, settings.memory, settings.cores)
+        runtime = standby.runtime_of(spec, settings.memory, settings.cores, settings.spark)
         touch = read.toucher(jvm_settings(spec.kafka), spec.schema_topic)
-        return standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
+        engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
+        attach = getattr(self._writer, "attach", None)
+        if attach is not None:
+            attach(engine.session)
+        return engine
 
     def _session(self) -> None:
         """Queries over one Java process. One that dies, as it does when rows are too large for its heap, is followed

@@ -39,6 +39,12 @@ LEDGER_MOVED = declare(
     "The target's ledger moved while a batch was being prepared",
     "Restart the task: it reads the ledger again.",
 )
+LEDGER_LOST = declare(
+    "spark.ledger_lost",
+    "data",
+    "A table of a lake has lost the commit that holds the sink's offsets",
+    "Keep the table's log for longer. Drop the table and load it again, or give its topic offsets by hand.",
+)
 DATA_LOST = declare(
     "spark.data_lost",
     "data",
@@ -208,4 +214,33 @@ def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None)
     return CdcError(QUERY_FAILED, f"the streaming query ended with {condition or type(exc).__name__}", where=where)
 
 
-__all__ = ["INTERNAL", "from_psycopg", "from_spark"]
+_LAKE_CAUSES = (
+    # By the names of Java's exceptions, which stand in the text of what py4j and Spark raise; the first that is there.
+    (LEDGER_MOVED, ("CommitFailedException", "ConcurrentModification", "ConcurrentTransaction", "ConcurrentAppend")),
+    (LEDGER_MOVED, ("ConcurrentDelete", "ConcurrentWrite", "MetadataChangedException", "ProtocolChangedException")),
+    (TARGET_AUTH, ("NotAuthorizedException", "ForbiddenException", "AccessControlException", "AccessDenied")),
+    (TARGET_UNREACHABLE, ("ServiceUnavailableException", "ServiceFailureException", "ConnectException")),
+    (TARGET_UNREACHABLE, ("UnknownHostException", "SocketTimeoutException", "SQLTransientConnectionException")),
+    (TARGET_UNREACHABLE, ("RuntimeIOException", "java.io.IOException", "UncheckedSQLException")),
+    (SCHEMA_REFUSED, ("AnalysisException", "AMBIGUOUS_REFERENCE")),
+)
+
+
+def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) -> CdcError | None:
+    """The one translation of what a lake's statements raise; None for what is not the lake's: a Java process that ended.
+    The text of the exception may hold a value and is left out."""
+    from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+    from pyspark.errors import PySparkException
+
+    if not isinstance(exc, (Py4JJavaError, PySparkException)):
+        return None
+    said = f"{type(exc).__name__} {exc}"
+    for code, names in _LAKE_CAUSES:
+        for name in names:
+            if name in said:
+                return CdcError(code, f"the lake refused it ({name})", where=where)
+    condition = getattr(exc, "getCondition", lambda: None)()
+    return CdcError(TARGET_FAILED, f"the lake refused it ({condition or type(exc).__name__})", where=where)
+
+
+__all__ = ["INTERNAL", "from_lake", "from_psycopg", "from_spark"]

@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import SinkOffsets, SinkPlace
+from cdcworker.connectors.api import SinkBatch, SinkOffsets, SinkPlace
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION
 from cdcworker.schemas.errors import CdcError
 
@@ -60,8 +60,37 @@ class Manifest:
 
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema))) if self.schema else None
 
+    def next(self, epoch: tuple[int, int]) -> Manifest:
+        return replace(self, epoch=epoch, version=self.version + 1, at_ms=time.time_ns() // 1_000_000)
+
+    def altered(self, changes: SinkOffsets | None) -> Manifest:
+        """With other offsets; None: with none."""
+        offsets = {} if changes is None else dict(self.offsets)
+        for (topic, number), offset in (changes or {}).items():
+            if topic == self.topic and offset is not None:
+                offsets[str(number)] = offset
+            elif topic == self.topic:
+                offsets.pop(str(number), None)
+        return replace(self, offsets=offsets)
+
     def text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
+
+
+def advanced(state: Manifest, batch: SinkBatch, schema: pa.Schema | None) -> Manifest:
+    """Behind a batch."""
+    ends = {str(number): end for (name, number), (_, end) in batch.offsets.items() if name == state.topic}
+    applied = {
+        str(number): (max(at.hex(), state.applied.get(str(number), ("", 0))[0]), ts)
+        for (name, number), (at, ts) in batch.applied.items()
+        if name == state.topic
+    }
+    return replace(
+        state,
+        offsets={**state.offsets, **ends},
+        applied={**state.applied, **applied},
+        schema="" if schema is None else schema_text(schema),
+    )
 
 
 def schema_text(schema: pa.Schema) -> str:
@@ -89,7 +118,7 @@ class Manifests:
 
     def commit(self, manifest: Manifest) -> Manifest:
         """The next state. CdcError when somebody else has made it already, or must not be overtaken."""
-        made = replace(manifest, version=manifest.version + 1, at_ms=time.time_ns() // 1_000_000)
+        made = manifest.next(manifest.epoch)
         home = self.folder / FOLDER
         home.mkdir(parents=True, exist_ok=True)
         scratch = home / f".{uuid.uuid4().hex}"
@@ -164,10 +193,4 @@ def alter(root: str, place: SinkPlace, changes: SinkOffsets | None) -> None:
         if state.epoch > place.epoch:
             raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": place.connector})
     for manifests, state in mine:
-        offsets = {} if changes is None else dict(state.offsets)
-        for (topic, number), offset in (changes or {}).items():
-            if topic == state.topic and offset is not None:
-                offsets[str(number)] = offset
-            elif topic == state.topic:
-                offsets.pop(str(number), None)
-        manifests.commit(replace(state, offsets=offsets, epoch=place.epoch))
+        manifests.commit(replace(state.altered(changes), epoch=place.epoch))

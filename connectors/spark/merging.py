@@ -57,7 +57,7 @@ def graves_of(rows: pa.Table, whole: bool) -> pa.Table:
 def merge(rows: pa.Table, graves: pa.Table, staged: Staged, soft: str = "") -> Merged:
     """`graves` has the columns of `rows` and ROW. With `soft`, the name of a boolean column, deleted rows stay, marked."""
     if staged.truncates and staged.floor is not None:
-        rows = _without(rows, _flags(_less(rows[POSITION], staged.floor)), soft)
+        rows = _without(rows, truths(_less(rows[POSITION], staged.floor)), soft)
     upserts, open_ = _from_origins(staged.upserts, staged.kept, staged.origins, rows, graves)
     fresh = []
     if staged.moved is not None and staged.moved.num_rows:
@@ -65,7 +65,7 @@ def merge(rows: pa.Table, graves: pa.Table, staged: Staged, soft: str = "") -> M
     if staged.deletes.num_rows:
         rows = _delete(rows, staged.deletes, soft)
         positioned = staged.deletes.filter(staged.deletes[POSITION].is_valid())
-        fresh.append(graves_of(_shaped(positioned, rows), False))
+        fresh.append(graves_of(shaped(positioned, rows), False))
     for part in fresh:
         graves = newest(graves, part)
     upserts, open_ = _alive(upserts, open_, graves, staged.floor)
@@ -92,10 +92,10 @@ def place(keys: Any, among: Any) -> Any:
     """Where each key stands among others, null where it does not."""
     import pyarrow.compute as pc
 
-    return pc.index_in(_one(keys), value_set=_one(among), skip_nulls=True)
+    return pc.index_in(one(keys), value_set=one(among), skip_nulls=True)
 
 
-def _one(column: Any) -> Any:
+def one(column: Any) -> Any:
     import pyarrow as pa
 
     if not isinstance(column, pa.ChunkedArray):
@@ -104,11 +104,11 @@ def _one(column: Any) -> Any:
     return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
-def _flags(values: Any) -> Flags:
+def truths(values: Any) -> Flags:
     import numpy as np
     import pyarrow.compute as pc
 
-    return np.asarray(pc.fill_null(_one(values), False).to_numpy(zero_copy_only=False), np.bool_)
+    return np.asarray(pc.fill_null(one(values), False).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _less(positions: Any, than: Any) -> Any:
@@ -118,7 +118,7 @@ def _less(positions: Any, than: Any) -> Any:
     return pc.less(positions, pa.scalar(than, pa.binary()) if isinstance(than, bytes) else than)
 
 
-def _shaped(table: pa.Table, like: pa.Table) -> pa.Table:
+def shaped(table: pa.Table, like: pa.Table) -> pa.Table:
     """The same columns as another table; those that it lacks are null."""
     import pyarrow as pa
 
@@ -139,8 +139,8 @@ def _without(rows: pa.Table, gone: Flags, soft: str, at: Any = None) -> pa.Table
     mask = pa.array(gone)
     if not soft:
         return rows.filter(pc.invert(mask))
-    rows = _set(rows, soft, pc.if_else(mask, True, _one(rows[soft])))
-    return rows if at is None else _set(rows, POSITION, pc.if_else(mask, at, _one(rows[POSITION])))
+    rows = _set(rows, soft, pc.if_else(mask, True, one(rows[soft])))
+    return rows if at is None else _set(rows, POSITION, pc.if_else(mask, at, one(rows[POSITION])))
 
 
 def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
@@ -153,9 +153,9 @@ def _delete(rows: pa.Table, deletes: pa.Table, soft: str) -> pa.Table:
     import pyarrow.compute as pc
 
     found = place(rows[KEY], deletes[KEY])
-    at = _one(deletes[POSITION]).take(found)
-    older = pc.or_(pc.fill_null(_less(_one(rows[POSITION]), at), False), pc.and_(found.is_valid(), at.is_null()))
-    return _without(rows, _flags(older), soft, pc.coalesce(at, _one(rows[POSITION])))
+    at = one(deletes[POSITION]).take(found)
+    older = pc.or_(pc.fill_null(_less(one(rows[POSITION]), at), False), pc.and_(found.is_valid(), at.is_null()))
+    return _without(rows, truths(older), soft, pc.coalesce(at, one(rows[POSITION])))
 
 
 def _from_origins(
@@ -172,7 +172,7 @@ def _from_origins(
     done = np.zeros(upserts.num_rows, np.bool_)
     for base in (rows, whole):
         found = place(origins, base[KEY])
-        older = _flags(_less(_one(base[POSITION]).take(found), _one(upserts[POSITION]))) & ~done
+        older = truths(_less(one(base[POSITION]).take(found), one(upserts[POSITION]))) & ~done
         for name, flags in open_.items():
             upserts = _fill(upserts, name, flags & older, base, found)
         done |= older
@@ -187,7 +187,7 @@ def _fill(upserts: pa.Table, name: str, flags: Flags, base: pa.Table, found: Any
 
     if not flags.any():
         return upserts
-    return _set(upserts, name, pc.if_else(pa.array(flags), _one(base[name]).take(found), _one(upserts[name])))
+    return _set(upserts, name, pc.if_else(pa.array(flags), one(base[name]).take(found), one(upserts[name])))
 
 
 def _leaving(staged: Staged, rows: pa.Table, graves: pa.Table) -> pa.Table:
@@ -198,12 +198,12 @@ def _leaving(staged: Staged, rows: pa.Table, graves: pa.Table) -> pa.Table:
     assert staged.moved is not None
     moved, open_ = _from_origins(staged.moved, staged.moved_kept or {}, staged.moved_origins, rows, graves)
     found = place(moved[KEY], rows[KEY])
-    there = _flags(found.is_valid())
+    there = truths(found.is_valid())
     missing = np.zeros(moved.num_rows, np.bool_)
     for name, flags in open_.items():
         moved = _fill(moved, name, flags & there, rows, found)
         missing |= flags & ~there
-    return graves_of(_shaped(moved.filter(pa.array(~missing)), rows), True)
+    return graves_of(shaped(moved.filter(pa.array(~missing)), rows), True)
 
 
 def _alive(
@@ -215,12 +215,12 @@ def _alive(
 
     keep = np.ones(upserts.num_rows, np.bool_)
     if graves.num_rows:
-        at = _one(graves[POSITION]).take(place(upserts[KEY], graves[KEY]))
-        keep &= ~(_flags(at.is_valid()) & ~_flags(_less(at, _one(upserts[POSITION]))))
+        at = one(graves[POSITION]).take(place(upserts[KEY], graves[KEY]))
+        keep &= ~(truths(at.is_valid()) & ~truths(_less(at, one(upserts[POSITION]))))
     if floor is not None:
         import pyarrow.compute as pc
 
-        keep &= _flags(pc.greater(upserts[POSITION], pa.scalar(floor, pa.binary())))
+        keep &= truths(pc.greater(upserts[POSITION], pa.scalar(floor, pa.binary())))
     if keep.all():
         return upserts, open_
     return upserts.filter(pa.array(keep)), {name: flags[keep] for name, flags in open_.items()}
@@ -234,9 +234,9 @@ def _upsert(rows: pa.Table, upserts: pa.Table, open_: Mapping[str, Flags]) -> tu
     if not upserts.num_rows:
         return rows, 0
     found = place(upserts[KEY], rows[KEY])
-    there = _flags(found.is_valid())
+    there = truths(found.is_valid())
     partial = np.logical_or.reduce([*open_.values(), np.zeros(len(there), np.bool_)])
-    newer = there & _flags(_less(_one(rows[POSITION]).take(found), _one(upserts[POSITION])))
+    newer = there & truths(_less(one(rows[POSITION]).take(found), one(upserts[POSITION])))
     for name, flags in open_.items():
         upserts = _fill(upserts, name, flags & newer, rows, found)
     taken = newer | (~there & ~partial)

@@ -16,20 +16,21 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
-from cdcworker.connectors.spark import merging, shaping
+from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
-from cdcworker.connectors.spark.errors import FENCED, SCHEMA_REFUSED
+from cdcworker.connectors.spark.errors import FENCED
 from cdcworker.connectors.spark.manifests import (
     FOLDER,
     File,
     Manifest,
     Manifests,
+    advanced,
     collision,
-    schema_text,
     sync_folder,
     tables,
     write_synced,
 )
+from cdcworker.connectors.spark.staging import parts_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -117,9 +118,7 @@ class ParquetWriter:
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
-        topics: dict[str, list[TableBatch]] = {}
-        for part in batch.tables:
-            topics.setdefault(part.table, []).append(part)
+        topics = parts_of(batch)
         self._still_ours()
         self._bury_letters(batch)
         replayed = 0
@@ -165,7 +164,7 @@ class ParquetWriter:
 
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch, counts: dict[str, Any]) -> bool:
         """False: all of it had been applied before."""
-        manifests = Manifests(self._folder(topic, parts[0].path))
+        manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
         state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
         if (state.sink, state.topic) != (self._sink, topic):
             raise collision(state, topic)
@@ -181,14 +180,9 @@ class ParquetWriter:
 
     def _part(self, table: _Table, part: TableBatch, counts: dict[str, Any]) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
-        if table.schema is not None and part.key and table.state.key and part.key != table.state.key:
-            raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
-        shape = shaping.shape_of(part, self._output)
-        schema = shaping.evolved(table.schema, shape.schema, where)
-        moved = table.schema is not None and not shaping.same_columns(table.schema, schema)
-        table.schema = schema
-        # By the evolved types, which may be wider than the batch's own.
-        shape = shaping.Shape(shape.columns, schema)
+        shape = staging.evolve(table.schema, table.state.key, part, self._output, where)
+        moved = table.schema is not None and not shaping.same_columns(table.schema, shape.schema)
+        table.schema = shape.schema
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key, buckets=self._buckets)
         if part.key:
@@ -204,11 +198,7 @@ class ParquetWriter:
         if part.floor is not None:
             self._rewrite(table, self._files(table), part.floor)
         if part.upserts.num_rows:
-            fixed = {
-                name: part.upserts[name].combine_chunks() for name in shape.schema.names if name.startswith("_cdc_")
-            }
-            rows = shape.typed(part.upserts, {**fixed, **self._stamp(part.upserts.num_rows)})
-            self._write(table, shaping.conform(rows, shape.schema, defaults=False), 0)
+            self._write(table, staging.appended(shape, part, self._output), 0)
         small = [file for file in self._files(table) if file.bytes < SMALL_BYTES]
         if len(small) > SMALL_FILES_MAX:
             self._rewrite(table, small, None)
@@ -225,7 +215,7 @@ class ParquetWriter:
         self._write(table, rows, 0)
 
     def _merge(self, table: _Table, shape: shaping.Shape, part: TableBatch, moved: bool) -> int:
-        staged = self._staged(table, shape, part)
+        staged = staging.staged(shape, part, self._output, bytes.fromhex(table.state.floor))
         some = None if moved or staged.truncates else touched(staged, table.state.buckets)
         files = [file for file in self._files(table) if some is None or file.bucket in some]
         graves = self._graves(table)
@@ -237,40 +227,6 @@ class ParquetWriter:
         if part.floor is not None:
             table.state = replace(table.state, floor=(staged.floor or b"").hex())
         return found.orphans
-
-    def _staged(self, table: _Table, shape: shaping.Shape, part: TableBatch) -> merging.Staged:
-        def full(rows: pa.Table) -> pa.Table:
-            fixed = {name: rows[name].combine_chunks() for name in (KEY, POSITION)}
-            return shaping.conform(shape.typed(rows, {**fixed, **self._stamp(rows.num_rows)}), shape.schema, False)
-
-        def named(flags: Mapping[str, Any]) -> dict[str, Any]:
-            names = {column.field: column.name for column in shape.columns}
-            return {names[field]: found for field, found in flags.items() if field in names}
-
-        upserts = full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table()
-        deletes = part.deletes.select([KEY, POSITION]) if part.deletes.num_rows else part.deletes
-        floor = max(part.floor or b"", bytes.fromhex(table.state.floor)) or None
-        return merging.Staged(
-            upserts,
-            deletes,
-            named(part.unchanged) if part.upserts.num_rows else {},
-            None if part.origins is None else part.origins[KEY],
-            full(part.moved) if part.moved is not None else None,
-            named(part.moved_unchanged),
-            None if part.moved_origins is None else part.moved_origins[KEY],
-            floor,
-            part.floor is not None,
-        )
-
-    def _stamp(self, rows: int) -> dict[str, Any]:
-        import pyarrow as pa
-
-        out: dict[str, Any] = {}
-        if self._output.soft and not self._output.log:
-            out[DELETED] = pa.array([False] * rows)
-        if self._output.synced:
-            out[self._output.synced] = pa.array([time.time_ns() // 1000] * rows, pa.timestamp("us", "UTC"))
-        return out
 
     # -- files --------------------------------------------------------------------------------------------------------
 
@@ -341,25 +297,10 @@ class ParquetWriter:
         table.state = replace(table.state, graves=path)
 
     def _commit(self, table: _Table, batch: SinkBatch) -> Manifest:
-        state, topic = table.state, table.state.topic
-        ends = {str(number): end for (name, number), (_, end) in batch.offsets.items() if name == topic}
-        applied = {
-            str(number): (max(at.hex(), state.applied.get(str(number), ("", 0))[0]), ts)
-            for (name, number), (at, ts) in batch.applied.items()
-            if name == topic
-        }
-        assert table.schema is not None
         hit("sink.staged")
         hit("sink.before_commit")
-        made = table.manifests.commit(
-            replace(
-                state,
-                offsets={**state.offsets, **ends},
-                applied={**state.applied, **applied},
-                schema=schema_text(table.schema),
-                files=tuple(self._files(table)),
-            )
-        )
+        state = advanced(table.state, batch, table.schema)
+        made = table.manifests.commit(replace(state, files=tuple(self._files(table))))
         hit("sink.after_commit")
         table.manifests.sweep(made)
         return made

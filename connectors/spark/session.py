@@ -83,6 +83,8 @@ class Runtime:
     cores: int = 2
     cache: str = ""
     """Folder for the archive of classes; empty: none."""
+    settings: tuple[tuple[str, str], ...] = ()
+    """Of Spark, besides its usual ones."""
 
 
 class Engine:
@@ -151,7 +153,7 @@ class Engine:
             self._gateway = Gateway(
                 runtime.java,
                 runtime.jars,
-                settings(self._state, runtime.cores),
+                {**settings(self._state, runtime.cores), **dict(runtime.settings)},
                 jvm_options(runtime.memory),
                 self._state / "local",
                 Path(runtime.cache) if runtime.cache else None,

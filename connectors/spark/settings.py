@@ -16,3 +16,5 @@ class Settings:
     pausing: bool = False
     whole: bool = False
     """Readers of the target see whole transactions only."""
+    spark: tuple[tuple[str, str], ...] = ()
+    """Settings of Spark besides the usual ones."""

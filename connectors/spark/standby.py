@@ -28,20 +28,22 @@ ROUNDS = 2
 """Batches that a new session reads for nothing: what they load is there for the first real one."""
 BATCH_PARTS = ("psycopg", "pyarrow.csv", "cdcworker.connectors.spark.driver", "cdcworker.connectors.spark.postgres")
 
+Settings = tuple[tuple[str, str], ...]
+
 _waiting: list[Engine] = []
 """Of this process, which becomes one task at most."""
 
 
-def runtime_of(spec: SinkSpec, memory: str, cores: int) -> Runtime:
-    return Runtime(java_program(spec.java_home), spec.jars, memory, cores, spec.cache_dir)
+def runtime_of(spec: SinkSpec, memory: str, cores: int, more: Settings) -> Runtime:
+    return Runtime(java_program(spec.java_home), spec.jars, memory, cores, spec.cache_dir, more)
 
 
-def prepare(spec: SinkSpec, memory: str, cores: int) -> Engine:
+def prepare(spec: SinkSpec, memory: str, cores: int, more: Settings = ()) -> Engine:
     """Bring a session up and send a few records of the schema log through it."""
     state = StateFolder(Path(spec.state_dir, "standby"))
     state.open()
     touch = read.toucher(jvm_settings(spec.kafka), spec.schema_topic)
-    engine = Engine(runtime_of(spec, memory, cores), state.path, lambda: False, touch, state.close)
+    engine = Engine(runtime_of(spec, memory, cores, more), state.path, lambda: False, touch, state.close)
     try:
         engine.session()
         for name in BATCH_PARTS:

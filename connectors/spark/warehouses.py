@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace, TableWriter
 from cdcworker.connectors.files import allowed_path
 from cdcworker.connectors.spark.config import conninfo
 from cdcworker.connectors.spark.shaping import Output
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.spark.lake import LakeWriter, Tables
+    from pyspark.sql import SparkSession
 
 
 def output_of(config: Mapping[str, Any]) -> Output:
@@ -19,6 +24,20 @@ def output_of(config: Mapping[str, Any]) -> Output:
     )
 
 
+SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {"iceberg": {}}
+"""Of Spark, which it has to be started with for a lake; a lake has libraries of its own, under its name."""
+
+
+def jars_of(config: Mapping[str, str]) -> str:
+    """Sets of libraries, joined by a plus."""
+    warehouse = config.get("warehouse", "")
+    return f"spark+{warehouse}" if warehouse in SETTINGS else "spark"
+
+
+def spark_settings(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+    return tuple(SETTINGS.get(config.get("warehouse", ""), {}).items())
+
+
 def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence[str]) -> TableWriter:
     output, schema = output_of(config), config["warehouse.schema"]
     if config["warehouse"] == "parquet":
@@ -26,14 +45,38 @@ def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
 
         buckets = config["warehouse.buckets"]
         return ParquetWriter(folder(config, roots), sink, task, schema=schema, output=output, buckets=buckets)
+    if config["warehouse"] in SETTINGS:
+        from cdcworker.connectors.spark.lake import LakeWriter
+
+        return LakeWriter(tables_of(config, roots), sink, task, schema=schema, output=output)
     from cdcworker.connectors.spark.postgres import PostgresWriter
 
     return PostgresWriter(conninfo(config), sink, task, schema=schema, output=output)
 
 
+def tables_of(config: Mapping[str, Any], roots: Sequence[str]) -> Tables:
+    from cdcworker.connectors.spark.iceberg import IcebergTables
+
+    return IcebergTables(catalog_settings(config, roots))
+
+
+def catalog_settings(config: Mapping[str, Any], roots: Sequence[str]) -> dict[str, str]:
+    """Properties of Iceberg's catalog; those that hold secrets among them."""
+    secret = config["warehouse.catalog.secrets"]
+    pairs = [*config["warehouse.catalog.properties"], *(secret.reveal().split(",") if secret else ())]
+    out = dict(pair.strip().split("=", 1) for pair in pairs if pair.strip())
+    out["type"] = config["warehouse.catalog"]
+    if config["warehouse.catalog.uri"]:
+        out["uri"] = config["warehouse.catalog.uri"]
+    if config["warehouse.path"]:
+        out["warehouse"] = folder(config, roots)
+    return out
+
+
 def folder(config: Mapping[str, Any], roots: Sequence[str]) -> str:
-    """In one of the folders that the worker opens to connectors."""
-    return str(allowed_path(config["warehouse.path"], roots))
+    """In one of the folders that the worker opens to connectors; or of another store."""
+    path = str(config["warehouse.path"])
+    return path if "://" in path else str(allowed_path(path, roots))
 
 
 def stored(config: Mapping[str, Any], place: SinkPlace) -> SinkOffsets:
@@ -41,11 +84,8 @@ def stored(config: Mapping[str, Any], place: SinkPlace) -> SinkOffsets:
         from cdcworker.connectors.spark import offsets
 
         return offsets.stored(conninfo(config), place)
-    writer = open_writer(config, place.connector, 0, place.file_roots)
-    try:
+    with _writing(config, place) as writer:
         return dict(writer.ledger())
-    finally:
-        writer.close()
 
 
 def trace(config: Mapping[str, Any], place: SinkPlace, change: Mapping[str, Any]) -> dict[str, Any]:
@@ -63,9 +103,41 @@ def alter(config: Mapping[str, Any], place: SinkPlace, changes: SinkOffsets | No
 
         offsets.alter(conninfo(config), place, changes)
         return
+    if config["warehouse"] in SETTINGS:
+        with _writing(config, place) as writer:
+            cast("LakeWriter", writer).alter(place.epoch, changes)
+        return
     from cdcworker.connectors.spark.manifests import alter as alter_manifests
 
     alter_manifests(folder(config, place.file_roots), place, changes)
+
+
+@contextlib.contextmanager
+def _writing(config: Mapping[str, Any], place: SinkPlace) -> Iterator[TableWriter]:
+    """A writer, with a Spark of its own where it needs one."""
+    with contextlib.ExitStack() as stack:
+        writer = open_writer(config, place.connector, 0, place.file_roots)
+        if config["warehouse"] in SETTINGS:
+            cast("LakeWriter", writer).attach(stack.enter_context(own_session(config, place.machine())))
+        stack.callback(writer.close)
+        yield writer
+
+
+@contextlib.contextmanager
+def own_session(config: Mapping[str, Any], machine: tuple[str, Sequence[str]]) -> Iterator[Callable[[], SparkSession]]:
+    """Spark for somebody who is no task, while that lasts. `machine`: the home of Java, and the libraries."""
+    from cdcworker.connectors.spark.gateway import java_program
+    from cdcworker.connectors.spark.session import Engine, Runtime
+    from cdcworker.connectors.spark.state import TemporaryFolder
+
+    state = TemporaryFolder()
+    home, jars = machine
+    runtime = Runtime(java_program(home), tuple(jars), config["spark.driver.memory"], 1, "", spark_settings(config))
+    engine = Engine(runtime, state.path, lambda: False, release=state.close)
+    try:
+        yield engine.session
+    finally:
+        engine.close()
 
 
 def probe(config: Mapping[str, Any]) -> None:

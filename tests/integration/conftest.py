@@ -40,6 +40,26 @@ def reader(postgres, database):
             one.task.close()
 
 
+@pytest.fixture(scope="session")
+def spark(devstack_dir):
+    """A Spark session with the libraries of all lakes; the tests of a session share it."""
+    from cdcworker.connectors.spark.session import Engine, Runtime
+    from cdcworker.connectors.spark.warehouses import SETTINGS
+    from cdcworker.worker.devstack import jars
+    from cdcworker.worker.devstack.java import find_java
+
+    files = tuple(str(path) for section in ("spark", "iceberg") for path in jars.ensure(section))
+    state = devstack_dir / "spark"
+    state.mkdir()
+    program = str(find_java().home / "bin" / "java")
+    # Batches of a few rows: compiling code for them would take longer than they do.
+    more = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+    runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **more}.items()))
+    engine = Engine(runtime, state, lambda: False)
+    yield engine.session()
+    engine.close()
+
+
 @pytest.fixture
 def world(kafka, postgres, tmp_path, request):
     database = postgres.create_database()

@@ -34,7 +34,8 @@ def say(what):
         print(json.dumps(what), flush=True)
 spec = SinkSpec(**{**told, "epoch": tuple(told["epoch"]), "topics": tuple(told["topics"]), "jars": tuple(told["jars"])})
 context = TaskContext(
-    spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stopping=stop.is_set, report=say
+    spec.connector, spec.task, spec.epoch[0], spec.incarnation, spec.state_dir, stopping=stop.is_set, report=say,
+    file_roots=(spec.state_dir,),
 )
 try:
     SparkSink(spec.config).run(spec, context)
@@ -108,6 +109,7 @@ class World:
         self.producer.produce(f"{self.name}.watermark", json.dumps(value).encode(), json.dumps(key).encode(), 0)
 
     def start(self, topics, failpoints="", **config):
+        from cdcworker.connectors.spark.warehouses import jars_of
         from cdcworker.worker.devstack import jars
         from cdcworker.worker.devstack.java import find_java
 
@@ -123,7 +125,7 @@ class World:
             "schema_topic": self.schema_topic,
             "state_dir": str(self.tmp_path),
             "java_home": str(find_java().home),
-            "jars": [str(path) for path in jars.ensure("spark")],
+            "jars": [str(path) for name in jars_of(config).split("+") for path in jars.ensure(name)],
             "config": {
                 "connector.class": "spark",
                 "topics": ",".join(topics),

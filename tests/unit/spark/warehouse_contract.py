@@ -261,3 +261,21 @@ class Contract:
         assert rows(writer, "id") == [(1,)]
         assert dict(writer.ledger()) == {(TOPIC, 0): stream.records[1]["offset"] + 1}
         assert self.letters() == [(TOPIC, 0, stream.records[1]["offset"], "spark.undecodable", b"broken")]
+
+    def test_offsets_move_past_records_that_leave_no_row(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        for number in range(2):
+            stream.insert(NARROW, (number, 1, "a", "b"))
+            stream.records[number]["value"] = b"broken"
+        assembler = Assembler(Shapes(stream.schemas, wait_s_max=0), tolerant=True)
+        writer.claim([TOPIC])
+        for number in range(2):
+            batch = assembler.build(support.arrow(stream.records[number : number + 1]), writer.ledger(), number)
+            assert (len(batch.tables), len(batch.dead)) == (0, 1)
+            writer.apply(batch)
+            assert dict(writer.ledger()) == {(TOPIC, 0): stream.records[number]["offset"] + 1}
+        assert writer.apply(batch)["replayed"]
+        stream.insert(NARROW, (7, 1, "a", "b"))
+        run(stream, writer)
+        assert rows(writer, "id") == [(7,)]
+        assert len(self.letters()) == 2

@@ -1,0 +1,351 @@
+"""Tables of a lake: rows, offsets and epoch of a batch in one commit per table. What kind of lake it is, `Tables` knows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+from cdcworker.connectors.api import POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
+from cdcworker.connectors.spark import lakesql, shaping, staging
+from cdcworker.connectors.spark.buckets import fresh
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
+from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, read_arrow
+from cdcworker.connectors.spark.lakeside import OWN, Side
+from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+Epoch = tuple[int, int]
+STATE = "cdcworker.state"
+TRIES = 4
+"""A table that somebody else compacts meanwhile is merged into again."""
+TEND_EVERY_S = 600.0
+SESSION = {
+    "spark.sql.caseSensitive": "true",
+    # Staged files count days as the tables do.
+    "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
+}
+
+
+class Place(NamedTuple):
+    """Schema and table as the lake has them."""
+
+    schema: str
+    table: str
+
+
+@dataclass(slots=True)
+class Found:
+    """A table as it was read. A commit succeeds only while this is what it is; `state` None: no sink made it."""
+
+    state: Manifest | None
+    columns: Mapping[str, str]
+    version: Any = None
+    empty: bool = True
+    note: str = ""
+    """The state as it is written there."""
+
+
+class Tables(Protocol):
+    """One kind of lake."""
+
+    def open(self, session: SparkSession) -> None:
+        """Use this session, which nobody else does, from now on."""
+
+    def places(self) -> Iterable[Place]: ...
+
+    def load(self, place: Place) -> Found | None: ...
+
+    def create(self, place: Place, columns: str, state: Manifest | None) -> None:
+        """Unless it is there. Without a state it is one of the sink's own, whose commits depend on nothing."""
+
+    def adopt(self, place: Place) -> None:
+        """Give an empty table that somebody made in advance what it needs."""
+
+    def name(self, place: Place) -> str:
+        """In SQL."""
+
+    def at(self, place: Place, found: Found) -> str:
+        """In SQL, as it was found."""
+
+    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> None:
+        """Rows (no statement: none) and state in one step. CdcError LEDGER_MOVED when the table is not as found."""
+
+    def tend(self, place: Place) -> None:
+        """Now and then: give back what no reader needs."""
+
+
+class LakeWriter:
+    """A TableWriter. It needs a Spark session, which comes with `attach`."""
+
+    def __init__(
+        self, tables: Tables, sink: str, task: int = 0, *, schema: str = "", output: shaping.Output | None = None
+    ) -> None:
+        self._tables = tables
+        self._sink = sink
+        self._task = task
+        self._schema = schema
+        self._output = output or shaping.Output()
+        self._epoch: Epoch = (0, 0)
+        self._places: dict[str, Place] = {}
+        self._states: dict[str, Manifest] = {}
+        self._claimed = False
+        self._tended: dict[str, float] = {}
+        self._new_session: Callable[[], SparkSession] | None = None
+        self._session: SparkSession | None = None
+        self._stage = Stage()
+        self._side = Side(tables, sink)
+
+    def attach(self, session: Callable[[], SparkSession]) -> None:
+        """`session` waits for Spark. After the end of its process it is called with another one."""
+        self._new_session, self._session = session, None
+        self._states.clear()
+        self._claimed = False
+
+    # -- the seam -----------------------------------------------------------------------------------------------------
+
+    def fence(self, epoch: Epoch) -> None:
+        """Each table holds the epoch of whoever may write to it: `claim` raises it there."""
+        self._epoch = epoch
+        self._states.clear()
+        self._claimed = False
+
+    def claim(self, topics: Sequence[str]) -> None:
+        with self._translated():
+            self._states.clear()
+            for place, found in self._mine():
+                assert found.state is not None
+                state = found.state
+                if state.topic not in topics:
+                    continue
+                if state.epoch < self._epoch:
+                    state = self._raise(place)
+                elif state.epoch > self._epoch:
+                    raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
+                self._places[state.topic], self._states[state.topic] = place, state
+            self._claimed = True
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        states: Iterable[Manifest] = self._states.values()
+        if not self._claimed:
+            with self._translated():
+                states = [found.state for _, found in self._mine() if found.state is not None]
+        return {(state.topic, int(number)): offset for state in states for number, offset in state.offsets.items()}
+
+    def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
+        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+        topics = staging.parts_of(batch)
+        replayed = 0
+        with self._translated():
+            session = self._spark()
+            self._side.bury_letters(session, batch.dead, self._stage)
+            for topic, parts in topics.items():
+                replayed += not self._topic(session, topic, parts, batch, counts)
+        counts["replayed"] = bool(topics) and replayed == len(topics)
+        return counts
+
+    def rows(self, topic: str) -> TargetRows | None:
+        with self._translated():
+            session, place = self._spark(), self._place(topic, ())
+            found = self._tables.load(place)
+            if found is None or found.state is None or found.state.arrow is None:
+                return None
+            names = ", ".join(map(lakesql.quoted, found.columns))
+            table = read_arrow(session, f"SELECT {names} FROM {self._tables.at(place, found)}")
+            applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
+            return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))
+
+    def alter(self, epoch: Epoch, changes: SinkOffsets | None) -> None:
+        """Every table of the sink gets the new offsets and the epoch; a newer one found: nothing is changed."""
+        with self._translated():
+            mine = [(place, found) for place, found in self._mine() if found.state is not None]
+            for _, found in mine:
+                if found.state is not None and found.state.epoch > epoch:
+                    raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": self._sink})
+            for place, found in mine:
+                assert found.state is not None
+                self._tables.commit(place, found, "", found.state.altered(changes).next(epoch))
+
+    def cancel(self) -> None:
+        """Spark's jobs end; a statement whose last step has begun still commits, whole."""
+        if self._session is not None:
+            with contextlib.suppress(Exception):
+                self._session.sparkContext.cancelAllJobs()
+
+    def close(self) -> None:
+        self._states.clear()
+        self._session = None
+        self._stage.close()
+
+    # -- where things are ---------------------------------------------------------------------------------------------
+
+    def _spark(self) -> SparkSession:
+        if self._session is None:
+            assert self._new_session is not None
+            self._session = self._new_session().newSession()
+            for name, value in SESSION.items():
+                self._session.conf.set(name, value)
+            self._tables.open(self._session)
+        return self._session
+
+    def _mine(self) -> Iterator[tuple[Place, Found]]:
+        self._spark()
+        for place in self._tables.places():
+            if place.schema != OWN:
+                found = self._tables.load(place)
+                if found is not None and found.state is not None and found.state.sink == self._sink:
+                    yield place, found
+
+    def _place(self, topic: str, path: Sequence[str]) -> Place:
+        if topic not in self._places:
+            self._places[topic] = Place(*map(lakesql.stored_name, shaping.place_of(topic, path, self._schema)))
+        return self._places[topic]
+
+    def _raise(self, place: Place) -> Manifest:
+        """From now on nobody with an older epoch commits."""
+        for left in reversed(range(TRIES)):
+            found = self._tables.load(place)
+            if found is None or found.state is None or found.state.epoch > self._epoch:
+                break
+            state = found.state.next(self._epoch)
+            try:
+                self._tables.commit(place, found, "", state)
+                return state
+            except CdcError as exc:
+                if exc.code != LEDGER_MOVED or not left:
+                    raise
+        raise CdcError(FENCED, "a newer task applies this topic", where={"table": ".".join(place)})
+
+    @contextlib.contextmanager
+    def _translated(self) -> Iterator[None]:
+        try:
+            yield
+        except CdcError:
+            raise
+        except Exception as exc:
+            found = from_lake(exc, {"sink": self._sink})
+            if found is None:
+                raise
+            log.warning("lake refused a statement code=%s error=%s", found.code, found.message)
+            raise found from exc
+
+    # -- one table ----------------------------------------------------------------------------------------------------
+
+    def _topic(
+        self,
+        session: SparkSession,
+        topic: str,
+        parts: Sequence[TableBatch],
+        batch: SinkBatch,
+        counts: dict[str, Any],
+    ) -> bool:
+        """False: all of it had been applied before."""
+        place = self._place(topic, parts[0].path if parts else ())
+        for left in reversed(range(TRIES)):
+            found = self._found(topic, place)
+            state = found.state
+            assert state is not None
+            if not fresh(state, batch):
+                return False
+            try:
+                state, orphans = self._write(session, place, found, parts, batch)
+            except CdcError as exc:
+                again = self._tables.load(place) if exc.code == LEDGER_MOVED and left else None
+                if again is None or again.note != found.note:
+                    raise
+                log.info("table moved and is written to again table=%s", ".".join(place))
+                continue
+            self._states[topic] = state
+            break
+        self._count(counts, place, parts, orphans)
+        return True
+
+    def _count(self, counts: dict[str, Any], place: Place, parts: Sequence[TableBatch], orphans: int) -> None:
+        counts["orphans"] += orphans
+        for part in parts:
+            counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
+            counts["changes"] += part.changes
+            name = ".".join(map(lakesql.plain_name, place))
+            counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
+
+    def _found(self, topic: str, place: Place) -> Found:
+        """The table, ours and as we left it; made when there is none."""
+        found = self._tables.load(place)
+        if found is None:
+            blank = Manifest(self._sink, topic, self._epoch)
+            self._tables.create(place, f"{lakesql.quoted(POSITION)} binary", blank)
+            found = self._tables.load(place)
+            assert found is not None
+        if found.state is None:
+            if not found.empty:
+                where = {"topic": topic, "table": ".".join(place)}
+                raise CdcError(TARGET_COLLISION, "a table with rows is there that no sink has made", where=where)
+            self._tables.adopt(place)
+            found.state = Manifest(self._sink, topic, self._epoch)
+        state, known = found.state, self._states.get(topic)
+        if (state.sink, state.topic) != (self._sink, topic):
+            raise collision(state, topic)
+        if state.epoch > self._epoch:
+            raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
+        if known is not None and known != state:
+            raise CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where={"topic": topic})
+        return found
+
+    def _write(
+        self, session: SparkSession, place: Place, found: Found, parts: Sequence[TableBatch], batch: SinkBatch
+    ) -> tuple[Manifest, int]:
+        state, where = found.state, {"table": ".".join(place), "topic": parts[0].table if parts else ""}
+        assert state is not None
+        have = state.arrow
+        shapes, key, schema = [], state.key, have
+        for part in parts:
+            if have is not None and bool(part.key) != bool(state.key):
+                raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
+            shapes.append(staging.evolve(schema, key, part, self._output, where))
+            schema, key = shapes[-1].schema, key or part.key
+        statement, orphans, floor, graves = "", 0, bytes.fromhex(state.floor), state.graves
+        if schema is not None:
+            for change in lakesql.changes(self._tables.name(place), found.columns, have, schema, where):
+                session.sql(change)
+            work = Affected(parts, shapes, schema, have, self._output, floor)
+            if key:
+                done = self._merged(session, place, found, work)
+                graves = "yes" if self._side.bury(session, place, done.buried, self._stage) else graves
+                statement, orphans = work.statement(session, self._stage, self._tables.name(place), done), done.orphans
+            else:
+                statement = work.append(session, self._stage, self._tables.name(place))
+            floor = max([floor, *(part.floor or b"" for part in parts)])
+        hit("sink.staged")
+        made = advanced(replace(state, key=key, floor=floor.hex(), graves=graves), batch, schema)
+        made = made.next(self._epoch)
+        self._tables.commit(place, found, statement, made)
+        hit("sink.after_commit")
+        self._tend(session, place, made)
+        return made, orphans
+
+    def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:
+        """Rows under the keys of the batch come here and are merged."""
+        state = found.state
+        assert state is not None
+        keys = self._stage.keys(session, work.keys())
+        rows = work.current(session, "" if found.empty else self._tables.name(place), keys)
+        return work.merge(rows, self._side.graves(session, place, keys, work.schema, bool(state.graves)))
+
+    def _tend(self, session: SparkSession, place: Place, state: Manifest) -> None:
+        now = time.monotonic()
+        if now - self._tended.setdefault(state.topic, now) < TEND_EVERY_S:
+            return
+        self._tended[state.topic] = now
+        with contextlib.suppress(Exception):
+            self._tables.tend(place)
+            if state.graves and state.applied:
+                self._side.prune(session, place, min(at for at, _ in state.applied.values()))

@@ -1,0 +1,189 @@
+"""The rows of a lake's table that a batch concerns: brought here, merged in memory, and staged for the statement that puts
+back those which changed."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import DELETED, KEY, POSITION, TableBatch
+from cdcworker.connectors.spark import lakesql, merging, shaping, staging
+from cdcworker.connectors.spark.state import TemporaryFolder
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+SOURCE = "cdc_source"
+KEYS = "cdc_keys"
+_KEPT = 8
+
+
+class Stage:
+    """Rows on their way into Spark, as files of this machine; each step replaces those of the one before."""
+
+    def __init__(self) -> None:
+        self._folder: TemporaryFolder | None = None
+        self._files: list[Any] = []
+
+    def view(self, session: SparkSession, name: str, rows: pa.Table) -> str:
+        from pyarrow import parquet
+
+        self._folder = self._folder or TemporaryFolder()
+        path = self._folder.path / f"{uuid.uuid4().hex}.parquet"
+        parquet.write_table(rows, path, compression="none")
+        self._files.append(path)
+        while len(self._files) > _KEPT:
+            self._files.pop(0).unlink(missing_ok=True)
+        frame = session.read.schema(lakesql.definition(rows.schema)).parquet(path.as_uri())
+        frame.createOrReplaceTempView(name)
+        return name
+
+    def keys(self, session: SparkSession, keys: Iterable[bytes]) -> str:
+        import pyarrow as pa
+
+        return self.view(session, KEYS, pa.table({KEY: pa.array(sorted(keys), pa.binary())}))
+
+    def close(self) -> None:
+        folder, self._folder = self._folder, None
+        self._files.clear()
+        if folder is not None:
+            folder.close()
+
+
+def read_arrow(session: SparkSession, query: str) -> pa.Table:
+    return session.sql(query).toArrow()
+
+
+@dataclass(frozen=True, slots=True)
+class Done:
+    """What a batch made of the rows; `buried` are graves that came with it."""
+
+    before: pa.Table
+    rows: pa.Table
+    buried: pa.Table
+    orphans: int
+
+
+class Affected:
+    """The parts of one table's batch, and what they do to its rows. `have` are the columns from before, None: there
+    was no table."""
+
+    def __init__(
+        self,
+        parts: Sequence[TableBatch],
+        shapes: Sequence[shaping.Shape],
+        schema: pa.Schema,
+        have: pa.Schema | None,
+        output: shaping.Output,
+        floor: bytes,
+    ) -> None:
+        self.schema = schema
+        self._have = have
+        self._parts = list(zip(parts, shapes, strict=True))
+        self._output = output
+        self._floor = floor
+        self._truncate = max((part.floor for part in parts if part.floor is not None), default=None)
+        self._fill = lakesql.added(have, schema)
+        self._staged = (
+            [self._conformed(part, shape) for part, shape in self._parts] if any(p.key for p in parts) else []
+        )
+
+    def _conformed(self, part: TableBatch, shape: shaping.Shape) -> merging.Staged:
+        """In the last columns of the batch, whichever its own are."""
+        made = staging.staged(shape, part, self._output, self._floor)
+        names = renamed(shape.schema, self.schema)
+        return replace(
+            made,
+            upserts=shaping.conform(made.upserts, self.schema),
+            moved=None if made.moved is None else shaping.conform(made.moved, self.schema),
+            kept={names[name]: flags for name, flags in made.kept.items()},
+            moved_kept={names[name]: flags for name, flags in (made.moved_kept or {}).items()},
+        )
+
+    def keys(self) -> set[bytes]:
+        return set().union(*(staging.keys_of(staged) for staged in self._staged))
+
+    def current(self, session: SparkSession, table: str, keys: str) -> pa.Table:
+        """Rows of the table under the keys of a view; no `table`: it has none."""
+        if not table or self._have is None:
+            return self.schema.empty_table()
+        names = [name for name in self.schema.names if name in set(renamed(self._have, self.schema).values())]
+        listed = ", ".join(f"t.{lakesql.quoted(name)}" for name in names)
+        same = f"t.{lakesql.quoted(KEY)} = k.{lakesql.quoted(KEY)}"
+        return shaping.conform(
+            read_arrow(session, f"SELECT {listed} FROM {table} t LEFT SEMI JOIN {keys} k ON {same}"), self.schema
+        )
+
+    def merge(self, rows: pa.Table, graves: pa.Table) -> Done:
+        before, known, orphans = rows, set(_marks(graves)), 0
+        soft = DELETED if self._output.soft else ""
+        for staged in self._staged:
+            found = merging.merge(rows, graves, staged, soft)
+            rows, graves, orphans = found.rows, found.graves, orphans + found.orphans
+        fresh = [mark not in known for mark in _marks(graves)]
+        import pyarrow as pa
+
+        return Done(before, rows, graves.filter(pa.array(fresh, pa.bool_())), orphans)
+
+    def statement(self, session: SparkSession, stage: Stage, table: str, done: Done) -> str:
+        """Empty where nothing changes."""
+        changed = self._changed(done)
+        if not changed.num_rows and self._truncate is None and not self._fill:
+            return ""
+        source = stage.view(session, SOURCE, changed)
+        soft = DELETED if self._output.soft else ""
+        return lakesql.merge(table, source, self.schema.names, self._fill, self._truncate, soft)
+
+    def append(self, session: SparkSession, stage: Stage, table: str) -> str:
+        import pyarrow as pa
+
+        rows = [
+            shaping.conform(staging.appended(shape, part, self._output), self.schema)
+            for part, shape in self._parts
+            if part.upserts.num_rows
+        ]
+        found = pa.concat_tables([self.schema.empty_table(), *rows])
+        if not found.num_rows and self._truncate is None and not self._fill:
+            return ""
+        return lakesql.append(table, stage.view(session, SOURCE, found), self.schema.names, self._fill, self._truncate)
+
+    def _changed(self, done: Done) -> pa.Table:
+        """Rows to put, and keys whose rows go."""
+        import numpy as np
+        import pyarrow as pa
+
+        found = merging.place(done.rows[KEY], done.before[KEY])
+        same = merging.truths(found.is_valid())
+        for name in (POSITION, DELETED) if self._output.soft else (POSITION,):
+            was = merging.one(done.before[name]).take(found)
+            same &= _equal(was, merging.one(done.rows[name]))
+        rows = done.rows.filter(pa.array(~same))
+        left = merging.place(done.before[KEY], done.rows[KEY])
+        gone = done.before.filter(pa.array(~merging.truths(left.is_valid())))
+        marks = np.concatenate([np.zeros(rows.num_rows, np.bool_), np.ones(gone.num_rows, np.bool_)])
+        return pa.concat_tables([rows, gone]).append_column(lakesql.GONE, pa.array(marks))
+
+
+def _equal(one: Any, other: Any) -> Any:
+    import pyarrow.compute as pc
+
+    both_null = pc.and_(one.is_null(), other.is_null())
+    return merging.truths(pc.or_(both_null, pc.fill_null(pc.equal(one, other), False)))
+
+
+def _marks(graves: pa.Table) -> list[tuple[Any, ...]]:
+    names = (KEY, POSITION, merging.ROW)
+    return list(zip(*(graves[name].to_pylist() for name in names), strict=True))
+
+
+def renamed(have: pa.Schema, want: pa.Schema) -> dict[str, str]:
+    """Names of columns to those that they have now: by the source's identity."""
+    by_id = {
+        field.metadata[shaping.COLID]: field.name
+        for field in want
+        if field.metadata and shaping.COLID in field.metadata
+    }
+    return {field.name: by_id.get((field.metadata or {}).get(shaping.COLID, b""), field.name) for field in have}

@@ -1,0 +1,123 @@
+"""What a lake's sink keeps beside the tables: graves of deleted rows, and records that were set aside.
+
+Both are written before the rows that they belong to. A grave that is there ahead of its delete does no harm: what it
+keeps out is older than the delete, which comes again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import KEY, POSITION, DeadLetter
+from cdcworker.connectors.spark import lakesql, merging
+from cdcworker.connectors.spark.lakerows import Stage, read_arrow
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.spark.lake import Place, Tables
+    from pyspark.sql import SparkSession
+
+OWN = "_cdcworker"
+"""Schema of the sink's own tables."""
+LETTERS = "dead_letter"
+ROW = "row"
+VIEW = "cdc_side"
+
+
+class Side:
+    def __init__(self, tables: Tables, sink: str) -> None:
+        self._tables = tables
+        self._sink = sink
+        self._there: set[Place] = set()
+
+    # -- graves -------------------------------------------------------------------------------------------------------
+
+    def graves(self, session: SparkSession, place: Place, keys: str, schema: pa.Schema, some: bool) -> pa.Table:
+        """Of the keys of a view, as `merging` has them."""
+        empty = merging.graves_of(schema.empty_table(), False)
+        if not some:
+            return empty
+        table, same = self._tables.name(_side_of(place)), f"g.{lakesql.quoted(KEY)} = k.{lakesql.quoted(KEY)}"
+        found = read_arrow(session, f"SELECT g.* FROM {table} g LEFT SEMI JOIN {keys} k ON {same}")
+        return merging.newest(empty, _unpacked(found, schema)) if found.num_rows else empty
+
+    def bury(self, session: SparkSession, place: Place, graves: pa.Table, stage: Stage) -> bool:
+        """Whether there were any."""
+        if not graves.num_rows:
+            return False
+        rows = _packed(graves)
+        self._append(session, _side_of(place), rows, stage, ())
+        return True
+
+    def prune(self, session: SparkSession, place: Place, least: str) -> None:
+        """Without graves that no row still to come can be older than: positions are hexadecimal."""
+        side = _side_of(place)
+        session.sql(f"DELETE FROM {self._tables.name(side)} WHERE {lakesql.quoted(POSITION)} < X'{least}'")
+        self._tables.tend(side)
+
+    # -- dead letters -------------------------------------------------------------------------------------------------
+
+    def bury_letters(self, session: SparkSession, letters: Sequence[DeadLetter], stage: Stage) -> None:
+        """Once each, however often the batch comes."""
+        import pyarrow as pa
+
+        if not letters:
+            return
+        texts, numbers = ("topic", "code", "cause"), {"partition": pa.int32(), "offset": pa.int64()}
+        columns: dict[str, Any] = {"sink": pa.array([self._sink] * len(letters))}
+        for name in ("topic", "partition", "offset", "code", "cause", "key", "value"):
+            kind = pa.string() if name in texts else numbers.get(name, pa.binary())
+            columns[name] = pa.array([getattr(letter, name) for letter in letters], kind)
+        from cdcworker.connectors.spark.lake import Place
+
+        self._append(session, Place(OWN, LETTERS), pa.table(columns), stage, ("sink", "topic", "partition", "offset"))
+
+    # -- both ---------------------------------------------------------------------------------------------------------
+
+    def _append(self, session: SparkSession, place: Place, rows: pa.Table, stage: Stage, unique: Sequence[str]) -> None:
+        if place not in self._there:
+            self._tables.create(place, lakesql.definition(rows.schema), None)
+            self._there.add(place)
+        target, source = self._tables.name(place), stage.view(session, VIEW, rows)
+        names = ", ".join(map(lakesql.quoted, rows.schema.names))
+        if unique:
+            same = " AND ".join(f"t.{lakesql.quoted(name)} = s.{lakesql.quoted(name)}" for name in unique)
+            values = ", ".join(f"s.{lakesql.quoted(name)}" for name in rows.schema.names)
+            session.sql(
+                f"MERGE INTO {target} t USING {source} s ON {same} WHEN NOT MATCHED THEN INSERT ({names}) VALUES ({values})"
+            )
+        else:
+            session.sql(f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}")
+
+
+def _side_of(place: Place) -> Place:
+    return type(place)(OWN, f"graves_{place.schema}~2e{place.table}")
+
+
+def _packed(graves: pa.Table) -> pa.Table:
+    """Rows that a grave keeps as bytes: their columns change, those of graves never."""
+    import pyarrow as pa
+
+    rows: list[bytes | None] = []
+    for at, whole in enumerate(graves[merging.ROW].to_pylist()):
+        if not whole:
+            rows.append(None)
+            continue
+        sink = pa.BufferOutputStream()
+        one = graves.slice(at, 1).drop_columns([merging.ROW])
+        with pa.ipc.new_stream(sink, one.schema) as writer:
+            writer.write_table(one)
+        rows.append(sink.getvalue().to_pybytes())
+    return graves.select([KEY, POSITION]).append_column(ROW, pa.array(rows, pa.binary()))
+
+
+def _unpacked(found: pa.Table, schema: pa.Schema) -> pa.Table:
+    import pyarrow as pa
+    from cdcworker.connectors.spark.shaping import conform
+
+    whole = [pa.ipc.open_stream(row).read_all() for row in found[ROW].to_pylist() if row is not None]
+    rows = [merging.graves_of(conform(row, schema, defaults=False), True) for row in whole]
+    bare = found.filter(found[ROW].is_null()).select([KEY, POSITION])
+    rows.append(merging.graves_of(merging.shaped(bare, schema.empty_table()), False))
+    return pa.concat_tables(rows)

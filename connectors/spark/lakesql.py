@@ -1,0 +1,165 @@
+"""Statements over tables of a lake, in Spark's SQL: names, types, changes of columns, and the MERGE of a batch."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import KEY, POSITION
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.connectors.spark.shaping import COLID, DEFAULT
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+GONE = "_cdc_gone"
+"""Column of staged rows: the row of this key goes."""
+_PLAIN = {
+    "bool": "boolean",
+    "int32": "int",
+    "int64": "bigint",
+    "float": "float",
+    "double": "double",
+    "string": "string",
+    "binary": "binary",
+    "date32[day]": "date",
+    "timestamp[us]": "timestamp_ntz",
+    "timestamp[us, tz=UTC]": "timestamp",
+    "null": "string",
+}
+Where = Mapping[str, str | int]
+
+
+def quoted(name: str) -> str:
+    return "`" + name.replace("`", "``") + "`"
+
+
+def literal(text: str) -> str:
+    """Raw strings know no escapes; what they cannot hold is escaped."""
+    return "'" + text.replace("\\", "\\\\").replace("'", "\\'") + "'"
+
+
+def stored_name(name: str) -> str:
+    """A name that any catalog and any file system takes; no two names give one."""
+    return re.sub(r"[^A-Za-z0-9_ $-]", lambda found: "".join(f"~{byte:02x}" for byte in found[0].encode()), name)
+
+
+def plain_name(stored: str) -> str:
+    text = re.sub(rb"~([0-9a-f]{2})", lambda found: bytes([int(found[1], 16)]), stored.encode())
+    return text.decode()
+
+
+def type_of(kind: pa.DataType) -> str:
+    import pyarrow as pa
+
+    if pa.types.is_decimal(kind):
+        return f"decimal({kind.precision},{kind.scale})"
+    if pa.types.is_list(kind):
+        return f"array<{type_of(kind.value_type)}>"
+    return _PLAIN[str(kind)]
+
+
+def types_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """Of the columns of a schema in Spark's JSON."""
+    from pyspark.sql.types import StructType
+
+    return {field.name: field.dataType.simpleString() for field in StructType.fromJson(dict(fields)).fields}
+
+
+def listed(properties: Mapping[str, str]) -> str:
+    return ", ".join(f"{literal(name)} = {literal(value)}" for name, value in properties.items())
+
+
+def definition(schema: pa.Schema) -> str:
+    return ", ".join(f"{quoted(field.name)} {type_of(field.type)}" for field in schema)
+
+
+def changes(table: str, there: Mapping[str, str], have: pa.Schema | None, want: pa.Schema, where: Where) -> list[str]:
+    """What brings a table to the columns wanted. `there` are those that it has now, which may be ahead of `have`, the
+    sink's own notes: a statement that was run before is not run again."""
+    old = {(field.metadata or {}).get(COLID): field.name for field in have or ()}
+    columns, out = dict(there), []
+    for field in want:
+        before = old.get((field.metadata or {}).get(COLID)) if (field.metadata or {}).get(COLID) else None
+        if before and before != field.name and before in columns:
+            if field.name in columns:
+                text = "columns of the table have exchanged their names"
+                raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": field.name})
+            out.append(f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(field.name)}")
+            columns[field.name] = columns.pop(before)
+        kind = type_of(field.type)
+        if field.name not in columns:
+            out.append(f"ALTER TABLE {table} ADD COLUMN {quoted(field.name)} {kind}")
+        elif columns[field.name] != kind:
+            if not widens(columns[field.name], kind):
+                text = f"a column of type {columns[field.name]} cannot become {kind} in a lake"
+                raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": field.name})
+            out.append(f"ALTER TABLE {table} ALTER COLUMN {quoted(field.name)} TYPE {kind}")
+    return out
+
+
+def widens(have: str, want: str) -> bool:
+    """What both formats do to a column without writing its rows anew."""
+    if (have, want) in (("int", "bigint"), ("float", "double")):
+        return True
+    digits = [re.fullmatch(r"decimal\((\d+),(\d+)\)", kind) for kind in (have, want)]
+    if digits[0] is None or digits[1] is None:
+        return False
+    return digits[0][2] == digits[1][2] and int(digits[0][1]) <= int(digits[1][1])
+
+
+def added(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
+    """Columns that are new and the value that rows which stand already get, as SQL."""
+    if have is None:
+        return {}
+    known = set(have.names) | {(field.metadata or {}).get(COLID) for field in have}
+    out = {}
+    for field in want:
+        notes = field.metadata or {}
+        if field.name not in known and notes.get(COLID, 0) not in known and DEFAULT in notes:
+            out[field.name] = f"CAST({literal(notes[DEFAULT].decode())} AS {type_of(field.type)})"
+    return out
+
+
+def merge(
+    target: str, source: str, names: Sequence[str], fill: Mapping[str, str], floor: bytes | None, soft: str
+) -> str:
+    """One row per key replaces, adds or takes away. `fill` are values for rows that no key names, `floor` the position of
+    a TRUNCATE: those below it go, or are marked in the column `soft`."""
+    sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
+    listed = ", ".join(map(quoted, names))
+    values = ", ".join(f"s.{quoted(name)}" for name in names)
+    lines = [
+        f"MERGE INTO {target} t USING {source} s ON t.{quoted(KEY)} = s.{quoted(KEY)}",
+        f"WHEN MATCHED AND s.{quoted(GONE)} THEN DELETE",
+        f"WHEN MATCHED THEN UPDATE SET {sets}",
+        f"WHEN NOT MATCHED AND NOT s.{quoted(GONE)} THEN INSERT ({listed}) VALUES ({values})",
+    ]
+    filled = [f"t.{quoted(name)} = {value}" for name, value in fill.items()]
+    if floor is not None:
+        below = f"t.{quoted(POSITION)} < X'{floor.hex()}'"
+        marked = ", ".join([*filled, f"t.{quoted(soft)} = true"])
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND {below} THEN " + (f"UPDATE SET {marked}" if soft else "DELETE"))
+    if filled:
+        lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {', '.join(filled)}")
+    return "\n".join(lines)
+
+
+def append(target: str, source: str, names: Sequence[str], fill: Mapping[str, str], floor: bytes | None) -> str:
+    """Rows are added; where rows from before change too, in the same step."""
+    listed = ", ".join(map(quoted, names))
+    values = ", ".join(f"s.{quoted(name)}" for name in names)
+    if not fill and floor is None:
+        return f"INSERT INTO {target} ({listed}) SELECT {values} FROM {source} s"
+    lines = [
+        f"MERGE INTO {target} t USING {source} s ON false",
+        f"WHEN NOT MATCHED THEN INSERT ({listed}) VALUES ({values})",
+    ]
+    if floor is not None:
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND t.{quoted(POSITION)} < X'{floor.hex()}' THEN DELETE")
+    if fill:
+        sets = ", ".join(f"t.{quoted(name)} = {value}" for name, value in fill.items())
+        lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {sets}")
+    return "\n".join(lines)

@@ -1,0 +1,87 @@
+"""A table batch as rows of a lake's table: the columns it evolves to, values of their types, and what is added to each row."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch
+from cdcworker.connectors.spark import merging, shaping
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Where = Mapping[str, str | int]
+
+
+def parts_of(batch: SinkBatch) -> dict[str, list[TableBatch]]:
+    """By topic; one whose records are tombstones or set aside has no part, and moves its offsets all the same."""
+    topics: dict[str, list[TableBatch]] = {topic: [] for topic, _ in batch.offsets}
+    for part in batch.tables:
+        topics.setdefault(part.table, []).append(part)
+    return topics
+
+
+def evolve(
+    schema: pa.Schema | None, key: tuple[str, ...], part: TableBatch, output: shaping.Output, where: Where
+) -> shaping.Shape:
+    """The batch's columns by the evolved types, which may be wider than its own."""
+    if schema is not None and part.key and key and part.key != key:
+        raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
+    shape = shaping.shape_of(part, output)
+    return shaping.Shape(shape.columns, shaping.evolved(schema, shape.schema, where))
+
+
+def appended(shape: shaping.Shape, part: TableBatch, output: shaping.Output) -> pa.Table:
+    fixed = {
+        name: part.upserts[name].combine_chunks() for name in shape.schema.names if name in part.upserts.column_names
+    }
+    fixed = {name: column for name, column in fixed.items() if name.startswith("_cdc_")}
+    rows = shape.typed(part.upserts, {**fixed, **stamp(output, part.upserts.num_rows)})
+    return shaping.conform(rows, shape.schema, defaults=False)
+
+
+def staged(shape: shaping.Shape, part: TableBatch, output: shaping.Output, floor: bytes) -> merging.Staged:
+    """`floor` is the table's from before; empty: none."""
+
+    def full(rows: pa.Table) -> pa.Table:
+        fixed = {name: rows[name].combine_chunks() for name in (KEY, POSITION)}
+        return shaping.conform(shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)}), shape.schema, False)
+
+    def named(flags: Mapping[str, Any]) -> dict[str, Any]:
+        names = {column.field: column.name for column in shape.columns}
+        return {names[field]: found for field, found in flags.items() if field in names}
+
+    return merging.Staged(
+        full(part.upserts) if part.upserts.num_rows else shape.schema.empty_table(),
+        part.deletes.select([KEY, POSITION]) if part.deletes.num_rows else part.deletes,
+        named(part.unchanged) if part.upserts.num_rows else {},
+        None if part.origins is None else part.origins[KEY],
+        full(part.moved) if part.moved is not None else None,
+        named(part.moved_unchanged),
+        None if part.moved_origins is None else part.moved_origins[KEY],
+        max(part.floor or b"", floor) or None,
+        part.floor is not None,
+    )
+
+
+def stamp(output: shaping.Output, rows: int) -> dict[str, Any]:
+    import pyarrow as pa
+
+    out: dict[str, Any] = {}
+    if output.soft and not output.log:
+        out[DELETED] = pa.array([False] * rows)
+    if output.synced:
+        out[output.synced] = pa.array([time.time_ns() // 1000] * rows, pa.timestamp("us", "UTC"))
+    return out
+
+
+def keys_of(staged: merging.Staged) -> set[bytes]:
+    """All keys that a batch names, with those that rows came from."""
+    named = [staged.upserts[KEY], staged.origins, staged.moved_origins]
+    named += [part[KEY] for part in (staged.deletes, staged.moved) if part is not None and part.num_rows]
+    keys = {key for column in named if column is not None for key in column.to_pylist()}
+    return {key for key in keys if key is not None}

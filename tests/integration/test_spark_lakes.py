@@ -1,0 +1,241 @@
+"""The contract of warehouses for tables of a lake, over one Spark session; and what is their own."""
+
+from __future__ import annotations
+
+import datetime as dt
+import signal
+from decimal import Decimal
+
+import pytest
+from cdcworker.connectors.spark.iceberg import IcebergTables
+from cdcworker.connectors.spark.lake import LakeWriter, Place
+from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas.errors import CdcError
+
+from ..unit.spark import support
+from ..unit.spark import warehouse_contract as contract
+from .spark_world import START_S_MAX, await_end_of_group, eventually, load
+
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.timeout(900),
+    # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
+
+
+class Lake(contract.Contract):
+    """`self.tables()` opens a new view of the one lake of a test."""
+
+    @pytest.fixture
+    def open_writer(self, spark, tmp_path):
+        self._root = tmp_path / "lake"
+        writers = []
+
+        def make(epoch=(1, 0), sink="sink", **output):
+            writers.append(LakeWriter(self.tables(), sink, output=Output(**output)))
+            writers[-1].attach(lambda: spark)
+            writers[-1].fence(epoch)
+            self._writer = writers[-1]
+            return writers[-1]
+
+        yield make
+        for writer in writers:
+            writer.close()
+
+    def letters(self):
+        table = self._writer._tables.name(Place("_cdcworker", "dead_letter"))
+        found = self._writer._spark().sql(f"SELECT topic, partition, offset, code, value FROM {table}").collect()
+        return [(row[0], row[1], row[2], row[3], bytes(row[4])) for row in found]
+
+    def alter_in_sql(self, text):
+        """As somebody who is no sink does; `{table}` is the table of the tests."""
+        self._writer._spark().sql(text.format(table=self._writer._tables.name(Place("public", "orders"))))
+
+    def test_columns_of_the_destination_are_left_alone(self, open_writer):
+        stream, writer = support.Stream(), open_writer(soft=True, synced="_synced_at")
+        stream.insert(support.NARROW, (1, 1, "a", "b"))
+        contract.run(stream, writer)
+        self.alter_in_sql("ALTER TABLE {table} ADD COLUMN mine string")
+        self.alter_in_sql("UPDATE {table} SET mine = 'kept'")
+        stream.update(support.NARROW, (1, 2, "c", "b"))
+        stream.insert(support.NARROW, (2, 1, "a", "b"))
+        contract.run(stream, writer)
+        assert contract.rows(writer, "id", "a", "mine") == [(1, "c", "kept"), (2, "a", None)]
+
+    def test_of_two_writers_with_one_epoch_the_second_notices(self, open_writer):
+        stream = support.Stream(1)
+        stream.insert(support.NARROW, (1, 2, "a", "b"))
+        one, other = open_writer(), open_writer()
+        contract.run(stream, one)
+        other.claim([contract.TOPIC])
+        stream.insert(support.NARROW, (2, 2, "a", "b"))
+        batch = stream.assembler().build(support.arrow(stream.records), one.ledger(), 1)
+        # Both have looked, and nothing was wrong: the step that commits decides.
+        place = other._place(contract.TOPIC, ())
+        found = other._found(contract.TOPIC, place)
+        one.apply(batch)
+        with pytest.raises(CdcError) as caught:
+            other._write(other._spark(), place, found, batch.tables, batch)
+        assert caught.value.code == "spark.ledger_moved"
+        with pytest.raises(CdcError) as caught:
+            other.apply(batch)
+        assert caught.value.code == "spark.ledger_moved"
+        assert contract.rows(one, "id") == [(1,), (2,)]
+
+    def test_offsets_can_be_altered_which_fences_off_tasks_from_before(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(support.NARROW, (1, 2, "a", "b"))
+        contract.run(stream, writer)
+        open_writer((0, 0)).alter((1, 5), {(contract.TOPIC, 0): 0})
+        assert dict(open_writer(epoch=(2, 0)).ledger()) == {(contract.TOPIC, 0): 0}
+        with pytest.raises(CdcError) as caught:
+            writer.apply(stream.assembler().build(support.arrow(stream.records), {}, 1))
+        assert caught.value.kind == "fenced"
+        with pytest.raises(CdcError):
+            open_writer((0, 0)).alter((1, 4), None)
+
+    def test_a_table_with_rows_that_no_sink_has_made_is_left_alone(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(support.NARROW, (1, 2, "a", "b"))
+        writer._spark()
+        writer._tables.create(Place("public", "orders"), "id bigint", None)
+        self.alter_in_sql("INSERT INTO {table} VALUES (7)")
+        with pytest.raises(CdcError) as caught:
+            contract.run(stream, writer)
+        assert caught.value.code == "spark.target_collision"
+
+    def test_columns_have_the_types_of_the_source(self, open_writer):
+        decimal = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+        days = {"type": "int", "connect.name": "io.debezium.time.Date"}
+        micros = {"type": "long", "connect.name": "io.debezium.time.MicroTimestamp"}
+        zoned = {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}
+        wide = support.table(
+            support.ID,
+            support.column("m", decimal, "numeric(9,2)"),
+            support.column("d", days, "date"),
+            support.column("t", micros, "timestamp without time zone"),
+            support.column("z", zoned, "timestamp with time zone"),
+            support.column("raw", "bytes", "bytea"),
+            support.column("f", "double", "double precision"),
+            support.column("b", "boolean", "boolean"),
+            support.column("tags", {"type": "array", "items": ["null", "string"]}, "text[]"),
+            support.column("we`ird. name", "int", "integer"),
+        )
+        row = (
+            1,
+            (-12345).to_bytes(3, "big", signed=True),
+            -719_162,
+            -1,
+            "0001-01-01T00:00:00Z",
+            b"\0\xff",
+            0.1,
+            True,
+            ["a", None],
+            5,
+        )
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(wide, row)
+        contract.run(stream, writer)
+        columns = writer._tables.load(Place("public", "orders")).columns
+        names = [column.name for column in wide.columns]
+        assert [columns[name] for name in names] == [
+            *("bigint", "decimal(9,2)", "date", "timestamp_ntz", "timestamp", "binary", "double", "boolean"),
+            *("array<string>", "int"),
+        ]
+        utc = dt.UTC
+        assert contract.rows(writer, *names) == [
+            (
+                *(1, Decimal("-123.45"), dt.date(1, 1, 1), dt.datetime(1969, 12, 31, 23, 59, 59, 999999)),
+                *(dt.datetime(1, 1, 1, tzinfo=utc), b"\0\xff", 0.1, True, ["a", None], 5),
+            )
+        ]
+
+
+class TestIceberg(Lake):
+    def tables(self):
+        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)})
+
+    def test_a_table_that_is_compacted_meanwhile_is_merged_into_again(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(support.NARROW, (1, 1, "a", "b"))
+        contract.run(stream, writer)
+        found, load = [], writer._tables.load
+
+        def moving(place):
+            """Somebody commits between our look at the table and our commit, once."""
+            found.append(load(place))
+            if len(found) == 1:
+                writer._tables._catalog.loadTable(writer._tables._id(place)).newAppend().commit()
+            return found[-1]
+
+        writer._tables.load = moving
+        stream.update(support.NARROW, (1, 2, "c", "d"))
+        writer.apply(stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1))
+        assert len(found) > 2
+        assert contract.rows(writer, "id", "n") == [(1, 2)]
+
+    def test_a_snapshot_that_was_staged_by_a_run_that_died_is_seen_by_nobody(self, open_writer, monkeypatch):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(support.NARROW, (1, 1, "a", "b"))
+        contract.run(stream, writer)
+        stream.insert(support.NARROW, (2, 1, "a", "b"))
+        batch = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1)
+
+        def died(point):
+            if point == "sink.before_commit":
+                raise KeyboardInterrupt
+
+        with monkeypatch.context() as patched:
+            patched.setattr("cdcworker.connectors.spark.iceberg.hit", died)
+            with pytest.raises(KeyboardInterrupt):
+                writer.apply(batch)
+        assert contract.rows(writer, "id") == [(1,)]
+        again = open_writer((1, 1))
+        again.claim([contract.TOPIC])
+        again.apply(batch)
+        assert contract.rows(again, "id") == [(1,), (2,)]
+
+
+def lake_rows(spark, world):
+    writer = LakeWriter(IcebergTables({"type": "hadoop", "warehouse": str(world.tmp_path / "lake")}), world.name)
+    writer.attach(lambda: spark)
+    found = writer.rows(world.topic(support.NARROW))
+    names = ("id", "n", "a", "big")
+    rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
+    writer.close()
+    assert len({row["id"] for row in rows}) == len(rows)
+    return {(row["id"],): [row[name] for name in names] for row in rows}
+
+
+def killed_and_started_again(world, spark, points):
+    world.create(world.topic(support.NARROW))
+    lake = {"warehouse": "iceberg", "warehouse.path": str(world.tmp_path / "lake")}
+    for number, point in enumerate(points):
+        load(world, number * 100, 100)
+        world.stream.update(support.NARROW, (number * 100 + 1, 5, "again", None), (3,))
+        world.model.update((number * 100 + 1,), (number * 100 + 1, 5, "again", None), (3,))
+        world.stream.delete(support.NARROW, (number * 100,))
+        del world.model.rows[number * 100,]
+        world.send()
+        process = world.start([world.topic(support.NARROW)], f"{point}=kill@1", **lake)
+        assert process.wait(START_S_MAX) == -signal.SIGKILL
+        await_end_of_group(process.pid)
+    process = world.start([world.topic(support.NARROW)], **lake)
+    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the rows after the kills")
+    world.stop(process)
+    assert process.returncode == 0
+
+
+@pytest.mark.kafka
+@pytest.mark.postgres
+def test_a_driver_killed_between_its_rows_and_its_commit_loses_and_doubles_nothing(world, spark):
+    killed_and_started_again(world, spark, ["sink.before_commit"])
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.postgres
+def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark):
+    points = ("sink.batch_start", "sink.staged", "sink.before_commit", "sink.after_commit")
+    killed_and_started_again(world, spark, points)

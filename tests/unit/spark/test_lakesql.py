@@ -1,0 +1,79 @@
+"""Statements over tables of a lake."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+from cdcworker.connectors.spark import lakesql
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.connectors.spark.shaping import COLID, DEFAULT
+from cdcworker.schemas.errors import CdcError
+from hypothesis import given
+from hypothesis import strategies as st
+
+TABLE = "lake.`public`.`t`"
+
+
+def field(name, kind, id=0, default=None):
+    notes = {COLID: str(id).encode()} if id else {}
+    return pa.field(name, kind, metadata=notes | ({DEFAULT: default} if default is not None else {}))
+
+
+@given(st.text(min_size=1), st.text(min_size=1))
+def test_a_stored_name_is_plain_and_leads_back(name, other):
+    stored = lakesql.stored_name(name)
+    assert lakesql.plain_name(stored) == name
+    assert not set(stored) & set("./\\`'\"%:")
+    assert (stored == lakesql.stored_name(other)) == (name == other)
+
+
+def test_a_name_may_hold_what_quotes_and_a_text_may_too():
+    assert lakesql.quoted("a`b.c") == "`a``b.c`"
+    assert lakesql.literal("it's \\n") == "'it\\'s \\\\n'"
+
+
+def test_columns_are_added_renamed_and_widened():
+    have = pa.schema([field("id", pa.int32(), 1), field("old", pa.string(), 2)])
+    want = pa.schema([field("id", pa.int64(), 1), field("new", pa.string(), 2), field("n", pa.decimal128(9, 2), 3)])
+    assert lakesql.changes(TABLE, {"id": "int", "old": "string"}, have, want, {}) == [
+        f"ALTER TABLE {TABLE} ALTER COLUMN `id` TYPE bigint",
+        f"ALTER TABLE {TABLE} RENAME COLUMN `old` TO `new`",
+        f"ALTER TABLE {TABLE} ADD COLUMN `n` decimal(9,2)",
+    ]
+
+
+def test_what_a_run_that_died_has_changed_is_not_changed_again():
+    have = pa.schema([field("old", pa.string(), 2)])
+    want = pa.schema([field("new", pa.string(), 2), field("n", pa.int32(), 3)])
+    assert lakesql.changes(TABLE, {"new": "string", "n": "int"}, have, want, {}) == []
+
+
+@pytest.mark.parametrize(
+    ("there", "kind"), [("int", pa.string()), ("bigint", pa.int32()), ("decimal(9,2)", pa.decimal128(9, 3))]
+)
+def test_a_type_that_a_lake_would_have_to_rewrite_is_refused(there, kind):
+    with pytest.raises(CdcError) as caught:
+        lakesql.changes(TABLE, {"n": there}, None, pa.schema([field("n", kind)]), {"topic": "t"})
+    assert (caught.value.code, caught.value.where["topic"]) == (SCHEMA_REFUSED, "t")
+
+
+def test_names_that_were_exchanged_are_refused():
+    have = pa.schema([field("a", pa.int32(), 1), field("b", pa.int32(), 2)])
+    want = pa.schema([field("b", pa.int32(), 1), field("a", pa.int32(), 2)])
+    with pytest.raises(CdcError):
+        lakesql.changes(TABLE, {"a": "int", "b": "int"}, have, want, {})
+
+
+def test_only_columns_that_are_new_get_their_default():
+    have = pa.schema([field("a", pa.int32(), 1, b"1"), field("b", pa.int32(), 2, b"2")])
+    want = pa.schema([*have, field("c", pa.string(), 3, b"it's"), field("d", pa.int32(), 4)])
+    assert lakesql.added(have, want) == {"c": "CAST('it\\'s' AS string)"}
+    assert lakesql.added(None, want) == {}
+    renamed = pa.schema([field("z", pa.int32(), 1, b"1"), have.field(1)])
+    assert lakesql.added(have, renamed) == {}
+
+
+def test_types_are_those_of_spark():
+    kinds = [pa.list_(pa.int32()), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(38, 4), pa.date32()]
+    names = ["array<int>", "timestamp_ntz", "timestamp", "decimal(38,4)", "date"]
+    assert [lakesql.type_of(kind) for kind in kinds] == names
