@@ -19,6 +19,7 @@ from cdcworker.connectors.verify.report import Tally
 from cdcworker.connectors.verify.sides import Limits, SourceSide, TargetSide
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.files import file_roots
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 
@@ -56,7 +57,8 @@ def compare(question: JsonObject, say: Say) -> None:
 
     providers, began = question["providers"], time.monotonic()
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
-    wanted = Wanted(question["sink"]["name"], sink, source, _topics(question["kafka"]), question["tables"])
+    topics, roots = _topics(question["kafka"]), file_roots(providers)
+    wanted = Wanted(question["sink"]["name"], sink, source, topics, question["tables"], roots, lambda: _machine(sink))
     limits, timeout_s = limits_of(sink)
     origin = (question["source"]["name"], int(question["source"]["tasks"]))
     with contextlib.ExitStack() as stack:
@@ -79,6 +81,14 @@ def compare(question: JsonObject, say: Say) -> None:
     took = max(0.001, time.monotonic() - began)
     speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}
     say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt)})
+
+
+def _machine(config: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
+    from cdcworker.connectors.spark.warehouses import jars_of
+    from cdcworker.worker.sink_runner import find_machine
+
+    found = find_machine(jars_of(config))
+    return found.java_home, found.jars
 
 
 def limits_of(config: Mapping[str, str]) -> tuple[Limits, float]:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
-from cdcworker.connectors.api import POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
+from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
@@ -20,8 +20,10 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+Work = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
 log = logging.getLogger(__name__)
 
 Epoch = tuple[int, int]
@@ -164,6 +166,22 @@ class LakeWriter:
             applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
             return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))
 
+    def place(self, schema: str, table: str) -> Place:
+        return Place(lakesql.stored_name(schema), lakesql.stored_name(table))
+
+    def found(self) -> list[tuple[Place, Found]]:
+        """The sink's tables as they are now."""
+        with self._translated():
+            return list(self._mine())
+
+    def read(self, place: Place, found: Found, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+        """What `work` makes, in Spark's processes, of a table's rows as they were found; those marked as deleted are none."""
+        listed = ", ".join(map(lakesql.quoted, names))
+        where = f" WHERE {lakesql.quoted(DELETED)} IS NOT TRUE" if DELETED in found.columns else ""
+        with self._translated():
+            frame = self._spark().sql(f"SELECT {listed} FROM {self._tables.at(place, found)}{where}")
+            return frame.mapInArrow(work, columns).toArrow()
+
     def alter(self, epoch: Epoch, changes: SinkOffsets | None) -> None:
         """Every table of the sink gets the new offsets and the epoch; a newer one found: nothing is changed."""
         with self._translated():
@@ -207,7 +225,7 @@ class LakeWriter:
 
     def _place(self, topic: str, path: Sequence[str]) -> Place:
         if topic not in self._places:
-            self._places[topic] = Place(*map(lakesql.stored_name, shaping.place_of(topic, path, self._schema)))
+            self._places[topic] = self.place(*shaping.place_of(topic, path, self._schema))
         return self._places[topic]
 
     def _raise(self, place: Place) -> Manifest:

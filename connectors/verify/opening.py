@@ -1,4 +1,4 @@
-"""A PostgreSQL source and a PostgreSQL warehouse opened for a comparison: which tables, which columns, by which keys."""
+"""A PostgreSQL source and a warehouse opened for a comparison: which tables, which columns, by which keys."""
 
 from __future__ import annotations
 
@@ -20,6 +20,7 @@ from cdcworker.schemas.topics import topic_name, topic_path
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.config import Settings
+    from cdcworker.connectors.verify.lakes import LakeTarget
 
 APPLICATION: Final = "cdcworker-verify"
 PUBLISHED: Final = """
@@ -33,7 +34,7 @@ class Opened:
     """Both sides, connected; `plans` say what is compared, `notes` what one has to know besides."""
 
     source: PostgresSource
-    target: PostgresTarget
+    target: PostgresTarget | LakeTarget
     plans: list[Plan]
     notes: list[str] = field(default_factory=list)
 
@@ -47,9 +48,12 @@ class Wanted:
     source_config: Mapping[str, str] = field(repr=False)
     topics: Sequence[str] = ()
     tables: Sequence[str] = ()
+    file_roots: tuple[str, ...] = ()
+    machine: Callable[[], tuple[str, Sequence[str]]] = field(default=lambda: ("", ()))
+    """For a lake: the home of Java, and the sink's libraries."""
 
 
-CatchUp = Callable[[Sequence[str], PostgresSource, PostgresTarget], None]
+CatchUp = Callable[[Sequence[str], PostgresSource, "PostgresTarget | LakeTarget"], None]
 """Waits until the warehouse holds what the source holds of these topics: only then is a table missing that is not there."""
 
 
@@ -61,17 +65,17 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
     from cdcworker.connectors.spark.config import CONFIG_DEF
 
     settings, sink = parse(wanted.source_config), CONFIG_DEF.parse(wanted.sink_config)
-    if sink["warehouse"] != "postgres":
-        raise CdcError(UNFIT, f"a warehouse of the kind {sink['warehouse']} cannot be compared yet")
+    if sink["warehouse"] == "parquet":
+        raise CdcError(UNFIT, "a warehouse of the kind parquet cannot be compared yet")
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
     with contextlib.ExitStack() as stack:
         source = PostgresSource(connect(settings, APPLICATION), "source", translate)
         stack.callback(source.close)
-        target = _target(wanted.sink, sink)
+        target = _target(wanted.sink, sink) if sink["warehouse"] == "postgres" else _lake(wanted, sink, stack)
         stack.callback(target.close)
-        for side in (source, target):
-            side.prepare(limits)
+        source.prepare(limits)
+        target.prepare(limits)
         found = Opened(source, target, [], _notes(settings))
         tables = _source_tables(wanted, settings, sink, found)
         if not tables:
@@ -79,6 +83,16 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
         catch_up([table.topic for table in tables], source, target)
         found.plans += [_planned(table, settings, sink, target) for table in tables]
         yield found
+
+
+def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack) -> LakeTarget:
+    from cdcworker.connectors.spark.lake import LakeWriter
+    from cdcworker.connectors.spark.warehouses import own_session, tables_of
+    from cdcworker.connectors.verify.lakes import LakeTarget
+
+    writer = LakeWriter(tables_of(config, wanted.file_roots), wanted.sink, schema=config["warehouse.schema"])
+    writer.attach(stack.enter_context(own_session(config, wanted.machine())))
+    return LakeTarget(writer, wanted.sink)
 
 
 def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
@@ -129,7 +143,7 @@ def _source_tables(wanted: Wanted, settings: Settings, sink: Mapping[str, Any], 
     return out
 
 
-def _planned(sent: _Sent, settings: Settings, sink: Mapping[str, Any], target: PostgresTarget) -> Plan:
+def _planned(sent: _Sent, settings: Settings, sink: Mapping[str, Any], target: PostgresTarget | LakeTarget) -> Plan:
     ours = sent.table
     theirs = target.table(sink["warehouse.schema"] or ours.schema, ours.name)
     if theirs is not None and sink["delete.mode"] == "soft":

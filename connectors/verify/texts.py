@@ -115,7 +115,7 @@ def pair(source: Column, target: Column, modes: Modes = Modes()) -> Pair | str:
         return Pair.same(PLAIN)
     if target.element or (target.type in ("json", "jsonb")) != (source.type in ("json", "jsonb", "hstore")):
         return f"no common text of {source.declared or source.type} and {target.declared or target.type}"
-    return Pair.same(_rounded(FORMS[source.type], source.type, modes))
+    return Pair.same(rounded(FORMS[source.type], source.type, modes))
 
 
 def _special(source: Column, target: Column, modes: Modes) -> Pair | None:
@@ -136,19 +136,19 @@ def _special(source: Column, target: Column, modes: Modes) -> Pair | None:
         return Pair.same(TIMESTAMP)
     if set(types) == {"timestamp", "timestamptz"}:
         texts = {"timestamp": TIMESTAMP, "timestamptz": ZONED}
-        return Pair(*(_rounded(texts[name], name, modes) for name in types))
+        return Pair(*(rounded(texts[name], name, modes) for name in types))
     if source.type == "bytea" and target.type in TEXTS:
-        return _encoded(modes.binary)
+        return encoded(modes.binary)
     return None
 
 
-def _encoded(mode: str) -> Pair:
+def encoded(mode: str) -> Pair:
     plain = "translate(encode(({0})::bytea, 'base64'), E'\\n', '')"
     text = {"hex": BYTES, "base64-url-safe": plain.replace("E'\\n', ''", "E'+/\\n', '-_'")}.get(mode, plain)
     return Pair(text, PLAIN)
 
 
-def _rounded(text: str, type_: str, modes: Modes) -> str:
+def rounded(text: str, type_: str, modes: Modes) -> str:
     """Connect's own temporal types end at the millisecond."""
     if modes.time != "connect" or type_ not in CLOCKS:
         return text

@@ -14,7 +14,7 @@ from cdcworker.schemas.errors import CdcError
 
 from ..unit.spark import support
 from ..unit.spark import warehouse_contract as contract
-from .spark_world import START_S_MAX, await_end_of_group, eventually, load
+from .spark_world import await_end_of_group, eventually, load
 
 pytestmark = [
     pytest.mark.spark,
@@ -22,6 +22,9 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
+
+LAKE_S_MAX = 400
+"""A first batch loads most of Spark and of the lake's library: ten seconds on a free machine."""
 
 
 class Lake(contract.Contract):
@@ -219,10 +222,10 @@ def killed_and_started_again(world, spark, points):
         del world.model.rows[number * 100,]
         world.send()
         process = world.start([world.topic(support.NARROW)], f"{point}=kill@1", **lake)
-        assert process.wait(START_S_MAX) == -signal.SIGKILL
+        assert process.wait(LAKE_S_MAX) == -signal.SIGKILL
         await_end_of_group(process.pid)
     process = world.start([world.topic(support.NARROW)], **lake)
-    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the rows after the kills")
+    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the rows after the kills", LAKE_S_MAX)
     world.stop(process)
     assert process.returncode == 0
 

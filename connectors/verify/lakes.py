@@ -1,0 +1,192 @@
+"""A lake as the target of a comparison. Spark's own processes read its files, make the texts and their checksums, and only those
+leave them; keys of rows where something differs."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from collections import defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api import POSITION
+from cdcworker.connectors.spark.lake import Found, LakeWriter, Place, Work
+from cdcworker.connectors.spark.lakesql import plain_name
+from cdcworker.connectors.verify.errors import BEHIND
+from cdcworker.connectors.verify.laketexts import LAKE, TEXTS, joined
+from cdcworker.connectors.verify.plan import Key, Plan, Table
+from cdcworker.connectors.verify.sides import MODULUS, POLL_S, Goal, Limits, Row, Sum
+from cdcworker.connectors.verify.sql import FINE, Span
+from cdcworker.connectors.verify.texts import Column
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+SUMS: Final = "part int, n bigint, total string"
+ROWS: Final = "k array<string>, h string, v string, c array<string>"
+
+
+class LakeTarget:
+    """`writer` of the sink, with a session; it writes nothing."""
+
+    def __init__(self, writer: LakeWriter, sink: str) -> None:
+        self._writer = writer
+        self._sink = sink
+        self._found: dict[Place, Found] = {}
+
+    def prepare(self, limits: Limits) -> None:
+        """One task at a time: it is one core of Spark that compares."""
+
+    def table(self, schema: str, name: str) -> Table | None:
+        place = self._writer.place(schema, name)
+        found = self._found.get(place) or dict(self._writer.found()).get(place)
+        if found is None or found.state is None or found.state.arrow is None:
+            return None
+        columns = tuple(Column(name, kind, LAKE, declared=kind) for name, kind in found.columns.items())
+        return Table(
+            plain_name(place.schema),
+            plain_name(place.table),
+            columns,
+            found.state.key,
+            0 if found.empty else 1,
+            has_position=True,
+        )
+
+    def begin(self, goal: Goal, deadline: float) -> None:
+        """Each table as it was at one moment between now and the goal's being reached."""
+        while True:
+            self._found = dict(self._writer.found())
+            ledger = self.ledger()
+            if goal.reached(ledger):
+                return
+            if time.monotonic() > deadline:
+                raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": self._sink})
+            time.sleep(POLL_S)
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        states = [found.state for found in self._found.values() if found.state is not None]
+        return {(state.topic, int(number)): at for state in states for number, at in state.offsets.items()}
+
+    def end(self) -> None:
+        self._found = {}
+
+    def close(self) -> None:
+        self._writer.close()
+
+    # -- reading ------------------------------------------------------------------------------------------------------
+
+    def sums(self, plan: Plan, span: Span, chosen: Sequence[int] | None = None) -> Mapping[int, Sum]:
+        rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
+        for part, count, total in self._ask(plan, Reading.of(plan, span, chosen).sums, SUMS):
+            rows[part] += count
+            totals[part] = (totals[part] + int(total)) % MODULUS
+        return {part: Sum(rows[part], totals[part]) for part in rows}
+
+    def rows(self, plan: Plan, span: Span, chosen: Sequence[int]) -> Mapping[Key, Row]:
+        return self._merged(plan, Reading.of(plan, span, None, frozenset(chosen)).rows)
+
+    def rows_of(self, plan: Plan, keys: Sequence[Key]) -> Mapping[Key, Row]:
+        return self._merged(plan, Reading.of(plan, Span(), None, None, frozenset(map(tuple, keys))).rows)
+
+    def _merged(self, plan: Plan, read: Work) -> dict[Key, Row]:
+        out: dict[Key, Row] = {}
+        for key, hashed, version, columns in self._ask(plan, read, ROWS):
+            row, name = Row(1, int(hashed), version, tuple(columns)), tuple(key)
+            known = out.get(name)
+            if known is not None:
+                versions = ",".join(sorted({*known.version.split(","), version}))
+                row = Row(known.rows + 1, (known.hash + row.hash) % MODULUS, versions, known.columns)
+            out[name] = row
+        return out
+
+    def _ask(self, plan: Plan, read: Work, columns: str) -> Iterator[tuple[Any, ...]]:
+        assert plan.target is not None
+        place = self._writer.place(plan.target.schema, plan.target.name)
+        names = [*dict.fromkeys([*(item.target.name for item in plan.columns), POSITION])]
+        table = self._writer.read(place, self._found[place], names, read, columns)
+        for batch in table.to_batches():
+            yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What Spark's processes do with the rows of a table: `texts` by column, the key's columns, and which rows are meant."""
+
+    texts: tuple[tuple[str, str], ...]
+    key: tuple[int, ...]
+    coarse: int
+    chosen: frozenset[int] | None = None
+    """Coarse parts that are taken apart."""
+    fine: frozenset[int] | None = None
+    keys: frozenset[Key] | None = None
+
+    @classmethod
+    def of(cls, plan: Plan, span: Span, chosen: Sequence[int] | None, fine: Any = None, keys: Any = None) -> Reading:
+        columns = tuple((item.target.name, item.text.target) for item in plan.columns)
+        names = [item.name for item in plan.columns]
+        places = tuple(names.index(item.name) for item in plan.key)
+        return cls(columns, places, span.coarse, None if chosen is None else frozenset(chosen), fine, keys)
+
+    def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
+        for batch in batches:
+            for texts, _ in self._texts(batch):
+                coarse, fine = self._parts(texts)
+                if self.chosen is None or coarse in self.chosen:
+                    part = coarse if self.chosen is None else fine
+                    rows[part] += 1
+                    totals[part] += hash_of(texts)
+        parts = list(rows)
+        yield pa.record_batch(
+            {
+                "part": pa.array(parts, pa.int32()),
+                "n": pa.array([rows[part] for part in parts], pa.int64()),
+                "total": pa.array([str(totals[part] % MODULUS) for part in parts], pa.string()),
+            }
+        )
+
+    def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        for batch in batches:
+            found: list[tuple[Any, ...]] = []
+            for texts, position in self._texts(batch):
+                key = tuple(texts[at] for at in self.key)
+                if self.keys is not None and key not in self.keys:
+                    continue
+                if self.fine is not None and self._parts(texts)[1] not in self.fine:
+                    continue
+                short = ["~" if text is None else _md5(text.encode())[:8] for text in texts] if self.keys else []
+                found.append((list(key), str(hash_of(texts)), position, short))
+            lists = pa.list_(pa.string())
+            kinds = {"k": lists, "h": pa.string(), "v": pa.string(), "c": lists}
+            yield pa.record_batch(
+                {name: pa.array([row[at] for row in found], kind) for at, (name, kind) in enumerate(kinds.items())}
+            )
+
+    def _texts(self, batch: pa.RecordBatch) -> Iterator[tuple[list[str | None], str]]:
+        columns = []
+        for name, text in self.texts:
+            make = TEXTS[text]
+            columns.append([None if value is None else make(value) for value in batch.column(name).to_pylist()])
+        positions = [value.hex() if value is not None else "" for value in batch.column(POSITION).to_pylist()]
+        for at, position in enumerate(positions):
+            yield [column[at] for column in columns], position
+
+    def _parts(self, texts: list[str | None]) -> tuple[int, int]:
+        """As the source's database deals rows out by their keys."""
+        key = _md5(joined([texts[at] for at in self.key]))
+        coarse = int(key[:8], 16) % self.coarse if self.coarse > 1 else 0
+        return coarse, coarse * FINE + int(key[8:16], 16) % FINE
+
+
+def hash_of(texts: list[str | None]) -> int:
+    return int(_md5(joined(texts))[:16], 16)
+
+
+def _md5(content: bytes) -> str:
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
