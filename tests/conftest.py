@@ -30,6 +30,7 @@ NEEDS = {
     "kafka": ("kafka",),
     "postgres": ("postgres",),
     "spark": ("kafka", "postgres", "spark"),
+    "iceberg": ("iceberg",),
     "zookeeper": ("kafka", "zookeeper"),
 }
 

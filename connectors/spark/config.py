@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from cdcworker.connectors.common import TASK_KEYS
-from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, is_regex, one_of
+from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, Secret, between, is_regex, one_of
 from cdcworker.connectors.hosts import host_list
 
 TRIGGER_MS = 500
@@ -41,8 +41,14 @@ _PATH = re.compile(r"/|(?!file:)[a-z][a-z0-9+.-]*://")
 
 
 def _pairs(value: Any) -> str | None:
-    texts = value.split(",") if isinstance(value, str) else value
-    return None if all("=" in text for text in texts if text.strip()) else "expects name=value"
+    """Names of classes are the worker's business."""
+    text = value.reveal() if isinstance(value, Secret) else value
+    parts = text.split(",") if isinstance(text, str) else text
+    names = [part.strip().split("=", 1) for part in parts if part.strip()]
+    if any(len(pair) < 2 for pair in names):
+        return "expects name=value"
+    closed = [name for name, _ in names if name.endswith("-impl") or name in ("type", "uri", "cache-enabled")]
+    return f"does not take {', '.join(closed)}" if closed else None
 
 
 HIGH: Importance = "HIGH"
@@ -114,7 +120,8 @@ def _lake_keys() -> Iterable[ConfigKey]:
         validator=one_of(*CATALOGS),
         recommended=CATALOGS,
         group=warehouse,
-        doc="Iceberg's catalog. hadoop: the folder warehouse.path is all there is.",
+        doc="Iceberg's catalog. hadoop: the folder warehouse.path is all there is. Any other says itself where files lie, so"
+        " the worker has to open / to connectors (file.connector.paths).",
     )
     yield key("warehouse.catalog.uri", default="", group=warehouse, doc="Where the catalog is: its uri property.")
     yield key(
@@ -131,6 +138,7 @@ def _lake_keys() -> Iterable[ConfigKey]:
         "PASSWORD",
         importance=LOW,
         group=warehouse,
+        validator=_pairs,
         doc="The same for properties that are secret, separated by commas.",
     )
 

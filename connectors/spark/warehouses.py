@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace, TableWriter
-from cdcworker.connectors.files import allowed_path
+from cdcworker.connectors.files import NOT_ALLOWED, allowed_path
 from cdcworker.connectors.spark.config import conninfo
 from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.spark.lake import LakeWriter, Tables
@@ -60,8 +62,17 @@ def tables_of(config: Mapping[str, Any], roots: Sequence[str]) -> Tables:
     return IcebergTables(catalog_settings(config, roots))
 
 
+def _open(roots: Sequence[str]) -> None:
+    """A catalog, or another store, says by itself where files lie: such a connector may touch whatever the worker may."""
+    if not any(os.path.realpath(root) == "/" for root in roots):
+        text = "a lake that is not a local folder needs a worker that opens / to connectors"
+        raise CdcError(NOT_ALLOWED, text, where={"key": "warehouse.path"})
+
+
 def catalog_settings(config: Mapping[str, Any], roots: Sequence[str]) -> dict[str, str]:
     """Properties of Iceberg's catalog; those that hold secrets among them."""
+    if config["warehouse.catalog"] != "hadoop":
+        _open(roots)
     secret = config["warehouse.catalog.secrets"]
     pairs = [*config["warehouse.catalog.properties"], *(secret.reveal().split(",") if secret else ())]
     out = dict(pair.strip().split("=", 1) for pair in pairs if pair.strip())
@@ -76,7 +87,10 @@ def catalog_settings(config: Mapping[str, Any], roots: Sequence[str]) -> dict[st
 def folder(config: Mapping[str, Any], roots: Sequence[str]) -> str:
     """In one of the folders that the worker opens to connectors; or of another store."""
     path = str(config["warehouse.path"])
-    return path if "://" in path else str(allowed_path(path, roots))
+    if "://" not in path:
+        return str(allowed_path(path, roots))
+    _open(roots)
+    return path
 
 
 def stored(config: Mapping[str, Any], place: SinkPlace) -> SinkOffsets:

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.api import SinkSpec
-from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark import read, warehouses
 from cdcworker.connectors.spark.config import CONFIG_DEF, data_topics, watermark_topics
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.spark.driver import StateFolder
@@ -121,3 +121,60 @@ def test_whole_transactions_take_one_task_and_a_warehouse_that_commits_all_table
         CONFIG_DEF.parse({**whole, "warehouse": "parquet", "warehouse.path": "/lake"})
     assert caught.value.code == "config.invalid"
     assert "consistency" in str(caught.value)
+
+
+LAKE = {"connector.class": "spark", "topics": "a", "warehouse": "iceberg"}
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        {},
+        {"warehouse.catalog": "rest", "warehouse.path": "/lake"},
+        {"warehouse.path": "lake"},
+        {"warehouse.path": "file:///lake"},
+        {"warehouse.path": "/lake", "warehouse.catalog.properties": "no value"},
+        {"warehouse.path": "/lake", "warehouse.catalog.properties": "io-impl=a.B"},
+        {"warehouse.path": "/lake", "warehouse.catalog.secrets": "a=b,catalog-impl=a.B"},
+    ],
+)
+def test_a_lake_without_a_place_or_with_classes_of_its_own_is_refused(more):
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**LAKE, **more})
+    assert caught.value.code == "config.invalid"
+
+
+def test_a_catalog_gets_its_properties_and_its_secrets():
+    config = CONFIG_DEF.parse(
+        {
+            **LAKE,
+            "warehouse.catalog": "rest",
+            "warehouse.catalog.uri": "http://catalog",
+            "warehouse.catalog.properties": "warehouse=main, scope=all",
+            "warehouse.catalog.secrets": "credential=a:b=c",
+        }
+    )
+    found = warehouses.catalog_settings(config, ["/"])
+    rest = {"type": "rest", "uri": "http://catalog", "warehouse": "main", "scope": "all", "credential": "a:b=c"}
+    assert found == rest
+    assert "a:b=c" not in repr(config)
+    with pytest.raises(CdcError) as caught:
+        warehouses.catalog_settings(config, ["/srv"])
+    assert caught.value.code == "file.path_not_allowed"
+
+
+def test_a_folder_of_a_lake_lies_in_one_that_the_worker_opens(tmp_path):
+    config = CONFIG_DEF.parse({**LAKE, "warehouse.path": str(tmp_path / "lake")})
+    assert warehouses.catalog_settings(config, [str(tmp_path)])["warehouse"] == str(tmp_path / "lake")
+    for roots, path in (
+        ([], str(tmp_path / "lake")),
+        ([str(tmp_path)], "/etc/lake"),
+        ([str(tmp_path)], "s3a://b/lake"),
+    ):
+        with pytest.raises(CdcError):
+            warehouses.catalog_settings(CONFIG_DEF.parse({**LAKE, "warehouse.path": path}), roots)
+
+
+def test_a_lake_has_libraries_of_its_own():
+    assert SparkSink(LAKE).jars == "spark+iceberg"
+    assert SparkSink(BASE).jars == "spark"
