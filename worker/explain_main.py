@@ -21,6 +21,7 @@ from cdcworker.worker.files import file_roots
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 from cdcworker.worker.row_search import Found, Search
+from cdcworker.worker.sink_runner import finder
 from cdcworker.worker.validate import telling
 
 NICENESS: Final = 10
@@ -184,7 +185,7 @@ def _sink(question: JsonObject, sink: Mapping[str, Any], found: Found) -> Json:
         config = resolve(sink["config"], question["providers"])
         secrets += telling(config, connector_class.config_def.secrets)
         connector: Any = connector_class(config)
-        place = SinkPlace(sink["name"], (0, 0), file_roots(question["providers"]))
+        place = SinkPlace(sink["name"], (0, 0), file_roots(question["providers"]), finder(connector))
         if hasattr(connector, "trace"):
             return _traced(facts, connector.trace(place, found.change), found)
         if not hasattr(connector, "offsets"):

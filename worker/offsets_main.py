@@ -17,7 +17,7 @@ from cdcworker.worker.files import file_roots
 from cdcworker.worker.offsets import NOT_OFFERED
 from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
-from cdcworker.worker.sink_runner import find_machine
+from cdcworker.worker.sink_runner import finder
 from cdcworker.worker.validate import telling
 
 
@@ -49,12 +49,7 @@ def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
     secrets += telling(config, connector_class.config_def.secrets)
     sink: Any = connector_class(config)
     first, second = question["epoch"]
-
-    def machine() -> tuple[str, tuple[str, ...]]:
-        found = find_machine(sink.jars)
-        return found.java_home, found.jars
-
-    place = SinkPlace(question["connector"], (first, second), file_roots(question["providers"]), machine)
+    place = SinkPlace(question["connector"], (first, second), file_roots(question["providers"]), finder(sink))
     if not hasattr(sink, "offsets"):
         raise CdcError(NOT_OFFERED, "this connector does not show its offsets")
     if question["do"] == "read":

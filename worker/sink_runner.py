@@ -53,6 +53,16 @@ def find_machine(jars: str) -> Machine:
     return Machine(str(java.home), files, str(cache_dir()))
 
 
+def finder(sink: object) -> Callable[[], tuple[str, tuple[str, ...]]]:
+    """Finds, when it is asked, what a sink needs that is reached by a JVM alone."""
+
+    def find() -> tuple[str, tuple[str, ...]]:
+        found = find_machine(getattr(sink, "jars", ""))
+        return found.java_home, found.jars
+
+    return find
+
+
 def run_sink(
     spec: TaskSpec,
     config: Mapping[str, str],

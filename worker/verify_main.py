@@ -53,12 +53,14 @@ def answer(question: JsonObject, say: Say) -> None:
 
 
 def compare(question: JsonObject, say: Say) -> None:
+    from cdcworker.connectors.spark.connector import SparkSink
+    from cdcworker.worker.sink_runner import finder
     from cdcworker.worker.verify_goal import KafkaProgress
 
     providers, began = question["providers"], time.monotonic()
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
     topics, roots = _topics(question["kafka"]), file_roots(providers)
-    wanted = Wanted(question["sink"]["name"], sink, source, topics, question["tables"], roots, lambda: _machine(sink))
+    wanted = Wanted(question["sink"]["name"], sink, source, topics, question["tables"], roots, finder(SparkSink(sink)))
     limits, timeout_s = limits_of(sink)
     origin = (question["source"]["name"], int(question["source"]["tasks"]))
     with contextlib.ExitStack() as stack:
@@ -81,14 +83,6 @@ def compare(question: JsonObject, say: Say) -> None:
     took = max(0.001, time.monotonic() - began)
     speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}
     say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt)})
-
-
-def _machine(config: Mapping[str, str]) -> tuple[str, tuple[str, ...]]:
-    from cdcworker.connectors.spark.warehouses import jars_of
-    from cdcworker.worker.sink_runner import find_machine
-
-    found = find_machine(jars_of(config))
-    return found.java_home, found.jars
 
 
 def limits_of(config: Mapping[str, str]) -> tuple[Limits, float]:
