@@ -28,12 +28,12 @@ from .test_verify import Now
 pytestmark = [
     pytest.mark.spark,
     pytest.mark.iceberg,
-    pytest.mark.timeout(900),
+    pytest.mark.timeout(1800),
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
 
-LAKE_S_MAX = 400
+LAKE_S_MAX = 600
 """A first batch loads most of Spark and of the lake's library: ten seconds on a free machine."""
 
 
