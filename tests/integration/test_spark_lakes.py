@@ -287,6 +287,7 @@ def killed_and_started_again(world, spark, points):
     assert process.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
 def test_a_driver_killed_between_its_rows_and_its_commit_loses_and_doubles_nothing(world, spark):
