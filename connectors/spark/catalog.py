@@ -11,8 +11,8 @@ from cdcworker.connectors.api import DELETED, OP, POSITION, UNCHANGED, TableBatc
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED
-from cdcworker.connectors.spark.pgtypes import TargetColumn, target_column, widened
-from cdcworker.connectors.spark.shaping import Output
+from cdcworker.connectors.spark.pgtypes import TargetColumn, widened
+from cdcworker.connectors.spark.shaping import Output, missing_key, named
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topics import unescape
 
@@ -71,9 +71,9 @@ class Catalog:
 
     def _prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
         schema, table = self._place(batch)
-        columns = tuple(_named(member) for member in batch.schema["fields"])
+        columns = tuple(named(member) for member in batch.schema["fields"])
         present = {column.field for column in columns}
-        columns += tuple(_from_values(name, batch) for name in batch.key if name not in present)
+        columns += tuple(missing_key(name, batch) for name in batch.key if name not in present)
         key = tuple(unescape(name) for name in batch.key)
         optional = frozenset(
             unescape(str(member["name"])) for member in batch.schema["fields"] if isinstance(member["type"], list)
@@ -222,20 +222,6 @@ class Catalog:
             connection.execute(f"alter table {target.name} {', '.join(clauses)}")
             log.info("altered table=%s.%s changes=%d", target.schema, target.table, len(clauses))
         return out
-
-
-def _named(member: Mapping[str, Any]) -> TargetColumn:
-    return target_column(unescape(str(member["name"])), member)
-
-
-def _from_values(name: str, batch: TableBatch) -> TargetColumn:
-    """A key column that the row leaves out: its type is all that is known."""
-    import pyarrow as pa
-
-    rows = batch.upserts if name in batch.upserts.column_names else batch.deletes
-    kind = rows[name].type if name in rows.column_names else pa.string()
-    avro = {pa.int32(): "int", pa.int64(): "long", pa.bool_(): "boolean", pa.binary(): "bytes"}.get(kind, "string")
-    return target_column(unescape(name), {"name": name, "type": avro})
 
 
 def _default(column: TargetColumn) -> str:

@@ -65,8 +65,8 @@ def shape_of(batch: TableBatch, output: Output) -> Shape:
     """What a batch wants of its table."""
     import pyarrow as pa
 
-    columns = [_named(member) for member in batch.schema["fields"]]
-    columns += [_missing_key(name, batch) for name in batch.key if name not in {c.field for c in columns}]
+    columns = [named(member) for member in batch.schema["fields"]]
+    columns += [missing_key(name, batch) for name in batch.key if name not in {c.field for c in columns}]
     ids = {str(member["name"]): member.get("cdc.colid") for member in batch.schema["fields"]}
     fields = []
     for column in columns:
@@ -86,11 +86,13 @@ def shape_of(batch: TableBatch, output: Output) -> Shape:
     return Shape(tuple(columns), pa.schema([*fields, *(pa.field(*pair) for pair in own)]))
 
 
-def _named(member: Mapping[str, Any]) -> TargetColumn:
+def named(member: Mapping[str, Any]) -> TargetColumn:
+    """The column of a member of the row's record."""
     return target_column(unescape(str(member["name"])), member)
 
 
-def _missing_key(name: str, batch: TableBatch) -> TargetColumn:
+def missing_key(name: str, batch: TableBatch) -> TargetColumn:
+    """A key column that the row leaves out: its type is all that is known."""
     import pyarrow as pa
 
     rows = batch.upserts if name in batch.upserts.column_names else batch.deletes

@@ -80,8 +80,19 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
         tables = _source_tables(wanted, settings, sink, found)
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
-        catch_up([table.topic for table in tables], source, target)
-        found.plans += [_planned(table, settings, sink, target) for table in tables]
+        topics = [table.topic for table in tables]
+        catch_up(topics, source, target)
+        plans = [_planned(table, settings, sink, target) for table in tables]
+        lacking = {made.topic: _lacking(made, source) for made in plans}
+        if any(lacking.values()):
+            # These values may have come since: their columns come with them.
+            catch_up(topics, source, target)
+            plans = [_planned(table, settings, sink, target) for table in tables]
+            plans = [
+                replace(made, lacking=tuple(name for name in lacking[made.topic] if name in made.absent))
+                for made in plans
+            ]
+        found.plans += plans
         yield found
 
 
@@ -157,6 +168,11 @@ def _planned(sent: _Sent, settings: Settings, sink: Mapping[str, Any], target: P
     modes = Modes(settings.modes.time, settings.modes.binary, settings.modes.interval)
     made = plan(sent.topic, ours, theirs, modes, handed_on)
     return made.unfit("the publication sends a part of its rows only") if sent.is_filtered else made
+
+
+def _lacking(made: Plan, source: PostgresSource) -> tuple[str, ...]:
+    """A column that was added and never filled comes to the warehouse with the next change of a row."""
+    return tuple(name for name in made.absent if source.has_values(made.source, name))
 
 
 def chosen_topics(

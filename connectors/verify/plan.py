@@ -65,6 +65,8 @@ class Plan:
     left_out: tuple[tuple[str, str], ...] = ()
     """(column, why)."""
     reason: str = ""
+    lacking: tuple[str, ...] = ()
+    """Columns that hold values in the source and are not in the warehouse at all: that is a difference."""
 
     @property
     def name(self) -> str:
@@ -72,6 +74,11 @@ class Plan:
 
     def unfit(self, reason: str) -> Plan:
         return replace(self, reason=self.reason or reason)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Columns of the source that the warehouse has not; one without values says nothing yet."""
+        return tuple(name for name, why in self.left_out if why == ABSENT)
 
     @property
     def is_ordered(self) -> bool:

@@ -61,7 +61,7 @@ class TableState:
 
     @property
     def verdict(self) -> Verdict:
-        if self.differences:
+        if self.differences or self.plan.lacking:
             return "different"
         if self.plan.target is None:
             return "different" if self.plan.source.rows else "equal"
@@ -118,6 +118,7 @@ def _table(state: TableState, salt: bytes) -> dict[str, Any]:
         "complete": not state.is_full,
         "undecided": state.undecided,
         "columns": len(state.plan.columns),
+        "missing_columns": list(state.plan.lacking),
         "left_out": [{"column": name, "why": why} for name, why in state.plan.left_out],
         "found": [
             {"key": hashed(found.key, salt), "kind": found.kind, "columns": list(found.columns)}

@@ -128,6 +128,17 @@ class _Postgres:
             schema, name, kept, tuple(key), max(1, int(rows)) if some else 0, is_plain, nullable, has_position, int(oid)
         )
 
+    def has_values(self, table: Table, column: str) -> bool:
+        """Whether any row holds one; a table that cannot be read says no here, and why elsewhere."""
+        place = f"{'ONLY ' if table.only else ''}{sql.quoted(table.schema)}.{sql.quoted(table.name)}"
+        text = f"SELECT EXISTS (SELECT FROM {place} WHERE {sql.quoted(column)} IS NOT NULL)"
+        try:
+            return bool(self._run(Statement(text, ()))[0][0])
+        except CdcError:
+            if self.connection.closed:
+                raise
+            return False
+
     def ask(self, statement: Statement) -> list[Any]:
         return self._run(statement)
 

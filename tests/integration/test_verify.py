@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+import time
 
 import psycopg
 import pytest
@@ -197,11 +198,15 @@ def test_columns_and_tables_that_cannot_be_compared_are_named_with_the_reason(ds
     assert tally.notes == ["public.gone is not in the source any more"]
     assert states["absent"].verdict == "different"
     assert (states["nokey"].verdict, "no key" in states["nokey"].reason) == ("impossible", True)
-    assert (states["t"].verdict, [column.name for column in states["t"].plan.columns]) == ("equal", ["id", "b"])
+    assert [column.name for column in states["t"].plan.columns] == ["id", "b"]
+    # It holds a value that the warehouse has no place for.
+    assert (states["t"].verdict, states["t"].plan.lacking) == ("different", ("d",))
     left_out = dict(states["t"].plan.left_out)
     assert set(left_out) == {"a", "c", "d"}
     assert "configuration" in left_out["a"]
     assert "not in the warehouse" in left_out["d"]
+    with psycopg.connect(dsns[0]) as db:
+        db.execute("update t set d = null")
     assert verified(dsns, tables=[r"public\.t"], **more).verdict == "equal"
 
 
@@ -221,16 +226,17 @@ def test_a_result_holds_no_keys_and_a_warehouse_that_lags_is_an_error(pair, plan
 class Mover(threading.Thread):
     """Changes rows of the source at random and applies each transaction to the warehouse later: as a sink does."""
 
-    def __init__(self, dsns, seed):
+    def __init__(self, dsns, seed, ids=120):
         super().__init__(daemon=True)
         self.dsns = dsns
+        self.ids = ids
         self.random = random.Random(seed)
         self.ending = threading.Event()
         self.error = None
         self.transactions = 0
 
     def statement(self):
-        one, other = self.random.randrange(1, 120), self.random.randrange(1, 120)
+        one, other = self.random.randrange(1, self.ids), self.random.randrange(1, self.ids)
         return self.random.choice(
             [
                 f"update t set v = v || 'x' where id = {one}",
@@ -297,6 +303,33 @@ def test_a_source_that_moves_on_with_deletes_and_key_changes_has_no_differences(
     assert mover.error is None
     assert mover.transactions > 20
     assert verified(dsns, lambda position, _: Now(), topics=["t", "p"]).verdict == "different"
+
+
+def test_a_busy_table_is_found_equal_while_it_is_busy(dsns):
+    for dsn in dsns:
+        with psycopg.connect(dsn) as db:
+            db.execute("create table t (id int primary key, v text, n int)")
+            db.execute("insert into t select g, 'v', g from generate_series(1, 3000) g")
+            if dsn == dsns[1]:
+                db.execute("create schema _cdcworker")
+                db.execute("create table _cdcworker.ledger (sink text, topic text, partition int, next_offset bigint)")
+                db.execute("insert into _cdcworker.ledger values ('sink', 'p', 0, 0)")
+    mover = Mover(dsns, 11, 4000)
+    mover.start()
+    deadline, verdict = time.monotonic() + 60, ""
+    try:
+        while verdict != "equal" and time.monotonic() < deadline:
+            before = mover.transactions
+            limits = Limits(range_rows=500, rows_per_s=0)
+            tally = verified(dsns, lambda position, _: Reached(position), limits, rounds=40, topics=["t"])
+            verdict = tally.verdict
+            assert verdict != "different", tally.tables[0].found
+            assert mover.is_alive(), mover.error
+            assert mover.transactions > before
+    finally:
+        mover.ending.set()
+        mover.join(60)
+    assert (verdict, mover.error) == ("equal", None)
 
 
 def test_the_source_is_only_read(pair):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -99,8 +99,26 @@ def summary(found: Mapping[str, Any]) -> str:
     if verdict == "equal":
         return f"equal: {len(tables)} tables at {result['position']}"
     if verdict == "different":
-        return f"DIFFERENT: {result['differences']:,} rows in {len(differ)} of {len(tables)} tables"
-    return f"{verdict}: {result['undecided']:,} rows never stood still" if verdict == "undecided" else "not compared"
+        return f"DIFFERENT: {_what(result, differ)} in {len(differ)} of {len(tables)} tables"
+    if verdict != "undecided":
+        return "not compared"
+    return f"undecided: {_moved(result['undecided'])}"
+
+
+def _moved(rows: int) -> str:
+    return f"{_counted(rows, 'row')} never stood still" if rows else "too many rows moved for each to be looked at"
+
+
+def _what(result: Mapping[str, Any], differ: Sequence[Mapping[str, Any]]) -> str:
+    """What differs, largest first; a table that is missing has no rows to count."""
+    columns = sum(len(table.get("missing_columns", ())) for table in differ)
+    parts = [_counted(result["differences"], "row")] if result["differences"] else []
+    parts += [f"{_counted(columns, 'column')} missing"] if columns else []
+    return ", ".join(parts) or "everything"
+
+
+def _counted(number: int, what: str) -> str:
+    return f"{number:,} {what}" + ("" if number == 1 else "s")
 
 
 def lines(found: Mapping[str, Any], *, colour: bool, keys: bool) -> Iterator[str]:
@@ -127,7 +145,9 @@ def _details(table: Mapping[str, Any], keys: bool) -> Iterator[str]:
         yield table["reason"]
     for kind, count in table["differences"].items():
         if count:
-            yield f"{count:,} {'row' if count == 1 else 'rows'} {KINDS[kind]}"
+            yield f"{_counted(count, 'row')} {KINDS[kind]}"
+    if table.get("missing_columns"):
+        yield "columns missing in the warehouse: " + ", ".join(table["missing_columns"])
     for item in table["found"]:
         values = item.get("values")
         name = (
@@ -137,6 +157,8 @@ def _details(table: Mapping[str, Any], keys: bool) -> Iterator[str]:
     if not table["complete"]:
         yield "so different that not every row was looked at"
     if table["undecided"]:
-        yield f"{table['undecided']:,} rows changed all the time: undecided"
+        yield f"{_counted(table['undecided'], 'row')} changed all the time: undecided"
     for item in table["left_out"]:
+        if item["column"] in table.get("missing_columns", ()):
+            continue
         yield f"not compared: column {item['column']}: {item['why']}"

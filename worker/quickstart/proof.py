@@ -1,8 +1,9 @@
 """Proves that source and warehouse are equal: row count and checksum per table, computed by SQL on both sides.
 
-Nothing here is shared with the sink. A row's text is its columns in source order, each as its length, a colon and its
-text, or `~` for NULL; the row's hash is the first 64 bits of the text's MD5; a table's checksum is the sum of the
-hashes modulo 2^64, so that the order of rows does not matter.
+Nothing here is shared with the sink, whose work it judges; the texts of values are those that `cdcworker verify` compares.
+A row's text is its columns in source order, each as its length, a colon and its text, or `~` for NULL; the row's hash is
+the first 64 bits of the text's MD5; a table's checksum is the sum of the hashes modulo 2^64, so that the order of rows
+does not matter.
 """
 
 from __future__ import annotations
@@ -12,32 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from cdcworker.connectors.verify.texts import FORMS, PLAIN, SESSION, joined
+
 if TYPE_CHECKING:
     import psycopg
 
-SETTINGS = ("TimeZone = 'UTC'", "DateStyle = 'ISO, YMD'", "IntervalStyle = 'iso_8601'", "extra_float_digits = 1")
-
-TEXT_OF_TYPE: Mapping[str, str] = {
-    "bool": "({0})::boolean::text",
-    "int2": "({0})::bigint::text",
-    "int4": "({0})::bigint::text",
-    "int8": "({0})::bigint::text",
-    # Shortest text that reads back as the same number.
-    "float4": "({0})::real::text",
-    "float8": "({0})::double precision::text",
-    # 1.50 and 1.5 are one number.
-    "numeric": "trim_scale(({0})::numeric)::text",
-    # To the microsecond, in UTC.
-    "timestamptz": "(({0})::timestamptz AT TIME ZONE 'UTC')::text",
-    "timestamp": "({0})::timestamp::text",
-    "date": "({0})::date::text",
-    "bytea": "encode({0}, 'hex')",
-    # Keys sorted, white space removed.
-    "json": "({0})::jsonb::text",
-    "jsonb": "({0})::jsonb::text",
-}
 MODULUS = 1 << 64
-DEFAULT_TEXT = "({0})::text"
 
 
 class Column(NamedTuple):
@@ -140,7 +121,7 @@ def checksum(connection: psycopg.Connection[Any], schema: str, table: str, colum
 
 
 def checksum_sql(schema: str, table: str, columns: Sequence[Column]) -> str:
-    parts = " || ".join(f"coalesce(length({text}) || ':' || {text}, '~')" for text in map(text_of, columns)) or "''"
+    parts = joined([text_of(column) for column in columns])
     return (
         # A bigint is signed, so the remainder is brought above zero.
         f"SELECT count(*), mod(mod(coalesce(sum(h::bigint::numeric), 0), {MODULUS}) + {MODULUS}, {MODULUS})"
@@ -150,7 +131,7 @@ def checksum_sql(schema: str, table: str, columns: Sequence[Column]) -> str:
 
 def text_of(column: Column) -> str:
     """SQL for the column's one documented text."""
-    return TEXT_OF_TYPE.get(column.type, DEFAULT_TEXT).format(_quoted(column.name))
+    return FORMS.get(column.type, PLAIN).format(_quoted(column.name))
 
 
 @contextmanager
@@ -160,8 +141,8 @@ def snapshot(dsn: str) -> Iterator[psycopg.Connection[Any]]:
     with psycopg.connect(dsn) as connection:
         connection.read_only = True
         connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
-        for setting in SETTINGS:
-            connection.execute(_sql(f"SET LOCAL {setting}"))
+        for name, value in SESSION.items():
+            connection.execute("SELECT set_config(%s, %s, true)", (name, value))
         yield connection
 
 
