@@ -305,7 +305,8 @@ class Driver:
         hit("sink.batch_start")
         times = [time.monotonic()]
         self.metrics.mark("batch")
-        raw = frame.toArrow()
+        # A task of Spark's for each core, not for each partition of Kafka's.
+        raw = frame.coalesce(self._settings.cores).toArrow()
         self.metrics.mark("read")
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())

@@ -108,10 +108,14 @@ class Ledger:
         rows = connection.execute("select topic, position from _cdcworker.floor where sink = %s", (self.sink,))
         return {topic: bytes(position) for topic, position in rows}
 
-    def tombstones(self, connection: Connection) -> set[str]:
-        """Topics that have any."""
-        rows = connection.execute("select distinct topic from _cdcworker.tombstone where sink = %s", (self.sink,))
-        return {topic for (topic,) in rows}
+    def tombstones(self, connection: Connection) -> dict[str, bytes]:
+        """Of topics that have any, the highest position among them."""
+        rows = connection.execute(
+            """select topic, max(encode(position, 'hex') collate "C") from _cdcworker.tombstone
+               where sink = %s group by topic""",
+            (self.sink,),
+        )
+        return {topic: bytes.fromhex(position) for topic, position in rows}
 
     def lock(self, connection: Connection, batch: SinkBatch) -> bool:
         """Lock and compare fence and offsets. False: every offset of the batch has been applied before."""

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import SinkBatch, TableBatch, TargetRows
+from cdcworker.connectors.api import POSITION, SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark import copying, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
@@ -22,6 +22,7 @@ from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     import psycopg
+    import pyarrow as pa
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
@@ -59,7 +60,8 @@ class PostgresWriter:
         self._catalog = Catalog(schema, output, sink)
         self._connection: Connection | None = None
         self._floors: dict[str, bytes] = {}
-        self._tombstones: set[str] = set()
+        self._tombstones: dict[str, bytes] = {}
+        """Of topics that have any the highest position among them: rows behind it need not look for one."""
         self._pruned = time.monotonic()
 
     # -- the seam -----------------------------------------------------------------------------------------------------
@@ -206,12 +208,12 @@ class PostgresWriter:
 
     def _upsert(self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any]) -> None:
         """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
+        late = self._may_be_buried(batch)
         place = pgsql.Place(self._ledger.sink, batch.table)
         bits: dict[str, int] = {}
         if batch.upserts.num_rows:
-            keep_key = batch.table in self._tombstones or batch.deletes.num_rows > 0
             stage = self._catalog.stage(connection, target, "s")
-            bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, keep_key)
+            bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, late)
             if batch.origins is not None and bits:
                 connection.execute(pgsql.copy_origin_row(target, stage, bits))
                 connection.execute(pgsql.copy_origin_tombstone(target, stage, bits, place))
@@ -228,9 +230,17 @@ class PostgresWriter:
             copying.stage(connection, target, gone, batch.deletes, {}, None, True)
             connection.execute(pgsql.delete(target, gone))
             connection.execute(pgsql.bury(gone, place))
-            self._tombstones.add(batch.table)
+            newest = max_position(batch.deletes)
+            if newest is not None:
+                self._tombstones[batch.table] = max(newest, self._tombstones.get(batch.table, b""))
         if batch.upserts.num_rows:
-            self._merge(connection, target, batch, stage, bits, counts)
+            self._merge(connection, target, batch, stage, bits, counts, late)
+
+    def _may_be_buried(self, batch: TableBatch) -> bool:
+        """Whether a row of the batch may be older than a delete of its key. In a batch a key is put or deleted, not both,
+        so its own deletes are no concern of its rows."""
+        newest = self._tombstones.get(batch.table)
+        return newest is not None and min_position(batch.upserts) <= newest
 
     def _merge(
         self,
@@ -240,9 +250,10 @@ class PostgresWriter:
         stage: str,
         bits: Mapping[str, int],
         counts: dict[str, Any],
+        late: bool,
     ) -> None:
         floor = self._floors.get(batch.table)
-        buried = pgsql.Place(self._ledger.sink, batch.table) if batch.table in self._tombstones else None
+        buried = pgsql.Place(self._ledger.sink, batch.table) if late else None
         if not bits and floor is None and buried is None and self._catalog.is_empty(connection, target):
             connection.execute(pgsql.insert(target, stage))
             return
@@ -250,6 +261,21 @@ class PostgresWriter:
             found = connection.execute(pgsql.orphans(target, stage)).fetchone()
             counts["orphans"] += found[0] if found else 0
         connection.execute(pgsql.merge(target, stage, bits, buried, floor))
+
+
+def min_position(rows: pa.Table) -> bytes:
+    import pyarrow.compute as pc
+
+    found = pc.min(rows[POSITION]).as_py() if rows.num_rows else None
+    return found or b""
+
+
+def max_position(rows: pa.Table) -> bytes | None:
+    """None: none of the rows has one."""
+    import pyarrow.compute as pc
+
+    found: bytes | None = pc.max(rows[POSITION]).as_py()
+    return found
 
 
 def probe(conninfo: str) -> None:

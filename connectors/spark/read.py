@@ -16,6 +16,9 @@ TOUCH_CODE = "public class Touch { public Object get(Object[] row) { return java
 FETCH_WAIT_MS = "5"
 """With Kafka's default of 500 every small batch waits out the previous long poll."""
 
+POLL_RECORDS = "10000"
+"""A batch takes thousands of a partition; Kafka's default of 500 makes many calls of it."""
+
 
 def starting_offsets(partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]) -> str:
     """Where the ledger stands; a partition it does not know from its first record."""
@@ -43,6 +46,7 @@ def stream(
         "includeHeaders": "true",
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
+        "kafka.max.poll.records": POLL_RECORDS,
         **{f"kafka.{name}": value for name, value in kafka.items()},
     }
     return session.readStream.format("kafka").options(**options).load().select(*COLUMNS)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class Settings:
-    trigger_ms: int = 500
+    trigger_ms: int = 250
     records_max: int = 100_000
     memory: str = "1g"
     cores: int = 2
