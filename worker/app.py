@@ -36,6 +36,7 @@ from cdcworker.worker.schema_tail import SchemaTail
 from cdcworker.worker.security.audit import Audit, AuditTopic
 from cdcworker.worker.security.wiring import gate_of, limits_of, tls_of
 from cdcworker.worker.standby import StandbyProcesses, wanted
+from cdcworker.worker.support import Support
 from cdcworker.worker.validate import run_checks
 from cdcworker.worker.verify import Verifier
 
@@ -108,6 +109,7 @@ class App:
             examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
             changes=Changes(config.kafka, names.schemas),
             explainer=Explainer(config.kafka, config.providers, {"schemas": names.schemas, "offsets": names.offsets}),
+            support=Support(config, (names.configs, names.offsets, names.status, names.schemas, names.coordination)),
             verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
             body_bytes_max=config.values["rest.body.bytes.max"],
             audit=Audit(config.worker_id, self._trail),

@@ -6,12 +6,15 @@ import json
 import logging
 import sys
 import time
+from collections import deque
 from typing import Final, Literal, TextIO
 
 from cdcworker.worker.security.redact import clean
 
 Format = Literal["auto", "text", "json"]
 
+RECENT_LINES: Final = 2_000
+RECENT_CHARS_MAX: Final = 4_096
 TALKATIVE: Final = ("uvicorn", "httpx", "httpcore", "asyncio", "py4j")
 CONTEXT_FIELDS: Final = ("worker", "connector", "task", "position")
 _CONTROL: Final = {number: f"\\x{number:02x}" for number in (*range(32), 127, *range(128, 160)) if number != 9}
@@ -75,6 +78,35 @@ def trace(record: logging.LogRecord) -> str:
 
 def _time(record: logging.LogRecord) -> str:
     return time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created)) + f".{int(record.msecs):03d}Z"
+
+
+class Recent(logging.Handler):
+    """The last lines, as JSON, for who asks this worker for them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lines: deque[str] = deque(maxlen=RECENT_LINES)
+        self.setFormatter(JsonFormatter())
+
+    def emit(self, record: logging.LogRecord) -> None:
+        line = self.format(record)
+        if len(line) > RECENT_CHARS_MAX:
+            line = json.dumps({"ts": _time(record), "level": record.levelname, "logger": record.name, "cut": len(line)})
+        self.lines.append(line)
+
+
+_recent: Recent | None = None
+
+
+def keep_recent() -> None:
+    """Keep lines from now on; `set_up` comes before."""
+    global _recent
+    _recent = Recent()
+    logging.getLogger().addHandler(_recent)
+
+
+def recent() -> list[str]:
+    return list(_recent.lines) if _recent is not None else []
 
 
 def set_up(level: str = "INFO", form: Format = "auto", stream: TextIO | None = None) -> None:

@@ -18,6 +18,7 @@ from cdcworker.schemas.errors import CODES
 from cdcworker.worker import references
 from cdcworker.worker.config import CLIENT_PREFIXES, WORKER_DEF
 from cdcworker.worker.rest.metric_table import ALL as METRICS
+from cdcworker.worker.runbook import kept
 
 BEGIN, END = "<!-- reference:begin -->", "<!-- reference:end -->"
 ROOMS = ("schemas", "coordinator", "connectors", "worker")
@@ -171,8 +172,9 @@ def _metrics() -> str:
 
 def _codes() -> str:
     codes = sorted(CODES.values(), key=lambda code: code.name)
-    rows = ((f"`{code.name}`", code.kind, code.title, code.hint) for code in codes)
-    return _folded(f"Error codes ({len(codes)})", _table(("code", "kind", "meaning", "what to do"), rows))
+    rows = ((f"`{code.name}`", code.kind, code.title, kept(code), code.hint) for code in codes)
+    head = ("code", "kind", "meaning", "what was kept safe", "what to do")
+    return _folded(f"Error codes, the runbook ({len(codes)})", _table(head, rows))
 
 
 def _folded(title: str, *parts: str) -> str:

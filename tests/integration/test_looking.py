@@ -6,17 +6,23 @@ import json
 import secrets
 import subprocess
 import sys
+import tarfile
 import threading
 from pathlib import Path
 
 import psycopg
 import pytest
+from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark.ledger import Ledger
+from cdcworker.connectors.spark.offsets import trace
 from cdcworker.worker.cli.main import cli
 from click.testing import CliRunner
 
 from . import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
+SECRET = "canary-5cd1e07b"
+"""As the database's password, which asks nobody for one."""
 QUICK = {"task.restart.backoff.ms": "10", "task.restart.backoff.max.ms": "50"}
 
 
@@ -60,7 +66,7 @@ def world(kafka, postgres, tmp_path_factory):
         info = db.info
         source = {
             "connector.class": "postgres", "database.hostname": info.host, "database.port": str(info.port),
-            "database.user": info.user, "database.password": info.password or "x", "database.dbname": database,
+            "database.user": info.user, "database.password": SECRET, "database.dbname": database,
             "topic.prefix": f"p{tag}", "slot.name": f"s{tag}", **QUICK,
         }  # fmt: skip
         worker.put("shop", source)
@@ -193,3 +199,60 @@ def test_explain_takes_the_change_of_an_lsn_and_says_what_it_could_not_find(worl
     assert "from their beginning" in named["topic"]["text"]
     found, named = stages(world, "shop", "orders", "7", "--lsn", "0/1")
     assert named["topic"]["found"] is False
+
+
+def test_a_support_bundle_holds_no_row_and_no_secret(world, tmp_path):
+    path = tmp_path / "bundle.tar.gz"
+    world.run("support-bundle", str(path))
+    with tarfile.open(path) as bundle:
+        files = {item.name.partition("/")[2]: bundle.extractfile(item).read().decode() for item in bundle}
+    assert json.loads(files["manifest.json"])["missing"] == []
+    for name, text in files.items():
+        for canary in (SECRET, "paid", "twice", "12.34"):
+            assert canary not in text, name
+    worker = json.loads(files["workers/w1/worker.json"])
+    assert worker["topics"][world.topic]["partitions"] == 1
+    assert worker["topics"][f"{world.worker.group}.configs"]["settings"]["cleanup.policy"] == "compact"
+    assert "cdc_source_table_records_total" in files["workers/w1/metrics.txt"]
+    lines = [json.loads(line) for line in files["workers/w1/log.jsonl"].splitlines()]
+    assert {line["worker"] for line in lines} == {"w1"}
+    bound = [line for line in lines if line.get("connector") == "shop" and "position" in line]
+    assert all(line["position"]["commit_lsn"] for line in bound)
+    assert json.loads(files["connectors/shop/doctor.json"])["findings"]
+
+
+@pytest.mark.parametrize(
+    ("applied", "row"), [(b"\0" * 7 + b"\x47" + b"\0" * 8, "this"), (b"\xff" * 16, "newer"), (None, "absent")]
+)
+def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
+    database = postgres.create_database()
+    change = {
+        "topic": "p.public.t", "partition": 0, "offset": 5, "table": "public.t", "key": {"id": 7},
+        "source": {"commit_lsn": 0x47, "tx_index": 0, "tx_sub": 0},
+    }  # fmt: skip
+    place = SinkPlace("wh")
+    try:
+        dsn = postgres.dsn(database)
+        assert "next_offset" not in trace(dsn, place, change, "")
+        with psycopg.connect(dsn) as db:
+            ledger = Ledger("wh", 0)
+            ledger.create(db)
+            db.execute(
+                "insert into _cdcworker.ledger (sink, topic, partition, next_offset, applied, batch, task_epoch, attempt, at)"
+                " values ('wh', 'p.public.t', 0, 6, %s, 3, 1, 1, now())",
+                (b"\0" * 7 + b"\x47" + b"\0" * 8,),
+            )
+            db.execute("create table t (id int primary key, _cdc_position bytea)")
+            if applied is not None:
+                db.execute("insert into t values (7, %s)", (applied,))
+        told = trace(dsn, place, change, "")
+        assert (told["next_offset"], told["batch"], told["row"], told.get("dead")) == (6, 3, row, None)
+        assert told["applied"] == told["position"]
+        with psycopg.connect(dsn) as db:
+            db.execute(
+                'insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause)'
+                " values ('wh', 'p.public.t', 0, 5, 'schema.undecodable', 'x')"
+            )
+        assert trace(dsn, place, change, "")["dead"] == "schema.undecodable"
+    finally:
+        postgres.drop_database(database)

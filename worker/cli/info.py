@@ -118,9 +118,10 @@ def _schema(content: Any) -> Said:
 @click.argument("code", required=False)
 @json_option
 def errors(code: str | None) -> None:
-    """The manual of error codes: what CODE means and what to do. Works without a cluster."""
+    """The manual of error codes: what CODE means, what was kept safe and what to do. Works without a cluster."""
     from cdcworker.schemas.errors import CODES
     from cdcworker.worker.reference import import_all
+    from cdcworker.worker.runbook import kept
 
     import_all()
     if code is None:
@@ -143,6 +144,7 @@ def errors(code: str | None) -> None:
         "kind": found.kind,
         "meaning": found.title,
         "cause": KINDS[found.kind],
+        "kept": kept(found),
         "suggestion": found.hint,
         "exit": EXIT_OF_KIND.get(found.kind, EXIT_RUNTIME),
     }
@@ -155,6 +157,7 @@ def _page(page: dict[str, Any]) -> str:
             page["code"],
             f"  means      {page['meaning']}",
             f"  kind       {page['kind']}: {page['cause']}",
+            f"  kept safe  {page['kept']}",
             f"  what to do {page['suggestion'] or '-'}",
             f"  exit code  {page['exit']} where a command ends with it",
         )

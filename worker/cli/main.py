@@ -26,6 +26,11 @@ COMMANDS = {
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
     "verify": ("cdcworker.worker.cli.verify", "verify", "Compare a sink's warehouse with its source, row by row."),
+    "support-bundle": (
+        "cdcworker.worker.cli.support",
+        "support_bundle",
+        "One file for who helps: no rows, no secrets.",
+    ),
     "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
     "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
     "auth": ("cdcworker.worker.cli.auth", "auth", "Users of the REST API: tokens, passwords, grants."),
@@ -154,7 +159,7 @@ def _words() -> str:
     """The command's name without what was given to it."""
     words: list[str] = []
     for word in sys.argv[1:3]:
-        if word.startswith("-") or (not words and word not in COMMANDS) or not word.isalpha():
+        if word.startswith("-") or (not words and word not in COMMANDS) or not word.replace("-", "").isalpha():
             break
         words.append(word)
     return " ".join(words)

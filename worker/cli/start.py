@@ -21,7 +21,7 @@ def start(path: Path | None) -> None:
     import logging
 
     from cdcworker.worker.config import load
-    from cdcworker.worker.logs import bind, set_up
+    from cdcworker.worker.logs import bind, keep_recent, set_up
 
     config, warnings = load(path)
     _leave_no_core()
@@ -29,6 +29,7 @@ def start(path: Path | None) -> None:
     os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
     bind(worker=config.worker_id)
     set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
+    keep_recent()
     for warning in warnings:
         logging.getLogger(__name__).warning("%s", warning)
 

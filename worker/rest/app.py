@@ -21,6 +21,7 @@ from cdcworker.worker.rest import (
     plugins,
     root,
     snapshots,
+    support,
     verify,
 )
 from cdcworker.worker.rest import errors as e
@@ -59,6 +60,7 @@ ENDPOINTS: tuple[Endpoint, ...] = (
     *verify.ENDPOINTS,
     *metrics.ENDPOINTS,
     *snapshots.ENDPOINTS,
+    *support.ENDPOINTS,
     *internal.ENDPOINTS,
 )
 """Every operation, declared once: routing reads it, and so can whatever describes the API."""

@@ -27,6 +27,7 @@ from cdcworker.worker.rest.moves import Moves
 from cdcworker.worker.security.audit import Audit
 from cdcworker.worker.security.gate import Gate
 from cdcworker.worker.security.tls import Tls
+from cdcworker.worker.support import Support
 from cdcworker.worker.validate import (
     CHECK_TIMEOUT_S,
     Catalog,
@@ -85,6 +86,8 @@ class Settings:
     """Reads the topics of connectors for who wants to see rows change."""
     explainer: Explainer | None = None
     """Follows single rows."""
+    support: Support | None = None
+    """Tells of this worker what a support bundle needs."""
     events_s_max: float = 3600.0
     """A stream of events ends after this time; its client connects again and misses nothing."""
     plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None

@@ -394,6 +394,7 @@ ANSWERS: Mapping[str, str] = {
     "POST /v1/connectors/{connector}/verify 202": "Comparison",
     "GET /v1/connectors/{connector}/verify": "Comparison",
     "GET /v1/connectors/{connector}/explain": "Way",
+    "GET /v1/support": "Document",
     "GET /v1/openapi.json": "Document",
 }
 """By operation, with a status where it is another than the usual success."""
