@@ -22,7 +22,6 @@ from . import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 SECRET = "canary-5cd1e07b"
-"""As the database's password, which asks nobody for one."""
 QUICK = {"task.restart.backoff.ms": "10", "task.restart.backoff.max.ms": "50"}
 
 
@@ -63,10 +62,11 @@ def world(kafka, postgres, tmp_path_factory):
         db.execute("alter table orders replica identity full")
         db.execute("insert into orders values (1, 'old', 1.50)")
         worker.wait_ready()
-        info = db.info
+        info, role = db.info, f"r{tag}"
+        db.execute(f"create role {role} superuser login password '{SECRET}'")
         source = {
             "connector.class": "postgres", "database.hostname": info.host, "database.port": str(info.port),
-            "database.user": info.user, "database.password": SECRET, "database.dbname": database,
+            "database.user": role, "database.password": SECRET, "database.dbname": database,
             "topic.prefix": f"p{tag}", "slot.name": f"s{tag}", **QUICK,
         }  # fmt: skip
         worker.put("shop", source)

@@ -34,10 +34,12 @@ def _summary(cluster: Any) -> str:
     return f"{counted(workers, 'worker')}, {running} of {counted(len(cluster['tasks']), 'task')} running"
 
 
-def _look(remote: Remote, before: tuple[Any, float] | None, width: int) -> tuple[Any, tuple[Any, float]]:
+def _look(
+    remote: Remote, before: tuple[Any, float] | None, width: int, height: int | None = None
+) -> tuple[Any, tuple[Any, float]]:
     cluster, journal, now = remote.get(CLUSTER), remote.get(JOURNAL), time.monotonic()
     shown = picture(cluster, journal, before[0], now - before[1]) if before else picture(cluster, journal)
-    return render(shown, datetime.now(UTC).strftime("%H:%M:%S UTC"), width), (cluster, now)
+    return render(shown, datetime.now(UTC).strftime("%H:%M:%S UTC"), width, height), (cluster, now)
 
 
 def _once(remote: Remote, interval: float) -> None:
@@ -57,6 +59,6 @@ def _live(remote: Remote, interval: float) -> None:
     before: tuple[Any, float] | None = None
     with Live(console=Console(highlight=False), screen=True, auto_refresh=False) as live:
         while True:
-            shown, before = _look(remote, before, live.console.width)
+            shown, before = _look(remote, before, live.console.width, live.console.height)
             live.update(shown, refresh=True)
             time.sleep(interval)

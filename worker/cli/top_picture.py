@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdcworker.worker.cli.output import STATES, clean
@@ -21,6 +21,12 @@ NEEDED: Final = ("TASK", "STATE", "WORKER")
 SPARED: Final = ("CPU", "MEMORY", "SLOT", "TOTAL", "PER S", "LAG")
 """Columns that a narrow terminal does without, the first first."""
 GAP: Final = 2
+LEGEND: Final = {
+    "LAG": "LAG: age of the newest commit",
+    "PER S": "PER S, TOTAL: records written or changes applied",
+    "SLOT": "SLOT: log that the database keeps",
+}
+NAME_MIN: Final = 10
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -117,7 +123,9 @@ def _load(numbers: Json) -> str:
 
 
 def _attention(cluster: Json) -> list[str]:
-    out = []
+    """What does not go on by itself comes first."""
+    out: list[str] = []
+    failed: list[str] = []
     if cluster["leader"] is None:
         out.append("no worker leads: nothing can be changed at this moment")
     for worker in cluster["workers"]:
@@ -128,14 +136,14 @@ def _attention(cluster: Json) -> list[str]:
     for task in cluster["tasks"]:
         error = task["error"] or {}
         if task["state"] == "FAILED" or error:
-            out.append(f"{_name(task)} {task['state']}: [{error.get('code', '?')}] {error.get('message', '')}")
+            failed.append(f"{_name(task)} {task['state']}: [{error.get('code', '?')}] {error.get('message', '')}")
         elif task["state"] == "UNASSIGNED":
             waits = f", for {task['waits_s']:.0f} s at most" if task.get("waits_s") is not None else ""
             out.append(f"{_name(task)} waits for a worker{waits}")
         retained = (task["metrics"] or {}).get("slot_retained_bytes") or 0
         if retained > SLOT_BYTES:
             out.append(f"{_name(task)}: its slot keeps {size(retained)} of the database's log")
-    return out
+    return failed + out
 
 
 def size(count: float) -> str:
@@ -157,36 +165,87 @@ def seconds(value: float | None) -> str:
 # --- layout -----------------------------------------------------------------------------------------------------------
 
 
-def render(shown: Picture, when: str, width: int) -> RenderableType:
+def render(shown: Picture, when: str, width: int, height: int | None = None) -> RenderableType:
+    """`height`: lines that there are; what does not fit is counted, and what needs attention comes first."""
     from rich.console import Group
     from rich.text import Text
 
     tasks = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items())) or "none"
     alive = sum(worker["alive"] for worker in shown.workers)
     leader = f"{clean(shown.leader)} (epoch {shown.epoch})" if shown.leader else "none"
-    head = Text.assemble(f"{when}   ", ("leader ", "bold"), leader, ("   workers ", "bold"), str(alive))
+    head = Text.assemble(f"{when}   ", ("workers ", "bold"), str(alive), ("   leader ", "bold"), leader)
+    head.no_wrap, head.overflow = True, "ellipsis"
     parts: list[RenderableType] = [head, Text.assemble(("tasks ", "bold"), tasks)]
+    room = Room.of(shown, height)
     if shown.attention:
-        parts += [Text(""), *(Text(f"! {clean(line)}", style="bold red") for line in shown.attention)]
-    parts += [Text(""), _tasks(shown.tasks, width), Text(""), _workers(shown)]
+        lines = _cut([f"! {clean(line)}" for line in shown.attention], room.attention)
+        # Cut at the edge only where each line is counted.
+        parts += [Text(""), *(_line_of(line, height, "bold red") for line in lines)]
+    columns = _columns(_first(shown.tasks, room.tasks), width)
+    parts += [Text(""), _tasks(columns)]
+    if len(shown.tasks) > room.tasks:
+        more = len(shown.tasks) - room.tasks
+        parts.append(Text(f"… and {more} more; cdcworker cluster assignments lists all", style="dim"))
+    parts += [Text(line, style="dim") for line in _legend(columns, width)]
+    parts += [Text(""), _workers(shown, room.workers, width)]
     loads = [f"  {clean(line.name)}: {line.load}" for line in shown.tasks if line.load]
     for title, lines in (("snapshots", loads), ("last moves", [f"  {clean(move)}" for move in shown.moves])):
-        if lines:
-            parts += [Text(""), Text(title, style="bold"), *map(Text, lines)]
+        if lines and room.rest:
+            parts += [Text(""), Text(title, style="bold"), *(_line_of(line, height) for line in _cut(lines, MOVES))]
     return Group(*parts)
 
 
-def _tasks(lines: Sequence[Line], width: int) -> RenderableType:
-    """Columns in which nobody has anything to say are left out, and what does not fit, the least wanted first."""
-    from rich.table import Table
+def _line_of(text: str, height: int | None, style: str = "") -> RenderableType:
     from rich.text import Text
 
-    if not lines:
-        return Text("no tasks: cdcworker connector create FILE submits a connector")
+    return Text(text, style=style, no_wrap=height is not None, overflow="fold" if height is None else "ellipsis")
+
+
+@dataclass(frozen=True, slots=True)
+class Room:
+    """How many lines of each kind there are."""
+
+    attention: int
+    tasks: int
+    workers: int
+    rest: bool
+
+    @classmethod
+    def of(cls, shown: Picture, height: int | None) -> Room:
+        wanted = cls(len(shown.attention), len(shown.tasks), len(shown.workers), True)
+        loads = sum(bool(line.load) for line in shown.tasks)
+        rest = sum(min(count, MOVES) + 2 for count in (loads, len(shown.moves)) if count)
+        if height is None or wanted.lines() + rest <= height:
+            return wanted
+        if wanted.lines() <= height:
+            return replace(wanted, rest=False)
+        attention = min(wanted.attention, max(1, height // 4))
+        workers = min(wanted.workers, max(1, height // 4))
+        cut = cls(attention, 0, workers, False)
+        return replace(cut, tasks=min(wanted.tasks, max(1, height - cut.lines() - 1)))
+
+    def lines(self) -> int:
+        """Two of the head, the empty ones between, heads of the tables, the legend."""
+        return 2 + (self.attention + 1 if self.attention else 0) + 1 + self.tasks + 2 + 1 + 1 + self.workers
+
+
+def _cut(lines: Sequence[str], most: int) -> list[str]:
+    return list(lines) if len(lines) <= most else [*lines[: most - 1], f"… and {len(lines) - most + 1} more"]
+
+
+def _first(lines: Sequence[Line], most: int) -> Sequence[Line]:
+    """Where not all fit, those that do not run, then those that are late."""
+    if len(lines) <= most:
+        return lines
+    return sorted(lines, key=lambda line: (line.state == "RUNNING", -(line.lag_s or 0.0)))[:most]
+
+
+def _columns(lines: Sequence[Line], width: int) -> dict[str, list[str]]:
+    """Columns in which nobody has anything to say are left out, and what does not fit, the least wanted first."""
     columns = {
-        "TASK": [clean(line.name) for line in lines],
+        "TASK": [_short(line.name, width // 3) for line in lines],
         "STATE": [line.state for line in lines],
-        "WORKER": [clean(line.worker) or "-" for line in lines],
+        "WORKER": [_short(line.worker, width // 5) or "-" for line in lines],
         "LAG": [seconds(line.lag_s) for line in lines],
         "PER S": ["-" if line.per_s is None else f"{line.per_s:,.0f}" for line in lines],
         "TOTAL": ["-" if line.total is None else f"{line.total:,}" for line in lines],
@@ -194,19 +253,42 @@ def _tasks(lines: Sequence[Line], width: int) -> RenderableType:
         "CPU": ["-" if line.cores is None else f"{line.cores:.2f}" for line in lines],
         "MEMORY": ["-" if line.memory is None else size(line.memory) for line in lines],
     }
-    kept = _fitting({title: cells for title, cells in columns.items() if title in NEEDED or {*cells} != {"-"}}, width)
+    return _fitting({title: cells for title, cells in columns.items() if title in NEEDED or {*cells} != {"-"}}, width)
+
+
+def _short(name: str, most: int) -> str:
+    text, most = clean(name), max(NAME_MIN, most)
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
+def _legend(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
+    """One line, of what fits."""
+    line = ""
+    for title, text in LEGEND.items():
+        longer = f"{line}; {text}" if line else text
+        if title in columns and len(longer) <= width:
+            line = longer
+    return [line] if line else []
+
+
+def _tasks(columns: Mapping[str, Sequence[str]]) -> RenderableType:
+    from rich.table import Table
+    from rich.text import Text
+
+    if not columns["TASK"]:
+        return Text("no tasks: cdcworker connector create FILE submits a connector")
     grid = Table(box=None, pad_edge=False, header_style="bold")
-    for title in kept:
+    for title in columns:
         side: Literal["left", "right"] = "left" if title in NEEDED else "right"
         grid.add_column(title, justify=side, no_wrap=True, overflow="ellipsis")
-    for row in zip(*kept.values(), strict=True):
+    for row in zip(*columns.values(), strict=True):
         grid.add_row(*(Text(cell, style=STATES.get(cell, "")) for cell in row))
     return grid
 
 
 def _fitting(columns: dict[str, list[str]], width: int) -> dict[str, list[str]]:
     def taken() -> int:
-        return sum(max(len(title), *map(len, cells)) + GAP for title, cells in columns.items()) - GAP
+        return sum(max(map(len, (title, *cells))) + GAP for title, cells in columns.items()) - GAP
 
     for title in SPARED:
         if taken() > width:
@@ -214,14 +296,16 @@ def _fitting(columns: dict[str, list[str]], width: int) -> dict[str, list[str]]:
     return columns
 
 
-def _workers(shown: Picture) -> RenderableType:
+def _workers(shown: Picture, most: int, width: int) -> RenderableType:
     from rich.table import Table
     from rich.text import Text
 
     grid = Table("WORKER", "STATE", "TASKS", "VERSION", "", box=None, pad_edge=False, header_style="bold")
-    for worker in shown.workers:
+    # Those that are gone or go first, where not all fit.
+    ranked = sorted(shown.workers, key=lambda worker: worker["alive"] and not worker["draining"])
+    for worker in shown.workers if len(shown.workers) <= most else ranked[:most]:
         state = "gone" if not worker["alive"] else "draining" if worker["draining"] else "alive"
         role = "leader" if worker["id"] == shown.leader else ""
-        cells = (clean(worker["id"]), state, str(worker["tasks"]), worker["version"] or "", role)
+        cells = (_short(worker["id"], width // 2), state, str(worker["tasks"]), worker["version"] or "", role)
         grid.add_row(*(Text(cell, style=STATES.get(cell, "")) for cell in cells))
     return grid

@@ -128,3 +128,42 @@ def test_the_command_looks_twice_and_prints_one_picture(client, cluster, monkeyp
     assert "shop-0  RUNNING  leader:8083" in done.output
     done = CliRunner().invoke(top, ["--url", "http://worker", "--json"])
     assert json.loads(done.output)["result"]["cluster"]["tasks"][0]["connector"] == "shop"
+
+
+@pytest.mark.parametrize("height", [10, 16, 24, 40, 80])
+@pytest.mark.parametrize("count", [3, 30, 300])
+def test_what_does_not_fit_the_height_is_counted_and_troubles_come_first(count, height):
+    tasks = [task(f"quiet{n}", records=1, lag_s=0.1) for n in range(count)]
+    tasks += [
+        task("broken", "FAILED", error={"code": "postgres.slot_lost", "message": "gone"}),
+        task("late", records=1, lag_s=99.0),
+    ]
+    many = cluster(*tasks, workers=[worker(f"w{n}", alive=n != count - 1) for n in range(count)], leader="w0")
+    console = Console(width=80, file=io.StringIO(), highlight=False)
+    console.print(render(picture(many, JOURNAL), "12:00:00 UTC", 80, height))
+    lines = console.file.getvalue().splitlines()
+    assert len(lines) <= max(height, 14), "\n".join(lines)
+    assert any(line.startswith("broken-0") for line in lines)
+    shown = sum(line.startswith(("quiet", "late", "broken")) for line in lines)
+    hidden = [line for line in lines if "more; cdcworker cluster assignments" in line]
+    assert hidden == (
+        [] if shown == count + 2 else [f"… and {count + 2 - shown} more; cdcworker cluster assignments lists all"]
+    )
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120])
+def test_long_names_and_messages_are_cut_at_the_edge_and_nothing_wraps(width):
+    long = cluster(
+        task("c" * 90, records=1, lag_s=0.2, slot_retained_bytes=3 << 30),
+        task("d" * 90, "FAILED", error={"code": "postgres.slot_lost", "message": "m" * 300}),
+        workers=[worker("w" * 70), worker("v" * 70, alive=False)],
+        leader="w" * 70,
+    )
+    console = Console(width=width, file=io.StringIO(), highlight=False)
+    console.print(render(picture(long, JOURNAL), "12:00:00 UTC", width))
+    lines = console.file.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    (head,) = [number for number, line in enumerate(lines) if line.startswith("TASK")]
+    assert lines[head].split()[:3] == ["TASK", "STATE", "WORKER"]
+    assert "RUNNING" in lines[head + 1]
+    assert "FAILED" in lines[head + 2]
