@@ -10,6 +10,7 @@ import click
 from cdcworker.worker.cli.follow import follow
 from cdcworker.worker.cli.output import EXIT_RUNTIME, Said, Table, clean, counted
 from cdcworker.worker.cli.remote import Remote, cluster_options, remote_command
+from cdcworker.worker.cli.states import in_states, task_states, worker_state
 
 
 @click.group("cluster")
@@ -22,9 +23,6 @@ def cluster() -> None:
 def info(remote: Remote) -> None:
     """Version, Kafka cluster, leader and counts."""
     root, picture = remote.get("/"), remote.get("/v1/cluster")
-    states: dict[str, int] = {}
-    for task in picture["tasks"]:
-        states[task["state"]] = states.get(task["state"], 0) + 1
     leader = picture["leader"]
     remote.tell(
         {
@@ -33,7 +31,7 @@ def info(remote: Remote) -> None:
             "leader": leader,
             "workers": sum(worker["alive"] for worker in picture["workers"]),
             "connectors": len({task["connector"] for task in picture["tasks"]}),
-            "tasks": states,
+            "tasks": task_states(picture),
         },
         _info,
     )
@@ -42,7 +40,7 @@ def info(remote: Remote) -> None:
 def _info(content: Any) -> Said:
     leader = content["leader"]
     lead = f"{leader['id']} leads" if leader else "nobody leads"
-    tasks = ", ".join(f"{number} {state}" for state, number in sorted(content["tasks"].items())) or "none"
+    tasks = in_states(content["tasks"])
     text = "\n".join(
         (
             f"version   {content['version']}",
@@ -59,9 +57,8 @@ def _workers(content: Any) -> Table:
     leader = content["leader"]
     rows = []
     for worker in content["workers"]:
-        state = "gone" if not worker["alive"] else "draining" if worker["draining"] else "alive"
         leads = "leader" if leader and leader["id"] == worker["id"] else ""
-        rows.append((worker["id"], state, str(worker["tasks"]), worker["version"] or "", leads))
+        rows.append((worker["id"], worker_state(worker), str(worker["tasks"]), worker["version"] or "", leads))
     lost = sum(task["state"] == "UNASSIGNED" for task in content["tasks"])
     after = f"{lost} of {len(content['tasks'])} tasks unassigned" if lost else ""
     return Table(("WORKER", "STATE", "TASKS", "VERSION", ""), rows, after=after, of="worker")

@@ -72,31 +72,22 @@ def create(
     _change(remote, "POST", _path(connector), dry_run, body)
 
 
-@remote_command(snapshots, "pause")
-@CONNECTOR
-@IDENTITY
-@DRY_RUN
-def pause(remote: Remote, connector: str, snapshot: str, dry_run: bool) -> None:
-    """Read no further until it is resumed; the stream goes on."""
-    _change(remote, "PUT", _path(connector, snapshot, "pause"), dry_run)
+def _control(name: str, method: str, help: str, *rest: str) -> None:
+    """A command that wants something of one snapshot."""
+
+    @CONNECTOR
+    @IDENTITY
+    @DRY_RUN
+    def command(remote: Remote, connector: str, snapshot: str, dry_run: bool) -> None:
+        _change(remote, method, _path(connector, snapshot, *rest), dry_run)
+
+    command.__doc__ = help
+    remote_command(snapshots, name)(command)
 
 
-@remote_command(snapshots, "resume")
-@CONNECTOR
-@IDENTITY
-@DRY_RUN
-def resume(remote: Remote, connector: str, snapshot: str, dry_run: bool) -> None:
-    """Go on where it was paused."""
-    _change(remote, "PUT", _path(connector, snapshot, "resume"), dry_run)
-
-
-@remote_command(snapshots, "cancel")
-@CONNECTOR
-@IDENTITY
-@DRY_RUN
-def cancel(remote: Remote, connector: str, snapshot: str, dry_run: bool) -> None:
-    """End it; what was read stays read."""
-    _change(remote, "DELETE", _path(connector, snapshot), dry_run)
+_control("pause", "PUT", "Read no further until it is resumed; the stream goes on.", "pause")
+_control("resume", "PUT", "Go on where it was paused.", "resume")
+_control("cancel", "DELETE", "End it; what was read stays read.")
 
 
 def _change(remote: Remote, method: str, path: str, dry_run: bool, body: Any = None) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdcworker.worker.cli.output import STATES, clean
+from cdcworker.worker.cli.states import in_states, task_states, worker_state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -60,9 +61,6 @@ class Picture:
 def picture(cluster: Json, journal: Json, before: Json | None = None, elapsed_s: float = 0.0) -> Picture:
     """`before`: the same answer, `elapsed_s` seconds ago; rates are over that time."""
     leader = cluster["leader"]
-    states: dict[str, int] = {}
-    for task in cluster["tasks"]:
-        states[task["state"]] = states.get(task["state"], 0) + 1
     earlier = {_name(task): task for task in (before or {}).get("tasks", ())}
     return Picture(
         leader["id"] if leader else "",
@@ -75,7 +73,7 @@ def picture(cluster: Json, journal: Json, before: Json | None = None, elapsed_s:
             for entry in journal["entries"]
             for move in entry["moves"]
         ][:MOVES],
-        states,
+        task_states(cluster),
     )
 
 
@@ -170,12 +168,11 @@ def render(shown: Picture, when: str, width: int, height: int | None = None) -> 
     from rich.console import Group
     from rich.text import Text
 
-    tasks = ", ".join(f"{number} {state}" for state, number in sorted(shown.states.items())) or "none"
     alive = sum(worker["alive"] for worker in shown.workers)
     leader = f"{clean(shown.leader)} (epoch {shown.epoch})" if shown.leader else "none"
     head = Text.assemble(f"{when}   ", ("workers ", "bold"), str(alive), ("   leader ", "bold"), leader)
     head.no_wrap, head.overflow = True, "ellipsis"
-    parts: list[RenderableType] = [head, Text.assemble(("tasks ", "bold"), tasks)]
+    parts: list[RenderableType] = [head, Text.assemble(("tasks ", "bold"), in_states(shown.states))]
     room = Room.of(shown, height)
     if shown.attention:
         lines = _cut([f"! {clean(line)}" for line in shown.attention], room.attention)
@@ -304,7 +301,7 @@ def _workers(shown: Picture, most: int, width: int) -> RenderableType:
     # Those that are gone or go first, where not all fit.
     ranked = sorted(shown.workers, key=lambda worker: worker["alive"] and not worker["draining"])
     for worker in shown.workers if len(shown.workers) <= most else ranked[:most]:
-        state = "gone" if not worker["alive"] else "draining" if worker["draining"] else "alive"
+        state = worker_state(worker)
         role = "leader" if worker["id"] == shown.leader else ""
         cells = (_short(worker["id"], width // 2), state, str(worker["tasks"]), worker["version"] or "", role)
         grid.add_row(*(Text(cell, style=STATES.get(cell, "")) for cell in cells))

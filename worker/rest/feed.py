@@ -47,24 +47,22 @@ class Picture:
         held, leader = shapes.holders(view), view.state.leader
         connectors, tasks = {}, {}
         for name, connector in view.state.connectors.items():
-            planned = shapes.task_set(view, connector)
-            failed = planned is not None and planned.error is not None
+            state, error = shapes.own_state(view, connector)
             connectors[name] = {
-                "state": "FAILED" if failed else connector.target_state,
+                "state": state,
                 "version": connector.version,
                 "config_version": connector.config_version or connector.version,
                 "incarnation": connector.incarnation,
-                "error": dict(planned.error) if planned is not None and planned.error else None,
+                "error": error,
             }
-            for number in range(len(shapes.task_configs(view, connector))):
-                task = TaskId(name, number)
-                state = shapes.task_state(view, task, held)
-                tasks[task] = {
-                    "state": state["state"],
-                    "worker": state["worker_id"] or None,
-                    "epoch": held[task].task.task_epoch if task in held else None,
-                    "error": state.get("error"),
-                }
+        for task in shapes.task_ids(view):
+            shown = shapes.task_state(view, task, held)
+            tasks[task] = {
+                "state": shown["state"],
+                "worker": shown["worker_id"] or None,
+                "epoch": held[task].task.task_epoch if task in held else None,
+                "error": shown.get("error"),
+            }
         return cls(
             connectors,
             tasks,

@@ -77,12 +77,10 @@ def _cluster(out: Values, view: View, moves: Mapping[str, int]) -> None:
     connectors: Counter[Labels] = Counter()
     tasks: Counter[Labels] = Counter()
     held = shapes.holders(view)
-    for name, connector in state.connectors.items():
-        planned = shapes.task_set(view, connector)
-        failed = planned is not None and planned.error is not None
-        connectors[connector.kind, "FAILED" if failed else connector.target_state] += 1
-        for number in range(len(shapes.task_configs(view, connector))):
-            tasks[(shapes.task_state(view, TaskId(name, number), held)["state"],)] += 1
+    for connector in state.connectors.values():
+        connectors[connector.kind, shapes.own_state(view, connector)[0]] += 1
+    for task in shapes.task_ids(view):
+        tasks[(shapes.task_state(view, task, held)["state"],)] += 1
     out["cdc_cluster_connectors"], out["cdc_cluster_tasks"] = dict(connectors), dict(tasks)
 
 

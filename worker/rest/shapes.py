@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -49,6 +49,19 @@ def holders(view: View) -> dict[TaskId, Holder]:
     return out
 
 
+def own_state(view: View, connector: Connector) -> tuple[str, Json | None]:
+    """Nothing runs for a connector itself: what is wanted of it, or FAILED with the error of its plan."""
+    planned = task_set(view, connector)
+    failed = planned is not None and planned.error
+    return ("FAILED", dict(failed)) if failed else (connector.target_state, None)
+
+
+def task_ids(view: View) -> Iterator[TaskId]:
+    """Of every connector in the order of their names."""
+    for name, connector in sorted(view.state.connectors.items()):
+        yield from (TaskId(name, number) for number in range(len(task_configs(view, connector))))
+
+
 def connector_info(view: View, connector: Connector, mask: Mask) -> Json:
     configs = task_configs(view, connector)
     return {
@@ -76,19 +89,18 @@ def trace(error: Mapping[str, Any]) -> str:
 
 
 def connector_state(view: View, connector: Connector) -> Json:
-    """ConnectorStateInfo. Nothing runs for a connector itself: its state is the wanted one, at the leader."""
+    """ConnectorStateInfo, at the leader."""
     held = holders(view)
     tasks = [
         task_state(view, TaskId(connector.name, number), held) for number in range(len(task_configs(view, connector)))
     ]
     leader = view.state.leader
-    own: Json = {"state": connector.target_state, "worker_id": leader.worker_id if leader else ""}
+    state, error = own_state(view, connector)
+    own: Json = {"state": state, "worker_id": leader.worker_id if leader else ""}
     presence = view.workers.get(leader.worker_id) if leader else None
     if presence is not None and presence.version:
         own["version"] = presence.version
-    planned = task_set(view, connector)
-    if planned is not None and planned.error:
-        own |= {"state": "FAILED", "trace": trace(planned.error), "error": dict(planned.error)}
+    own |= _why(error)
     return {
         "name": connector.name,
         "connector": own,
@@ -154,11 +166,7 @@ def cluster(view: View) -> Json:
     return {
         "leader": {"id": leader.worker_id, "url": leader.url, "epoch": leader.epoch} if leader else None,
         "workers": [_worker(view, name, load.get(name, 0)) for name in names],
-        "tasks": [
-            _task(view, TaskId(connector.name, number), held)
-            for _, connector in sorted(view.state.connectors.items())
-            for number in range(len(task_configs(view, connector)))
-        ],
+        "tasks": [_task(view, task, held) for task in task_ids(view)],
         "version": view.state.version,
     }
 

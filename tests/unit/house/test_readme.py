@@ -60,7 +60,7 @@ def test_make_targets_exist() -> None:
 
 def test_commands_exist() -> None:
     text = "\n".join(code())
-    assert set(re.findall(r"\bcdcworker ([a-z]+)\b", text)) <= set(cli.COMMANDS)
+    assert set(re.findall(r"\bcdcworker ([a-z]+(?:-[a-z]+)*)\b", text)) <= set(cli.COMMANDS)
     assert set(re.findall(r"\bcdcworker connector ([a-z]+)\b", text)) <= set(connector.commands)
 
 
