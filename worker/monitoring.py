@@ -123,6 +123,7 @@ ROWS: Final = (
             Panel("Log not confirmed", "Written by the database and not yet safe in Kafka.", {TASK_NAME: _of("cdc_source_lag_bytes")}, "bytes"),
             Panel("Log until a slot is lost", "With max_slot_wal_keep_size.", {TASK_NAME: _of("cdc_slot_safe_bytes")}, "bytes"),
             Panel("Snapshot rows", "Loaded per second.", {TASK_NAME: _of("cdc_snapshot_rows_total", rate=True)}, "ops"),
+            Panel("Snapshots end in", "At their pace now.", {TASK_NAME: _of("cdc_snapshot_left_seconds")}, "s"),
             Panel("Tables", "Left to load, loaded, and held back.", {
                 f"{TASK_NAME} left": _of("cdc_snapshot_tables_left"),
                 f"{TASK_NAME} loaded": _of("cdc_snapshot_tables_loaded"),

@@ -81,6 +81,10 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("check", "internal"): READ_ONLY,
     ("check", "transient"): READ_ONLY,
     ("cli", "config"): NOTHING_DONE,
+    (
+        "cli",
+        "environment",
+    ): "The cluster was not asked to change anything by it; a file that was there is replaced in one step, or not at all.",
     ("config", "config"): NOTHING_DONE,
     ("config", "environment"): NOT_STARTED,
     ("coordinator", "config"): CLUSTER,

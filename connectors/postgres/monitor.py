@@ -63,7 +63,9 @@ class Monitor:
             report["snapshot_rows"] = progress.rows
             report["snapshot_tables_left"] = sum(len(load.tables) for load in progress.loads)
             report["snapshot_tables_loaded"] = len(progress.loaded)
-            report["jobs"] = self._jobs.report(progress)
+            report["jobs"] = jobs = self._jobs.report(progress)
+            left = [job["eta_s"] for job in jobs if job.get("eta_s") is not None]
+            report["snapshot_left_s"] = max(left, default=None)
             report["snapshot_waits_for"] = session.snapshot.waits_for
         if session.identities_set:
             report["replica_identities_set"] = session.identities_set

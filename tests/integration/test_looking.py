@@ -44,7 +44,9 @@ class World:
         return [json.loads(line) for line in self.run(*words, "--json").stdout.splitlines()]
 
     def changes(self, *words):
-        return [line for line in self.lines("tail", "shop", "--no-follow", "--from", "beginning", *words) if line["event"] == "change"]  # fmt: skip
+        """Without the row that another test adds."""
+        lines = self.lines("tail", "shop", "--no-follow", "--from", "beginning", *words)
+        return [line for line in lines if line["event"] == "change" and (line["key"] or {}).get("id") != 8]
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +219,7 @@ def test_a_support_bundle_holds_no_row_and_no_secret(world, tmp_path):
     lines = [json.loads(line) for line in files["workers/w1/log.jsonl"].splitlines()]
     assert {line["worker"] for line in lines} == {"w1"}
     bound = [line for line in lines if line.get("connector") == "shop" and "position" in line]
-    assert all(line["position"]["commit_lsn"] for line in bound)
+    assert all("commit_lsn" in line["position"] for line in bound)
     assert json.loads(files["connectors/shop/doctor.json"])["findings"]
 
 

@@ -80,6 +80,7 @@ SOURCE: Final = (
     Metric("cdc_slot_lost_in_seconds", "gauge", "When the slot will be lost if what it keeps goes on growing as it does; absent while it does not.", TASK, "slot_lost_in_s"),
     Metric("cdc_snapshot_rows", "counter", "Rows loaded by snapshots.", TASK, "snapshot_rows"),
     Metric("cdc_snapshot_tables_left", "gauge", "Tables that snapshots have still to load.", TASK, "snapshot_tables_left"),
+    Metric("cdc_snapshot_left_seconds", "gauge", "Time until the last snapshot under way is loaded, at its pace now; absent where nobody can tell.", TASK, "snapshot_left_s"),
     Metric("cdc_tables_held", "gauge", "Tables that are held back while the others go on.", TASK, "tables_held"),
     Metric("cdc_snapshot_tables_loaded", "gauge", "Tables that are loaded.", TASK, "snapshot_tables_loaded"),
 )  # fmt: skip
