@@ -33,7 +33,7 @@ CONNECTOR: Final = {
     "snapshots.json": "/v1/connectors/{}/snapshots",
 }
 DOCTOR: Final = "/v1/connectors/{}/doctor"
-ROWS: Final = ("filters", "keys", "values", "snapshot", "quarantine", "found")
+ROWS: Final = ("filters", "keys", "values", "snapshot", "found")
 """Members that hold, or may hold, values of rows: conditions, keys, where a snapshot stands."""
 LEFT_OUT: Final = "left out: may hold values of rows"
 Files = dict[str, bytes]
