@@ -160,6 +160,8 @@ def everything(ask, worker):
                 "{plugin}", "postgres"
             )
             yield endpoint.path, ask("GET", re.sub(r"\{\w+\}", "root", path)).text
+    rows = "/v1/connectors/good/changes?from=beginning&follow=false"
+    yield rows, ask("GET", rows).text
     for query in ("?expand=info&expand=status", ""):
         yield "/connectors", ask("GET", f"/connectors{query}").text
     yield "log", worker.log.read_text()
