@@ -196,12 +196,13 @@ def test_the_answer_waits_until_this_worker_has_read_the_change(connect, cluster
     leader = Leader(httpx.Response(202, headers={"x-cdc-version": "12"}))
     herder = make_herder(leads=False)
     client = connect(herder, transport=leader.transport, catch_up_s=30.0)
-    plain_view, versions = herder.view, []
+    plain_view, versions = herder.view, [1]
 
     def later_view():
-        versions.append(9 + len(versions))
+        """Comes nearer with each look, once the leader has changed something."""
+        versions.append(versions[-1] + bool(leader.asked))
         return replace(plain_view(), state=replace(cluster.state, version=versions[-1]))
 
     monkeypatch.setattr(herder, "view", later_view)
     assert client.put("/connectors/c/pause").status_code == 202
-    assert versions[-1] == 12
+    assert versions[-1] >= 12
