@@ -1,12 +1,16 @@
 """Builds the optional native parts; without a C compiler their pure-Python references are used."""
 
+from glob import glob
+
 from setuptools import Extension, setup
 
 
 def native(name: str) -> Extension:
+    path = name.replace(".", "/")
     return Extension(
         f"cdcworker.{name}",
-        [f"{name.replace('.', '/')}.pyx"],
+        [f"{path}.pyx"],
+        depends=sorted(glob(f"{path.rpartition('/')[0]}/*.pxi")),
         optional=True,
         define_macros=[("Py_LIMITED_API", "0x030B0000"), ("CYTHON_LIMITED_API", "1")],
         py_limited_api=True,

@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import Any, Final
 
 import psycopg
 from cdcworker.connectors.postgres.catalog import Catalog, TableInfo
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
-from cdcworker.connectors.postgres.copying import copy_lines, copy_texts, parse_row
+from cdcworker.connectors.postgres.copying import KeyTexts, copy_lines, key_of_line
 from cdcworker.connectors.postgres.errors import VALUE, translate
+from cdcworker.connectors.postgres.frames import Frames, copy_frames
+from cdcworker.connectors.postgres.lane import native
 from cdcworker.connectors.postgres.relations import Plan, Planner
 from cdcworker.connectors.postgres.visibility import TxSnapshot
-from cdcworker.connectors.postgres.window import Identity, identity
+from cdcworker.connectors.postgres.window import Identity
 from cdcworker.connectors.postgres.wire import parse_lsn
-from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 from psycopg import pq, sql
@@ -32,7 +34,9 @@ ROWS_MAX: Final = 20_000
 PUBLISHED_S: Final = 10.0
 """How long a publication's column list and row filter are taken for what they were."""
 
-KeyTexts = tuple[str, ...]
+PIECE_BYTES: Final = 1024 * 1024
+PIECE_ROWS: Final = 2_000
+"""Of a table without a key, handed on at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +54,7 @@ class Chunk:
 
     view: View
     plan: Plan
-    rows: dict[Identity, tuple[bytes, KeyTexts]] = field(default_factory=dict)
+    rows: dict[Identity, tuple[bytes, KeyTexts]] | Frames = field(default_factory=dict)
     last: KeyTexts | None = None
     size: int = 0
     count: int = 0
@@ -60,6 +64,10 @@ class Chunk:
     @property
     def key_names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.plan.table.key_columns)
+
+    def left(self) -> Frames | list[bytes]:
+        """The rows that no newer event has touched."""
+        return self.rows if isinstance(self.rows, Frames) else [line for line, _ in self.rows.values()]
 
 
 class TableGone(Exception):
@@ -124,6 +132,8 @@ class Reader:
         self.connection = connection
         self._settings = settings
         self._planner = Planner(Catalog(connection), settings.modes, settings.filters, settings.masks, settings.keys)
+        self._core = native() if settings.raw["decoder.native"] else None
+        self._own_socket = settings.raw["database.transport"] != "psycopg"
         self._published: dict[int, tuple[float, tuple[str, ...] | None, str | None]] = {}
 
     def begin(self, oid: int) -> tuple[View, Plan, TableInfo]:
@@ -194,35 +204,34 @@ class Reader:
         return chunk
 
     def _read(self, chunk: Chunk, statement: sql.Composed, want: Want) -> None:
-        key = chunk.plan.table.key
-        parsers = [parse for parse in chunk.plan.parsers if parse]
-        rows, size, limit = chunk.rows, 0, want.limit
-        texts: KeyTexts = ()
-        first = key == (0,) and parsers[0]
-        with closing(copy_lines(self.connection, statement)) as lines, Named(chunk.plan):
-            for line in lines:
-                if first and b"\\" not in line:
-                    text = line[: line.find(b"\t")] if b"\t" in line else line[:-1]
-                    texts = (text.decode(),)
-                    rows[identity((first(text),))] = (line, texts)
-                else:
-                    raw = copy_texts(line)
-                    texts = tuple((raw[i] or b"").decode() for i in key)
-                    rows[identity(tuple(parsers[i](raw[i] or b"") for i in key))] = (line, texts)
-                size += len(line)
-                if size > want.bytes_max and not want.keys:
-                    # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
-                    limit = 0
-                    break
-        chunk.size, chunk.count, chunk.last = size, len(rows), texts or None
-        chunk.ended = not want.keys and len(rows) < limit
+        # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
+        most = 1 << 62 if want.keys else want.bytes_max
+        if self._core is None:
+            whole = _read_lines(self.connection, chunk, statement, most)
+        else:
+            with closing(self._frames(statement, most)) as pieces:
+                frames = next(pieces)
+            frames.plan, whole = chunk.plan, frames.whole
+            chunk.rows, chunk.size, chunk.count = frames, frames.size, frames.count
+            if frames.count:
+                with Named(chunk.plan):
+                    line = frames.line(frames.last)
+                    chunk.last = key_of_line(line, chunk.plan.table.key, chunk.plan.taken)[1]
+        chunk.ended = whole and not want.keys and chunk.count < want.limit
 
-    def rows(self, plan: Plan, info: TableInfo) -> Iterator[Row]:
-        """All rows of a table without a key, inside the transaction that `begin` opened."""
-        parsers = [parse for parse in plan.parsers if parse]
-        with Named(plan):
-            for line in copy_lines(self.connection, self._select(plan, info, None)):
-                yield parse_row(line, parsers)
+    def _frames(self, statement: sql.Composed, bytes_max: int) -> Generator[Frames]:
+        assert self._core
+        return copy_frames(self.connection, statement, bytes_max, self._core.walk, own_socket=self._own_socket)
+
+    def rows(self, plan: Plan, info: TableInfo) -> Generator[Frames | list[bytes]]:
+        """All rows of a table without a key, some at a time, inside the transaction that `begin` opened."""
+        statement = self._select(plan, info, None)
+        if self._core is not None:
+            yield from self._frames(statement, PIECE_BYTES)
+            return
+        with closing(copy_lines(self.connection, statement)) as lines:
+            while piece := list(islice(lines, PIECE_ROWS)):
+                yield piece
 
     # -- statements -------------------------------------------------------------------------------------------------
 
@@ -275,6 +284,21 @@ class Reader:
             raise
         except psycopg.Error as exc:
             raise translate(exc) from exc
+
+
+def _read_lines(connection: AdminConnection, chunk: Chunk, statement: sql.Composed, bytes_max: int) -> bool:
+    """Whether the server has sent all."""
+    rows: dict[Identity, tuple[bytes, KeyTexts]] = {}
+    chunk.rows, key, parsers = rows, chunk.plan.table.key, chunk.plan.taken
+    with closing(copy_lines(connection, statement)) as lines, Named(chunk.plan):
+        for line in lines:
+            found, chunk.last = key_of_line(line, key, parsers)
+            rows[found] = line, chunk.last
+            chunk.size += len(line)
+            chunk.count += 1
+            if chunk.size > bytes_max:
+                return False
+    return True
 
 
 class Named:

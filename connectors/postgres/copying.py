@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import select
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Final
 
 import psycopg
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST, translate, translate_text
+from cdcworker.connectors.postgres.window import Identity, identity
 from cdcworker.connectors.postgres.wire import Parser
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
 from psycopg import pq, sql
+
+KeyTexts = tuple[str, ...]
 
 QUERY_CANCELED: Final = b"57014"
 SILENT_S_MAX: Final = 300.0
@@ -57,10 +60,15 @@ def _finish(conn: pq.abc.PGconn, *, whole: bool) -> None:
         conn.get_cancel().cancel()
         while conn.get_copy_data(0)[0] > 0:
             pass
+    failed = None
     while (result := conn.get_result()) is not None:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         if result.status == pq.ExecStatus.FATAL_ERROR and not (state == QUERY_CANCELED and not whole):
-            raise _failed(result)
+            failed = failed or _failed(result)
+        if conn.status != pq.ConnStatus.OK:
+            break
+    if failed:
+        raise failed
 
 
 def _failed(result: pq.abc.PGresult) -> CdcError:
@@ -85,7 +93,16 @@ def _unescape(match: re.Match[bytes]) -> bytes:
     return _ESCAPES.get(match.group(1), match.group(1))
 
 
-def parse_row(line: bytes, parsers: list[Parser]) -> Row:
+def key_of_line(line: bytes, key: tuple[int, ...], parsers: Sequence[Parser]) -> tuple[Identity, KeyTexts]:
+    """The key of a line, as it is looked up and as text."""
+    if key == (0,) and b"\\" not in line:
+        text = line[: line.find(b"\t")] if b"\t" in line else line[:-1]
+        return identity((parsers[0](text),)), (text.decode(),)
+    raw = copy_texts(line)
+    return identity(tuple(parsers[i](raw[i] or b"") for i in key)), tuple((raw[i] or b"").decode() for i in key)
+
+
+def parse_row(line: bytes, parsers: Sequence[Parser]) -> Row:
     """The line's values, by the parsers that the stream's values go through."""
     raw = copy_texts(line)
     return tuple(None if text is None else parse(text) for text, parse in zip(raw, parsers, strict=True))

@@ -2,24 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Final, Protocol
+from collections.abc import Iterator, Sequence
+from contextlib import closing
+from typing import TYPE_CHECKING, Protocol
 
 from cdcworker.connectors.postgres.catalog import TableInfo
-from cdcworker.connectors.postgres.chunks import Busy, KeyChanged, NotVisibleYet, Reader, TableGone, View
+from cdcworker.connectors.postgres.chunks import Busy, KeyChanged, Named, NotVisibleYet, Reader, TableGone, View
 from cdcworker.connectors.postgres.loading import Loader
 from cdcworker.connectors.postgres.progress import Load, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
-from cdcworker.schemas.change import Batch, Change
+from cdcworker.connectors.postgres.stamping import stamped
+from cdcworker.schemas.change import Batch, Change, Ready
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
 
-BATCH_ROWS: Final = 2_000
-
 
 class MakeBatch(Protocol):
-    def __call__(self, out: list[Change], *, idle: bool) -> Batch:
+    def __call__(self, out: Sequence[Change | Ready], *, idle: bool) -> Batch:
         """Of these changes, with the position as it is now."""
 
 
@@ -33,22 +33,21 @@ def read_whole(session: Session, load: Load, table: TableLoad, batch: MakeBatch)
     if opened is None:
         return
     view, plan, info = opened
+    snapshot.check(plan.relation)
     table.attempt += 1
-    stamp = snapshot.stamper(plan, view, session.position.safe_lsn)
+    stamp = snapshot.stamp(plan, view, session.position.safe_lsn)
     # The attempt is stored before its first row, so that the next one knows of it.
     again = table.attempt > 1 or not table.fresh
-    yield batch([stamp(None)] if again else [], idle=True)
-    rows: list[Change] = []
-    for row in reader.rows(plan, info):
-        rows.append(stamp(row))
-        if len(rows) >= BATCH_ROWS:
-            table.rows += len(rows)
+    yield batch([stamp.truncate()] if again else [], idle=True)
+    with closing(reader.rows(plan, info)) as pieces, Named(plan):
+        for piece in pieces:
+            before = snapshot.progress.rows
+            rows = stamped(piece, stamp, snapshot.writer)
+            table.rows += snapshot.progress.rows - before
             yield batch(rows, idle=False)
-            rows = []
     reader.end()
-    table.rows += len(rows)
     snapshot.read_keyless(view, load, table)
-    yield batch(rows, idle=False)
+    yield batch([], idle=False)
 
 
 def _begin(reader: Reader, loader: Loader, load: Load, table: TableLoad) -> tuple[View, Plan, TableInfo] | None:

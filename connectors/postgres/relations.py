@@ -66,6 +66,11 @@ class Plan:
     def out(self) -> Table:
         return self.handed or self.table
 
+    @property
+    def taken(self) -> list[Parser]:
+        """Of the table's columns."""
+        return [parse for parse in self.parsers if parse]
+
     def relaxed(self, nulls: Sequence[int]) -> Plan:
         """The plan with these columns optional: the catalog was newer than the rows."""
         columns = tuple(

@@ -230,6 +230,8 @@ def _prepare_rows(session: Session, progress: Progress, template: JsonObject) ->
     session.readers = Readers(lambda: Reader(connect(settings, application), settings), limits.threads)
     loader = Loader(progress, session.readers, limits, lambda: _is_busy(session))
     session.snapshot = Snapshot(loader, template, lambda: _current(session.catalog))
+    if session.shapes:
+        session.snapshot.check = session.shapes.check
     if not session.snapshot.finished:
         session.observe()
 

@@ -23,7 +23,7 @@ class ShapeGuard:
         self._shapes: JsonObject = dict(stored or {}) if policy != EVOLVE else {}
 
     def check(self, relation: Relation) -> None:
-        """CdcError when the policy does not allow the shape that the stream now describes."""
+        """CdcError when the policy does not allow the shape that the stream now describes, or a chunk of rows has."""
         if self._policy == EVOLVE:
             return
         name = f"{relation.schema}.{relation.table}"

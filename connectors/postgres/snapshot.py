@@ -20,29 +20,25 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Final
 
 from cdcworker.connectors.postgres import wire
 from cdcworker.connectors.postgres.chunks import Named, View
-from cdcworker.connectors.postgres.copying import parse_row
 from cdcworker.connectors.postgres.events import Event
 from cdcworker.connectors.postgres.loading import Loader
 from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
+from cdcworker.connectors.postgres.stamping import RowWriter, Stamp, stamped
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.window import Window, is_first, touch_of
-from cdcworker.schemas.change import Change, JsonObject, Position, Row
+from cdcworker.schemas.change import Change, JsonObject, Ready
 from cdcworker.schemas.failpoints import hit
 
 log = logging.getLogger(__name__)
 
-SNAPSHOT_INDEX: Final = 2**31 - 1
-"""`tx_index` of snapshot rows: behind every message of a transaction."""
 LOADING_MAX: Final = 100
 UNSEEN_MAX: Final = 1_000
 """Delivered transaction ids that are kept before they are compared with a fresh snapshot."""
-
-Stamp = Callable[[Row | None], Change]
 
 
 @dataclass(slots=True)
@@ -59,6 +55,10 @@ class Snapshot:
     def __init__(self, loader: Loader, template: JsonObject, current: Callable[[], TxSnapshot]) -> None:
         self.progress: Progress = loader.progress
         self.loader = loader
+        self.writer: RowWriter | None = None
+        """Who writes records at once, where that is wanted."""
+        self.check: Callable[[wire.Relation], None] = lambda relation: None
+        """CdcError when rows of this shape may not be handed on."""
         self._template = template
         self._current = current
         skips = self.progress.skips.items()
@@ -152,16 +152,16 @@ class Snapshot:
         if self.progress.loads:
             self.progress.unseen.append(xid)
 
-    def passed(self, safe_lsn: int) -> list[Change]:
+    def passed(self, safe_lsn: int) -> list[Change | Ready]:
         """Everything before `safe_lsn` has been delivered: rows whose boundary this is, and no others."""
         for oid in [oid for oid, skip in self._skips.items() if skip.hw <= safe_lsn]:
             del self._skips[oid]
             del self.progress.skips[str(oid)]
+        self.loader.collect()
         if not self.progress.loads:
             self.progress.unseen.clear()
             return []
-        self.loader.collect()
-        out: list[Change] = []
+        out: list[Change | Ready] = []
         for window in list(self.loader.windows):
             if window.chunk is None or window not in self.loader.windows or not is_first(window, self.loader.windows):
                 continue
@@ -182,17 +182,19 @@ class Snapshot:
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
-    def _close(self, window: Window, safe_lsn: int) -> list[Change]:
+    def _close(self, window: Window, safe_lsn: int) -> list[Change | Ready]:
         """The rows that nothing newer has touched, and the progress that they mean."""
         loader, load, table, chunk = self.loader, window.load, window.table, window.chunk
         assert chunk
         hit("snapshot.before_emit")
+        # At the boundary: the stream's own rows of the shape before have been handed on.
+        self.check(chunk.plan.relation)
         loader.windows.remove(window)
-        stamp = self.stamper(chunk.plan, chunk.view, safe_lsn)
-        parsers = [parse for parse in chunk.plan.parsers if parse]
+        before = self.progress.rows
+        stamp = self.stamp(chunk.plan, chunk.view, safe_lsn)
         with Named(chunk.plan):
-            changes = [stamp(parse_row(line, parsers)) for line, _ in chunk.rows.values()]
-        table.rows += len(changes)
+            changes = stamped(chunk.left(), stamp, self.writer)
+        table.rows += self.progress.rows - before
         table.bytes += chunk.size
         if window.part is None:
             table.again = table.again[len(window.keys) :]
@@ -204,34 +206,9 @@ class Snapshot:
         loader.finish_if_done(load, table)
         return changes
 
-    def stamper(self, plan: Plan, view: View, safe_lsn: int) -> Stamp:
-        """Makes changes at the boundary `safe_lsn`, each with the next position there; None makes a truncate."""
-        progress = self.progress
-        if progress.e != safe_lsn - 1:
-            progress.e, progress.n = safe_lsn - 1, 0
-        base: dict[str, Any] = {
-            **self._template,
-            "ts_ms": view.ts_us // 1000,
-            "ts_us": view.ts_us,
-            "ts_ns": view.ts_us * 1000,
-            "snapshot": "true",
-            "schema": plan.table.path[0],
-            "table": plan.table.path[1],
-            "lsn": progress.e,
-            "commit_lsn": progress.e,
-            "tx_index": SNAPSHOT_INDEX,
-        }
-
-        def stamp(row: Row | None) -> Change:
-            sub = progress.n
-            progress.n = sub + 1
-            position = Position(progress.e, SNAPSHOT_INDEX, sub)
-            if row is None:
-                return Change("t", plan.out, position, {**base, "tx_sub": sub})
-            progress.rows += 1
-            return Change("r", plan.out, position, {**base, "tx_sub": sub}, None, row)
-
-        return stamp
+    def stamp(self, plan: Plan, view: View, safe_lsn: int) -> Stamp:
+        """Makes changes at the boundary `safe_lsn`."""
+        return Stamp(self.progress, self._template, plan, view, safe_lsn)
 
     # -- tables without a key ---------------------------------------------------------------------------------------
 

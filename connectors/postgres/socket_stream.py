@@ -11,6 +11,7 @@ import select
 import socket
 import struct
 import time
+from collections.abc import Mapping
 from typing import Final
 
 from cdcworker.connectors.postgres.config import Settings
@@ -65,7 +66,7 @@ class SocketStream(ReplicationStream):
             if kind == _COPY_BOTH:
                 return
             if kind == _ERROR:
-                raise _refused(body, where)
+                raise refused(error_fields(body), where)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -156,7 +157,7 @@ class SocketStream(ReplicationStream):
 
     def _other(self, kind: int, body: bytes) -> None:
         if kind == _ERROR:
-            raise _refused(body, None)
+            raise refused(error_fields(body), None)
         if kind not in _PASSED_OVER:
             raise CdcError(CONNECTION_LOST, "the server ended the replication stream")
 
@@ -188,10 +189,13 @@ class SocketStream(ReplicationStream):
             one.close()
 
 
-def _refused(body: bytes, where: dict[str, str | int] | None) -> CdcError:
+def error_fields(body: bytes) -> dict[str, str]:
     """An ErrorResponse: fields of one letter and a text each."""
-    fields = {part[:1]: part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
-    return translate_text(fields.get(b"M", "the server ended the stream"), where, fields.get(b"C"))
+    return {part[:1].decode(errors="replace"): part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
+
+
+def refused(fields: Mapping[str, str], where: dict[str, str | int] | None) -> CdcError:
+    return translate_text(fields.get("M", "the server ended the stream"), where, fields.get("C"))
 
 
 def connect_stream(settings: Settings, application: str, feedback_s: float) -> ReplicationStream:

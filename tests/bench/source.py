@@ -27,6 +27,7 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Child
 
 sys.path.insert(0, str(Path(__file__).parent))
+import source_snapshot as snapshots
 from measure import cpu_s, finish, rss_mb, tree, wait
 from source_latency import latency
 from source_records import check_topic, stored
@@ -153,7 +154,8 @@ def discard(stage: Stage, table: str, nap_us: int) -> float:
 
 def drained(stage: Stage, table: str, name: str, options: dict[str, str], rows: int) -> dict[str, float]:
     """One connector over a copy of the slot: events per second by the broker's clock, and CPU per event."""
-    copy_slot(stage, table, name)
+    if "snapshot.mode" not in options:
+        copy_slot(stage, table, name)
     topic = f"{name}.public.{table}"
     stage.start(name, stage.config(name, table, options))
     samples: list[tuple[int, float, float]] = []
@@ -228,10 +230,20 @@ def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
         rows = min(options.python_rows, options.rows)
         plain = drained(stage, "narrow", "python_narrow", {"decoder.native": "false"}, rows)
         found["cpu_us_per_event_python_narrow"] = plain["cpu_us_per_event"]
+    if options.snapshot_rounds and options.rows:
+        loads = [loaded(stage, number) for number in range(options.snapshot_rounds)]
+        found |= {name: statistics.median(f[name] for f in loads) for name in loads[0]}
     if options.latency_s:
         found |= latency(stage, options.latency_s)
     found["rss_mb_max"] = max(stage.memory, default=0.0)
     return found
+
+
+def loaded(stage: Stage, number: int) -> dict[str, float]:
+    """One table read from its first row by a connector that has one connection for it."""
+    limit = snapshots.copied(stage, "narrow")
+    found = drained(stage, "narrow", f"snapshot_{number}", snapshots.OPTIONS, stage.rows["narrow"])
+    return snapshots.line(number, "narrow", limit, found)
 
 
 def main() -> None:
@@ -240,6 +252,7 @@ def main() -> None:
     parser.add_argument("--wide-rows", type=int, default=500_000)
     parser.add_argument("--python-rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--snapshot-rounds", type=int, default=3, help="of reading the narrow table; 0: none")
     parser.add_argument("--ways", default="socket,psycopg")
     parser.add_argument("--latency-s", type=int, default=20, help="seconds of 1,000 transactions per second; 0: none")
     options = parser.parse_args()

@@ -12,6 +12,8 @@ from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
 
+from .native_records import Registry
+
 
 class Reader:
     """One connector over any number of task lives. `log` is what a read_committed consumer sees."""
@@ -43,6 +45,8 @@ class Reader:
         """What the worker has told the task of."""
         self.task = None
         self.state_dir = ""
+        self.registry: Registry | None = None
+        """Lent to the task at each start: rows then are written as records, which the log holds read back."""
 
     def start(self, troubles: dict | None = None) -> Reader:
         """`troubles`: tables to hold back, as the runner says before it opens a task."""
@@ -64,6 +68,8 @@ class Reader:
         except BaseException:
             self.task.close()
             raise
+        if self.registry:
+            self.task.lend(self.registry)
         return self
 
     def kill(self) -> None:
@@ -75,7 +81,7 @@ class Reader:
     def poll(self, *, ack: bool = True, commit: bool = True, parts: bool = False):
         """`parts`: a transaction is committed in parts wherever that is possible."""
         batch = self.task.poll()
-        self.open_changes.extend(batch.changes)
+        self.open_changes.extend(self.registry.changes(batch.changes) if self.registry else batch.changes)
         if batch.watermark:
             self.watermark = batch.watermark["commit_lsn"]
         position = batch.part if parts and batch.position is None else batch.position

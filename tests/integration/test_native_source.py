@@ -6,20 +6,16 @@ import psycopg
 import pytest
 from cdcworker.connectors.postgres import lane
 from cdcworker.connectors.postgres.socket_stream import SocketStream
-from cdcworker.schemas.absent import UNAVAILABLE
-from cdcworker.schemas.avro import fingerprint, schema_id
 from cdcworker.schemas.change import Change
-from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.shape import Shape
 
 from . import postgres_reader
+from .native_records import Registry
 
 pytestmark = [
     pytest.mark.postgres,
     pytest.mark.skipif(lane.native() is None, reason="the extension was not built"),
 ]
-PARTITIONS = 5
 SETUP = """
 create table mixed (id bigint primary key, a int not null, b smallint, c text, d varchar(20), e numeric(12,2),
   f numeric, g boolean, h real, i double precision, j timestamptz, k timestamp, l date, m time, n uuid, o jsonb,
@@ -59,36 +55,6 @@ truncate plain;
 select pg_logical_emit_message(true, 'note', 'content');
 insert into mixed (id, a) select x, 1 from generate_series(20000, 24000) x;
 """
-
-
-class Registry:
-    """A shaper over an encoder whose clock stands still."""
-
-    def __init__(self) -> None:
-        self.encoder = Encoder("shop", self._register, clock_ns=lambda: 1_700_000_000_000_000_000)
-
-    def _register(self, registrations):
-        return [schema_id(fingerprint(one.schema)) for one in registrations]
-
-    @property
-    def turns(self) -> int:
-        return self.encoder.turns
-
-    def tails(self):
-        return self.encoder.tails()
-
-    def shape(self, table, position) -> Shape:
-        return Shape(self.encoder.plan(table, position), PARTITIONS, 1 << 20, True, UNAVAILABLE)
-
-    def produced(self, items) -> list[tuple]:
-        made: list[tuple] = []
-        for item in items:
-            if isinstance(item, Change):
-                for topic, key, value, headers, key_hash in self.encoder.encode([item]):
-                    made.append((topic, value, key, key_hash % PARTITIONS if key_hash is not None else 0, headers))
-            else:
-                made += [(*record[:4], record[-1] if len(record) > 4 else None) for record in item.records]
-        return made
 
 
 def start(postgres, database, name: str, *, fast: bool, transport: str):

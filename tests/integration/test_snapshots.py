@@ -8,6 +8,7 @@ import psycopg
 import pytest
 from cdcworker.schemas import failpoints
 
+from .native_records import Registry
 from .postgres_reader import Reader, materialise
 
 pytestmark = pytest.mark.postgres
@@ -250,6 +251,7 @@ def proved(postgres, seed: int) -> None:
             "snapshot.lock.timeout.ms": "20",
         }
         one = Reader(postgres, database, **config)
+        one.registry = Registry() if seed % 2 else None
         others = Interference(postgres.dsn(database), seed, keys)
         failpoints.listen(others.at)
         try:

@@ -7,188 +7,49 @@ import struct
 
 import pytest
 from cdcworker.connectors.postgres import kinds, lane
-from cdcworker.connectors.postgres.catalog import ColumnInfo, TableInfo, TypeNames
-from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.config import Filters
-from cdcworker.connectors.postgres.relations import Planner, build_plan, key_of, source_template
-from cdcworker.connectors.postgres.types import Modes, PgType
-from cdcworker.schemas.absent import UNAVAILABLE
-from cdcworker.schemas.avro import fingerprint, schema_id
-from cdcworker.schemas.change import Change
-from cdcworker.schemas.encode import Encoder
+from cdcworker.connectors.postgres.types import Modes
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.shape import Shape
-from confluent_kafka import Producer
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from . import messages as m
+from .oracle import TYPMODS, Registry, decoder, description, native, needs_native, produced, relations, value_of
 
-native = lane.native()
-needs_native = pytest.mark.skipif(native is None, reason="the extension was not built")
-PARTITIONS = 7
 HEADER_BYTES = 25
-CLOCK_NS = 1_700_000_000_123_456_789
-
-TYPES = {
-    oid: PgType(oid, name)
-    for oid, name in {
-        16: "bool", 17: "bytea", 20: "int8", 21: "int2", 23: "int4", 25: "text", 26: "oid", 114: "json", 700: "float4",
-        701: "float8", 790: "money", 1082: "date", 1083: "time", 1114: "timestamp", 1184: "timestamptz", 1186: "interval",
-        1560: "bit", 1700: "numeric", 2950: "uuid", 600: "point", 1266: "timetz",
-    }.items()
-} | {1007: PgType(1007, "_int4", element=23), 1009: PgType(1009, "_text", element=25)}  # fmt: skip
-KNOWN = TypeNames(TYPES, {})
-
-digits = st.integers(-(10**20), 10**20).map(str)
-number = st.one_of(
-    digits,
-    st.decimals(allow_nan=False, allow_infinity=False, places=2, max_value=10**17, min_value=-(10**17)).map(str),
-    st.decimals(allow_nan=False, allow_infinity=False, places=5, max_value=10**9, min_value=-(10**9)).map(str),
-    st.sampled_from(["NaN", "Infinity", "-Infinity", "0.00", "-0.01", "0"]),
-)
-when = st.one_of(
-    st.datetimes().map(lambda d: d.isoformat(" ")),
-    st.sampled_from(["infinity", "-infinity", "0044-03-15 12:00:00 BC", "10000-01-01 00:00:00", "0000-01-01 00:00:00"]),
-)
-TEXTS: dict[int, st.SearchStrategy[str]] = {
-    16: st.sampled_from("tf"),
-    17: st.binary(max_size=40).map(lambda b: "\\x" + b.hex()),
-    20: st.integers(-(2**63), 2**63 - 1).map(str),
-    21: st.integers(-(2**15), 2**15 - 1).map(str),
-    23: st.integers(-(2**31), 2**31 - 1).map(str),
-    25: st.text(max_size=40),
-    26: st.integers(0, 2**32 - 1).map(str),
-    114: st.text(max_size=300),
-    600: st.tuples(st.integers(), st.integers()).map(lambda p: f"({p[0]},{p[1]})"),
-    700: st.floats(width=32).map(lambda f: repr(f).replace("inf", "Infinity").replace("nan", "NaN")),
-    701: st.floats().map(lambda f: repr(f).replace("inf", "Infinity").replace("nan", "NaN")),
-    790: st.integers(0, 10**9).map(lambda n: f"${n // 100:,}.{n % 100:02d}"),
-    1007: st.lists(st.integers(-9, 9), max_size=4).map(lambda items: "{" + ",".join(map(str, items)) + "}"),
-    1009: st.just('{a,"b c",NULL}'),
-    1082: st.one_of(st.dates().map(str), st.sampled_from(["infinity", "0001-01-01 BC", "12345-01-01"])),
-    1083: st.one_of(st.times().map(str), st.just("24:00:00")),
-    1114: when,
-    1184: when.map(lambda text: text.replace(" BC", "+00 BC") if "BC" in text else text + "+00"),
-    1186: st.sampled_from(["1 year 2 mons", "00:00:01.5", "3 days -01:00:00"]),
-    1266: st.times().map(lambda t: f"{t}+02"),
-    1560: st.text("01", min_size=1, max_size=9),
-    1700: number,
-    2950: st.uuids().map(str),
-}
-TYPMODS = {1700: [-1, (12 << 16 | 2) + 4, (10 << 16) + 4, (38 << 16 | 10) + 4], 1083: [-1, 3], 1114: [-1, 0, 3, 6]}
-
-
-@st.composite
-def relations(draw):
-    """A relation's columns, what the catalog says of them, and the modes."""
-    count = draw(st.integers(1, 6))
-    columns = []
-    for i in range(count):
-        oid = draw(st.sampled_from(sorted(TEXTS)))
-        typmod = draw(st.sampled_from(TYPMODS.get(oid, [-1])))
-        columns.append((f"c{i}", oid, typmod, draw(st.booleans()), draw(st.booleans())))
-    modes = Modes(
-        decimal=draw(st.sampled_from(["precise", "double", "string"])),
-        time=draw(st.sampled_from(["adaptive", "connect", "microseconds", "nanoseconds", "isostring"])),
-        binary=draw(st.sampled_from(["bytes", "hex", "base64"])),
-    )
-    excluded = draw(st.sampled_from([(), (), (r"public\.t\.c1",)]))
-    return columns, modes, Filters(column_exclude=excluded)
-
-
-def value_of(draw, column):
-    if not draw(st.integers(0, 9)):
-        return draw(st.sampled_from([None, "u"]))
-    text = draw(TEXTS[column[1]]).encode("utf-8", "replace")
-    return draw(st.binary(max_size=12)) if not draw(st.integers(0, 30)) else text
 
 
 @st.composite
 def streams(draw):
+    """Every other update leaves values out that were not sent; few change the key."""
     columns, modes, filters = draw(relations())
     row = lambda: [value_of(draw, column) for column in columns]  # noqa: E731
+
+    def updated(old):
+        kept = [new if draw(st.booleans()) else before for before, new in zip(old, row(), strict=True)]
+        return kept if not draw(st.integers(0, 5)) else [
+            before if column[3] else new for before, new, column in zip(old, kept, columns, strict=True)
+        ]  # fmt: skip
+
+    def partly(new):
+        leave = draw(st.booleans())
+        return ["u" if leave and not c[3] and draw(st.booleans()) else v for v, c in zip(new, columns, strict=True)]
+
     messages = []
     for _ in range(draw(st.integers(1, 8))):
-        kind = draw(st.sampled_from("iiuUDdk"))
+        kind = draw(st.sampled_from("iiuuUUDdk"))
+        old = row()
         if kind == "i":
-            messages.append(m.insert(1, *row()))
+            messages.append(m.insert(1, *old))
         elif kind == "u":
-            messages.append(m.update(1, row()))
+            messages.append(m.update(1, partly(old)))
         elif kind == "U":
-            old = row()
-            new = [o if draw(st.integers(0, 2)) else n for o, n in zip(old, row(), strict=True)]
-            messages.append(m.update(1, new, old, b"O"))
+            messages.append(m.update(1, partly(updated(old)), old, b"O"))
         elif kind == "k":
-            messages.append(m.update(1, row(), row(), b"K"))
+            messages.append(m.update(1, partly(row()), old, b"K"))
         else:
-            messages.append(m.delete(1, row(), b"O" if kind == "D" else b"K"))
-    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", len(columns))
-    for name, oid, typmod, in_key, _ in columns:
-        head += bytes([in_key]) + name.encode() + b"\0" + struct.pack(">Ii", oid, typmod)
-    return columns, modes, filters, [m.begin(1000), m.frame(head), *messages, m.commit(1000)]
-
-
-class Registry:
-    """Ids by content, and a shaper over an encoder."""
-
-    def __init__(self) -> None:
-        self.encoder = Encoder("shop", self.register, clock_ns=lambda: CLOCK_NS)
-
-    def register(self, registrations):
-        return [schema_id(fingerprint(r.schema)) for r in registrations]
-
-    @property
-    def turns(self) -> int:
-        return self.encoder.turns
-
-    def tails(self):
-        return self.encoder.tails()
-
-    def shape(self, table, position) -> Shape:
-        return Shape(self.encoder.plan(table, position), PARTITIONS, 1 << 20, True, UNAVAILABLE)
-
-
-def decoder(columns, modes, filters) -> Changes:
-    info = TableInfo(
-        *(1, "public", "t", "d"),
-        {
-            name: ColumnInfo(i, name, oid, typmod, not_null, None)
-            for i, (name, oid, typmod, _, not_null) in enumerate(columns, 1)
-        },
-        tuple(name for name, _, _, in_key, _ in columns if in_key),
-    )
-    planner = Planner(None, modes, filters)  # type: ignore[arg-type]
-
-    def resolve(relation):
-        return build_plan(relation, info, KNOWN, key_of(relation, info), planner)
-
-    return Changes(resolve, source_template("shop", "db"))
-
-
-CLIENT = Producer({})
-"""It knows no broker, and refuses what no producer would take."""
-
-
-def arguments(*record):
-    CLIENT.produce(*record)
-    CLIENT.purge()
-    CLIENT.poll(0)
-    topic, value, key, partition, *more = record
-    return topic, value, key, partition, more[-1] if more else None
-
-
-def produced(registry: Registry, out) -> list[tuple]:
-    """Records as the arguments of produce, whoever made them."""
-    made: list[tuple] = []
-    for item in out:
-        if not isinstance(item, Change):
-            made += [arguments(*r) for r in item.records]
-            continue
-        for topic, key, value, headers, key_hash in registry.encoder.encode([item]):
-            partition = key_hash % PARTITIONS if key_hash is not None else 0
-            made.append((topic, value, key, partition, headers))
-    return made
+            messages.append(m.delete(1, old, b"O" if kind == "D" else b"K"))
+    return columns, modes, filters, [m.begin(1000), description(columns), *messages, m.commit(1000)]
 
 
 def outcome(columns, modes, filters, messages, *, fast: bool, framed: bool = False):
@@ -240,10 +101,7 @@ def test_the_core_writes_what_the_decoder_and_the_encoder_write(stream):
 @needs_native
 def test_a_value_that_was_not_sent_is_named_in_a_header_that_a_client_takes():
     columns = [("id", 23, -1, True, True), ("v", 25, -1, False, False), ("n", 23, -1, False, False)]
-    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", 3)
-    for name, oid, typmod, in_key, _ in columns:
-        head += bytes([in_key]) + name.encode() + b"\0" + struct.pack(">Ii", oid, typmod)
-    messages = [m.begin(1000), m.frame(head), m.update(1, [b"1", "u", b"2"]), m.commit(1000)]
+    messages = [m.begin(1000), description(columns), m.update(1, [b"1", "u", b"2"]), m.commit(1000)]
     stream = (columns, Modes(), Filters(), messages)
     expected = outcome(*stream, fast=False)
     ((*_, headers),) = expected[0]
@@ -294,11 +152,8 @@ def mutated(chosen: random.Random, data: bytes) -> bytes:
 
 def fuzzed(seed: int) -> None:
     chosen = random.Random(seed)
-    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", len(SAMPLE_COLUMNS))
-    for name, oid, typmod, in_key, _ in SAMPLE_COLUMNS:
-        head += bytes([in_key]) + name.encode() + b"\0" + struct.pack(">Ii", oid, typmod)
     rows = [m.insert(1, *SAMPLE), m.update(1, SAMPLE), m.update(1, SAMPLE, SAMPLE, b"O"), m.delete(1, SAMPLE, b"O")]
-    messages = [m.begin(1000), m.frame(head), rows[0]]
+    messages = [m.begin(1000), description(SAMPLE_COLUMNS), rows[0]]
     messages += [mutated(chosen, chosen.choice(rows)) for _ in range(3)]
     stream = (SAMPLE_COLUMNS, Modes(), Filters(), messages)
     expected = outcome(*stream, fast=False)
@@ -349,8 +204,7 @@ def test_bytes_of_any_kind_are_left_to_the_decoder():
 )  # fmt: skip
 def test_common_types_are_native(oid, typmod, kind):
     changes = decoder([("c", oid, typmod, False, False)], Modes(), Filters())
-    head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", 1)
-    changes.feed(m.frame(head + b"\0c\0" + struct.pack(">Ii", oid, typmod)))
+    changes.feed(description([("c", oid, typmod, False, False)]))
     plan = changes.plan(1)
     assert plan
     assert kinds.kind_of(plan.table.columns[0], plan.parsers[0])[0] == getattr(kinds, kind)

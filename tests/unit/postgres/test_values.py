@@ -8,7 +8,7 @@ from decimal import Decimal
 import pytest
 from cdcworker.connectors.postgres import composed
 from cdcworker.connectors.postgres import values as v
-from cdcworker.connectors.postgres.chunks import copy_texts
+from cdcworker.connectors.postgres.copying import copy_texts
 from cdcworker.connectors.postgres.types import ENTRIES, Modes, PgType, Types, map_type
 from hypothesis import given
 from hypothesis import strategies as st
