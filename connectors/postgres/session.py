@@ -7,6 +7,7 @@ import logging
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from types import ModuleType
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
@@ -33,12 +34,14 @@ from cdcworker.connectors.postgres.signals import Signals
 from cdcworker.connectors.postgres.snapshot import Snapshot
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
+from cdcworker.connectors.postgres.stamping import RowWriter
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
+from cdcworker.schemas.shape import Shaper
 
 log = logging.getLogger(__name__)
 
@@ -84,6 +87,11 @@ class Session:
         """From now on the snapshot is shown every event."""
         assert self.changes
         self.changes.observer = self.snapshot
+
+    def lend(self, shaper: Shaper, module: ModuleType) -> None:
+        """Rows that were read may become records natively."""
+        if self.snapshot:
+            self.snapshot.writer = RowWriter(shaper, module)
 
     def own_reader(self) -> Reader:
         if self.reader is None or self.reader.is_broken():

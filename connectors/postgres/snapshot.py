@@ -152,6 +152,14 @@ class Snapshot:
         if self.progress.loads:
             self.progress.unseen.append(xid)
 
+    def step(self, safe_lsn: int) -> list[Change | Ready]:
+        """`passed`, with orders before it: the next rows are on their way while what was read is written."""
+        self.loader.collect()
+        self.loader.pump()
+        out = self.passed(safe_lsn)
+        self.loader.pump()
+        return out
+
     def passed(self, safe_lsn: int) -> list[Change | Ready]:
         """Everything before `safe_lsn` has been delivered: rows whose boundary this is, and no others."""
         for oid in [oid for oid, skip in self._skips.items() if skip.hw <= safe_lsn]:

@@ -25,7 +25,6 @@ from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.quarantine import may_hold
 from cdcworker.connectors.postgres.session import Session, open_session
 from cdcworker.connectors.postgres.spool import NotAhead
-from cdcworker.connectors.postgres.stamping import RowWriter
 from cdcworker.connectors.postgres.stream import ReplicationStream, Rows
 from cdcworker.schemas.change import Batch, Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
@@ -96,8 +95,7 @@ class PostgresTask:
         if changes is not None and module is not None:
             self._lane = Lane(changes, shaper, module)
             self._rows = self._take_rows
-            if snapshot := self._opened().snapshot:
-                snapshot.writer = RowWriter(shaper, module)
+            self._opened().lend(shaper, module)
 
     def poll(self) -> Batch:
         session = self._opened()
@@ -253,11 +251,7 @@ class PostgresTask:
         if session.signals.pending:
             session.signals.carry_out(session)
         if snapshot and not snapshot.finished:
-            # What was read first: the next rows are on their way while these are written.
-            snapshot.loader.collect()
-            snapshot.loader.pump()
-            changes.out.extend(snapshot.passed(position.safe_lsn))
-            snapshot.loader.pump()
+            changes.out.extend(snapshot.step(position.safe_lsn))
             if snapshot.finished:
                 changes.observer = None
         self._boundary = len(changes.out)
