@@ -34,7 +34,7 @@ ROWS_MAX: Final = 20_000
 PUBLISHED_S: Final = 10.0
 """How long a publication's column list and row filter are taken for what they were."""
 
-PIECE_BYTES: Final = 1024 * 1024
+PIECE_BYTES: Final = 256 * 1024
 PIECE_ROWS: Final = 2_000
 """Of a table without a key, handed on at a time."""
 

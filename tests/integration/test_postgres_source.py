@@ -336,8 +336,8 @@ def test_a_snapshot_under_writes_and_kills_equals_the_table(postgres, database, 
 
 
 def test_a_table_without_a_key_is_read_whole_and_started_again_after_a_kill(postgres, database, db, reader):
-    db.execute("create table log(n int)")
-    db.execute("insert into log select generate_series(1, 9000)")
+    db.execute("create table log(n int, v text)")
+    db.execute("insert into log select g, repeat('x', 200) from generate_series(1, 9000) g")
     one = reader()
     stop = threading.Event()
 
