@@ -75,7 +75,7 @@ class Reader:
     def kill(self) -> None:
         """What was not committed is gone."""
         self.task.close()
-        self.lost.update({change.position: change for change in self.open_changes})
+        self.lost.update({change.position: change for change in self.open_changes if isinstance(change, Change)})
         self.open_changes = []
 
     def poll(self, *, ack: bool = True, commit: bool = True, parts: bool = False):
@@ -86,8 +86,9 @@ class Reader:
             self.watermark = batch.watermark["commit_lsn"]
         position = batch.part if parts and batch.position is None else batch.position
         if position is not None and commit:
-            self.log.extend(change for change in self.open_changes if change.table.plain is None)
-            self.beside.extend(change for change in self.open_changes if change.table.plain is not None)
+            for item in self.open_changes:
+                is_beside = isinstance(item, Change) and item.table.plain is not None
+                (self.beside if is_beside else self.log).append(item)
             self.open_changes = []
             self.position = json.loads(json.dumps(position))
             if ack:
