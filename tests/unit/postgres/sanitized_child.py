@@ -26,6 +26,7 @@ def main() -> None:
     from cdcworker.connectors.postgres.types import Modes
 
     from . import messages as m
+    from . import test_copied as copied
     from . import test_core as t
 
     assert lane.native() is core_module
@@ -52,6 +53,8 @@ def main() -> None:
             done += core.one(data)
         if number % 1000 == 0:
             core.take()
+    for number in range(count // 10):
+        copied.shaken(number)
     print(f"inputs={count} decoded={done}")
 
 

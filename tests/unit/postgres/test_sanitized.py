@@ -26,7 +26,8 @@ def run(*argv: str | Path, **environment: str) -> str:
 
 def built(folder: Path, compiler: str) -> Path:
     pytest.importorskip("Cython", reason="no Cython")
-    shutil.copy(ROOT / "connectors/postgres/_core.pyx", folder / "_core.pyx")
+    for source in (ROOT / "connectors/postgres").glob("_*.p[xy][ix]"):
+        shutil.copy(source, folder)
     run(
         sys.executable,
         "-m",
