@@ -82,8 +82,8 @@ class Worker:
             self.process.wait()
 
 
-SOMETIMES = {"cdc_slot_safe_bytes", "cdc_slot_lost_in_seconds", "cdc_snapshot_rows_total"} | {
-    f"cdc_snapshot_tables_{part}" for part in ("left", "loaded")
+SOMETIMES = {"cdc_slot_safe_bytes", "cdc_slot_lost_in_seconds"} | {
+    f"cdc_snapshot_{part}" for part in ("rows_total", "tables_left", "tables_loaded", "left_seconds")
 }
 """Metrics of a source that need a limit, a danger, or rows to load."""
 
