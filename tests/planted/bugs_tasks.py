@@ -331,7 +331,7 @@ BUGS = (
     Bug(
         "committed-inside-a-source-transaction",
         "worker/source_session.py",
-        "        if not self._at_boundary:\n            return False\n        now",
+        '        if not self._at_boundary:\n            return ""\n        now',
         "        now",
         "half of a source transaction would become visible",
         SOURCE,

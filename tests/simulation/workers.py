@@ -277,7 +277,7 @@ def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter
     def make(_share: Any, _context: Any) -> Any:
         return SourceTask(sim.database, name, lambda: child.hangs)
 
-    ports = Ports(spec, dict(spec.config), make, reporter, context)  # type: ignore[arg-type]
+    ports = Ports(spec, dict(spec.config), make, reporter, context, control)  # type: ignore[arg-type]
     ports.topics._look_up = lambda _topic: TopicFacts(1)  # type: ignore[method-assign]
     return SourceRunner(ports, control, reporter, clock=proc.mono).run()
 
