@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.connectors.config import ConfigKey, between
+from cdcworker.schemas.change import JsonObject
 
 COUNT_MAX: Final = 32
 NAME_MAX: Final = 63
@@ -26,6 +27,10 @@ class Share:
     def named(self, name: str) -> str:
         """The count is a part of the name, so that slots of another split are seen."""
         return name if self.count == 1 else f"{name}_{self.number}of{self.count}"
+
+    def told(self) -> JsonObject:
+        """For watermarks: what one of several tasks says holds for all once each of them has said so."""
+        return {} if self.count == 1 else {"tasks": self.count}
 
 
 WHOLE: Final = Share()

@@ -30,7 +30,8 @@ LEFT_OUT_MAX = 1000
 
 @dataclass(frozen=True, slots=True)
 class Watermark:
-    """What a task of a source said: every transaction before `position` is written; `loading` tables are not whole yet."""
+    """What one of a source's `tasks` said: every transaction before `position` is written; `loading` tables are not whole
+    yet."""
 
     place: Partition
     offset: int
@@ -39,6 +40,7 @@ class Watermark:
     position: int
     ts_ms: int
     loading: tuple[str, ...] = ()
+    tasks: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +79,7 @@ class _Source:
     claimed: int = 0
     claims: list[_Claim] = field(default_factory=list)
     connector: str = ""
+    count: int = 1
     tasks: dict[int, Watermark] = field(default_factory=dict)
     marks: list[Watermark] = field(default_factory=list)
     last: dict[Partition, int] = field(default_factory=dict)
@@ -86,8 +89,9 @@ class _Source:
 
     @property
     def seen(self) -> int:
-        """Before which everything has been written. What one task has written last says so too, not with others beside it."""
-        if not self.tasks:
+        """Before which everything has been written: once each task has said so. What a task alone has written last says so
+        too."""
+        if not self.tasks or len(self.tasks) < self.count:
             return 0
         told = min(mark.position for mark in self.tasks.values())
         return max(told, *self.last.values(), 0) if len(self.tasks) == 1 else told
@@ -120,9 +124,9 @@ class Cutter:
         for mark in watermarks:
             source = self._of(mark.place[0].removesuffix(".watermark"))
             source.marks.append(mark)
-            if mark.connector != source.connector:
-                # Another one took over the topics: those that wrote before say nothing any more.
-                source.connector, source.tasks = mark.connector, {}
+            if (mark.connector, mark.tasks) != (source.connector, source.count):
+                # Another one took over the topics, or other slots: those that wrote before say nothing any more.
+                source.connector, source.count, source.tasks = mark.connector, mark.tasks, {}
             known = source.tasks.get(mark.task)
             if known is None or known.position <= mark.position:
                 source.tasks[mark.task] = mark

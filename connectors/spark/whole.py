@@ -202,6 +202,7 @@ def _watermarks(rows: pa.Table) -> Iterator[Watermark]:
                 int(value.get("commit_lsn") or 0),
                 int(value.get("ts_ms") or 0),
                 tuple(map(str, value.get("loading") or ())),
+                int(value.get("tasks") or 1),
             )
         except (ValueError, TypeError, AttributeError):
             # Not ours: it says nothing.

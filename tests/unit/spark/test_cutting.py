@@ -162,8 +162,11 @@ def test_a_partition_out_of_order_is_cut_only_where_it_is_clean(tmp_path):
 def test_of_several_tasks_the_last_one_counts_and_a_new_connector_replaces_the_old(tmp_path):
     cutter = Cutter({}, Spool(tmp_path))
     place = ("s.public.a", 0)
-    marks = [Watermark(MARKS, n, "c", n, 100 + n, 1) for n in range(2)]
-    cutter.add(records([(*place, 0, 50), (*place, 1, 100)]), marks, {place: 2})
+    marks = [Watermark(MARKS, n, "c", n, 100 + n, 1, tasks=2) for n in range(2)]
+    cutter.add(records([(*place, 0, 50), (*place, 1, 100)]), marks[:1], {place: 2})
+    cutter.claim(lambda: {place: 2})
+    assert cutter.cut() is None, "the other one has not said anything yet"
+    cutter.add(records([]), marks[1:], {place: 2})
     cutter.claim(lambda: {place: 2})
     assert cutter.cut().through["s"].position == 100
     cutter.add(records([]), [Watermark(MARKS, 2, "new", 0, 200, 7)], {place: 2})
