@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cdcworker.connectors import registry
@@ -26,12 +26,13 @@ class Target:
     config: Mapping[str, str]
     secrets: tuple[str, ...]
     connector: Any
-    position: Mapping[str, Any] | None = None
+    positions: Mapping[int, Mapping[str, Any]] = field(default_factory=dict)
+    """What its tasks have stored, as far as that is known."""
 
     def examine(self, *, deep: bool) -> Iterator[Examined]:
         """Its own table of checks; a connector without one is asked for the findings of validation."""
         own = getattr(self.connector, "examine", None)
-        found: Iterable[Examined] = own(self.position, deep=deep) if own else _findings(self.connector)
+        found: Iterable[Examined] = own(self.positions, deep=deep) if own else _findings(self.connector)
         for item in found:
             yield replace(item, result=self.redacted(item.result))
 
@@ -55,9 +56,10 @@ def target(
     name: str,
     config: Mapping[str, Any],
     providers: Mapping[str, str] | None = None,
-    position: Mapping[str, Any] | None = None,
+    offsets: Sequence[Mapping[str, Any]] = (),
 ) -> Target:
-    """CdcError when the config is not valid, a reference cannot be resolved here, or a secret is masked."""
+    """CdcError when the config is not valid, a reference cannot be resolved here, or a secret is masked. `offsets` as
+    Kafka Connect tells them."""
     given = {key: str(value) for key, value in config.items() if value is not None}
     masked = sorted(key for key, value in given.items() if value == MASK)
     if masked:
@@ -68,7 +70,8 @@ def target(
     kind = registry.lookup(given.get("connector.class", "")).load()
     resolved = resolve(given, providers or {})
     kind.config_def.parse(resolved)
-    return Target(name, resolved, tuple(telling(resolved, kind.config_def.secrets)), kind(resolved), position)
+    positions = {int(one["partition"].get("task", 0)): one["offset"] for one in offsets if one.get("offset")}
+    return Target(name, resolved, tuple(telling(resolved, kind.config_def.secrets)), kind(resolved), positions)
 
 
 def _findings(connector: Any) -> Iterator[Examined]:

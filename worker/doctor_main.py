@@ -33,7 +33,7 @@ def findings(question: JsonObject) -> Iterator[dict[str, Any]]:
     from cdcworker.worker.doctor import chosen, row, target
 
     try:
-        patient = target(question["connector"], question["config"], question["providers"], question["position"])
+        patient = target(question["connector"], question["config"], question["providers"], question["offsets"])
         for item in chosen(patient.examine(deep=bool(question["deep"])), question["checks"]):
             yield row(item)
     except CdcError as error:

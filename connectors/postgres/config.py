@@ -313,6 +313,12 @@ class Settings:
     def slot_number(self) -> int:
         return self.filters.share.number
 
+    @property
+    def slots(self) -> list[str]:
+        """Names of all slots of the connector."""
+        count = self.raw["slot.count"]
+        return [Share(number, count).named(self.raw["slot.name"]) for number in range(count)]
+
     def of_task(self, number: int) -> Settings:
         """Of one of several slots: its own name and publication, and its share of the tables."""
         share = Share(number, self.raw["slot.count"])

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Final
 
 import psycopg
 from cdcworker.connectors import checkup
@@ -23,6 +24,9 @@ from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 
 Subject = tuple[Patient, Sequence[Check]]
+Positions = Mapping[int, JsonObject]
+"""What each task has stored, as far as that is known."""
+UNKNOWN: Final[Positions] = {}
 
 CHECKS: tuple[Check, ...] = (
     *doctor_reach.CHECKS,
@@ -44,23 +48,20 @@ def foreign(exc: Exception) -> CdcError | None:
     return translate(exc) if isinstance(exc, psycopg.Error) else None
 
 
-def patients(settings: Settings, position: JsonObject | None = None, *, bounded: bool = True) -> Iterator[Subject]:
+def patients(settings: Settings, positions: Positions = UNKNOWN, *, bounded: bool = True) -> Iterator[Subject]:
     """What is examined with which checks: the connector as a whole and, where it has several slots, each of them."""
     count = settings.raw["slot.count"]
     if count == 1:
-        yield Patient(settings, position, bounded=bounded), CHECKS
+        yield Patient(settings, positions.get(0), bounded=bounded), CHECKS
         return
-    yield Patient(settings, position, bounded=bounded), [check for check in CHECKS if check.name not in PER_SLOT]
+    yield Patient(settings, bounded=bounded), [check for check in CHECKS if check.name not in PER_SLOT]
     own = [check for check in CHECKS if check.name in PER_SLOT]
     for number in range(count):
-        # Of the stored positions that of the first task is known.
-        known = position if number == 0 else None
-        checks = [check for check in own if known is not None or check.name != "slot.position"]
-        yield Patient(settings.of_task(number), known, bounded=bounded), checks
+        yield Patient(settings.of_task(number), positions.get(number), bounded=bounded), own
 
 
-def examine_all(settings: Settings, position: JsonObject | None = None, *, deep: bool = False) -> Iterator[Examined]:
-    for patient, checks in patients(settings, position):
+def examine_all(settings: Settings, positions: Positions = UNKNOWN, *, deep: bool = False) -> Iterator[Examined]:
+    for patient, checks in patients(settings, positions):
         for item in examine(patient, deep=deep, checks=checks):
             if patient.settings.filters.share.count > 1:
                 measured = f"{patient.settings.slot}: {item.result.measured}"

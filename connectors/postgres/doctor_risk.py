@@ -47,8 +47,8 @@ def _prepared(patient: Patient) -> Iterator[Result]:
 def _orphans(patient: Patient) -> Iterator[Result]:
     rows = patient.rows(
         "select slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::float8"
-        " from pg_replication_slots where not active and not temporary and slot_name <> %s order by 2 desc",
-        patient.settings.slot,
+        " from pg_replication_slots where not active and not temporary and slot_name <> all(%s) order by 2 desc",
+        patient.settings.slots,
     )
     if not rows:
         yield ok("none")

@@ -44,17 +44,18 @@ def _free_senders(patient: Patient) -> Iterator[Result]:
 
 
 def _free(patient: Patient, what: str, setting: str, used: int, most: int) -> Iterator[Result]:
-    measured = f"{used} of {most} in use"
-    if used < most:
+    measured, free, lacking = f"{used} of {most} in use", most - used, patient.lacking
+    if free >= max(lacking, 1):
         yield ok(measured)
         return
-    fix = fixes.parameter(patient.flavour, setting, str(most + 10), restart=True)
-    if patient.slot is not None:
+    fix = fixes.parameter(patient.flavour, setting, str(most + max(10, lacking)), restart=True)
+    if not lacking:
         text = f"all {most} {what} are in use; this connector has its slot"
         yield Result("note", measured, text, e.NO_FREE_SLOT, fix=fix)
         return
     hint = f"Raise {setting}, or drop a slot that nobody reads."
-    yield Result("error", measured, f"all {most} {what} are in use", e.NO_FREE_SLOT, hint=hint, fix=fix)
+    text = f"{free} of {most} {what} are free; {lacking} are needed" if free > 0 else f"all {most} {what} are in use"
+    yield Result("error", measured, text, e.NO_FREE_SLOT, hint=hint, fix=fix)
 
 
 def _wal_limit(patient: Patient) -> Iterator[Result]:
@@ -187,8 +188,16 @@ def _retained(patient: Patient) -> Iterator[Result]:
 
 def _split(patient: Patient) -> Iterator[Result]:
     others = slots.of_other_splits(patient.connection, patient.settings) if patient.settings.slot_number == 0 else []
+    count, most = patient.settings.raw["slot.count"], patient.settings.raw["tasks.max"]
+    if not others and count < most:
+        text = f"tasks.max is {most}, and there are as many tasks as slots: {count}"
+        hint = (
+            "slot.count gives a connector more slots, each with its share of the tables; choose before the first start."
+        )
+        yield Result("note", f"{count} of {most} tasks", text, key="slot.count", hint=hint)
+        return
     if not others:
-        yield ok("one" if patient.settings.raw["slot.count"] == 1 else "no slot of another split")
+        yield ok("one" if count == 1 else "no slot of another split")
         return
     text = f"slots of another slot.count exist: {', '.join(others)}"
     drops = tuple(f"SELECT pg_drop_replication_slot({fixes.literal(name)})" for name in others)

@@ -98,6 +98,11 @@ class Patient:
         return slots.find_slot(self.connection, self.settings.slot)
 
     @cached_property
+    def lacking(self) -> int:
+        """Slots of the connector that it would have to make."""
+        return sum(slots.find_slot(self.connection, name) is None for name in self.settings.slots)
+
+    @cached_property
     def user(self) -> str:
         return str(self.row("select current_user::text")[0])
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Final
 
 from cdcworker.connectors.postgres.fixes import Flavour, ident, replication_right
+from cdcworker.connectors.postgres.split import Share
 from cdcworker.connectors.scripts import Step, either, role_steps
 
 
@@ -19,6 +21,8 @@ class SourceRole:
     publication: str = "dbz_publication"
     via_root: bool = False
     flavour: Flavour = "self-managed"
+    slots: int = 1
+    """slot.count: each slot has a publication of its share of the tables."""
 
 
 def source_script(wanted: SourceRole) -> list[Step]:
@@ -43,17 +47,26 @@ def source_script(wanted: SourceRole) -> list[Step]:
         ),
         Step(
             "The tables' owner publishes them: publication.autocreate.mode=disabled, or filtered as long as the"
-            " publication holds what the filters choose.",
-            (_publication(wanted),),
+            " publication holds what the filters choose." + (_EACH if wanted.slots > 1 else ""),
+            tuple(_publication(wanted, Share(number, wanted.slots)) for number in range(wanted.slots)),
         ),
     ]
 
 
-def _publication(wanted: SourceRole) -> str:
-    name = ident(wanted.publication)
-    tables = ", ".join(f"ONLY {ident(*table)}" for table in wanted.tables)
+_EACH: Final = (
+    " Filtered, each of several slots has a publication of its share of the tables; disabled, all of them read one, which"
+    " is what this script makes without --slots."
+)
+
+
+def _publication(wanted: SourceRole, share: Share) -> str:
+    name = ident(share.named(wanted.publication))
+    tables = ", ".join(f"ONLY {ident(*table)}" for table in wanted.tables if share.has(".".join(table)))
     options = f"publish_via_partition_root = {'true' if wanted.via_root else 'false'}"
+    # A share may be without a table, and no statement takes the last one out of a publication.
+    chosen, instead = (
+        (f" FOR TABLE {tables}", (f"ALTER PUBLICATION {name} SET TABLE {tables}",)) if tables else ("", ())
+    )
     return either(
-        f"CREATE PUBLICATION {name} FOR TABLE {tables} WITH ({options})",
-        (f"ALTER PUBLICATION {name} SET TABLE {tables}", f"ALTER PUBLICATION {name} SET ({options})"),
+        f"CREATE PUBLICATION {name}{chosen} WITH ({options})", (*instead, f"ALTER PUBLICATION {name} SET ({options})")
     )

@@ -15,7 +15,6 @@ from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.position import StoredPosition
-from cdcworker.connectors.postgres.split import Share
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
 from cdcworker.schemas.errors import CdcError
@@ -68,12 +67,10 @@ def find_slot(connection: AdminConnection, name: str) -> Slot | None:
 
 def of_other_splits(connection: AdminConnection, settings: Settings) -> list[str]:
     """Slots that the connector has made for another slot.count: what they have handed on, ours would do again."""
-    share, base = settings.filters.share, settings.raw["slot.name"]
-    own = [Share(number, share.count).named(base) for number in range(share.count)]
     rows = connection.execute(
         "select slot_name::text from pg_replication_slots where database = current_database()"
         " and slot_name ~ %s and slot_name <> all(%s) order by 1",
-        (f"^{base}(_[0-9]+of[0-9]+)?$", own),
+        (f"^{settings.raw['slot.name']}(_[0-9]+of[0-9]+)?$", settings.slots),
     ).fetchall()
     return [row[0] for row in rows]
 

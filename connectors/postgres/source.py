@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
@@ -45,11 +45,12 @@ class PostgresSource:
 
         return list(check(parse(self._config)))
 
-    def examine(self, position: JsonObject | None = None, *, deep: bool = False) -> Iterator[Examined]:
-        """The doctor's table: what was measured, why it matters, what mends it. `position` is what is stored."""
+    def examine(self, positions: Mapping[int, JsonObject], *, deep: bool = False) -> Iterator[Examined]:
+        """The doctor's table: what was measured, why it matters, what mends it. `positions` is what each task has stored,
+        where that is known."""
         from cdcworker.connectors.postgres.doctor import examine_all
 
-        return examine_all(parse(self._config), position, deep=deep)
+        return examine_all(parse(self._config), positions, deep=deep)
 
     def mend(self, fix: Fix, administrator: str | None = None) -> None:
         """Runs what the doctor proposed; changes the database."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 
 import psycopg
 import pytest
@@ -185,11 +186,14 @@ class Interference:
         self.count = 0
         self.most = 120
         self.connections = [psycopg.connect(dsn) for _ in range(3)]
+        self.lock = threading.Lock()
 
     def at(self, name: str) -> None:
-        if name.removeprefix("snapshot.") in PLACES and self.count < self.most:
-            for _ in range(self.rng.randrange(3)):
-                self.act()
+        """Several threads may be at hand-overs at the same time; a connection is for one of them."""
+        with self.lock:
+            if name.removeprefix("snapshot.") in PLACES and self.count < self.most:
+                for _ in range(self.rng.randrange(3)):
+                    self.act()
 
     def act(self) -> None:
         """Short lock waits only: two of the open transactions may want the same row."""
@@ -233,7 +237,7 @@ class Interference:
             connection.close()
 
 
-def proved(postgres, seed: int) -> None:
+def proved(postgres, seed: int, *, natively: bool) -> None:
     """One seeded run: loads, restarts and a load on demand under interference; then all is equal, and nothing stale."""
     database = postgres.create_database()
     rng = random.Random(seed)
@@ -251,7 +255,7 @@ def proved(postgres, seed: int) -> None:
             "snapshot.lock.timeout.ms": "20",
         }
         one = Reader(postgres, database, **config)
-        one.registry = Registry() if seed % 2 else None
+        one.registry = Registry() if natively else None
         others = Interference(postgres.dsn(database), seed, keys)
         failpoints.listen(others.at)
         try:
@@ -302,11 +306,13 @@ def not_stale(log: list, seed: int) -> None:
 
 @pytest.mark.parametrize("seed", range(4))
 def test_no_row_is_stale_whatever_is_changed_at_each_hand_over(postgres, seed):
-    proved(postgres, seed)
+    proved(postgres, seed, natively=bool(seed % 2))
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("hundred", range(3))
+@pytest.mark.timeout(3600)
+@pytest.mark.parametrize("hundred", range(4))
 def test_no_row_is_stale_in_many_seeded_runs(postgres, hundred):
+    """240 of them with rows that are written out of the frames in which they are read, 80 with rows that are read."""
     for seed in range(1000 + 100 * hundred, 1080 + 100 * hundred):
-        proved(postgres, seed)
+        proved(postgres, seed, natively=hundred < 3)

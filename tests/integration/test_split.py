@@ -85,6 +85,34 @@ def test_each_change_is_handed_on_by_one_of_several_slots(db, split):
     assert sum(change.op == "r" and change.table.path[1] == "t0" for one in tasks for change in one.log) == 6
 
 
+def test_the_doctor_looks_at_every_slot_and_calls_none_of_them_forgotten(db, split):
+    for table in TABLES:
+        db.execute(f"create table {table}(id int primary key)")
+    tasks = split(2)
+    for one in tasks:
+        one.start()
+        one.until(one.loaded)
+        one.kill()
+
+    def examined() -> dict[str, list]:
+        found: dict[str, list] = {}
+        for item in PostgresSource(tasks[0].config).examine({one.number: one.position for one in tasks}):
+            found.setdefault(item.check.name, []).append(item.result)
+        return found
+
+    found, names = examined(), [one.position["slot"] for one in tasks]
+    for check in ("slot.state", "slot.position"):
+        assert [result.measured.partition(":")[0] for result in found[check]] == names
+        assert [result.status for result in found[check]] == ["ok", "ok"]
+    assert [result.status for result in found["decoding.slots_free"]] == ["ok"]
+    assert not any(name in result.message for result in found["risk.orphan_slots"] for name in names)
+    db.execute("insert into t0 values (1)")
+    db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (names[1],))
+    assert [result.code for result in examined()["slot.position"] if result.status == "error"] == [
+        "postgres.slot_advanced"
+    ]
+
+
 def test_another_count_is_refused_by_every_task_and_the_old_one_goes_on_exactly(db, split):
     for table in TABLES:
         db.execute(f"create table {table}(id int primary key)")
@@ -107,5 +135,3 @@ def test_another_count_is_refused_by_every_task_and_the_old_one_goes_on_exactly(
         one.start()
         one.catch_up(db)
     assert sorted(change.table.path[1] for one in tasks for change in one.log) == TABLES
-    examined = [item for item in PostgresSource(tasks[0].config).examine() if item.check.name == "slot.state"]
-    assert [item.result.measured.partition(":")[0] for item in examined] == [one.position["slot"] for one in tasks]

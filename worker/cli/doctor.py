@@ -154,7 +154,7 @@ class _Examination:
         dsn = _secret(self.sources.dsn_env, self.sources.dsn_file)
         if dsn is not None and name is not None:
             raise click.UsageError("either a target or a connection string")
-        position = None
+        offsets: list[Mapping[str, Any]] = []
         if dsn is not None:
             label, config = "connection string", dict(room.from_dsn(dsn))
         elif name is None:
@@ -165,13 +165,13 @@ class _Examination:
             found, config = read_config(Path(name))
             label = str(found or name)
         else:
-            label, config, position = self._from_cluster(name)
+            label, config, offsets = self._from_cluster(name)
         password = _secret(self.sources.password_env, self.sources.password_file)
         if password is not None:
             config[PASSWORD_KEY] = password
-        return room.target(label, config, self._providers(), position)
+        return room.target(label, config, self._providers(), offsets)
 
-    def _from_cluster(self, name: str) -> tuple[str, dict[str, Any], Mapping[str, Any] | None]:
+    def _from_cluster(self, name: str) -> tuple[str, dict[str, Any], list[Mapping[str, Any]]]:
         remote = remote_of(self.context)
         config = dict(remote.get(f"/connectors/{segment(name)}/config"))
         try:
@@ -179,7 +179,7 @@ class _Examination:
         except CliError:
             # Workers that do not tell leave one check without a result.
             offsets = []
-        return name, config, offsets[0]["offset"] if offsets else None
+        return name, config, offsets
 
     def _providers(self) -> Mapping[str, str]:
         from cdcworker.worker.config import load

@@ -27,6 +27,7 @@ def roles() -> None:
 @click.option("--database", required=True, help="database.dbname.")
 @click.option("--table", "tables", multiple=True, required=True, metavar="SCHEMA.TABLE", help="May be repeated.")
 @click.option("--publication", default="dbz_publication", show_default=True, help="publication.name.")
+@click.option("--slots", type=click.IntRange(1), default=1, show_default=True, help="slot.count.")
 @click.option("--via-root", is_flag=True, help="With publish.via.partition.root=true.")
 @click.option(
     "--flavour", type=click.Choice(get_args(Flavour)), default="self-managed", show_default=True,
@@ -34,13 +35,13 @@ def roles() -> None:
 )  # fmt: skip
 @json_option
 def source(
-    role: str, database: str, tables: tuple[str, ...], publication: str, via_root: bool, flavour: Flavour
+    role: str, database: str, tables: tuple[str, ...], publication: str, slots: int, via_root: bool, flavour: Flavour
 ) -> None:
     """SQL for the owner of the source's tables."""
     from cdcworker.connectors.postgres.roles import SourceRole, source_script
 
     names = [_table(name) for name in tables]
-    script = source_script(SourceRole(role, database, names, publication, via_root, flavour))
+    script = source_script(SourceRole(role, database, names, publication, via_root, flavour, slots))
     _show(f"The role of a source over {len(names)} tables, by the owner of the tables, in {database!r}", script)
 
 

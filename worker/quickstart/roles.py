@@ -22,9 +22,11 @@ def make_roles(places: Endpoints, reading: str, writing: str) -> tuple[str, str]
     return reader, make_writer(places.warehouse, WRITER, writing, [SCHEMA_NAME])
 
 
-def make_reader(dsn: str, role: str, password: str, tables: Sequence[tuple[str, str]], publication: str) -> str:
+def make_reader(
+    dsn: str, role: str, password: str, tables: Sequence[tuple[str, str]], publication: str, slots: int = 1
+) -> str:
     """By the tables' owner, whose connection string this is; gives the role's own."""
-    run(dsn, role, password, source_script(SourceRole(role, _database(dsn), tables, publication)))
+    run(dsn, role, password, source_script(SourceRole(role, _database(dsn), tables, publication, slots=slots)))
     return _as(dsn, role, password)
 
 

@@ -25,7 +25,7 @@ async def examine(api: Api, request: Request) -> Response:
     question = {
         "connector": connector.name,
         "config": dict(connector.config),
-        "position": await _position(api, connector),
+        "offsets": await _offsets(api, connector),
         "deep": deep,
         "checks": request.query_params.getlist("check"),
     }
@@ -36,15 +36,15 @@ async def examine(api: Api, request: Request) -> Response:
     )
 
 
-async def _position(api: Api, connector: Connector) -> dict[str, Any] | None:
-    """Of its first task, to be compared with what the source still has; unknown is as none."""
+async def _offsets(api: Api, connector: Connector) -> list[dict[str, Any]]:
+    """Of its tasks, to be compared with what the source still has; unknown is as none."""
     if connector.kind != "source" or api.settings.offsets is None:
-        return None
+        return []
     try:
         found = await off_loop(api, lambda: api.offsets.read(connector))
     except CdcError:
-        return None
-    return next((item.offset for item in found if item.partition.get("task", 0) == 0), None)
+        return []
+    return [{"partition": item.partition, "offset": item.offset} for item in found]
 
 
 ENDPOINTS = (

@@ -14,7 +14,10 @@ from cdcworker.schemas.errors import CdcError
 
 from .test_rules import CONFIG
 
-CHECK = next(check for check in doctor_slots.CHECKS if check.name == "decoding.synchronised")
+CHECK, SLOTS_FREE, SLOT_SPLIT = (
+    next(check for check in doctor_slots.CHECKS if check.name == name)
+    for name in ("decoding.synchronised", "decoding.slots_free", "slot.split")
+)
 
 SPLIT = {**CONFIG, "slot.count": "3", "tasks.max": "4"}
 TABLES = [f"t{n}" for n in range(60)]
@@ -49,6 +52,17 @@ def test_there_are_as_many_tasks_as_slots_and_no_more():
     assert len(PostgresSource({**CONFIG, "tasks.max": "8"}).split(8)) == 1
 
 
+@pytest.mark.parametrize(
+    ("more", "status"),
+    [({}, "ok"), ({"tasks.max": "4"}, "note"), ({"tasks.max": "4", "slot.count": "4"}, "ok"), (SPLIT, "note")],
+)
+def test_more_tasks_than_slots_are_told_of(monkeypatch, more, status):
+    monkeypatch.setattr(doctor_slots.slots, "of_other_splits", lambda *_: [])
+    patient = SimpleNamespace(settings=parse({**CONFIG, **more}), connection=None)
+    (result,) = SLOT_SPLIT.run(patient)
+    assert (result.status, result.key) == (status, "slot.count" if status == "note" else "")
+
+
 def test_one_of_them_beats():
     config = {**SPLIT, "heartbeat.interval.ms": "5"}
     assert [Heart(parse(config).of_task(n)).due(1.0) for n in range(3)] == [True, False, False]
@@ -70,6 +84,22 @@ def test_what_cannot_be_split_is_refused(more, wrong):
     if wrong:
         with pytest.raises(CdcError):
             parse({**SPLIT, **more})
+
+
+@pytest.mark.parametrize(
+    ("used", "lacking", "status", "says"),
+    [
+        (7, 3, "ok", ""),
+        (8, 3, "error", "2 of 10 replication slots are free; 3 are needed"),
+        (10, 3, "error", "all 10"),
+        (8, 2, "ok", ""),
+        (10, 0, "note", "this connector has its slot"),
+    ],
+)
+def test_there_must_be_room_for_every_slot_that_is_to_be_made(used, lacking, status, says):
+    patient = SimpleNamespace(row=lambda _statement: (used, 10), lacking=lacking, flavour="self-managed")
+    (result,) = SLOTS_FREE.run(patient)
+    assert (result.status, says in result.message) == (status, True)
 
 
 @pytest.mark.parametrize(

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 import shlex
 
 import pytest
 from cdcworker.connectors.postgres.roles import SourceRole, source_script
+from cdcworker.connectors.postgres.split import Share
 from cdcworker.connectors.scripts import either
 from cdcworker.coordinator.kafka_clients import reader_config
 from cdcworker.coordinator.kafka_topics import TopicNames
@@ -40,6 +42,29 @@ def test_a_source_gets_select_on_its_tables_and_a_publication_of_them():
 def test_replication_is_given_as_the_provider_has_it(flavour, statement):
     steps = source_script(SourceRole("r", "d", [("s", "t")], flavour=flavour))
     assert statement in [line for step in steps for line in step.statements]
+
+
+def test_each_of_several_slots_gets_a_publication_of_its_share():
+    words = [word for table in "abcdef" for word in ("--table", f"public.{table}")]
+    text = run("source", "--role", "shop", "--database", "shop", "--publication", "pub", "--slots", "2", *words)
+    found = [re.findall(r'ONLY "public"."(.)"', line) for line in text.splitlines() if "CREATE PUBLICATION" in line]
+    assert [line.split()[5] for line in text.splitlines() if "CREATE PUBLICATION" in line] == [
+        '"pub_0of2"',
+        '"pub_1of2"',
+    ]
+    assert found[0] == [table for table in "abcdef" if Share(0, 2).has(f"public.{table}")] * 2
+    assert sorted({*found[0], *found[1]}) == list("abcdef")
+
+
+def test_a_slot_without_a_table_gets_an_empty_publication():
+    (text,) = [
+        statement
+        for step in source_script(SourceRole("r", "d", [("s", "t")], "pub", slots=2))
+        for statement in step.statements
+        if f'"pub_{1 - Share(1, 2).has("s.t")}of2"' in statement
+    ]
+    assert "FOR TABLE" not in text
+    assert "SET TABLE" not in text
 
 
 def test_a_sink_gets_its_schemas_only():

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker import doctor_main, offsets
+from cdcworker.worker import doctor, doctor_main, offsets
 from cdcworker.worker.offsets import Offset
 
 GEN = {"connector.class": "datagen", "topic.prefix": "p"}
@@ -24,7 +24,7 @@ def client(connect, herder, kept, asked):
     return connect(herder, offsets=kept, examine=examine)
 
 
-def test_a_connector_is_examined_with_its_secrets_and_its_position(client, cluster, kept, asked, words):
+def test_a_connector_is_examined_with_its_secrets_and_its_positions(client, cluster, kept, asked, words):
     cluster.add("c")
     kept.found = [Offset({"server": "s", "task": 1}, {"n": 2}), Offset({"server": "s", "task": 0}, {"n": 1})]
     answer = client.get("/v1/connectors/c/doctor?check=connector.*")
@@ -34,7 +34,9 @@ def test_a_connector_is_examined_with_its_secrets_and_its_position(client, clust
     assert body["findings"][0]["check"] == "connector.validate"
     ((question, timeout_s),) = asked
     assert question["config"]["password"] == words.secret
-    assert (question["position"], question["deep"], timeout_s) == ({"n": 1}, False, 30.0)
+    assert question["offsets"] == [{"partition": one.partition, "offset": one.offset} for one in kept.found]
+    assert doctor.target("c", GEN, {}, question["offsets"]).positions == {0: {"n": 1}, 1: {"n": 2}}
+    assert (question["deep"], timeout_s) == (False, 30.0)
     assert words.secret not in answer.text
 
 
@@ -42,7 +44,7 @@ def test_a_deep_look_has_more_time_and_an_unknown_position_is_none(client, clust
     cluster.add("c")
     kept.error = CdcError(offsets.UNFINISHED, "no")
     assert client.get("/v1/connectors/c/doctor?deep=true").status_code == 200
-    assert (asked[0][0]["position"], asked[0][0]["deep"], asked[0][1]) == (None, True, 75.0)
+    assert (asked[0][0]["offsets"], asked[0][0]["deep"], asked[0][1]) == ([], True, 75.0)
 
 
 def test_an_unknown_connector_is_404_and_a_worker_without_a_doctor_501(client, connect, herder, cluster):
@@ -56,7 +58,7 @@ def test_what_keeps_the_doctor_from_looking_is_a_finding():
         "connector": "c",
         "config": {**GEN, "x": "y"},
         "providers": {},
-        "position": None,
+        "offsets": [],
         "deep": False,
         "checks": [],
     }
@@ -65,7 +67,7 @@ def test_what_keeps_the_doctor_from_looking_is_a_finding():
 
 
 def test_a_child_is_believed_as_far_as_it_came():
-    question = {"connector": "c", "config": GEN, "providers": {}, "position": None, "deep": False, "checks": []}
+    question = {"connector": "c", "config": GEN, "providers": {}, "offsets": [], "deep": False, "checks": []}
     assert [item["severity"] for item in doctor_main.run_child(question, 30.0)] == ["ok"]
     slow = 'print(\'{"severity": "ok"}\\n{"sev\', flush=True); import time; time.sleep(60)'
     found = doctor_main.run_child(question, 1.0, (sys.executable, "-c", slow))
