@@ -1,4 +1,5 @@
 """The PostgreSQL source as a process, killed, paused and failed at every step, against what another slot has seen.
+One slot, or two of which each is read by a process of its own.
 
 The witness is a second slot of another plugin, read by code that shares nothing with the source: it says which changes
 were committed, in which order and in which transactions. The topic has to hold exactly these; with at-least-once delivery
@@ -46,6 +47,8 @@ POINTS = (
 )
 ACTIONS = ("kill", "error:postgres.connection_lost", "stop")
 EXACT, LOOSE = "exactly-once", "at-least-once"
+TABLES = ("a", "t")
+"""Of two slots each has one of them."""
 LOOSE_SESSION_S = 5.0
 """Nothing fences what a process has queued that was stopped: it expires with the lease, before which nobody takes its
 place."""
@@ -104,12 +107,14 @@ class Child(source_processes.Child):
 class Stage:
     """One source, one topic, one witness, any number of processes one after the other."""
 
-    def __init__(self, kafka, postgres, rng: random.Random, state_dir: Path, delivery: str) -> None:
+    def __init__(self, kafka, postgres, rng: random.Random, state_dir: Path, delivery: str, slots: int = 1) -> None:
         self._postgres, self.rng, self._state_dir, self.delivery = postgres, rng, state_dir, delivery
+        self.tables = TABLES[-slots:]
         self.database = postgres.create_database()
         self.db = psycopg.connect(postgres.dsn(self.database), autocommit=True)
         self.db.execute(f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
-        self.db.execute("create table t(id int primary key, v text)")
+        for table in self.tables:
+            self.db.execute(f"create table {table}(id int primary key, v text)")
         self.cluster = source_processes.Cluster(kafka.bootstrap)
         self.epoch = source_processes.EPOCH
         self.next_id = 1
@@ -122,10 +127,10 @@ class Stage:
         self.db.close()
         self._postgres.drop_database(self.database)
 
-    def spec(self) -> TaskSpec:
+    def spec(self, number: int = 0) -> TaskSpec:
         """Of a new owner: whoever ran before is fenced by it."""
         self.epoch += 1
-        self.cluster.assign(self.epoch)
+        self.cluster.assign(self.epoch, tasks=len(self.tables))
         info = psycopg.conninfo.conninfo_to_dict(self._postgres.dsn(self.database))
         config = {
             "name": "shop",
@@ -141,21 +146,24 @@ class Stage:
             "snapshot.mode": "no_data",
             "heartbeat.interval.ms": "300",
             "delivery": self.delivery,
+            "slot.count": str(len(self.tables)),
+            "tasks.max": "2",
         }
-        data = self.cluster.spec(0, self.epoch).to_json()
+        data = {**self.cluster.spec(0, self.epoch).to_json(), "task": number}
         if self.delivery == LOOSE:
             data["session_timeout_s"] = LOOSE_SESSION_S
         return TaskSpec.from_json({**data, "config": config, "state_dir": str(self._state_dir)})
 
-    def child(self, failpoints: str = "") -> Child:
-        self.children.append(Child(self.spec(), failpoints))
+    def child(self, failpoints: str = "", number: int = 0) -> Child:
+        self.children.append(Child(self.spec(number), failpoints))
         return self.children[-1]
 
     def work(self, shape: int) -> int:
         """Transactions of all kinds, overlapping; the LSN that a reader has to reach. `shape`: columns are added."""
         rng = self.rng
         if shape % 4 == 3:
-            self.db.execute(f"alter table t add column c{shape} int")
+            for table in self.tables:
+                self.db.execute(f"alter table {table} add column c{shape} int")
         with psycopg.connect(self._postgres.dsn(self.database)) as large:
             self._insert(large, 1500)
             large.execute("savepoint s")
@@ -165,31 +173,33 @@ class Stage:
             for _ in range(rng.randrange(2, 6)):
                 with self.db.transaction(force_rollback=rng.random() < 0.2):
                     self._insert(self.db, rng.randrange(1, 20))
-                    self.db.execute("update t set v = v || '.' where id %% 97 = %s", (rng.randrange(97),))
-                    self.db.execute("delete from t where id %% 89 = %s", (rng.randrange(89),))
+                    for table in self.tables:
+                        self.db.execute(f"update {table} set v = v || '.' where id %% 97 = %s", (rng.randrange(97),))
+                        self.db.execute(f"delete from {table} where id %% 89 = %s", (rng.randrange(89),))
         self._insert(self.db, 1)
         return postgres_lsn(self.db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
 
     def _insert(self, connection, count: int) -> None:
         first, self.next_id = self.next_id, self.next_id + count
-        statement = "insert into t select g, repeat('x', 40) || g from generate_series(%s::int, %s::int) g"
-        connection.execute(statement, (first, first + count - 1))
+        rows = "select g, repeat('x', 40) || g from generate_series(%s::int, %s::int) g"
+        for table in self.tables:
+            connection.execute(f"insert into {table} {rows}", (first, first + count - 1))
 
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def begin_witness(self) -> None:
         self.db.execute("select pg_create_logical_replication_slot(%s, 'test_decoding')", (f"w_{self.database}",))
 
-    def witnessed(self) -> list[tuple[int, str, int, str | None]]:
+    def witnessed(self, table: str) -> list[tuple[int, str, int, str | None]]:
         rows = self.db.execute(
-            "select xid::text::bigint, data from pg_logical_slot_get_changes(%s, null, null, 'include-xids', '0')",
+            "select xid::text::bigint, data from pg_logical_slot_peek_changes(%s, null, null, 'include-xids', '0')",
             (f"w_{self.database}",),
         ).fetchall()
-        return [(xid, *told) for xid, data in rows if (told := read_test_decoding(data)) is not None]
+        return [(xid, *told) for xid, data in rows if (told := read_test_decoding(data, table)) is not None]
 
-    def delivered(self) -> list[tuple[int, dict]]:
-        """(offset, envelope) of the topic, as a reader of committed records gets them."""
-        topic = f"{self.cluster.prefix}.public.t"
+    def delivered(self, table: str) -> list[tuple[int, dict]]:
+        """(offset, envelope) of a topic, as a reader of committed records gets them."""
+        topic = f"{self.cluster.prefix}.public.{table}"
         settings = {"group.id": "witness", "isolation.level": "read_committed", "enable.partition.eof": True}
         consumer = Consumer({**self.cluster.kafka, **settings, "enable.auto.commit": False})
         consumer.assign([TopicPartition(topic, 0, OFFSET_BEGINNING)])
@@ -210,9 +220,10 @@ def postgres_lsn(text: str) -> int:
     return (int(high, 16) << 32) | int(low, 16)
 
 
-def read_test_decoding(line: str) -> tuple[str, int, str | None] | None:
+def read_test_decoding(line: str, table: str) -> tuple[str, int, str | None] | None:
     """(operation, id, v) of one line of the plugin's text."""
-    match = re.match(r"table public\.t: (INSERT|UPDATE|DELETE): id\[integer\]:(\d+)(?: v\[text\]:'([^']*)')?", line)
+    row = r"(INSERT|UPDATE|DELETE): id\[integer\]:(\d+)(?: v\[text\]:'([^']*)')?"
+    match = re.match(rf"table public\.{table}: {row}", line)
     return (match[1][0].lower().replace("i", "c"), int(match[2]), match[3]) if match else None
 
 
@@ -226,9 +237,9 @@ def position_of(record: dict) -> tuple[int, int, int]:
     return source["commit_lsn"], source["tx_index"], source["tx_sub"]
 
 
-def check_loosely(stage: Stage) -> int:
+def check_loosely(stage: Stage, table: str = "t") -> int:
     """No loss, and the order of the log: a record comes behind the one before it, or again. How many came again."""
-    records, witnessed = [record for _, record in stage.delivered()], stage.witnessed()
+    records, witnessed = [record for _, record in stage.delivered(table)], stage.witnessed(table)
     assert len(witnessed) > 1000
     positions = sorted({position_of(record) for record in records})
     assert len(positions) == len(witnessed)
@@ -242,11 +253,11 @@ def check_loosely(stage: Stage) -> int:
     return len(records) - len(witnessed)
 
 
-def check(stage: Stage) -> None:
+def check(stage: Stage, table: str = "t") -> None:
     """No loss, no duplicate, the order of the log, whole transactions."""
-    records = stage.delivered()
+    records = stage.delivered(table)
     told = [told_of(record) for _, record in records]
-    witnessed = stage.witnessed()
+    witnessed = stage.witnessed(table)
     assert len(witnessed) > 1000
     wrong = next((n for n, pair in enumerate(zip(told, witnessed, strict=False)) if pair[0] != pair[1]), None)
     assert wrong is None, (wrong, told[wrong], witnessed[wrong])
@@ -261,10 +272,10 @@ def check(stage: Stage) -> None:
         assert part[-1][0] - part[0][0] == len(part) - 1 + tombstones
 
 
-def strike(stage: Stage, number: int, point: str, action: str, count: int) -> None:
-    """One life that meets the failpoint, or ends well without meeting it."""
-    target = stage.work(number)
-    child = stage.child(f"{point}={action}@{count}")
+def strike(stage: Stage, turn: int, point: str, action: str, count: int) -> None:
+    """One life that meets the failpoint, or ends well without meeting it; of several tasks each in turn."""
+    target, number = stage.work(turn), turn % len(stage.tables)
+    child = stage.child(f"{point}={action}@{count}", number)
     if action == "kill":
         child.wait(lambda: child.ended() or child.reached(target), f"{point} or the end")
     elif action == "stop":
@@ -273,7 +284,7 @@ def strike(stage: Stage, number: int, point: str, action: str, count: int) -> No
             # It wakes when another has its place.
             lapsed = time.monotonic() + (LOOSE_SESSION_S if stage.delivery == LOOSE else 0)
             child.wait(lambda: time.monotonic() >= lapsed, "the end of its lease")
-            other = stage.child()
+            other = stage.child(number=number)
             other.wait(lambda: other.reached(target), "the successor's end")
             os.kill(child.process.pid, signal.SIGCONT)
             if stage.delivery == LOOSE:
@@ -321,7 +332,7 @@ DELIVERED = [
     ],
 )
 def test_the_comparison_with_the_witness_finds_what_it_is_for(harm, is_found):
-    stage = SimpleNamespace(delivered=lambda: harm(list(DELIVERED)), witnessed=lambda: WITNESSED)
+    stage = SimpleNamespace(delivered=lambda _: harm(list(DELIVERED)), witnessed=lambda _: WITNESSED)
     if is_found:
         with pytest.raises(AssertionError):
             check(stage)
@@ -342,7 +353,7 @@ def test_the_comparison_with_the_witness_finds_what_it_is_for(harm, is_found):
     ],
 )
 def test_the_loose_comparison_takes_repeats_and_nothing_else(order, is_found):
-    stage = SimpleNamespace(delivered=lambda: [DELIVERED[n] for n in order], witnessed=lambda: WITNESSED)
+    stage = SimpleNamespace(delivered=lambda _: [DELIVERED[n] for n in order], witnessed=lambda _: WITNESSED)
     if is_found:
         with pytest.raises(AssertionError):
             check_loosely(stage)
@@ -353,29 +364,33 @@ def test_the_loose_comparison_takes_repeats_and_nothing_else(order, is_found):
 @pytest.fixture
 def stage(kafka, postgres, tmp_path, request):
     rng = random.Random(getattr(request.config.option, "randomly_seed", 1))
-    made = Stage(kafka, postgres, rng, tmp_path, getattr(request, "param", EXACT))
-    # Before anything was stored the slot of a start that was killed is found again.
-    first = made.child("postgres.slot_created=kill")
-    first.wait(first.ended, "its death")
-    second = made.child()
-    second.wait(lambda: "RUNNING" in second.states(), "running")
-    second.close()
+    given = getattr(request, "param", EXACT)
+    made = Stage(kafka, postgres, rng, tmp_path, *(given if isinstance(given, tuple) else (given,)))
+    for number in range(len(made.tables)):
+        # Before anything was stored the slot of a start that was killed is found again.
+        first = made.child("postgres.slot_created=kill", number)
+        first.wait(first.ended, "its death")
+        second = made.child(number=number)
+        second.wait(lambda: "RUNNING" in second.states(), "running")  # noqa: B023 - called at once
+        second.close()
     made.begin_witness()
     yield made
     made.close()
 
 
 def run(stage: Stage, cases: list[tuple[str, str, int]]) -> None:
-    for number, (point, action, count) in enumerate(cases):
-        strike(stage, number, point, action, count)
+    for turn, (point, action, count) in enumerate(cases):
+        strike(stage, turn, point, action, count)
     target = stage.work(0)
-    last = stage.child()
-    last.wait(lambda: last.reached(target), "the end")
-    assert last.stop() == 0
-    if stage.delivery == EXACT:
-        check(stage)
-    else:
-        print(f"came again: {check_loosely(stage)}")
+    for number in range(len(stage.tables)):
+        last = stage.child(number=number)
+        last.wait(lambda: last.reached(target), "the end")  # noqa: B023 - called at once
+        assert last.stop() == 0
+    for table in stage.tables:
+        if stage.delivery == EXACT:
+            check(stage, table)
+        else:
+            print(f"came again: {check_loosely(stage, table)}")
 
 
 def test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw(stage):
@@ -391,7 +406,7 @@ def test_a_crash_with_at_least_once_delivery_loses_nothing_and_keeps_the_order(s
 
 @pytest.mark.long
 @pytest.mark.timeout(7200)
-@pytest.mark.parametrize("stage", [EXACT, LOOSE], indirect=True)
+@pytest.mark.parametrize("stage", [EXACT, LOOSE, (EXACT, 2)], indirect=True, ids=[EXACT, LOOSE, "two slots"])
 @pytest.mark.parametrize("action", ACTIONS)
 def test_a_crash_at_every_step_leaves_exactly_what_the_witness_saw(stage, action):
     run(stage, [(point, action, count) for count in (1, 3) for point in POINTS])

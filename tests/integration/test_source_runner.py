@@ -115,14 +115,14 @@ class Cluster:
         self.prefix = f"p{self.group}"
         self.children: list[Child] = []
 
-    def assign(self, epoch: int = EPOCH, boot_id: str = "boot") -> None:
+    def assign(self, epoch: int = EPOCH, boot_id: str = "boot", tasks: int = 1) -> None:
         connector = Connector("shop", "inc", 1, {"connector.class": "scripted"}, "RUNNING", "source")
-        entry = AssignedTask("shop", "inc", 0, epoch)
+        entries = tuple(AssignedTask("shop", "inc", number, epoch) for number in range(tasks))
         records = [
             leader_record(Leader(1, "w", "boot", "")),
             connector_record(connector),
-            task_set_record("shop", TaskSet("inc", 1, ({},))),
-            assignment_record("w", Assignment(boot_id, (entry,))),
+            task_set_record("shop", TaskSet("inc", 1, ({},) * tasks)),
+            assignment_record("w", Assignment(boot_id, entries)),
         ]
         stamped = [Record(record.key, record.value, {"e": "1", "w": "w", "v": "1"}) for record in records]
         self.configs.append(stamped, 10.0)
