@@ -24,6 +24,7 @@ from cdcworker.coordinator.events import (
 from cdcworker.coordinator.fences import is_sink
 from cdcworker.coordinator.herd_state import LocalTask, Turn
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
+from cdcworker.coordinator.numbers import joined, with_failure
 from cdcworker.coordinator.reports import last_status, report
 from cdcworker.coordinator.restarts import is_quarantine, policy_for, policy_of, quarantine
 from cdcworker.coordinator.state import is_wanted, task_set_of
@@ -34,9 +35,6 @@ logger = logging.getLogger(__name__)
 
 EXIT_FENCED = 3
 """Exit code of a task process whose transactional id somebody else took over."""
-
-NUMBERS_MAX = 200
-"""Of one task, as its reports carry them all; one that names ever new ones keeps those of its last message."""
 
 MEASURED = frozenset({"cpu_cores", "rss_bytes"})
 """Numbers that the worker takes of a task by itself: no sign that the task comes along."""
@@ -261,8 +259,7 @@ def on_report(turn: Turn, event: TaskReport) -> None:
     local = turn.work.local.get(event.task.id)
     if local is None or local.task != event.task or not local.has_process:
         return
-    metrics = {**local.metrics, **event.metrics}
-    local = replace(local, metrics=metrics if len(metrics) <= NUMBERS_MAX else event.metrics)
+    local = replace(local, metrics=joined(local.metrics, event.metrics))
     if local.phase == "starting" and not local.killed and (event.state or event.metrics.keys() - MEASURED):
         local = replace(local, due=turn.mono + policy_for(turn, local).start_timeout_s)
     if event.state == "FAILED":
@@ -324,7 +321,8 @@ def _failed(turn: Turn, local: LocalTask, error: JsonObject) -> None:
     else:
         used, budget = len(restarts), policy.budget(error.get("kind"))
         restarts = (*restarts, mono) if budget else restarts
-    local = replace(local, error=error, restarts=restarts, fences=fences)
+    numbers = with_failure(local.metrics, error)
+    local = replace(local, error=error, restarts=restarts, fences=fences, metrics=numbers)
     if used < budget:
         due = mono + policy.delay_s(local.task.id, used)
         local = replace(local, phase="waiting", due=due, attempt=local.attempt + 1)

@@ -70,6 +70,10 @@ ROWS: Final = (
         (
             Panel("Failed tasks", "Tasks that stand still for an error that does not pass by itself.", {"{{connector}}-{{task}} {{code}}": "max by (connector, task, code) (cdc_task_error)"}, kind="table"),
             Panel("Tasks by state", "Of the whole cluster, as its leader knows it.", {"{{state}}": "max by (state) (cdc_cluster_tasks)"}),
+            Panel("Tries again for", "Since the first failed try of a task that is running all the same, and how often.", {
+                f"{TASK_NAME} {{{{code}}}}": _of("cdc_task_retrying_seconds", by="connector, task, code"),
+                f"{TASK_NAME} tries": _of("cdc_task_retries"),
+            }),
             Panel("Slot lost in", "Time until the database gives up a slot, if its log goes on growing as it does.", {TASK_NAME: _of("cdc_slot_lost_in_seconds")}, "s"),
         ),
     ),
@@ -113,6 +117,7 @@ ROWS: Final = (
             Panel("Records by table", "To Kafka, per second.", {"{{table}}": _of("cdc_source_table_records_total", rate=True, by="table")}, "ops"),
             Panel("Dead letters", "Records that cannot be decoded, set aside.", {TASK_NAME: _of("cdc_sink_dead_letters_total")}),
             Panel("Batches of sinks", "Committed per second.", {TASK_NAME: _of("cdc_sink_batches_total", rate=True)}, "ops"),
+            Panel("What cuts batches", "Per second: the trigger, or a limit that was reached.", {f"{TASK_NAME} {{{{reason}}}}": _of("cdc_sink_flushes_total", rate=True, by="connector, task, reason")}, "ops"),
             Panel("Stages of a batch", "Of the last batch.", {"{{connector}}-{{task}} {{stage}}": _of("cdc_sink_stage_seconds", by="connector, task, stage")}, "s"),
         ),
     ),
@@ -158,6 +163,7 @@ ROWS: Final = (
             Panel("Moves", "Tasks that moved, by why, and decisions.", {
                 "{{why}}": "sum by (why) (increase(cdc_cluster_moves_total[$__rate_interval]))",
                 "decisions": "max(increase(cdc_cluster_decisions_total[$__rate_interval]))",
+                "rebalances {{cause}}": "sum by (cause) (increase(cdc_cluster_rebalances_total[$__rate_interval]))",
             }),
             Panel("Tasks of a worker", "By kind.", {"{{instance}} {{kind}}": "max by (instance, kind) (cdc_worker_tasks)"}),
             Panel("Connectors", "By kind and wanted state.", {"{{kind}} {{state}}": "max by (kind, state) (cdc_cluster_connectors)"}),
@@ -168,6 +174,7 @@ ROWS: Final = (
                 f"{TASK_NAME} restarts": _of("cdc_task_restarts"),
                 f"{TASK_NAME} sessions": _of("cdc_source_sessions_total"),
             }),
+            Panel("Failures", "Of tasks' processes within five minutes, by the class of the error.", {f"{TASK_NAME} {{{{class}}}}": 'sum by (connector, task, class) (increase(cdc_task_failures_total{connector=~"$connector"}[5m]))'}),
             Panel("Start of Spark", "", {TASK_NAME: _of("cdc_sink_start_seconds")}, "s"),
             Panel("Where tasks run", "", {"{{instance}} {{connector}}-{{task}} {{state}}": "max by (instance, connector, task, state) (cdc_task_state)"}, kind="table"),
             Panel("Versions", "", {"{{worker}} {{version}}": "max by (worker, version) (cdc_worker_info)"}, kind="table"),
@@ -177,6 +184,7 @@ ROWS: Final = (
 
 ALERTS: Final = (
     Alert("CdcTaskFailed", "max by (connector, task, code) (cdc_task_error) > 0", "1m", "critical", "Task {{ $labels.connector }}-{{ $labels.task }} stands still: {{ $labels.code }}", "cdcworker errors {{ $labels.code }}; then cdcworker connector restart {{ $labels.connector }} --failed"),
+    Alert("CdcTaskRetries", "max by (connector, task) (cdc_task_retrying_seconds) > 300", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has tried again and again for {{ $value | humanizeDuration }}", "cdcworker connector status {{ $labels.connector }} names the code: what it connects to is away."),
     Alert("CdcTaskUnassigned", 'max(cdc_cluster_tasks{state="UNASSIGNED"}) > 0', "2m", "critical", "{{ $value }} tasks run nowhere", "cdcworker cluster journal tells why; are there workers with the plugin and room?"),
     Alert("CdcNoLeader", "sum(cdc_worker_leader) == 0", "1m", "critical", "No worker leads the cluster: nothing can be changed, lost tasks stay lost", "Look at the workers' logs and at Kafka."),
     Alert("CdcWorkerSilent", "cdc_worker_beat_age_seconds > 10", "1m", "warning", "The coordination thread of {{ $labels.instance }} is silent", "Its liveness probe restarts it after a minute."),

@@ -10,6 +10,7 @@ from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
 from cdcworker.connectors.latency import REPORTED
+from cdcworker.connectors.retrying import Retrying
 from cdcworker.coordinator import kafka_errors
 from cdcworker.coordinator.errors import TASK_FENCED
 from cdcworker.coordinator.offsets import StoredPosition
@@ -140,6 +141,7 @@ class SourceRunner:
         self._extra: dict[str, Any] = {}
         self._registrar: Registering | None = None
         self._troubles = Troubles()
+        self._retrying = Retrying()
         self._first_commit: Laps | None = None
         self._stands_since: float | None = None
 
@@ -217,7 +219,8 @@ class SourceRunner:
             return None
         if action.kind != "retry":
             return self._fail(error)
-        self._report.metrics({**self._extra, "retries": self._failures, "last_error": error.code})
+        self._retrying.failed(error)
+        self._report.metrics({**self._extra, **self._retrying.numbers()})
         log.warning("session dropped attempt=%d delay_s=%.1f error=%s", attempt + 1, action.delay_s, error)
         self._control.wait(action.delay_s)
         return None
@@ -317,6 +320,7 @@ class SourceRunner:
 
     def _committed(self) -> None:
         self._failures = 0
+        self._retrying.over()
         self._troubles.stored()
         laps, self._first_commit = self._first_commit, None
         if laps is not None:
@@ -349,6 +353,7 @@ class SourceRunner:
             "sessions": self._sessions,
             REPORTED: counters.latency.numbers(),
             **counters.numbers(),
+            **self._retrying.numbers(),
             "position": _shown(session.committed),
         }
         if session.watermark is not None and "ts_ms" in session.watermark:

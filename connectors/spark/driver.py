@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
-from cdcworker.connectors.latency import REPORTED
 from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.handover import Handover
@@ -181,6 +180,7 @@ class Driver:
         self._halting = self._triggered = False
         self._error = None
         records_max = self._records_max
+        self.metrics.limits = records_max, self._settings.records_max
         session = engine.session()
         self.metrics.mark("session")
         self.metrics.session_start_s = engine.start_s
@@ -246,6 +246,7 @@ class Driver:
             self._context.beat("the next trigger", 0.0)
             if not status["isDataAvailable"]:
                 self.metrics.lag_s = 0.0
+                self._patience.retrying.over()
         elif not self._triggered:
             self._triggered = True
             self._context.beat("a trigger", TRIGGER_S_MAX)
@@ -343,6 +344,7 @@ class Driver:
         self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
         took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms}
         self.metrics.add(counts, batch, took, built.records)
+        self._patience.retrying.over()
         self.metrics.mark("applied")
         if self.metrics.batches == 1:
             log.info(
@@ -365,22 +367,11 @@ class Driver:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
-        m = self.metrics
         self._context.report(
             {
-                "rows": m.rows,
-                "changes": m.changes,
-                "batches": m.batches,
-                "orphans": m.orphans,
-                "lag_s": m.lag_s,
-                "session_start_s": m.session_start_s,
-                "start_ms": dict(m.start_ms),
-                "batch_ms": dict(m.batch_ms),
-                "batch_records": m.batch_records,
-                "tables": dict(m.tables),
-                "dead_letters": m.dead_letters,
+                **self.metrics.numbers(),
+                **self._patience.retrying.numbers(),
                 "paused": self._paused.reasons,
-                REPORTED: m.latency.numbers(),
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
             }
         )

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
-from cdcworker.connectors.latency import Latency
+from cdcworker.connectors.latency import REPORTED, Latency
 
 
 @dataclass(slots=True)
@@ -30,6 +31,10 @@ class Metrics:
     batch_records: int = 0
     """Of the last batch, before those of one key become one row."""
     tables: dict[str, int] = field(default_factory=dict)
+    flushes: Counter[str] = field(default_factory=Counter)
+    """Batches by what cut them: `trigger` (all that waited), `records` (the limit), `bytes` (a limit made smaller)."""
+    limits: tuple[int, int] = (1 << 62, 1 << 62)
+    """The most records of a batch now, and as configured."""
     latency: Latency = field(default_factory=Latency)
 
     def add(self, counts: Mapping[str, Any], batch: SinkBatch, batch_ms: dict[str, int], records: int) -> None:
@@ -38,6 +43,7 @@ class Metrics:
         self.orphans += counts["orphans"]
         self.dead_letters += len(batch.dead)
         self.batches += 1
+        self.flushes[self._cut(batch)] += 1
         self.batch_ms, self.batch_records = batch_ms, records
         for name, rows in counts["tables"].items():
             self.tables[name] = self.tables.get(name, 0) + rows
@@ -47,6 +53,30 @@ class Metrics:
             self.lag_s = max(0.0, round(late, 3))
             self.latency.note(late)
 
+    def _cut(self, batch: SinkBatch) -> str:
+        """Spark deals its limit of offsets out to the partitions, rounded."""
+        records_max, wanted_max = self.limits
+        if sum(end - begin for begin, end in batch.offsets.values()) + len(batch.offsets) < records_max:
+            return "trigger"
+        return "records" if records_max >= wanted_max else "bytes"
+
     def mark(self, step: str) -> None:
         """The first time counts: what comes later is no start."""
         self.start_ms.setdefault(step, round((time.monotonic() - self.began) * 1000))
+
+    def numbers(self) -> dict[str, Any]:
+        return {
+            "rows": self.rows,
+            "changes": self.changes,
+            "batches": self.batches,
+            "orphans": self.orphans,
+            "lag_s": self.lag_s,
+            "session_start_s": self.session_start_s,
+            "start_ms": dict(self.start_ms),
+            "batch_ms": dict(self.batch_ms),
+            "batch_records": self.batch_records,
+            "tables": dict(self.tables),
+            "dead_letters": self.dead_letters,
+            "flushes": dict(self.flushes),
+            REPORTED: self.latency.numbers(),
+        }

@@ -7,6 +7,7 @@ import random
 import time
 from collections.abc import Callable
 
+from cdcworker.connectors.retrying import Retrying
 from cdcworker.connectors.spark.errors import TARGET_UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
@@ -34,6 +35,7 @@ class Patience:
         self._progress = progress
         """A number that grows with every batch that was applied: an outage after that is another one."""
         self._clock = clock
+        self.retrying = Retrying()
 
     def run(self, step: Callable[[], None]) -> None:
         """Until the step returns, fails otherwise, or the outage lasts too long. A stop ends it between two attempts."""
@@ -49,6 +51,7 @@ class Patience:
                     raise
                 delay = min(DELAY_S_MAX, DELAY_S_MIN * 2.0 ** min(tries, 16)) * (0.5 + random.random() / 2)
                 tries += 1
+                self.retrying.failed(exc)
                 log.warning("warehouse is away attempt=%d delay_s=%.1f error=%s", tries, delay, exc)
                 self._wait(delay)
             else:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cdcworker.worker.cli.output import Table, plain, table
+from cdcworker.worker.cli.states import trying
 
 MASK = "****"
 SECRETS = {"unknown": ("?", "a secret: cannot be compared"), "secret": ("~", "a secret: another one")}
@@ -26,7 +27,8 @@ def status(content: Any) -> Table:
     connector = content["connector"]
     rows = [("connector", connector["state"], connector["worker_id"], connector.get("trace", ""))]
     rows += [
-        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace", "")) for task in content["tasks"]
+        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace") or trying(task))
+        for task in content["tasks"]
     ]
     head = f"{content['name']}: {content.get('health', '')}".rstrip(": ")
     return Table(("WHAT", "STATE", "WORKER", "WHY"), rows, before=head)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Mapping
 from typing import Any
@@ -18,3 +19,28 @@ def task_states(cluster: Mapping[str, Any]) -> dict[str, int]:
 
 def in_states(states: Mapping[str, int]) -> str:
     return ", ".join(f"{number} {state}" for state, number in sorted(states.items())) or "none"
+
+
+def trying(task: Mapping[str, Any], now_s: float | None = None) -> str:
+    """What a running task tries again and again, of its status; empty: nothing."""
+    tries = task.get("retrying")
+    if not tries:
+        return ""
+    since_s = max(0.0, (time.time() if now_s is None else now_s) - (tries.get("since_ms") or 0) / 1000)
+    count = tries.get("count") or 1
+    times = "once" if count == 1 else f"{count} times"
+    return f"tries again for {lasting(since_s)}, failed {times}: [{tries.get('code', '?')}]"
+
+
+def lasting(seconds: float | None) -> str:
+    if seconds is None:
+        return "-"
+    if seconds < 10:
+        return f"{seconds:.1f} s"
+    return (
+        f"{seconds:.0f} s"
+        if seconds < 120
+        else f"{seconds / 60:.0f} min"
+        if seconds < 7200
+        else f"{seconds / 3600:.0f} h"
+    )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdcworker.worker.cli.output import STATES, clean
-from cdcworker.worker.cli.states import in_states, task_states, worker_state
+from cdcworker.worker.cli.states import in_states, lasting, task_states, trying, worker_state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -138,6 +138,8 @@ def _attention(cluster: Json) -> list[str]:
         elif task["state"] == "UNASSIGNED":
             waits = f", for {task['waits_s']:.0f} s at most" if task.get("waits_s") is not None else ""
             out.append(f"{_name(task)} waits for a worker{waits}")
+        elif tries := trying(task):
+            out.append(f"{_name(task)} {tries}")
         retained = (task["metrics"] or {}).get("slot_retained_bytes") or 0
         if retained > SLOT_BYTES:
             out.append(f"{_name(task)}: its slot keeps {size(retained)} of the database's log")
@@ -150,14 +152,6 @@ def size(count: float) -> str:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
         count /= 1024
     return f"{count:.1f} {UNITS[-1]}"
-
-
-def seconds(value: float | None) -> str:
-    if value is None:
-        return "-"
-    if value < 10:
-        return f"{value:.1f} s"
-    return f"{value:.0f} s" if value < 120 else f"{value / 60:.0f} min" if value < 7200 else f"{value / 3600:.0f} h"
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------
@@ -243,7 +237,7 @@ def _columns(lines: Sequence[Line], width: int) -> dict[str, list[str]]:
         "TASK": [_short(line.name, width // 3) for line in lines],
         "STATE": [line.state for line in lines],
         "WORKER": [_short(line.worker, width // 5) or "-" for line in lines],
-        "LAG": [seconds(line.lag_s) for line in lines],
+        "LAG": [lasting(line.lag_s) for line in lines],
         "PER S": ["-" if line.per_s is None else f"{line.per_s:,.0f}" for line in lines],
         "TOTAL": ["-" if line.total is None else f"{line.total:,}" for line in lines],
         "SLOT": ["-" if line.slot_bytes is None else size(line.slot_bytes) for line in lines],

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.coordinator.model import TaskId, View
+from cdcworker.coordinator.numbers import RETRYING
 from cdcworker.worker.rest import shapes
 
 LOOK_S = 0.25
@@ -62,6 +63,8 @@ class Picture:
                 "worker": shown["worker_id"] or None,
                 "epoch": held[task].task.task_epoch if task in held else None,
                 "error": shown.get("error"),
+                # Not how often: each try would be an event.
+                "retrying": shown.get(RETRYING, {}).get("code"),
             }
         return cls(
             connectors,

@@ -50,14 +50,18 @@ CLUSTER: Final = (
     Metric("cdc_cluster_tasks", "gauge", "Tasks, by state.", ("state",)),
     Metric("cdc_cluster_decisions", "counter", "Decisions about who runs what, since the cluster began."),
     Metric("cdc_cluster_moves", "counter", "Tasks that moved while this worker led, by why.", ("why",)),
-)
+    Metric("cdc_cluster_rebalances", "counter", "Decisions that moved tasks while this worker led, by cause.", ("cause",)),
+)  # fmt: skip
 TASKS: Final = (
     Metric("cdc_task_state", "gauge", "1 for the state that the task is in.", (*TASK, "kind", "state")),
     Metric("cdc_task_error", "gauge", "1 while the task stands still for this error.", (*TASK, "code", "class")),
     Metric("cdc_task_restarts", "gauge", "Restarts that the task's budget is charged with now.", TASK),
+    Metric("cdc_task_failures", "counter", "How often a process of the task has failed on this worker, by the class of its error.", (*TASK, "class"), "failures"),
+    Metric("cdc_task_retries", "gauge", "Failed tries in a row of a task that is running all the same; absent while there are none.", (*TASK, "code")),
+    Metric("cdc_task_retrying_seconds", "gauge", "Since the first of them.", (*TASK, "code")),
     Metric("cdc_task_cpu_cores", "gauge", "Processors in use by the task's processes.", TASK, "cpu_cores"),
     Metric("cdc_task_memory_bytes", "gauge", "Resident memory of the task's processes.", TASK, "rss_bytes"),
-)
+)  # fmt: skip
 SOURCE: Final = (
     Metric("cdc_source_records", "counter", "Records committed to Kafka since the task began.", TASK, "records"),
     Metric("cdc_source_bytes", "counter", "Bytes of those records.", TASK, "bytes"),
@@ -93,6 +97,7 @@ SINK: Final = (
     Metric("cdc_sink_latency_seconds", "histogram", "From a source's commit until it could be read in the warehouse; the newest of each batch.", TASK, "latency"),
     Metric("cdc_sink_start_seconds", "gauge", "What it took to bring Spark up.", TASK, "session_start_s"),
     Metric("cdc_sink_stage_seconds", "gauge", "Time of the last batch, by stage.", (*TASK, "stage"), "batch_ms", 0.001),
+    Metric("cdc_sink_flushes", "counter", "Batches committed, by what cut them: trigger (all that waited), records (max.batch.records), bytes (a limit made smaller for large records).", (*TASK, "reason"), "flushes"),
     Metric("cdc_sink_batch_records", "gauge", "Records of the last batch.", TASK, "batch_records"),
     Metric("cdc_sink_dead_letters", "counter", "Records set aside since the task began, since they cannot be decoded.", TASK, "dead_letters"),
     Metric("cdc_sink_table_rows", "counter", "Rows written, by table.", (*TASK, "table"), "tables"),

@@ -6,11 +6,13 @@ import asyncio
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from importlib.metadata import version
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.latency import BOUNDS_S
 from cdcworker.coordinator.model import TaskId, TaskStatus, View
+from cdcworker.coordinator.numbers import RETRYING
 from cdcworker.worker.rest import shapes
 from cdcworker.worker.rest.context import Api
 from cdcworker.worker.rest.metric_table import (
@@ -22,6 +24,7 @@ from cdcworker.worker.rest.metric_table import (
     Kind,
     Metric,
 )
+from cdcworker.worker.rest.moves import Moves
 from cdcworker.worker.rest.routing import Endpoint
 from cdcworker.worker.rest.verify import record_of
 from cdcworker.worker.security.access import sees_all, visible
@@ -39,7 +42,7 @@ Values = dict[str, dict[Labels, Any]]
 """By metric and by the values of its labels: a number, or what a task reports of a histogram."""
 
 
-def values(view: View, moves: Mapping[str, int], shown: Callable[[str], bool], *, all_of_it: bool = True) -> Values:
+def values(view: View, moves: Moves, shown: Callable[[str], bool], *, all_of_it: bool = True) -> Values:
     """Everything that can be told now. `shown`: which connectors the caller may know of."""
     out: Values = {metric.name: {} for metric in ALL}
     _worker(out, view)
@@ -68,12 +71,13 @@ def _worker(out: Values, view: View) -> None:
     out["cdc_worker_tasks"] = {(kind,): kinds[kind] for kind in ("source", "sink")}
 
 
-def _cluster(out: Values, view: View, moves: Mapping[str, int]) -> None:
+def _cluster(out: Values, view: View, moves: Moves) -> None:
     state = view.state
     out["cdc_cluster_workers"][()] = len(view.workers)
     out["cdc_cluster_epoch"][()] = state.leader.epoch if state.leader else 0
     out["cdc_cluster_decisions"][()] = max((entry.seq for entry in state.journal.values()), default=0)
-    out["cdc_cluster_moves"] = {(why,): count for why, count in moves.items()}
+    out["cdc_cluster_moves"] = {(why,): count for why, count in moves.counts.items()}
+    out["cdc_cluster_rebalances"] = {(cause,): count for cause, count in moves.causes.items() if count}
     connectors: Counter[Labels] = Counter()
     tasks: Counter[Labels] = Counter()
     held = shapes.holders(view)
@@ -106,6 +110,10 @@ def _task(out: Values, view: View, task: TaskId, held: Mapping[TaskId, Any]) -> 
     error = state.get("error")
     if error:
         out["cdc_task_error"][*labels, str(error.get("code", "")), str(error.get("kind", ""))] = 1
+    if tries := state.get(RETRYING):
+        why = (*labels, str(tries["code"]))
+        out["cdc_task_retries"][why] = tries["count"]
+        out["cdc_task_retrying_seconds"][why] = max(0.0, time.time() - tries["since_ms"] / 1000)
     if status is None:
         return
     out["cdc_task_restarts"][labels] = len(status.restarts)
@@ -204,7 +212,9 @@ async def compat(api: Api, request: Request) -> Response:
 async def _answer(
     api: Api, request: Request, made: Callable[[Values, View], Iterable[Family]], *, process: bool = True
 ) -> Response:
-    view, moves = api.view(), dict(api.moves.note(api.view()))
+    view = api.view()
+    api.moves.note(view)
+    moves = replace(api.moves, counts=api.moves.counts.copy(), causes=api.moves.causes.copy())
     scope, accept = request.scope, request.headers.get("accept", "")
 
     def write() -> tuple[bytes, str]:

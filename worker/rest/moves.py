@@ -15,6 +15,8 @@ class Moves:
 
     seen: int | None = None
     counts: Counter[str] = field(default_factory=Counter)
+    causes: Counter[str] = field(default_factory=Counter)
+    """Of decisions that moved any."""
 
     def note(self, view: View) -> Mapping[str, int]:
         newest = max((entry.seq for entry in view.state.journal.values()), default=0)
@@ -22,5 +24,6 @@ class Moves:
             for entry in view.journal:
                 if entry.seq > self.seen:
                     self.counts.update(move.why for move in entry.moves)
+                    self.causes[entry.cause] += bool(entry.moves)
         self.seen = newest
         return self.counts

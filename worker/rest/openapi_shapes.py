@@ -178,6 +178,7 @@ SCHEMAS: Mapping[str, Json] = {
         trace=TEXT,
         version=TEXT,
         error=ANY_OBJECT,
+        retrying=_object("code count since_ms", code=TEXT, count=NUMBER, since_ms=NUMBER),
     ),
     "ConnectorState": _object(
         "name connector tasks type health",

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdcworker.coordinator.model import AssignedTask, Connector, TaskId, TaskSet, TaskStatus, View
+from cdcworker.coordinator.numbers import RETRYING
 
 Mask = Callable[[Mapping[str, str]], dict[str, str]]
 Health = Literal["healthy", "degraded", "failed"]
@@ -123,7 +124,15 @@ def task_state(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
     if status is None or not holder.alive:
         return out
     out["state"] = "UNASSIGNED" if status.state == "STOPPED" else status.state
-    return out | _why(status.error)
+    return out | _why(status.error) | _tries(status)
+
+
+def _tries(status: TaskStatus) -> Json:
+    """A task that tries again is RUNNING, as Connect's would be; since when and why is said beside it."""
+    found = status.metrics.get(RETRYING)
+    if not isinstance(found, dict) or status.state not in ("RUNNING", "RESTARTING"):
+        return {}
+    return {RETRYING: {name: found.get(name) for name in ("code", "count", "since_ms")}}
 
 
 def _why(error: Mapping[str, Any] | None) -> Json:
@@ -139,7 +148,7 @@ def health(state: str, tasks: list[Json]) -> Health:
     failed = sum(task["state"] == "FAILED" for task in tasks)
     if state == "FAILED" or (tasks and failed == len(tasks)):
         return "failed"
-    waiting = state == "RUNNING" and any(task["state"] != "RUNNING" for task in tasks)
+    waiting = state == "RUNNING" and any(task["state"] != "RUNNING" or RETRYING in task for task in tasks)
     return "degraded" if failed or waiting else "healthy"
 
 
@@ -198,6 +207,7 @@ def _task(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
         "epoch": holder.task.task_epoch if holder else None,
         "metrics": dict(status.metrics) if status else {},
         "error": state.get("error"),
+        RETRYING: state.get(RETRYING),
         "waits_s": round(view.waiting_s[task], 1) if holder is None and task in view.waiting_s else None,
     }
 

@@ -42,6 +42,22 @@ def test_an_outage_that_does_not_end_is_an_error():
     assert OUTAGE_S_MAX <= world.now <= OUTAGE_S_MAX + DELAY_S_MAX
 
 
+def test_what_is_waited_for_is_told():
+    world = World()
+    told = []
+
+    def step():
+        told.append(world.patience.retrying.numbers().get("retrying"))
+        if len(world.waits) < 3:
+            away()
+
+    world.patience.run(step)
+    assert told[0] is None
+    assert [(found["count"], found["code"]) for found in told[1:]] == [(n, TARGET_UNREACHABLE) for n in (1, 2, 3)]
+    world.patience.retrying.over()
+    assert world.patience.retrying.numbers() == {"retrying": None}
+
+
 def test_a_batch_that_was_applied_ends_an_outage():
     world = World()
 

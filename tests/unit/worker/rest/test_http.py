@@ -392,6 +392,7 @@ def test_the_clusters_picture(client, cluster):
         "epoch": 100,
         "metrics": {"records": 5},
         "error": None,
+        "retrying": None,
         "waits_s": None,
     }
     assert body["tasks"][1]["state"] == "UNASSIGNED"

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 
 import pytest
 from cdcworker.connectors.latency import BOUNDS_S, Latency
-from cdcworker.coordinator.model import JournalEntry, Move
+from cdcworker.coordinator.model import Assignment, JournalEntry, Move
 from cdcworker.worker.rest.metric_compat import NAMES
 from cdcworker.worker.rest.metric_table import ALL, SINK, SOURCE, TABLES_MAX, TASKS
 from cdcworker.worker.rest.moves import Moves
+from cdcworker.worker.verify import RECORD
 from prometheus_client.parser import text_string_to_metric_families
 
 ME = "leader:8083"
@@ -100,6 +102,73 @@ def test_the_leader_alone_tells_of_the_cluster(connect, make_herder, cluster):
     assert not has("cdc_task_state", shown), "each worker tells of its own tasks, so that nothing is counted twice"
 
 
+RETRYING = {"code": "postgres.unreachable", "count": 3, "since_ms": 1_000}
+
+
+def test_a_task_that_tries_again_is_running_and_its_tries_are_shown(client, cluster):
+    run(cluster, records=1, retrying=None)
+    assert not has("cdc_task_retries", read(client))
+    run(cluster, records=1, retrying=RETRYING)
+    shown = read(client)
+    assert value("cdc_task_retries", shown, connector="c", code="postgres.unreachable") == 3
+    assert value("cdc_task_retrying_seconds", shown, code="postgres.unreachable") > 1e9
+    assert value("cdc_task_state", shown, state="RUNNING") == 1
+    status = client.get("/connectors/c/status").json()
+    assert (status["health"], status["tasks"][0]["state"]) == ("degraded", "RUNNING")
+    assert status["tasks"][0]["retrying"] == RETRYING
+    assert client.get("/v1/cluster").json()["tasks"][0]["retrying"] == RETRYING
+    assert client.get("/v1/connectors").json()["connectors"][0]["health"] == "degraded"
+    cluster.report("c", 0, "PAUSED", ME, metrics={"retrying": RETRYING})
+    assert not has("cdc_task_retries", read(client))
+
+
+def happen(cluster, herder, step):
+    """Everything that a metric tells of is another thing at each step."""
+    state, held = cluster.state, []
+    for kind, metrics in (("source", SOURCE), ("sink", SINK)):
+        numbers = {metric.key: sample(metric, step) for metric in (*TASKS, *metrics) if metric.key}
+        numbers["retrying"] = {**RETRYING, "count": step, "since_ms": step * 100_000}
+        for name in [f"{kind}-{number}" for number in range(step)]:
+            connector = cluster.add(name, kind=kind)
+            cluster.plan(name, "RUNNING", "FAILED", worker=ME)
+            held += cluster.state.assignments[ME].tasks
+            cluster.report(name, 0, "RUNNING", ME, metrics=numbers, restarts=(1.0,) * step)
+        result = {
+            "verdict": ("equal", "different")[step % 2],
+            "differences": step,
+            "undecided": step,
+            "rows_per_s": step,
+        }
+        record = {"incarnation": connector.incarnation, "state": "ended", "ended": step * 100_000, "result": result}
+        cluster.state = replace(cluster.state, settings={**cluster.state.settings, f"{RECORD}{kind}-0": record})
+    journal = {str(n): JournalEntry(n, 0, "lost", (Move("c", 0, "a", "b", "crash"),)) for n in range(1, step + 1)}
+    leader, tasks = replace(state.leader, epoch=step), Assignment("boot-l", tuple(held))
+    cluster.state = replace(cluster.state, journal=journal, leader=leader, assignments={ME: tasks})
+    for number in range(step):
+        cluster.workers[f"more-{number}"] = cluster.workers["follower:8083"]
+    herder.changes = {"ready": step % 2 == 0, "draining": step % 2 == 1, "last_tick_age_s": step}
+
+
+def test_every_documented_metric_is_seen_to_change(client, cluster, herder, monkeypatch):
+    """Looks at a cluster between which everything happens. A metric of the table that stays as it was, or that nobody
+    shows, is one that nobody has tested."""
+    looks = []
+    for step in (1, 2, 3):
+        monkeypatch.setattr("cdcworker.worker.rest.metrics.version", lambda _, step=step: f"0.{step}")
+        happen(cluster, herder, step)
+        looks.append(read(client))
+    herder.changes = {"is_leader": False}
+    looks.append(read(client))
+    differ = {
+        key[0]
+        for before, after in itertools.pairwise(looks)
+        for key in before.keys() | after.keys()
+        if before.get(key) != after.get(key)
+    }
+    shown = {metric.name: f"{metric.name}_count" if metric.kind == "histogram" else metric.shown for metric in ALL}
+    assert [name for name in shown if shown[name] not in differ] == []
+
+
 def test_moves_are_counted_by_why_from_the_first_look_on(client, cluster, herder):
     def decide(seq, why):
         entry = JournalEntry(seq, 0, "lost", (Move("c", 0, "a", "b", why),))
@@ -111,6 +180,7 @@ def test_moves_are_counted_by_why_from_the_first_look_on(client, cluster, herder
     decide(6, "crash")
     shown = read(client)
     assert value("cdc_cluster_moves_total", shown, why="crash") == 2
+    assert value("cdc_cluster_rebalances_total", shown, cause="lost") == 2
     assert value("cdc_cluster_decisions_total", shown) == 6
     assert value("cdc_cluster_moves_total", read(client), why="crash") == 2
 
@@ -119,7 +189,8 @@ def test_who_does_not_lead_counts_no_moves(make_herder, cluster):
     moves, herder = Moves(seen=0), make_herder(leads=False)
     entry = JournalEntry(5, 0, "lost", (Move("c", 0, "a", "b", "crash"),))
     cluster.state = replace(cluster.state, journal={"5": entry})
-    assert not moves.note(herder.view())
+    moves.note(herder.view())
+    assert not moves.counts
     assert moves.seen == 5
 
 

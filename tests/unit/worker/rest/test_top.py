@@ -7,8 +7,9 @@ import json
 
 import httpx
 import pytest
+from cdcworker.worker.cli.states import lasting
 from cdcworker.worker.cli.top import top
-from cdcworker.worker.cli.top_picture import picture, render, seconds, size
+from cdcworker.worker.cli.top_picture import picture, render, size
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -111,7 +112,7 @@ def test_names_cannot_move_the_cursor():
 
 def test_sizes_and_times_are_short():
     assert [size(n) for n in (0, 1023, 1536, 5 << 40, 3 << 50)] == ["0 B", "1023 B", "1.5 KiB", "5.0 TiB", "3072.0 TiB"]
-    assert [seconds(n) for n in (None, 0.04, 59, 600, 90_000)] == ["-", "0.0 s", "59 s", "10 min", "25 h"]
+    assert [lasting(n) for n in (None, 0.04, 59, 600, 90_000)] == ["-", "0.0 s", "59 s", "10 min", "25 h"]
 
 
 def test_the_command_looks_twice_and_prints_one_picture(client, cluster, monkeypatch):

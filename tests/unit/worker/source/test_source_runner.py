@@ -424,6 +424,22 @@ def test_an_error_that_never_passes_ends_in_a_failure_that_the_worker_may_restar
     assert world.faults.counts["open"] == 11
 
 
+@pytest.mark.parametrize("step", ["poll", "commit", "open"])
+def test_tries_in_a_row_are_told_until_one_succeeds(make_world, step):
+    """Not when a session stands again: only what is committed tells that it works."""
+    world = make_world((1, 2), idle=True)
+    world.poll_takes_s = 2.0
+    for number in (1, 2, 3):
+        world.fail(step, number, e.UNREACHABLE)
+    assert world.run() == 0
+    told = [numbers["retrying"] for numbers in world.numbers if "retrying" in numbers]
+    tries = [found for found in told if found]
+    assert list(dict.fromkeys(found["count"] for found in tries)) == [1, 2, 3]
+    assert {(found["code"], found["since_ms"]) for found in tries} == {(e.UNREACHABLE, tries[0]["since_ms"])}
+    assert told[len(tries) :]
+    assert not any(told[len(tries) :])
+
+
 @pytest.mark.parametrize("step", ["open", "position"])
 def test_starts_that_take_long_and_fail_again_and_again_end_in_a_failure_too(make_world, step):
     world = make_world((1,))
