@@ -177,8 +177,7 @@ SCHEMAS: Mapping[str, Json] = {
         worker_id=TEXT,
         trace=TEXT,
         version=TEXT,
-        error=ANY_OBJECT,
-        retrying=_object("code count since_ms", code=TEXT, count=NUMBER, since_ms=NUMBER),
+        **dict.fromkeys(("error", "retrying"), ANY_OBJECT),
     ),
     "ConnectorState": _object(
         "name connector tasks type health",
