@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import threading
+from collections.abc import Mapping
 from typing import Any
 
 import psycopg
@@ -109,10 +110,10 @@ def rows(dsn: str, table: str, columns: str) -> list[tuple[Any, ...]]:
         return connection.execute(f"select {as_text} from public.{table} order by 1, 2").fetchall()
 
 
-def differences(source: str, warehouse: str) -> dict[str, tuple[int, int, int]]:
+def differences(source: str, warehouse: str, tables: Mapping[str, str] = COLUMNS) -> dict[str, tuple[int, int, int]]:
     """Per unequal table: rows on each side and how many of them have no equal on the other side."""
     found = {}
-    for table, columns in COLUMNS.items():
+    for table, columns in tables.items():
         left, right = rows(source, table, columns), rows(warehouse, table, columns)
         if left != right:
             found[table] = (len(left), len(right), len(set(left) ^ set(right)))

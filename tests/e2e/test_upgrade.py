@@ -1,4 +1,4 @@
-"""Workers of the previous build are replaced one by one by this one's while sources are under load: nothing is lost or twice."""
+"""Workers of the previous build are replaced one by one by this one's while sources, a snapshot and a warehouse are at work."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from cdcworker.schemas.log import SchemaLog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from .cluster import Cluster, wait
-from .load import SCHEMA, TABLES, Load
+from .load import COLUMNS, SCHEMA, TABLES, Load, differences
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long, pytest.mark.timeout(1200)]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
 
 ROOT = Path(__file__).resolve().parents[2]
 ROOMS = ("schemas", "coordinator", "connectors", "worker")
@@ -29,6 +29,8 @@ BACK = 20
 """First parents that make a previous build where no version is tagged."""
 VERSION = "0.0.0"
 TASKS = 3
+BULK = 60_000
+"""Rows of a table that is loaded while the workers are replaced."""
 
 
 def git(*words: str) -> str:
@@ -64,17 +66,19 @@ def old_build(tmp_path_factory) -> dict[str, str]:
 
 @pytest.fixture
 def cluster(kafka, postgres, tmp_path, old_build) -> Iterator[Cluster]:
-    """Three workers of the previous build, a generator in three tasks and a database under load."""
+    """Three workers of the previous build, a generator in three tasks, a database under load and its warehouse."""
     found = Cluster(kafka, postgres, tmp_path)
     with psycopg.connect(postgres.dsn(found.source_db)) as connection:
         connection.execute(SCHEMA)
         connection.execute("create table ticks (id bigint generated always as identity primary key, batch int)")
+        connection.execute(f"create table bulk as select n as id, n::text as name from generate_series(1, {BULK}) n")
+        connection.execute("alter table bulk add primary key (id)")
     try:
         for number in range(3):
-            found.start_worker(name=f"w{number}", env=old_build)
+            found.start_worker(name=f"w{number}", env=old_build, sink_standby="0")
         found.submit("gen", generator(found))
         name = found.group.replace("-", "_")
-        tables = ",".join(f"public.{table}" for table in (*TABLES, "ticks"))
+        tables = ",".join(f"public.{table}" for table in (*TABLES, "ticks", "bulk"))
         found.submit(
             "shop",
             {
@@ -85,6 +89,15 @@ def cluster(kafka, postgres, tmp_path, old_build) -> Iterator[Cluster]:
                 "publication.name": name,
                 "table.include.list": tables,
                 "snapshot.mode": "no_data",
+            },
+        )
+        found.submit(
+            "warehouse",
+            {
+                "connector.class": "spark",
+                "topics": ",".join(f"{found.group}.public.{table}" for table in (*TABLES, "ticks", "bulk")),
+                "warehouse": "postgres",
+                **found.connection("warehouse", found.warehouse_db),
             },
         )
         yield found
@@ -112,13 +125,16 @@ def versions(cluster: Cluster) -> dict[str, str]:
 def all_run(cluster: Cluster) -> bool:
     tasks = cluster.cluster()["tasks"]
     alive = {worker.id for worker in cluster.workers.values()}
-    return len(tasks) == TASKS + 1 and all(t["state"] == "RUNNING" and t["worker"] in alive for t in tasks)
+    return len(tasks) == TASKS + 2 and all(t["state"] == "RUNNING" and t["worker"] in alive for t in tasks)
 
 
 def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: Cluster, postgres) -> None:
     running = Ticks(postgres.dsn(cluster.source_db), seed=7)
     wait("all tasks run", lambda: all_run(cluster), 120)
     running.start()
+    asked = {"tables": ["public.bulk"], "rows_per_s": 300}
+    assert cluster.rest("POST", "/v1/connectors/shop/snapshots", asked).is_success
+    loaded = []
     try:
         assert set(versions(cluster).values()) == {VERSION}
         for number in range(3):
@@ -127,8 +143,9 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
             old = cluster.workers.pop(f"w{number}")
             old.process.stop(timeout_s=45)
             assert old.process.returncode == 0
-            cluster.start_worker(name=old.id)
+            cluster.start_worker(name=old.id, sink_standby="0")
             wait("all tasks run", lambda: all_run(cluster), 120)
+            loaded.append(snapshot(cluster)["rows"])
             told = versions(cluster)
             assert [worker for worker in sorted(told) if told[worker] == VERSION] == [
                 f"w{n}" for n in range(number + 1, 3)
@@ -137,8 +154,28 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
         wait("some load afterwards", lambda: running.transactions > before + 100, 120)
     finally:
         running.finish()
+    assert 0 < loaded[0] < BULK, "no worker was replaced during the snapshot"
+    wait("the snapshot ends", lambda: snapshot(cluster)["state"] not in ("RUNNING", "PENDING"), 600, 1.0)
     assert_ticks_are_there_once(cluster, postgres)
+    assert_loaded_rows_are_there_once(cluster)
+    source, warehouse = postgres.dsn(cluster.source_db), postgres.dsn(cluster.warehouse_db)
+    wait("the warehouse has all", lambda: not unequal(source, warehouse), 300, 2.0)
     assert_generated_rows_are_there_once(cluster)
+
+
+def snapshot(cluster: Cluster) -> dict[str, Any]:
+    (found,) = cluster.rest("GET", "/v1/connectors/shop/snapshots").json()["snapshots"]
+    return dict(found)
+
+
+def unequal(source: str, warehouse: str) -> dict[str, tuple[int, int, int]]:
+    return differences(source, warehouse, {**COLUMNS, "ticks": "id, batch", "bulk": "id, name"})
+
+
+def assert_loaded_rows_are_there_once(cluster: Cluster) -> None:
+    ids = Counter(row["after"]["id"] for row in rows(cluster, f"{cluster.group}.public.bulk"))
+    assert len(ids) == BULK
+    assert set(ids.values()) == {1}
 
 
 def assert_ticks_are_there_once(cluster: Cluster, postgres) -> None:

@@ -29,7 +29,7 @@ def trying(task: Mapping[str, Any], now_s: float | None = None) -> str:
     since_s = max(0.0, (time.time() if now_s is None else now_s) - (tries.get("since_ms") or 0) / 1000)
     count = tries.get("count") or 1
     times = "once" if count == 1 else f"{count} times"
-    return f"tries again for {lasting(since_s)}, failed {times}: [{tries.get('code', '?')}]"
+    return f"tries again: [{tries.get('code', '?')}] {times} in {lasting(since_s)}"
 
 
 def lasting(seconds: float | None) -> str:

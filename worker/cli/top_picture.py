@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from cdcworker.worker.cli.output import STATES, clean
+from cdcworker.worker.cli.output import STATES, clean, counted
 from cdcworker.worker.cli.states import in_states, lasting, task_states, trying, worker_state
 
 if TYPE_CHECKING:
@@ -24,10 +24,12 @@ SPARED: Final = ("CPU", "MEMORY", "SLOT", "TOTAL", "PER S", "LAG")
 GAP: Final = 2
 LEGEND: Final = {
     "LAG": "LAG: age of the newest commit",
-    "PER S": "PER S, TOTAL: records written or changes applied",
+    "PER S": "PER S, TOTAL: records",
     "SLOT": "SLOT: log that the database keeps",
 }
 NAME_MIN: Final = 10
+RANKS: Final = {"FAILED": 0, "RUNNING": 2, "PAUSED": 3, "STOPPED": 3}
+"""Which tasks come first where not all fit."""
 UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
@@ -117,7 +119,9 @@ def _load(numbers: Json) -> str:
     left = numbers.get("snapshot_tables_left")
     if not left:
         return ""
-    return f"{numbers.get('snapshot_rows', 0):,} rows, {left} tables left"
+    ends = _number(numbers.get("snapshot_left_s"))
+    until = "" if ends is None else f", about {lasting(ends)} to go"
+    return f"{numbers.get('snapshot_rows', 0):,} rows, {counted(left, 'table')} left{until}"
 
 
 def _attention(cluster: Json) -> list[str]:
@@ -128,7 +132,8 @@ def _attention(cluster: Json) -> list[str]:
         out.append("no worker leads: nothing can be changed at this moment")
     for worker in cluster["workers"]:
         if not worker["alive"]:
-            out.append(f"{worker['id']} is gone; tasks that it had: {worker['tasks']}")
+            had = f"; tasks that it had: {worker['tasks']}" if worker["tasks"] else ""
+            out.append(f"{worker['id']} is gone{had}")
         elif worker["draining"]:
             out.append(f"{worker['id']} hands its tasks over")
     for task in cluster["tasks"]:
@@ -163,8 +168,9 @@ def render(shown: Picture, when: str, width: int, height: int | None = None) -> 
     from rich.text import Text
 
     alive = sum(worker["alive"] for worker in shown.workers)
+    workers = f"{alive} of {len(shown.workers)}" if alive < len(shown.workers) else str(alive)
     leader = f"{clean(shown.leader)} (epoch {shown.epoch})" if shown.leader else "none"
-    head = Text.assemble(f"{when}   ", ("workers ", "bold"), str(alive), ("   leader ", "bold"), leader)
+    head = Text.assemble(f"{when}   ", ("workers ", "bold"), workers, ("   leader ", "bold"), leader)
     head.no_wrap, head.overflow = True, "ellipsis"
     parts: list[RenderableType] = [head, Text.assemble(("tasks ", "bold"), in_states(shown.states))]
     room = Room.of(shown, height)
@@ -228,13 +234,13 @@ def _first(lines: Sequence[Line], most: int) -> Sequence[Line]:
     """Where not all fit, those that do not run, then those that are late."""
     if len(lines) <= most:
         return lines
-    return sorted(lines, key=lambda line: (line.state == "RUNNING", -(line.lag_s or 0.0)))[:most]
+    return sorted(lines, key=lambda line: (RANKS.get(line.state, 1), -(line.lag_s or 0.0)))[:most]
 
 
 def _columns(lines: Sequence[Line], width: int) -> dict[str, list[str]]:
     """Columns in which nobody has anything to say are left out, and what does not fit, the least wanted first."""
     columns = {
-        "TASK": [_short(line.name, width // 3) for line in lines],
+        "TASK": [_short(line.name, width // 3, line.name[line.name.rfind("-") :]) for line in lines],
         "STATE": [line.state for line in lines],
         "WORKER": [_short(line.worker, width // 5) or "-" for line in lines],
         "LAG": [lasting(line.lag_s) for line in lines],
@@ -247,9 +253,14 @@ def _columns(lines: Sequence[Line], width: int) -> dict[str, list[str]]:
     return _fitting({title: cells for title, cells in columns.items() if title in NEEDED or {*cells} != {"-"}}, width)
 
 
-def _short(name: str, most: int) -> str:
+def _short(name: str, most: int, end: str = "") -> str:
+    """`end`: what stays of a name that is cut, the number of a task."""
+    from rich.cells import cell_len, set_cell_size
+
     text, most = clean(name), max(NAME_MIN, most)
-    return text if len(text) <= most else f"{text[: most - 1]}…"
+    if cell_len(text) <= most:
+        return text
+    return f"{set_cell_size(text, most - 1 - len(end)).rstrip()}…{end}"
 
 
 def _legend(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
@@ -257,6 +268,8 @@ def _legend(columns: Mapping[str, Sequence[str]], width: int) -> list[str]:
     line = ""
     for title, text in LEGEND.items():
         longer = f"{line}; {text}" if line else text
+        if title == "PER S" and "TOTAL" not in columns:
+            longer = longer.replace(", TOTAL", "")
         if title in columns and len(longer) <= width:
             line = longer
     return [line] if line else []
@@ -278,8 +291,10 @@ def _tasks(columns: Mapping[str, Sequence[str]]) -> RenderableType:
 
 
 def _fitting(columns: dict[str, list[str]], width: int) -> dict[str, list[str]]:
+    from rich.cells import cell_len
+
     def taken() -> int:
-        return sum(max(map(len, (title, *cells))) + GAP for title, cells in columns.items()) - GAP
+        return sum(max(map(cell_len, (title, *cells))) + GAP for title, cells in columns.items()) - GAP
 
     for title in SPARED:
         if taken() > width:
