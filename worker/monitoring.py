@@ -260,7 +260,7 @@ def rules() -> Json:
             "expr": alert.expr,
             "for": alert.wait,
             "labels": {"severity": alert.severity},
-            "annotations": {"summary": alert.summary, "description": f"{alert.what_to_do} {RUNBOOK}"},
+            "annotations": {"summary": alert.summary, "description": f"{alert.what_to_do.rstrip('.')}. {RUNBOOK}"},
         }
         for alert in ALERTS
     ]

@@ -128,9 +128,19 @@ def all_run(cluster: Cluster) -> bool:
     return len(tasks) == TASKS + 2 and all(t["state"] == "RUNNING" and t["worker"] in alive for t in tasks)
 
 
+def wait_for_all(cluster: Cluster) -> None:
+    try:
+        wait("all tasks run", lambda: all_run(cluster), 240)
+    except AssertionError as error:
+        shown = [
+            {n: t[n] for n in ("connector", "task", "state", "worker", "error")} for t in cluster.cluster()["tasks"]
+        ]
+        raise AssertionError(f"{error}: {shown}") from None
+
+
 def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: Cluster, postgres) -> None:
     running = Ticks(postgres.dsn(cluster.source_db), seed=7)
-    wait("all tasks run", lambda: all_run(cluster), 120)
+    wait_for_all(cluster)
     running.start()
     asked = {"tables": ["public.bulk"], "rows_per_s": 300}
     assert cluster.rest("POST", "/v1/connectors/shop/snapshots", asked).is_success
@@ -144,7 +154,7 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
             old.process.stop(timeout_s=45)
             assert old.process.returncode == 0
             cluster.start_worker(name=old.id, sink_standby="0")
-            wait("all tasks run", lambda: all_run(cluster), 120)
+            wait_for_all(cluster)
             loaded.append(snapshot(cluster)["rows"])
             told = versions(cluster)
             assert [worker for worker in sorted(told) if told[worker] == VERSION] == [

@@ -13,6 +13,8 @@ import yaml
 from cdcworker.worker import monitoring
 from cdcworker.worker.rest.metric_table import ALL
 
+from . import promql
+
 ROOT = Path(__file__).resolve().parents[3]
 NAMES = {metric.name for metric in ALL}
 PROMTOOL = shutil.which("promtool")
@@ -58,6 +60,26 @@ def test_each_alert_has_a_test():
         for alert in test["alert_rule_test"]
     }
     assert tested == {alert.name for alert in monitoring.ALERTS}
+
+
+RULES = {rule["alert"]: rule for rule in monitoring.rules()["spec"]["groups"][0]["rules"]}
+CASES = [
+    pytest.param(test, case, id=f"{case['alertname']} after {case['eval_time']}")
+    for test in yaml.safe_load(RULE_TESTS.read_text())["tests"]
+    for case in test["alert_rule_test"]
+]
+
+
+@pytest.mark.parametrize(("test", "case"), CASES)
+def test_an_alert_is_quiet_and_fires_when_it_should_and_says_what_it_should(test, case):
+    every_s = promql.seconds(test["interval"])
+    series = [promql.Series.of(one["series"], str(one["values"]), every_s) for one in test["input_series"]]
+    assert promql.firing(RULES[case["alertname"]], series, promql.seconds(case["eval_time"])) == case["exp_alerts"]
+
+
+def test_each_alert_has_a_time_at_which_it_is_quiet_and_one_at_which_it_fires():
+    seen = {(case["alertname"], bool(case["exp_alerts"])) for _, case in (one.values for one in CASES)}
+    assert seen == {(name, fires) for name in RULES for fires in (True, False)}
 
 
 def test_prometheus_itself_takes_the_rules_and_their_tests_pass(tmp_path):
