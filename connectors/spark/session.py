@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.connectors.spark.decode import native
 from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.connectors.spark.gateway import Gateway
 from cdcworker.schemas.errors import CdcError
@@ -26,7 +27,7 @@ ARROW_ROWS = 20_000
 ARROW_BYTES = "32m"
 WAIT_S = 0.05
 CLOSE_S_MAX = 2.0
-FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute", "cdcworker.connectors.spark._native")
+FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute")
 """Imported while Java starts."""
 
 
@@ -161,6 +162,7 @@ class Engine:
             # Of packages whose parts import each other, by one thread only.
             for name in FIRST_NEEDED:
                 importlib.import_module(name)
+            native()
             self._gateway.connect(lambda: self._closing or self._stopping())
             self._session = _build(self._gateway, self._touch)
             self.start_s = round(time.monotonic() - self._began, 2)
