@@ -30,7 +30,8 @@ NEEDS = {
     "kafka": ("kafka",),
     "postgres": ("postgres",),
     "spark": ("kafka", "postgres", "spark"),
-    "iceberg": ("iceberg",),
+    "iceberg": ("iceberg", "delta"),
+    "delta": ("iceberg", "delta"),
     "zookeeper": ("kafka", "zookeeper"),
 }
 

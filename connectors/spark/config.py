@@ -30,11 +30,12 @@ def _memory(value: str) -> str | None:
     return None if size >= MEMORY_MB_MIN else f"must be at least {MEMORY_MB_MIN}m"
 
 
-WAREHOUSES = ("postgres", "parquet", "iceberg")
+WAREHOUSES = ("postgres", "parquet", "iceberg", "delta")
 CATALOGS = ("hadoop", "hive", "rest", "jdbc", "nessie")
 _NEEDED = {
     "postgres": ("warehouse.hostname", "warehouse.user", "warehouse.dbname"),
     "parquet": ("warehouse.path",),
+    "delta": ("warehouse.path",),
 }
 
 _PATH = re.compile(r"/|(?!file:)[a-z][a-z0-9+.-]*://")
@@ -190,7 +191,8 @@ def _batch_keys() -> Iterable[ConfigKey]:
         recommended=("eventual", "source"),
         group=batches,
         doc="eventual: each batch is shown as it is read. source: only whole transactions of the source are shown, all tables"
-        " at one position, which _cdcworker.watermark tells; one task reads all topics. PostgreSQL only.",
+        " at one position, which _cdcworker.watermark tells, in a lake the versions of tables that _cdcworker.set_<sink> names;"
+        " one task reads all topics. Not for Parquet.",
     )
     yield key(
         "schema.change.policy",
@@ -276,8 +278,8 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in _NEEDED.get(config["warehouse"], ()):
         if not config[name]:
             yield name, "is required"
-    if config["consistency"] == "source" and config["warehouse"] != "postgres":
-        yield "consistency", "source needs warehouse=postgres: tables of other warehouses are committed one by one"
+    if config["consistency"] == "source" and config["warehouse"] == "parquet":
+        yield "consistency", "source needs another warehouse: tables of Parquet files are committed one by one"
     if config["warehouse"] == "iceberg":
         needed = "warehouse.path" if config["warehouse.catalog"] == "hadoop" else "warehouse.catalog.uri"
         if not config[needed]:

@@ -111,8 +111,10 @@ class Cut:
 class Cutter:
     """Of one query: begins where the ledger stands."""
 
-    def __init__(self, shown: Mapping[str, int], spool: Spool) -> None:
+    def __init__(self, shown: Mapping[str, int], spool: Spool, ahead: Mapping[str, int] | None = None) -> None:
+        """`ahead`: how far a part of the target is already; a cut before that would show it with others behind it."""
         self._spool = spool
+        self._ahead = dict(ahead or {})
         self._sources: dict[str, _Source] = {}
         self._shown = dict(shown)
         self._held: list[_Held] = []
@@ -150,7 +152,7 @@ class Cutter:
 
     def cut(self) -> Cut | None:
         """What has become complete since the last one; None: nothing."""
-        positions = {name: self._position(source) for name, source in self._sources.items()}
+        positions = {name: self._position(source, self._ahead.get(name, 0)) for name, source in self._sources.items()}
         through: dict[str, Through] = {}
         marks: dict[Partition, tuple[int, int]] = {}
         pieces, rows = self._release(positions)
@@ -199,7 +201,7 @@ class Cutter:
             source.last[place] = int(upto[end - 1])
         return _Held(self._spool.put(pa.table(table)), places, code, upto, ts_ms)
 
-    def _position(self, source: _Source) -> int:
+    def _position(self, source: _Source, least: int) -> int:
         """The furthest clean cut."""
         best = source.shown
         for claim in source.claims:
@@ -210,7 +212,7 @@ class Cutter:
                 ),
                 default=claim.position,
             )
-            if reached > best and not any(low < reached <= high for low, high in source.turns):
+            if reached > best and reached >= least and not any(low < reached <= high for low, high in source.turns):
                 best = reached
         return best
 

@@ -173,7 +173,8 @@ class Driver:
             self._offsets = dict(self._writer.ledger())
             self._built = dict(self._offsets)
             if self._whole is not None:
-                self._whole.begin(cast("Any", self._writer).through(), self._offsets, self._ends)
+                writer = cast("Any", self._writer)
+                self._whole.begin(writer.through(), self._offsets, self._ends, getattr(writer, "ahead", dict)())
         self._brokers.check(partitions, self._offsets)
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex

@@ -109,7 +109,7 @@ class IcebergTables:
 
     # -- commits ------------------------------------------------------------------------------------------------------
 
-    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> None:
+    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> Any:
         mark = uuid.uuid4().hex
         if statement:
             self._spark.conf.set(WAP, mark)
@@ -128,6 +128,7 @@ class IcebergTables:
         if staged is None or staged.parentId() != found.version:
             raise _moved(place)
         self._publish(place, table, found, staged.snapshotId(), state.text())
+        return staged.snapshotId()
 
     def _publish(self, place: Place, table: Any, found: Found, snapshot: int, note: str) -> None:
         """The catalog exchanges what is there for what we make of it, or refuses."""

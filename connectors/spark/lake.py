@@ -79,8 +79,9 @@ class Tables(Protocol):
     def at(self, place: Place, found: Found) -> str:
         """In SQL, as it was found."""
 
-    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> None:
-        """Rows (no statement: none) and state in one step. CdcError LEDGER_MOVED when the table is not as found."""
+    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> Any:
+        """Rows (no statement: none) and state in one step; the version that came to be. CdcError LEDGER_MOVED when the
+        table is not as found."""
 
     def tend(self, place: Place) -> None:
         """Now and then: give back what no reader needs."""
@@ -100,6 +101,7 @@ class LakeWriter:
         self._epoch: Epoch = (0, 0)
         self._places: dict[str, Place] = {}
         self._states: dict[str, Manifest] = {}
+        self._versions: dict[str, Any] = {}
         self._claimed = False
         self._tended: dict[str, float] = {}
         self._new_session: Callable[[], SparkSession] | None = None
@@ -126,7 +128,7 @@ class LakeWriter:
             self._states.clear()
             for place, found in self._mine():
                 assert found.state is not None
-                state = found.state
+                state, self._versions[found.state.topic] = found.state, found.version
                 if state.topic not in topics:
                     continue
                 if state.epoch < self._epoch:
@@ -161,10 +163,7 @@ class LakeWriter:
             found = self._tables.load(place)
             if found is None or found.state is None or found.state.arrow is None:
                 return None
-            names = ", ".join(map(lakesql.quoted, found.columns))
-            table = read_arrow(session, f"SELECT {names} FROM {self._tables.at(place, found)}")
-            applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
-            return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))
+            return read_place(session, self._tables, place, found)
 
     def place(self, schema: str, table: str) -> Place:
         return Place(lakesql.stored_name(schema), lakesql.stored_name(table))
@@ -236,7 +235,7 @@ class LakeWriter:
                 break
             state = found.state.next(self._epoch)
             try:
-                self._tables.commit(place, found, "", state)
+                self._versions[state.topic] = self._tables.commit(place, found, "", state)
                 return state
             except CdcError as exc:
                 if exc.code != LEDGER_MOVED or not left:
@@ -345,7 +344,7 @@ class LakeWriter:
         hit("sink.staged")
         made = advanced(replace(state, key=key, floor=floor.hex(), graves=graves), batch, schema)
         made = made.next(self._epoch)
-        self._tables.commit(place, found, statement, made)
+        self._versions[made.topic] = self._tables.commit(place, found, statement, made)
         hit("sink.after_commit")
         self._tend(session, place, made)
         return made, orphans
@@ -359,6 +358,10 @@ class LakeWriter:
         return work.merge(rows, self._side.graves(session, place, keys, work.schema, bool(state.graves)))
 
     def _tend(self, session: SparkSession, place: Place, state: Manifest) -> None:
+        """After a commit."""
+        self._tend_now(session, place, state)
+
+    def _tend_now(self, session: SparkSession, place: Place, state: Manifest) -> None:
         now = time.monotonic()
         if now - self._tended.setdefault(state.topic, now) < TEND_EVERY_S:
             return
@@ -367,3 +370,13 @@ class LakeWriter:
             self._tables.tend(place)
             if state.graves and state.applied:
                 self._side.prune(session, place, min(at for at, _ in state.applied.values()))
+
+
+def read_place(session: SparkSession, tables: Tables, place: Place, found: Found) -> TargetRows | None:
+    """A table as it was found."""
+    if found.state is None or found.state.arrow is None:
+        return None
+    names = ", ".join(map(lakesql.quoted, found.columns))
+    table = read_arrow(session, f"SELECT {names} FROM {tables.at(place, found)}")
+    applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
+    return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))

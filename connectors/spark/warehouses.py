@@ -26,7 +26,10 @@ def output_of(config: Mapping[str, Any]) -> Output:
     )
 
 
-SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {"iceberg": {}}
+SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
+    "iceberg": {},
+    "delta": {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
+}
 """Of Spark, which it has to be started with for a lake; a lake has libraries of its own, under its name."""
 
 
@@ -48,15 +51,25 @@ def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
         buckets = config["warehouse.buckets"]
         return ParquetWriter(folder(config, roots), sink, task, schema=schema, output=output, buckets=buckets)
     if config["warehouse"] in SETTINGS:
-        from cdcworker.connectors.spark.lake import LakeWriter
-
-        return LakeWriter(tables_of(config, roots), sink, task, schema=schema, output=output)
+        return lake_writer(config, sink, task, roots)
     from cdcworker.connectors.spark.postgres import PostgresWriter
 
     return PostgresWriter(conninfo(config), sink, task, schema=schema, output=output)
 
 
+def lake_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence[str]) -> LakeWriter:
+    from cdcworker.connectors.spark.lake import LakeWriter
+    from cdcworker.connectors.spark.lakesets import WholeLakeWriter
+
+    kind = WholeLakeWriter if config["consistency"] == "source" else LakeWriter
+    return kind(tables_of(config, roots), sink, task, schema=config["warehouse.schema"], output=output_of(config))
+
+
 def tables_of(config: Mapping[str, Any], roots: Sequence[str]) -> Tables:
+    if config["warehouse"] == "delta":
+        from cdcworker.connectors.spark.delta import DeltaTables
+
+        return DeltaTables(folder(config, roots))
     from cdcworker.connectors.spark.iceberg import IcebergTables
 
     return IcebergTables(catalog_settings(config, roots))

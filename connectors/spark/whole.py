@@ -101,10 +101,11 @@ class WholeTransactions:
         shown: Mapping[str, int],
         ledger: Mapping[Partition, int],
         ends: Callable[[], Mapping[Partition, int]],
+        ahead: Mapping[str, int] | None = None,
     ) -> None:
         """`ends` asks for the ends of all partitions that there are now, with what is not committed."""
         shutil.rmtree(self._folder, ignore_errors=True)
-        self._cutter = Cutter(shown, Spool(self._folder))
+        self._cutter = Cutter(shown, Spool(self._folder), ahead)
         self._ledger = dict(ledger)
         self._ends = ends
         self._lacking = None

@@ -97,11 +97,10 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
 
 
 def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack) -> LakeTarget:
-    from cdcworker.connectors.spark.lake import LakeWriter
-    from cdcworker.connectors.spark.warehouses import own_session, tables_of
+    from cdcworker.connectors.spark.warehouses import lake_writer, own_session
     from cdcworker.connectors.verify.lakes import LakeTarget
 
-    writer = LakeWriter(tables_of(config, wanted.file_roots), wanted.sink, schema=config["warehouse.schema"])
+    writer = lake_writer(config, wanted.sink, 0, wanted.file_roots)
     writer.attach(stack.enter_context(own_session(config, wanted.machine())))
     return LakeTarget(writer, wanted.sink)
 

@@ -48,13 +48,13 @@ def spark(devstack_dir):
     from cdcworker.worker.devstack import jars
     from cdcworker.worker.devstack.java import find_java
 
-    files = tuple(str(path) for section in ("spark", "iceberg") for path in jars.ensure(section))
+    files = tuple(str(path) for section in ("spark", "iceberg", "delta") for path in jars.ensure(section))
     state = devstack_dir / "spark"
     state.mkdir()
     program = str(find_java().home / "bin" / "java")
     # Batches of a few rows: compiling code for them would take longer than they do.
     more = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **more}.items()))
+    runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **SETTINGS["delta"], **more}.items()))
     engine = Engine(runtime, state, lambda: False)
     yield engine.session()
     engine.close()

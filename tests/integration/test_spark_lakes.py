@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
+import itertools
 import signal
 from decimal import Decimal
 
 import psycopg
 import pytest
 from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
 from cdcworker.connectors.spark.lake import LakeWriter, Place
 from cdcworker.connectors.spark.shaping import Output
@@ -47,15 +49,23 @@ QUICK = (
     "test_a_batch_may_hold_records_that_were_set_aside",
 )
 """Of the contract; the rest takes minutes."""
+QUICK_DELTA = (
+    "test_rows_are_inserted_updated_and_deleted",
+    "test_of_two_writers_with_one_epoch_the_second_notices",
+)
 
 
-def long_but_for_the_quick(cls):
+def long_but_for(quick, *contracts):
     """The same tests as functions of their own, since a mark stays with its function."""
-    for name, function in vars(contract.Contract).items():
-        if name.startswith("test_") and name not in QUICK:
-            own = functools.wraps(function)(lambda *args, _function=function, **more: _function(*args, **more))
-            setattr(cls, name, pytest.mark.long(own))
-    return cls
+
+    def marked(cls):
+        for name, function in itertools.chain.from_iterable(vars(one).items() for one in contracts):
+            if name.startswith("test_") and name not in quick:
+                own = functools.wraps(function)(lambda *args, _function=function, **more: _function(*args, **more))
+                setattr(cls, name, pytest.mark.long(own))
+        return cls
+
+    return marked
 
 
 class Lake(contract.Contract):
@@ -188,7 +198,7 @@ class Lake(contract.Contract):
         ]
 
 
-@long_but_for_the_quick
+@long_but_for(QUICK, contract.Contract)
 class TestIceberg(Lake):
     def tables(self):
         return IcebergTables({"type": "hadoop", "warehouse": str(self._root)})
@@ -255,6 +265,52 @@ class TestIceberg(Lake):
         assert (state.reason, state.source_rows, state.target_rows) == ("", 3, 4)
         found = {item.key: (item.kind, item.columns) for item in state.found}
         assert found == {("2",): ("different", ("n",)), ("3",): ("extra", ())}
+
+
+@long_but_for(QUICK_DELTA, contract.Contract, Lake)
+class TestDelta(Lake):
+    pytestmark = pytest.mark.delta
+
+    def tables(self):
+        return DeltaTables(str(self._root))
+
+    @pytest.mark.long
+    def test_a_table_that_is_compacted_meanwhile_is_merged_into_all_the_same(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        for number in range(2):
+            stream.insert(support.NARROW, (number, 1, "a", "b"))
+            contract.run(stream, writer)
+        found, load = [], writer._tables.load
+
+        def moving(place):
+            found.append(load(place))
+            if len(found) == 1:
+                self.alter_in_sql("OPTIMIZE {table}")
+            return found[-1]
+
+        writer._tables.load = moving
+        stream.update(support.NARROW, (1, 2, "c", "d"))
+        writer.apply(stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1))
+        assert load(Place("public", "orders")).version > found[0].version + 1
+        assert contract.rows(writer, "id", "n") == [(0, 1), (1, 2)]
+        # The newest commit is somebody else's; the offsets are in one before it.
+        self.alter_in_sql("OPTIMIZE {table}")
+        again = open_writer((1, 1))
+        again.claim([contract.TOPIC])
+        assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
+
+    @pytest.mark.long
+    def test_offsets_outlive_the_log_that_held_them(self, open_writer):
+        place = Place("public", "orders")
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(support.NARROW, (1, 1, "a", "b"))
+        contract.run(stream, writer)
+        writer._tables.tend(place)
+        writer._tables._log(place)[0].checkpoint()
+        for path in (self._root / "public" / "orders" / "_delta_log").glob("*.json"):
+            path.unlink()
+        again = open_writer((1, 1))
+        assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
 
 
 def lake_rows(spark, world):

@@ -92,15 +92,15 @@ def dsn(postgres):
 class Sink:
     """The driver's part without Spark: reads each partition up to somewhere, passes on what is complete."""
 
-    def __init__(self, dsn, stream, marks, tmp_path, epoch):
+    def __init__(self, writer, stream, marks, tmp_path, epoch):
         self.stream, self.marks = stream, marks
-        self.writer = PostgresWriter(dsn, "sink")
+        self.writer = writer
         self.writer.fence((1, epoch))
         self.writer.claim([*TOPICS, MARKS])
         shapes = Shapes(stream.schemas, wait_s_max=0)
         self.whole = WholeTransactions(TOPICS, shapes, stream.assembler().build, tmp_path / "held")
         self.read = dict(self.writer.ledger())
-        self.whole.begin(self.writer.through(), self.read, self.ends)
+        self.whole.begin(self.writer.through(), self.read, self.ends, getattr(self.writer, "ahead", dict)())
 
     def ends(self):
         out = {}
@@ -135,7 +135,7 @@ def test_every_look_sees_whole_transactions_however_batches_are_cut_and_tasks_en
     chance = random.Random(5)
     stream, marks = support.Stream(), []
     bank, looker = Bank(stream, chance), Looker(dsn)
-    sink, epoch = Sink(dsn, stream, marks, tmp_path, 0), 0
+    sink, epoch = Sink(PostgresWriter(dsn, "sink"), stream, marks, tmp_path, 0), 0
     looker.start()
     bank.open()
     for _ in range(150):
@@ -147,7 +147,7 @@ def test_every_look_sees_whole_transactions_however_batches_are_cut_and_tasks_en
         if chance.random() < 0.1:
             sink.writer.close()
             epoch += 1
-            sink = Sink(dsn, stream, marks, tmp_path, epoch)
+            sink = Sink(PostgresWriter(dsn, "sink"), stream, marks, tmp_path, epoch)
     marks.append(mark(len(marks), stream.lsn + 1))
     sink.step(None)
     looker.stop()

@@ -8,6 +8,8 @@ from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.spark.driver import StateFolder
 from cdcworker.connectors.spark.errors import from_spark
 from cdcworker.connectors.spark.kafka import client_settings, jvm_settings
+from cdcworker.connectors.spark.lake import Place
+from cdcworker.connectors.spark.lakesets import WholeLakeWriter
 from cdcworker.connectors.spark.session import settings
 from cdcworker.schemas.errors import CdcError
 
@@ -144,6 +146,22 @@ def test_a_lake_without_a_place_or_with_classes_of_its_own_is_refused(more):
     assert caught.value.code == "config.invalid"
 
 
+def test_a_delta_lake_is_a_folder(tmp_path):
+    delta = {**LAKE, "warehouse": "delta"}
+    with pytest.raises(CdcError):
+        CONFIG_DEF.parse(delta)
+    config = CONFIG_DEF.parse({**delta, "warehouse.path": str(tmp_path / "lake")})
+    tables = warehouses.tables_of(config, [str(tmp_path)])
+    assert tables.name(Place("public", "a`b")) == f"delta.`{tmp_path}/lake/public/a``b`"
+    with pytest.raises(CdcError):
+        warehouses.tables_of(config, ["/srv"])
+
+
+def test_a_lake_shows_whole_transactions_by_sets(tmp_path):
+    config = CONFIG_DEF.parse({**LAKE, "warehouse.path": str(tmp_path / "lake"), "consistency": "source"})
+    assert isinstance(warehouses.open_writer(config, "s", 0, [str(tmp_path)]), WholeLakeWriter)
+
+
 def test_a_catalog_gets_its_properties_and_its_secrets():
     config = CONFIG_DEF.parse(
         {
@@ -177,4 +195,5 @@ def test_a_folder_of_a_lake_lies_in_one_that_the_worker_opens(tmp_path):
 
 def test_a_lake_has_libraries_of_its_own():
     assert SparkSink(LAKE).jars == "spark+iceberg"
+    assert SparkSink({**LAKE, "warehouse": "delta"}).jars == "spark+delta"
     assert SparkSink(BASE).jars == "spark"

@@ -186,3 +186,19 @@ def test_tables_that_are_loading_are_named_and_two_sources_are_cut_apart(tmp_pat
     assert cut.through["s"].left_out == ("public.a",)
     assert cut.through["t"].position == 75
     assert sorted(taken(cut)) == [("s.public.a", 0, 0), ("t.public.a", 0, 0)]
+
+
+def test_there_is_no_cut_before_what_a_part_of_the_target_shows_already(tmp_path):
+    cutter = Cutter({"s": 10}, Spool(tmp_path), {"s": 31})
+    place, other = ("s.public.a", 0), ("s.public.b", 0)
+    ends = {place: 3, other: 1}
+    cutter.add(records([(*place, 0, 20), (*place, 1, 30)]), [Watermark(MARKS, 0, "c", 0, 30, 1)], {place: 2, other: 0})
+    cutter.claim(lambda: {place: 2, other: 0})
+    assert cutter.cut() is None
+    cutter.add(records([(*place, 2, 40)]), [Watermark(MARKS, 1, "c", 0, 31, 1)], {place: 3, other: 0})
+    cutter.claim(lambda: ends)
+    assert cutter.cut() is None
+    cutter.add(records([(*other, 0, 30)]), [], ends)
+    cut = cutter.cut()
+    assert cut.through["s"].position == 40
+    assert sorted(taken(cut)) == [(*place, 0), (*place, 1), (*other, 0)]
