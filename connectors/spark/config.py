@@ -191,8 +191,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         recommended=("eventual", "source"),
         group=batches,
         doc="eventual: each batch is shown as it is read. source: only whole transactions of the source are shown, all tables"
-        " at one position, which _cdcworker.watermark tells, in a lake the versions of tables that _cdcworker.set_<sink> names;"
-        " one task reads all topics. Not for Parquet.",
+        " at one position (_cdcworker.watermark; in a lake _cdcworker.set_<sink>); one task reads all. Not for Parquet.",
     )
     yield key(
         "schema.change.policy",
