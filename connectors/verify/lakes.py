@@ -8,10 +8,10 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cdcworker.connectors.api import POSITION
-from cdcworker.connectors.spark.lake import Found, LakeWriter, Place, Work
+from cdcworker.connectors.spark.lake import Found, Place, Work
 from cdcworker.connectors.spark.lakesql import plain_name
 from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.laketexts import LAKE, TEXTS, joined
@@ -28,10 +28,20 @@ SUMS: Final = "part int, n bigint, total string"
 ROWS: Final = "k array<string>, h string, v string, c array<string>"
 
 
-class LakeTarget:
-    """`writer` of the sink, with a session; it writes nothing."""
+class Tables(Protocol):
+    """What is read: a sink's `LakeWriter` with a session, which writes nothing, or the files of a Parquet warehouse."""
 
-    def __init__(self, writer: LakeWriter, sink: str) -> None:
+    def place(self, schema: str, table: str) -> Place: ...
+
+    def found(self) -> Iterable[tuple[Place, Found]]: ...
+
+    def read(self, place: Place, found: Found, names: Sequence[str], work: Work, columns: str) -> pa.Table: ...
+
+    def close(self) -> None: ...
+
+
+class LakeTarget:
+    def __init__(self, writer: Tables, sink: str) -> None:
         self._writer = writer
         self._sink = sink
         self._found: dict[Place, Found] = {}

@@ -65,8 +65,6 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
     from cdcworker.connectors.spark.config import CONFIG_DEF
 
     settings, sink = parse(wanted.source_config), CONFIG_DEF.parse(wanted.sink_config)
-    if sink["warehouse"] == "parquet":
-        raise CdcError(UNFIT, "a warehouse of the kind parquet cannot be compared yet")
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
     with contextlib.ExitStack() as stack:
@@ -97,9 +95,13 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
 
 
 def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack) -> LakeTarget:
-    from cdcworker.connectors.spark.warehouses import lake_writer, own_session
+    from cdcworker.connectors.spark.warehouses import folder, lake_writer, own_session
     from cdcworker.connectors.verify.lakes import LakeTarget
 
+    if config["warehouse"] == "parquet":
+        from cdcworker.connectors.verify.parquets import ParquetTables
+
+        return LakeTarget(ParquetTables(folder(config, wanted.file_roots), wanted.sink), wanted.sink)
     writer = lake_writer(config, wanted.sink, 0, wanted.file_roots)
     writer.attach(stack.enter_context(own_session(config, wanted.machine())))
     return LakeTarget(writer, wanted.sink)

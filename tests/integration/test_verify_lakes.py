@@ -12,13 +12,18 @@ from cdcworker.connectors.api import POSITION
 from cdcworker.connectors.spark.lake import Found, Place
 from cdcworker.connectors.spark.lakesql import type_of
 from cdcworker.connectors.spark.manifests import Manifest, schema_text
+from cdcworker.connectors.spark.parquet import ParquetWriter
+from cdcworker.connectors.spark.shaping import Output
 from cdcworker.connectors.verify import laketexts
 from cdcworker.connectors.verify.compare import Comparison, Settings
 from cdcworker.connectors.verify.lakes import LakeTarget
+from cdcworker.connectors.verify.parquets import ParquetTables
 from cdcworker.connectors.verify.plan import plan
 from cdcworker.connectors.verify.sides import Limits, PostgresSource
 from cdcworker.connectors.verify.texts import SESSION, Column, Modes
 
+from ..unit.spark import support
+from ..unit.spark import warehouse_contract as contract
 from .test_verify import Now, summary
 
 pytestmark = pytest.mark.postgres
@@ -177,3 +182,29 @@ def test_a_lake_that_is_behind_is_waited_for(both):
 
     assert compared(both, lambda position, deadline: Later()).verdict == "equal"
     assert asked[:2] == [{("p.people", 0): 0}, {("p.people", 0): 5}]
+
+
+def test_a_parquet_warehouse_is_compared_by_its_files(source, tmp_path):
+    stream = support.Stream()
+    writer = ParquetWriter(str(tmp_path), "sink", output=Output(soft=True))
+    writer.fence((1, 0))
+    for number in range(300):
+        stream.insert(support.NARROW, (number, 1, "a", "b" * (number % 5)))
+    stream.delete(support.NARROW, (299,))
+    contract.run(stream, writer, [100])
+    source.db.execute("create table orders (id bigint primary key, n int, a text, big text)")
+    source.db.execute("insert into orders select g, 1, 'a', repeat('b', g % 5) from generate_series(0, 298) g")
+    target = LakeTarget(ParquetTables(str(tmp_path), "sink"), "sink")
+
+    def compare():
+        ours = source.table("public", "orders", ("id",))
+        made = plan(contract.TOPIC, ours, target.table("public", "orders"), Modes())
+        settings = Settings(Limits(range_rows=50, rows_per_s=0))
+        return Comparison(source, target, lambda *_: Now(), settings).run([made])
+
+    tally = compare()
+    assert (tally.verdict, tally.tables[0].source_rows) == ("equal", 299)
+    source.db.execute("update orders set big = null where id = 5; delete from orders where id = 7")
+    source.db.execute("insert into orders values (1000, 1, 'a', 'b')")
+    tally = compare()
+    assert summary(tally) == {"orders": {"different": 1, "extra": 1, "missing": 1}}

@@ -1,0 +1,66 @@
+"""A Parquet warehouse as the target of a comparison: its files are read here, as the newest manifests name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from cdcworker.connectors.api import DELETED
+from cdcworker.connectors.spark import lakesql, shaping
+from cdcworker.connectors.spark.lake import Found, Place, Work
+from cdcworker.connectors.spark.manifests import Manifests, tables
+from cdcworker.connectors.verify.sides import TableFailed
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ParquetTables:
+    """Of one sink, as a `LakeTarget` reads them."""
+
+    def __init__(self, root: str, sink: str) -> None:
+        self._root = Path(root)
+        self._sink = sink
+
+    def place(self, schema: str, table: str) -> Place:
+        return Place(lakesql.stored_name(schema), lakesql.stored_name(table))
+
+    def found(self) -> Iterator[tuple[Place, Found]]:
+        for folder in tables(self._root):
+            state = Manifests(folder).newest()
+            if state is not None and state.sink == self._sink and state.arrow is not None:
+                columns = {field.name: lakesql.type_of(field.type) for field in state.arrow}
+                names = map(unquote, folder.parts[-2:])
+                yield self.place(*names), Found(state, columns, state.version, not state.files)
+
+    def read(self, place: Place, found: Found, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+        import pyarrow as pa
+
+        schema, table = (quote(lakesql.plain_name(name), safe=" ") for name in place)
+        try:
+            made = list(work(_batches(self._root / schema / table, found, names)))
+        except FileNotFoundError as exc:
+            raise TableFailed("its files were replaced while they were read") from exc
+        return pa.Table.from_batches(made) if made else pa.table({})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _batches(folder: Path, found: Found, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows that are there; those that a soft delete left are not."""
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    assert found.state is not None
+    schema = found.state.arrow
+    assert schema is not None
+    for file in found.state.files:
+        with parquet.ParquetFile(folder / file.path) as source:
+            for group in range(source.num_row_groups):
+                rows = shaping.conform(source.read_row_group(group), schema)
+                if DELETED in rows.column_names:
+                    rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
+                yield from rows.select(names).to_batches()
