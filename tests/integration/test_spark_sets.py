@@ -69,15 +69,17 @@ def looked(looks, lake):
         looks.append(found)
 
 
-@pytest.mark.parametrize(
-    ("kind", "steps"),
-    [
-        ("iceberg", 2),
-        pytest.param("iceberg", 8, marks=pytest.mark.long),
-        pytest.param("delta", 8, marks=[pytest.mark.delta, pytest.mark.long]),
-    ],
-)
-def test_every_set_has_whole_transactions_also_when_a_driver_ends_between_two_tables(spark, tmp_path, kind, steps):
+def test_every_set_has_whole_transactions_also_when_a_driver_ends_between_two_tables(spark, tmp_path):
+    drivers_end_between_two_tables(spark, tmp_path, "iceberg", 2)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["iceberg", pytest.param("delta", marks=pytest.mark.delta)])
+def test_every_set_has_whole_transactions_also_when_drivers_end_again_and_again(spark, tmp_path, kind):
+    drivers_end_between_two_tables(spark, tmp_path, kind, 8)
+
+
+def drivers_end_between_two_tables(spark, tmp_path, kind, steps):
     chance, lake, looks = random.Random(7), Lake(spark, kind, tmp_path / "lake"), []
     stream, marks, epoch = support.Stream(), [], 0
     bank = Bank(stream, chance)
