@@ -143,11 +143,10 @@ class Reader:
         if info is None or not self._settings.filters.table(info.schema, info.table):
             raise TableGone
         name = sql.Identifier(info.schema, info.table)
-        timeout = sql.Literal(f"{self._settings.raw['snapshot.lock.timeout.ms']}ms")
         columns, _ = self._publication_of(info)
         self._execute(sql.SQL("begin isolation level repeatable read read only"))
         try:
-            self._execute(sql.SQL("set local lock_timeout = {}").format(timeout))
+            self.limit_locks()
             self._execute(sql.SQL("lock table {} in access share mode").format(name))
             info = catalog.table(oid)
             if info is None:
@@ -176,6 +175,11 @@ class Reader:
             raise TableGone
         columns, _ = self._publication_of(info)
         return self._planner.plan(_restricted(info, columns).relation(), info), info
+
+    def limit_locks(self) -> None:
+        """In a transaction: no lock is waited for longer than the configuration says."""
+        timeout = sql.Literal(f"{self._settings.raw['snapshot.lock.timeout.ms']}ms")
+        self._execute(sql.SQL("set local lock_timeout = {}").format(timeout))
 
     def is_broken(self) -> bool:
         return self.connection.closed or self.connection.pgconn.transaction_status != pq.TransactionStatus.IDLE

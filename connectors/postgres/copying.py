@@ -104,5 +104,6 @@ def key_of_line(line: bytes, key: tuple[int, ...], parsers: Sequence[Parser]) ->
 
 def parse_row(line: bytes, parsers: Sequence[Parser]) -> Row:
     """The line's values, by the parsers that the stream's values go through."""
-    raw = copy_texts(line)
+    # A line without columns looks like one of an empty text.
+    raw = copy_texts(line) if parsers else ()
     return tuple(None if text is None else parse(text) for text, parse in zip(raw, parsers, strict=True))

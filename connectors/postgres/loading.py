@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -229,8 +229,8 @@ class Loader:
         if isinstance(result, Busy | NotVisibleYet):
             self.wait(table, LOCKED if isinstance(result, Busy) else OLDER)
         elif isinstance(result, TableGone):
-            log.info("table is gone table=%s", table.full_name)
-            self.finish(load, table)
+            log.info("table is gone, or not published any more table=%s", table.full_name)
+            self.finish(load, table, loaded=False)
         elif isinstance(result, Keyless):
             self.start_over(table)
             table.keyless = True
@@ -289,16 +289,30 @@ class Loader:
         if table.ended and all(window.table is not table for window in self.windows):
             self.finish(load, table)
 
-    def finish(self, load: Load, table: TableLoad) -> None:
+    def finish(self, load: Load, table: TableLoad, *, loaded: bool = True) -> None:
+        """`loaded`: its rows have been read, and it need not be looked at again."""
         self.windows = [window for window in self.windows if window.table is not table]
-        self.progress.table_done(load, table)
+        self.progress.table_done(load, table, loaded=loaded)
         self.keyless = None
         self.moves += 1
-        log.info(
-            "table loaded table=%s oid=%d rows=%d left=%d", table.full_name, table.oid, table.rows, len(load.tables)
-        )
+        if loaded:
+            log.info(
+                "table loaded table=%s oid=%d rows=%d left=%d", table.full_name, table.oid, table.rows, len(load.tables)
+            )
         if not load.tables:
             self.end(load, "COMPLETED")
+
+    def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
+        """As `Progress.forget_gaps`; nothing is read on of a table that is forgotten."""
+        back = self.progress.forget_gaps(members)
+        left = [table for _, table in self.progress.tables()]
+        self.windows = [window for window in self.windows if window.table in left]
+        if self.keyless is not None and self.keyless[1] not in left:
+            self.keyless = None
+        self.moves += 1
+        for load in [load for load in self.progress.loads if not load.tables]:
+            self.end(load, "COMPLETED")
+        return back
 
     def add(self, load: Load) -> None:
         self.progress.loads.append(load)

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -167,12 +168,16 @@ class Progress:
     skips: dict[str, list[Any]] = field(default_factory=dict)
     start: int = 0
     """The task epoch for which rows were last read because the mode says so at every start."""
+    joined: int = 0
+    """The highest number of an entry in the publication that was seen."""
+    left: bool = False
+    """Tables were forgotten: one that comes may be one of them, and readers have rows of it."""
 
     def to_json(self) -> JsonObject:
         out: JsonObject = {"loaded": self.loaded}
         if self.loads:
             out["loads"] = [load.to_json() for load in self.loads]
-        for name in ("done", "unseen", "e", "n", "rows", "skips", "start"):
+        for name in _PROGRESS:
             if value := getattr(self, name):
                 out[name] = value
         return out
@@ -180,8 +185,7 @@ class Progress:
     @classmethod
     def from_json(cls, value: JsonObject) -> Progress:
         try:
-            names = ("loaded", "done", "unseen", "e", "n", "rows", "skips", "start")
-            progress = cls(**{name: value[name] for name in names if name in value})
+            progress = cls(**{name: value[name] for name in ("loaded", *_PROGRESS) if name in value})
             progress.loads = [Load.from_json(load) for load in value.get("loads", ())]
             if value.get("todo"):
                 progress.loads.append(_of_first_form(value))
@@ -224,18 +228,35 @@ class Progress:
         self.done.append(outcome | ({"error": error} if error else {}))
         del self.done[:-DONE_MAX]
 
-    def table_done(self, load: Load, table: TableLoad) -> None:
+    def table_done(self, load: Load, table: TableLoad, *, loaded: bool = True) -> None:
         load.drop(table)
-        if table.oid not in self.loaded:
+        if loaded and table.oid not in self.loaded:
             self.loaded.append(table.oid)
 
-    def forget_all_but(self, captured: set[int]) -> bool:
+    def forget_all_but(self, captured: AbstractSet[int]) -> bool:
         """Tables that are not captured any more: one that comes back has missed changes and is read again."""
         known = len(self.loaded) + sum(len(load.tables) for load in self.loads)
         for load in self.loads:
             load.tables = [table for table in load.tables if table.oid in captured]
         self.loaded = [oid for oid in self.loaded if oid in captured]
-        return len(self.loaded) + sum(len(load.tables) for load in self.loads) < known
+        forgotten = len(self.loaded) + sum(len(load.tables) for load in self.loads) < known
+        self.left = self.left or forgotten
+        return forgotten
+
+    def differs(self, members: Mapping[int, int]) -> bool:
+        """Whether `forget_gaps` would change anything."""
+        return max(members.values(), default=0) > self.joined or not all(oid in members for oid in self.loaded)
+
+    def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
+        """Known tables that were out of the publication for a while, or are: `members` are the numbers of the entries
+        of those that are in it. They have missed changes. The ones that are back."""
+        back = {oid for oid, member in members.items() if member > self.joined > 0 and self.knows(oid)}
+        self.joined = max(self.joined, *members.values(), 0)
+        self.forget_all_but(members.keys() - back)
+        return back
+
+
+_PROGRESS: Final = ("done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left")
 
 
 def _of_first_form(value: JsonObject) -> Load:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import psycopg
-from cdcworker.connectors.postgres.chunks import Reader, TableGone, trusted
+from cdcworker.connectors.postgres.chunks import Busy, Reader, trusted
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.relations import Plan
 from psycopg import sql
@@ -196,9 +196,11 @@ def _sample(reader: Reader, plan: Plan, partitioned: bool, pages: int) -> list[t
         sql.Literal(SAMPLE_ROWS_MAX),
     )
     try:
-        return [tuple(row) for row in reader.connection.execute(statement).fetchall()]
+        with reader.connection.transaction():
+            reader.limit_locks()
+            return [tuple(row) for row in reader.connection.execute(statement).fetchall()]
     except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
-        raise TableGone from None
+        raise Busy from None
 
 
 def _bounds(sample: list[tuple[str, ...]], parts_max: int) -> tuple[tuple[str, ...], ...]:

@@ -16,7 +16,7 @@ from cdcworker.connectors.postgres.relations import Planner, source_template
 from cdcworker.connectors.postgres.slot import Slot
 from cdcworker.connectors.postgres.stream import ReplicationStream, SystemIdentity, quote
 from cdcworker.connectors.postgres.wire import format_lsn
-from cdcworker.schemas.change import Change, Position
+from cdcworker.schemas.change import Change, Position, Ready
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ def emptied(
     planner: Planner,
     safe_lsn: int,
     only: frozenset[str] | None = None,
-) -> list[Change]:
+) -> list[Change | Ready]:
     """A truncate for each table (of `only`) whose rows are read again: rows that were deleted meanwhile must not stay."""
     if only is not None and settings.snapshot_mode == "no_data":
         log.warning("no rows are read again: snapshot.mode is no_data")
@@ -100,7 +100,7 @@ def emptied(
     stamp = {"ts_ms": us // 1000, "ts_us": us, "ts_ns": us * 1000, "snapshot": "true"}
     base = {**source_template(settings.prefix, settings.dbname), **stamp}
     at = safe_lsn - 1
-    changes: list[Change] = []
+    changes: list[Change | Ready] = []
     for oid, schema, name in slots.published(connection, settings):
         info = planner.catalog.table(oid) if only is None or f"{schema}.{name}" in only else None
         if info is None:

@@ -38,7 +38,7 @@ from cdcworker.connectors.postgres.stamping import RowWriter
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
-from cdcworker.schemas.change import Change, JsonObject
+from cdcworker.schemas.change import Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.shape import Shaper
@@ -66,11 +66,13 @@ class Session:
     shapes: ShapeGuard | None = None
     complete: bool = False
     position_changed: bool = False
-    emptied: list[Change] = field(default_factory=list)
+    emptied: list[Change | Ready] = field(default_factory=list)
     """Truncates to be handed on first, of tables whose rows are read again: the position was lost, or they were held
     back."""
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
+    returning: list[slots.TableName] = field(default_factory=list)
+    """Tables that may have been there before, to be emptied as well."""
     told: set[tuple[int, str]] = field(default_factory=set)
     identities_set: int = 0
     connector: str = ""
@@ -200,6 +202,8 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     )
     session.ahead.attach(changes)
     _prepare_rows(session, tables.at_start(session, context.task_epoch, first), template)
+    lifted = session.quarantine.lifted if session.quarantine else ()
+    session.emptied += tables.emptied(session, [t for t in session.returning if f"{t[1]}.{t[2]}" not in lifted])
     ahead = settings.raw["transaction.streaming"]
     if session.readers:
         stream.watch(session.readers.signal)

@@ -237,6 +237,19 @@ def published(connection: AdminConnection, settings: Settings) -> list[TableName
     return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
 
 
+def memberships(connection: AdminConnection, settings: Settings, oids: Sequence[int]) -> dict[int, int]:
+    """By published table the number of its entry in the publication, or of a parent's: a table that was taken out and
+    put back has a higher one. 0 where the publication names no tables."""
+    rows = connection.execute(
+        "select t.oid, coalesce((select max(r.oid) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid"
+        " where p.pubname = %s and (r.prrelid = t.oid or c.relispartition and r.prrelid in"
+        " (select relid from pg_partition_ancestors(t.oid)))), 0)"
+        " from unnest(%s::oid[]) t(oid) join pg_class c on c.oid = t.oid",
+        (settings.publication, list(oids)),
+    ).fetchall()
+    return dict(rows)
+
+
 def is_for_all_tables(connection: AdminConnection, settings: Settings) -> bool:
     """Whether a new table is published from its first row on; to any other publication it may be added with rows."""
     row = connection.execute(

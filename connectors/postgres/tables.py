@@ -6,18 +6,22 @@ import logging
 import re
 import time
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
 from cdcworker.connectors.postgres import identity
 from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.chunks import TableGone, View
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
 from cdcworker.connectors.postgres.slot import TableName
+from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation
+from cdcworker.schemas.change import Change, Ready
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -79,7 +83,9 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
         return Progress(loaded=[oid for oid, _, _ in tables], start=epoch)
     progress = Progress.from_json(stored) if stored else Progress()
-    if progress.forget_all_but({table[0] for table in tables}):
+    before = progress.joined, progress.left, len(progress.loaded)
+    back = progress.forget_gaps(slots.memberships(catalog, settings, [table[0] for table in tables]))
+    if before != (progress.joined, progress.left, len(progress.loaded)):
         # Stored at once: the log holds no changes of a table from the time in which it was not published.
         session.position_changed = True
     for load in [load for load in progress.loads if not load.tables]:
@@ -89,6 +95,9 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
     added = [table for table in tables if not progress.knows(table[0])]
     wanted = [table for table in added if wants_rows(settings, table)]
     progress.loaded.extend(table[0] for table in added if table not in wanted)
+    tell_gaps(tables, back, wanted)
+    if progress.left:
+        session.returning = wanted
     if added or first:
         session.position_changed = True
     if wanted:
@@ -126,7 +135,10 @@ def wants_rows(settings: Settings, table: TableName) -> bool:
 def discover(session: Session, relation: Relation) -> None:
     """A table that the stream names for the first time."""
     assert session.snapshot
-    if not session.snapshot.progress.knows(relation.oid):
+    if session.snapshot.progress.knows(relation.oid):
+        return
+    # A partition whose changes come under its parent's name is described too.
+    if any(table[0] == relation.oid for table in slots.published(session.catalog, session.settings)):
         take_up(session, [(relation.oid, relation.schema, relation.table)])
 
 
@@ -166,9 +178,12 @@ def look(session: Session) -> None:
         # The server looks into every published table for it.
         with catalog.transaction():
             catalog.execute(f"set local lock_timeout = {LOCK_MS}")
-            found = [table for table in slots.published(catalog, settings) if not progress.knows(table[0])]
+            tables = slots.published(catalog, settings)
+            members = slots.memberships(catalog, settings, [table[0] for table in tables])
     except psycopg.errors.LockNotAvailable:
         return
+    back = session.snapshot.loader.forget_gaps(members) if progress.differs(members) else set()
+    found = [table for table in tables if not progress.knows(table[0])]
     if found:
         try:
             identity.set_of(session, found, LOCK_MS)
@@ -177,7 +192,37 @@ def look(session: Session) -> None:
             error = translate(exc)
             if session.told_once((1, error.code)):
                 log.warning("replica identity not set error=%s", error)
+        wanted = [table for table in found if wants_rows(settings, table)]
+        tell_gaps(found, back, wanted)
+        if progress.left:
+            assert session.changes
+            session.changes.out += emptied(session, wanted)
         take_up(session, found)
+
+
+def tell_gaps(tables: Sequence[TableName], back: AbstractSet[int], wanted: Sequence[TableName]) -> None:
+    """Changes of these have not been published for a while. # INV-9"""
+    for table in tables:
+        if table[0] in back:
+            how = "its rows are read again" if table in wanted else "changes are lost: snapshot.mode reads no rows"
+            log.warning("table was out of the publication table=%s.%s: %s", table[1], table[2], how)
+
+
+def emptied(session: Session, tables: Sequence[TableName]) -> list[Change | Ready]:
+    """A truncate for each of these, whose rows will be read: readers may have rows of an earlier time, of this table or
+    of another one of its name. At a boundary."""
+    snapshot, out = session.snapshot, list[Change | Ready]()
+    assert snapshot
+    if "t" in session.settings.skipped:
+        return []
+    for oid, _, _ in tables:
+        try:
+            plan, _ = session.own_reader().look(oid)
+        except TableGone:
+            continue
+        view = View(TxSnapshot(0, 0, frozenset()), 0, time.time_ns() // 1000)
+        out.append(snapshot.stamp(plan, view, session.position.safe_lsn).truncate())
+    return out
 
 
 def matching(tables: Iterable[TableName], patterns: Iterable[str]) -> list[TableName]:

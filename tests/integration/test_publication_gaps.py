@@ -1,0 +1,112 @@
+"""Tables that leave the publication for a while, are dropped and made again, or become partitions: nothing is lost."""
+
+from __future__ import annotations
+
+import pytest
+
+from .postgres_reader import materialise
+
+pytestmark = pytest.mark.postgres
+
+OFTEN = {"table.discovery.interval.ms": "50"}
+
+
+def rows(one, *path: str) -> dict:
+    return {key[0]: tuple(row.values()) for key, row in materialise(one.log).get(path, {}).items()}
+
+
+def has(one, load: str) -> bool:
+    """Loads of tables that came into view later have ended."""
+    done = ((one.position or {}).get("snapshot") or {}).get("done", ())
+    return sum(item["id"].startswith(load) for item in done) > 0
+
+
+@pytest.fixture
+def table(db):
+    db.execute("create table a(id int primary key, v text); create table b(id int primary key)")
+    db.execute("insert into a select g, 'x' from generate_series(1, 5) g")
+    return db
+
+
+def taken_out(db, publication: str) -> None:
+    db.execute(f"alter publication {publication} drop table a")
+    db.execute("insert into a values (6, 'missed'); delete from a where id = 2; update a set v = 'missed' where id = 3")
+
+
+EXPECTED = {i: (i, v) for i, v in ((1, "x"), (3, "missed"), (4, "x"), (5, "x"), (6, "missed"), (7, "later"))}
+
+
+def test_a_table_that_was_taken_out_of_the_publication_is_read_again(table, reader):
+    one = reader(publication_name="p", **OFTEN).start()
+    one.catch_up(table)
+    taken_out(table, "p")
+    one.until(lambda: has(one, "tables-"))
+    table.execute("insert into a values (7, 'later')")
+    one.catch_up(table)
+    assert rows(one, "public", "a") == EXPECTED
+    assert [change.table.path[1] for change in one.events("t")] == ["a"]
+
+
+def test_so_is_one_that_was_put_back_before_the_task_was_started_again(table, reader):
+    one = reader(publication_name="p", **OFTEN).start()
+    one.catch_up(table)
+    one.kill()
+    taken_out(table, "p")
+    table.execute("alter publication p add table a; insert into a values (7, 'later')")
+    one.start()
+    one.catch_up(table)
+    assert rows(one, "public", "a") == EXPECTED
+    assert [change.table.path[1] for change in one.events("t")] == ["a"]
+    one.kill()
+    one.start()
+    one.catch_up(table)
+    assert len(one.events("t")) == 1
+
+
+def test_rows_of_a_table_that_was_dropped_do_not_stay_when_it_is_made_again(table, reader):
+    one = reader(**OFTEN).start()
+    one.catch_up(table)
+    table.execute(
+        "drop table a; create table a(id int primary key, v text); insert into a values (3, 'new'), (9, 'new')"
+    )
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(table)
+    assert rows(one, "public", "a") == {3: (3, "new"), 9: (9, "new")}
+
+
+def test_a_partition_that_becomes_a_table_of_its_own_is_loaded(db, reader):
+    db.execute("create table p(id int primary key) partition by range (id)")
+    db.execute("create table p1 partition of p for values from (0) to (100)")
+    db.execute("insert into p select generate_series(1, 5)")
+    one = reader(**OFTEN, **{"publish.via.partition.root": "true"}).start()
+    one.catch_up(db)
+    db.execute("insert into p values (6)")
+    one.catch_up(db)
+    assert not has(one, "tables-"), "its changes come under the parent's name"
+    db.execute("alter table p detach partition p1; insert into p1 values (7)")
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(db)
+    assert sorted(rows(one, "public", "p1")) == [1, 2, 3, 4, 5, 6, 7]
+
+
+def test_a_table_that_is_not_published_while_it_is_loaded_is_loaded_when_it_is(table, reader):
+    one = reader(publication_name="p", publication_autocreate_mode="disabled", **OFTEN)
+    table.execute("create publication p for table a, b")
+    one.start()
+    table.execute("alter publication p drop table a")
+    one.until(one.loaded)
+    assert not one.events("r")
+    table.execute("alter publication p add table a")
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(table)
+    assert sorted(rows(one, "public", "a")) == [1, 2, 3, 4, 5]
+
+
+@pytest.mark.parametrize("decoder", ["true", "false"])
+def test_rows_without_a_column_that_is_published_are_counted(db, reader, decoder):
+    db.execute("create table z(); insert into z default values; insert into z default values")
+    one = reader(**{"decoder.native": decoder}).start()
+    one.catch_up(db)
+    db.execute("insert into z default values")
+    one.catch_up(db)
+    assert [(change.op, change.after) for change in one.log] == [("r", ()), ("r", ()), ("c", ())]
