@@ -280,6 +280,20 @@ def test_a_table_that_is_not_captured_any_more_is_read_again_when_it_comes_back(
     assert [progress.knows(oid) for oid in (1, 2, 3, 4)] == [False, True, False, True]
 
 
+def test_a_table_whose_entry_in_the_publication_is_newer_has_missed_changes():
+    progress = Progress(loaded=[1, 2, 3])
+    assert progress.forget_gaps({1: 50, 2: 51, 3: 40}) == set(), "a position from before entries were counted"
+    assert not progress.left
+    assert not progress.differs({1: 50, 2: 51, 3: 40})
+    assert progress.differs({1: 50, 2: 60, 3: 40})
+    assert progress.forget_gaps({1: 50, 2: 60, 4: 61}) == {2}
+    assert (progress.loaded, progress.joined, progress.left) == ([1], 61, True)
+    assert Progress.from_json(progress.to_json()) == progress
+    whole = Progress(loaded=[1])
+    assert whole.forget_gaps({1: 0}) == set(), "a publication of all tables has no entries"
+    assert whole.loaded == [1]
+
+
 def test_a_silence_in_the_middle_of_a_transaction_is_waited_for_and_not_spun_through():
     waits: list[float] = []
     stream = SimpleNamespace(receive=lambda take, rows: True, wait=lambda s: waits.append(s) or False, keepalive_lsn=0)
