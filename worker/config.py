@@ -327,7 +327,7 @@ def read_file(path: Path) -> dict[str, str]:
         text = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError) as exc:
         reason = exc.strerror if isinstance(exc, OSError) else "not UTF-8"
-        raise CdcError(UNREADABLE, f"cannot read the file: {reason}", where={"file": str(path)}) from None
+        raise CdcError(UNREADABLE, f"cannot read {path}: {reason}", where={"file": str(path)}) from None
     if path.suffix in (".yaml", ".yml"):
         return read_yaml(text, path)
     return read_properties(text)

@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from cdcworker.worker.cli.output import EXIT_ENVIRONMENT
-from cdcworker.worker.cli.remote import CONNECT_S, UNREACHABLE, Answer, Remote
+from cdcworker.worker.cli.remote import CONNECT_S, Answer, Remote
 
 SILENT_S: Final = 40.0
 """A worker sends something each 15 s; after this time the connection is dead."""
@@ -23,21 +22,21 @@ def follow(
     `on_cut` is called before."""
     import httpx
 
-    last, failures = "", 0
+    last, failures, begun = "", 0, False
     while True:
         try:
             for kind, id, data in stream(remote, path, query, last):
-                last, failures = id or last, 0
+                last, failures, begun = id or last, 0, True
                 yield kind, data
             if limited:
                 return
         except httpx.HTTPError as exc:
             failures += 1
             if failures > len(remote.urls):
-                text = f"{', '.join(remote.urls)}: {str(exc) or type(exc).__name__}"
-                raise remote.error({"code": UNREACHABLE, "message": text}, EXIT_ENVIRONMENT) from exc
+                raise remote.unreachable(remote.urls, exc) from exc
             remote.turn()
-        on_cut()
+        if begun:
+            on_cut()
         time.sleep(PAUSE_S)
 
 

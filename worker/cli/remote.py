@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 from urllib.parse import quote
@@ -142,6 +142,10 @@ class Remote:
 
     def error(self, error: Mapping[str, Any], exit_code: int) -> CliError:
         return CliError(self.command, error, exit_code, as_json=self.as_json)
+
+    def unreachable(self, urls: Sequence[str], cause: Exception) -> CliError:
+        error = CdcError(UNREACHABLE, f"{', '.join(urls)}: {str(cause) or type(cause).__name__}")
+        return of_error(error, self.command, as_json=self.as_json)
 
     def fail(self, error: CdcError) -> NoReturn:
         raise of_error(error, self.command, as_json=self.as_json) from error

@@ -8,8 +8,8 @@ from typing import Any
 
 import click
 from cdcworker.worker.cli.follow import Query, follow, stream
-from cdcworker.worker.cli.output import EXIT_ENVIRONMENT, EXIT_RUNTIME
-from cdcworker.worker.cli.remote import UNREACHABLE, Remote, complete_names, remote_command, segment
+from cdcworker.worker.cli.output import EXIT_RUNTIME
+from cdcworker.worker.cli.remote import Remote, complete_names, remote_command, segment
 from cdcworker.worker.cli.tail_picture import print_change
 
 OPS = ("create", "update", "delete", "read", "truncate", "message", "tombstone", "upsert")
@@ -90,8 +90,7 @@ def _events(remote: Remote, path: str, query: Query, is_live: bool) -> Iterator[
         for kind, _, data in stream(remote, path, query):
             yield kind, data
     except httpx.HTTPError as exc:
-        text = f"{remote.url}: {str(exc) or type(exc).__name__}"
-        raise remote.error({"code": UNREACHABLE, "message": text}, EXIT_ENVIRONMENT) from exc
+        raise remote.unreachable([remote.url], exc) from exc
 
 
 def _tell_dropped(remote: Remote, before: dict[str, int], now: dict[str, Any]) -> None:

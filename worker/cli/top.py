@@ -15,7 +15,9 @@ CLUSTER, JOURNAL = "/v1/cluster", f"/v1/cluster/journal?limit={MOVES}"
 
 
 @remote_command(None, "top")
-@click.option("--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds.")
+@click.option(
+    "--interval", type=click.FloatRange(min=0.2), default=1.0, show_default=True, help="Seconds between two looks."
+)
 @click.option("--once", is_flag=True, help="One picture, then end; so also where the output is no terminal.")
 def top(remote: Remote, interval: float, once: bool) -> None:
     """Tasks with lag, rate and load, workers, what needs attention and what moved; Ctrl-C ends it."""

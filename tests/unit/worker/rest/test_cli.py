@@ -123,3 +123,14 @@ def test_a_file_that_is_no_config_is_a_usage_error(run, tmp_path, text):
 
 def test_a_setting_without_a_value_is_a_usage_error(run):
     assert run("create", "--set", "x").exit_code == 2
+
+
+@pytest.mark.parametrize("begin", ["now", "beginning"])
+def test_following_rows_of_a_cluster_that_is_not_there_says_where_to_look(begin):
+    from cdcworker.worker.cli.tail import tail
+
+    done = CliRunner().invoke(tail, ["shop", "--url", "http://127.0.0.1:9", "--from", begin])
+    assert done.exit_code == 3
+    assert "[rest.unreachable] http://127.0.0.1:9" in done.output
+    assert "that a worker runs there" in done.output
+    assert "cut off" not in done.output, "nothing was ever seen"
