@@ -19,6 +19,10 @@ from .conftest import LEADER_URL, SECRET
 
 ROW = "row-canary-7f3a"
 TOLD = "told-canary-91bc"
+PLANTED = "planted-canary-c4d8"
+"""Known to no process as a secret: told by the names that it has, or by the form of a URL, alone."""
+KAFKA_SECRETS = ("sasl.password", "sasl.jaas.config", "ssl.key.password", "ssl.keystore.password",
+                 "sasl.oauthbearer.client.secret", "consumer.sasl.password", "bootstrap.password")  # fmt: skip
 
 
 @pytest.fixture
@@ -37,14 +41,16 @@ class Told:
 
     def tell(self, topics):
         assert topics == ["p.t"]
-        properties = {"sasl.password": SECRET, "ssl.key.pem": TOLD, "group.id": "g", "security.protocol": "SSL"}
+        properties = {"ssl.key.pem": TOLD, "group.id": "g", "security.protocol": "SSL"} | dict.fromkeys(KAFKA_SECRETS, f'x password="{PLANTED}";')
         return {"worker": "leader:8083", "versions": support.versions(), "properties": support.shown(properties), "log": logs.recent()}  # fmt: skip
 
 
 @pytest.fixture
 def bundle(connect, herder, kept, cluster, tmp_path, monkeypatch, kept_lines):
     """Makes one of a cluster in which values are planted; gives the command's result and the files."""
-    cluster.add("shop/a", {"unknown.token": TOLD})
+    cluster.add(
+        "shop/a", {"unknown.token": TOLD, **dict.fromkeys(("a.password", "b.secret", "c.api.key"), PLANTED)}
+    )
     cluster.plan("shop/a", "RUNNING", worker="leader:8083")
     cluster.topics["shop/a"] = frozenset({"p.t"})
     cluster.workers.pop("follower:8083")
@@ -91,7 +97,7 @@ def test_everything_that_helps_is_in_it(bundle):
 def test_no_planted_value_is_in_it(bundle):
     _, files, _ = bundle()
     for name, data in files.items():
-        for canary in (SECRET, TOLD, ROW):
+        for canary in (SECRET, TOLD, ROW, PLANTED):
             assert canary.encode() not in data, name
     offsets = json.loads(files["connectors/shop%2Fa/offsets.json"])
     assert offsets["offsets"][0]["offset"] == {"commit_lsn": 7, "snapshot": LEFT_OUT}
