@@ -203,15 +203,14 @@ def _sink(question: JsonObject, sink: Mapping[str, Any], found: Found) -> Json:
 def _traced(facts: Json, told: Mapping[str, Any], found: Found) -> Json:
     """`told`: next_offset, and where the target knows it batch, at_ms, dead, row (`this`, `newer`, `older`, `absent`)."""
     name, next_offset = facts["sink"], told.get("next_offset")
+    facts = {**facts, **{key: value for key, value in told.items() if key != "at_ms"}}
     if told.get("dead"):
-        return _stage(
-            "sink", told.get("dead_ms"), f"{name} set it aside as a dead letter: {told['dead']}", **facts, **told
-        )
+        return _stage("sink", told.get("dead_ms"), f"{name} set it aside as a dead letter: {told['dead']}", **facts)
     if next_offset is None:
-        return _missing("sink", f"{name} has applied nothing of this partition yet", **facts, **told)
+        return _missing("sink", f"{name} has applied nothing of this partition yet", **facts)
     if next_offset <= found.offset:
         behind = found.offset - next_offset + 1
-        return _missing("sink", f"{name} has not come so far: {behind:,} offsets behind it", **facts, **told)
+        return _missing("sink", f"{name} has not come so far: {behind:,} offsets behind it", **facts)
     text = f"{name} has applied it"
     if told.get("batch") is not None:
         is_last = told.get("applied") == told.get("position")
@@ -220,7 +219,7 @@ def _traced(facts: Json, told: Mapping[str, Any], found: Found) -> Json:
             if is_last
             else f", in batch {told['batch']} or before: the ledger keeps the last"
         )
-    return _stage("sink", told.get("at_ms"), text + ROWS.get(str(told.get("row")), ""), **facts, **told)
+    return _stage("sink", told.get("at_ms"), text + ROWS.get(str(told.get("row")), ""), **facts)
 
 
 ROWS: Final = {

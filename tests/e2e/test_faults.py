@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import re
 import signal
 from collections import Counter
 from collections.abc import Iterator
@@ -11,15 +12,17 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
 import psycopg
 import pytest
+from cdcworker.worker.rest.metric_table import SINK, SOURCE
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from .cluster import SESSION_S, Cluster, Worker, descendants, paused, send, wait
-from .load import COLUMNS, SCHEMA, TABLES, Load, differences
+from .load import COLUMNS, IDS, SCHEMA, TABLES, Load, differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
@@ -212,3 +215,61 @@ def source_config(cluster: Cluster, number: int) -> dict[str, str]:
         "table.include.list": "public.places",
         "snapshot.mode": "no_data",
     }
+
+
+def test_a_row_is_followed_from_its_commit_to_the_warehouse(cluster: Cluster) -> None:
+    key = IDS * 10
+    with psycopg.connect(cluster.postgres.dsn(cluster.source_db), autocommit=True) as connection:
+        connection.execute("insert into orders (id, customer, state) values (%s, 1, 'new')", (key,))
+        connection.execute("update orders set state = 'paid' where id = %s", (key,))
+    found: dict[str, Any] = {}
+
+    def arrived() -> bool:
+        found.update(cluster.rest("GET", f"/v1/connectors/shop/explain?of=public.orders&key={key}").json())
+        return bool(found.get("stages")) and all(stage["found"] for stage in found["stages"])
+
+    try:
+        wait("every stage is found", arrived, CATCH_UP_S, 1.0)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {found}") from None
+    stages = {stage["stage"]: stage for stage in found["stages"]}
+    assert list(stages) == ["commit", "topic", "task", "transaction", "position", "sink"]
+    assert found["op"] == "update"
+    assert stages["topic"]["topic"] == f"{cluster.group}.public.orders"
+    assert stages["task"]["worker"] == cluster.owner("shop").id
+    sink, lsn = stages["sink"], stages["commit"]["commit_lsn"]
+    assert (sink["sink"], sink["row"]) == ("warehouse", "this")
+    assert sink["next_offset"] > stages["topic"]["offset"]
+    assert sink["batch"] >= 0
+    with psycopg.connect(cluster.postgres.dsn(cluster.warehouse_db)) as connection:
+        row = connection.execute("select _cdc_position from orders where id = %s", (key,)).fetchone()
+        assert row
+        assert int.from_bytes(row[0][:8], "big") == lsn
+        at = connection.execute(
+            "select next_offset from _cdcworker.ledger where topic = %s", (stages["topic"]["topic"],)
+        )
+        assert at.fetchone()[0] >= sink["next_offset"]
+
+
+SHOWN_LATER = {
+    "cdc_slot_safe_bytes": "the server has no limit",
+    "cdc_slot_lost_in_seconds": "nothing grows",
+    "cdc_snapshot_left_seconds": "no snapshot is under way",
+}
+
+
+def test_real_tasks_report_every_metric_of_the_table(cluster: Cluster, load: Load) -> None:
+    wanted = {m.name: f"{m.name}_count" if m.kind == "histogram" else m.shown for m in (*SOURCE, *SINK)}
+    missing: set[str] = set()
+
+    def reported() -> bool:
+        texts = "\n".join(httpx.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
+        shown = set(re.findall(r"^(cdc_\w+)", texts, re.MULTILINE))
+        missing.clear()
+        missing.update(name for name, series in wanted.items() if series not in shown)
+        return not missing - SHOWN_LATER.keys()
+
+    try:
+        wait("every metric", reported, 30, 0.5)
+    except AssertionError:
+        raise AssertionError(f"never reported: {missing}") from None

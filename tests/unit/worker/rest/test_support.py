@@ -41,16 +41,16 @@ class Told:
 
     def tell(self, topics):
         assert topics == ["p.t"]
-        properties = {"ssl.key.pem": TOLD, "group.id": "g", "security.protocol": "SSL"} | dict.fromkeys(KAFKA_SECRETS, f'x password="{PLANTED}";')
+        properties = {"ssl.key.pem": TOLD, "group.id": "g", "security.protocol": "SSL"} | dict.fromkeys(
+            KAFKA_SECRETS, f'x password="{PLANTED}";'
+        )
         return {"worker": "leader:8083", "versions": support.versions(), "properties": support.shown(properties), "log": logs.recent()}  # fmt: skip
 
 
 @pytest.fixture
 def bundle(connect, herder, kept, cluster, tmp_path, monkeypatch, kept_lines):
     """Makes one of a cluster in which values are planted; gives the command's result and the files."""
-    cluster.add(
-        "shop/a", {"unknown.token": TOLD, **dict.fromkeys(("a.password", "b.secret", "c.api.key"), PLANTED)}
-    )
+    cluster.add("shop/a", {"unknown.token": TOLD, **dict.fromkeys(("a.password", "b.secret", "c.api.key"), PLANTED)})
     cluster.plan("shop/a", "RUNNING", worker="leader:8083")
     cluster.topics["shop/a"] = frozenset({"p.t"})
     cluster.workers.pop("follower:8083")
