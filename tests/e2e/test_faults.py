@@ -270,6 +270,6 @@ def test_real_tasks_report_every_metric_of_the_table(cluster: Cluster, load: Loa
         return not missing - SHOWN_LATER.keys()
 
     try:
-        wait("every metric", reported, 30, 0.5)
+        wait("every metric", reported, CATCH_UP_S, 0.5)
     except AssertionError:
         raise AssertionError(f"never reported: {missing}") from None
