@@ -1,0 +1,62 @@
+"""What users of other sources complain about, and each way to lose a position: the tests that show it is not so here."""
+
+from __future__ import annotations
+
+import ast
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).resolve().parents[2]
+SOURCE, EVENTS, SAFETY = (
+    f"integration/test_{name}.py" for name in ("postgres_source", "postgres_events", "position_safety")
+)
+PROOFS = {
+    "an idle slot fills the disk": (SOURCE, "test_an_idle_table_does_not_hold_the_log_back"),
+    "a lost slot kills the connector": (
+        SAFETY, "test_a_lost_position_is_made_good_by_reading_all_rows_again_where_that_is_wanted",
+    ),
+    "loss at a restart": ("integration/test_crash_matrix.py", "test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw"),
+    "duplicates after a crash": (SOURCE, "test_restarts_at_any_batch_lose_nothing_and_repeat_nothing"),
+    "a failover needs people": (
+        "integration/test_postgres_failover.py", "test_after_a_failover_the_stream_goes_on_where_it_was",
+    ),
+    "a snapshot starts from zero": (
+        "integration/test_snapshot_jobs.py", "test_it_goes_on_at_the_next_worker_and_its_progress_can_be_read_all_the_time",
+    ),
+    "a snapshot is one reader": (
+        "integration/test_snapshots.py", "test_a_large_table_is_read_by_several_connections_in_ranges",
+    ),
+    "a table cannot be added": (
+        "integration/test_snapshots.py", "test_a_new_table_is_published_and_loaded_while_the_stream_goes_on",
+    ),
+    "unsent values break sinks": (SOURCE, "test_unsent_toast_values_are_marked_and_taken_from_a_full_identity"),
+    "replica identities surprise": (EVENTS, "test_each_replica_identity_gives_the_old_row_that_it_holds"),
+    "large transactions fill the memory": (
+        "integration/test_large_memory.py", "test_a_transaction_of_any_size_needs_little_memory_and_survives_a_kill",
+    ),
+    "one bad row stops all": (
+        "integration/test_postgres_troubles.py", "test_a_table_with_a_value_that_has_no_form_is_held_back_and_comes_back_whole",
+    ),
+    "one source is one task": (
+        "integration/test_source_topics.py", "test_with_two_slots_one_task_is_killed_and_every_change_is_there_once",
+    ),
+    "bad configs start": (SOURCE, "test_a_live_check_names_the_key_and_the_code"),
+    "snapshot and stream differ": (
+        "integration/test_postgres_types.py", "test_snapshot_and_stream_and_the_server_agree_on",
+    ),
+    "slot missing": (SOURCE, "test_a_missing_slot_halts"),
+    "slot recreated": (SOURCE, "test_a_recreated_slot_halts"),
+    "slot advanced": (SOURCE, "test_an_advanced_slot_halts"),
+    "slot lost its log": (SOURCE, "test_a_slot_that_lost_its_log_halts"),
+    "other server": (SOURCE, "test_another_servers_position_halts"),
+    "restored server": (SAFETY, "test_a_server_whose_log_ends_before_the_position_was_restored"),
+    "slot of another kind": (SOURCE, "test_a_slot_of_another_kind_is_refused"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", PROOFS)
+def test_each_complaint_has_its_test(what: str) -> None:
+    file, name = PROOFS[what]
+    tree = ast.parse((TESTS / file).read_text())
+    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
