@@ -135,6 +135,20 @@ class SinkPlace:
     """For a ledger that only a JVM can reach: the home of Java, and the libraries that the connector names."""
 
 
+@dataclass(frozen=True, slots=True)
+class LettersAsked:
+    """Which dead letters are meant, all of them by default, and what decoding them takes."""
+
+    topic: str = ""
+    after: tuple[str, int, int] = ("", -1, -1)
+    """Topic, partition and offset of the last one that is not meant."""
+    limit: int = 100
+    seconds: float = 20.0
+    dry_run: bool = False
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    schema_topic: str = ""
+
+
 class SinkConnector(Protocol):
     """One configured sink. One that runs in a JVM names in an attribute `jars` the sets that the worker fetches, joined by
     a plus.
@@ -143,6 +157,9 @@ class SinkConnector(Protocol):
     which changes it in one step (`changes` None: all is forgotten). Both run in a child process with a time limit. So
     does `trace(place, change) -> Mapping`, which says what the target knows of one change: `next_offset` of its
     partition, and where that is known `batch`, `at_ms`, `dead` (a code), `row` (this, newer, older, absent).
+    One that keeps dead letters may have `dead_letters(place, asked) -> Mapping`: `total`, and `letters` without what is
+    in them; and `redrive(place, asked) -> Mapping`, which applies them again: `redriven`, `rows`, `failed`, `left`,
+    `causes`, and in `next` where it stopped when its time was over.
     """
 
     config_def: ClassVar[ConfigDef]
@@ -200,7 +217,7 @@ class TableBatch:
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:
-    """A record that could not be decoded, set aside: where it stood and why, with its bytes."""
+    """A record that could not be decoded, set aside: where it stood and why, with its bytes and headers."""
 
     topic: str
     partition: int
@@ -209,6 +226,7 @@ class DeadLetter:
     cause: str
     key: bytes | None = None
     value: bytes | None = None
+    headers: Sequence[tuple[str, bytes | None]] = ()
 
 
 @dataclass(frozen=True, slots=True)

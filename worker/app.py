@@ -27,6 +27,7 @@ from cdcworker.worker.config import WorkerConfig
 from cdcworker.worker.doctor_main import run_child
 from cdcworker.worker.explain import Explainer
 from cdcworker.worker.herder import Herder, HerderConfig
+from cdcworker.worker.letters import DeadLetters
 from cdcworker.worker.offset_keeper import OffsetKeeper, partitions
 from cdcworker.worker.planning import TOPICS_PATTERN, matching_topics
 from cdcworker.worker.rest.app import create_app
@@ -109,6 +110,7 @@ class App:
             examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
             changes=Changes(config.kafka, names.schemas),
             explainer=Explainer(config.kafka, config.providers, {"schemas": names.schemas, "offsets": names.offsets}),
+            letters=DeadLetters(config.kafka, config.providers, names.schemas),
             support=Support(config, (names.configs, names.offsets, names.status, names.schemas, names.coordination)),
             verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
             body_bytes_max=config.values["rest.body.bytes.max"],

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from cdcworker.connectors.api import Config, Finding, SinkOffsets, SinkPlace, SinkSpec, TaskContext
+from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, data_topics
 from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
@@ -73,6 +73,17 @@ class SparkSink:
         """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
         gets them a second time."""
         alter(CONFIG_DEF.parse(self._config), place, changes)
+
+    def dead_letters(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
+        from cdcworker.connectors.spark.letters import listed
+
+        return listed(CONFIG_DEF.parse(self._config), place, asked)
+
+    def redrive(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
+        """The sink may run meanwhile; its batches wait for the letters of one step."""
+        from cdcworker.connectors.spark.letters import redriven
+
+        return redriven(CONFIG_DEF.parse(self._config), place, asked)
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""

@@ -115,6 +115,7 @@ def _letter(topic: Topic, row: int, cause: CdcError) -> DeadLetter:
         cause.message,
         topic.key[row].as_py(),
         topic.value[row].as_py(),
+        tuple((item["key"], item["value"]) for item in topic.headers[row].as_py() or ()),
     )
 
 

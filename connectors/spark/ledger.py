@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DeadLetter, SinkBatch, Through
@@ -40,8 +41,10 @@ DDL = (
     """create table if not exists _cdcworker.watermark (
         sink text, source text, position pg_lsn not null, committed_at timestamptz not null, left_out text[] not null,
         at timestamptz not null, primary key (sink, source))""",
+    "alter table _cdcworker.dead_letter add column if not exists headers jsonb",
 )
-NEWEST = "_cdcworker.watermark"
+NEWEST = """select exists (select from pg_attribute where attrelid = to_regclass('_cdcworker.dead_letter')
+    and attname = 'headers' and not attisdropped)"""
 """Where it is, all of them are."""
 LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 TOMBSTONE_DAYS_MAX = 7
@@ -55,9 +58,11 @@ class Ledger:
         self.sink = sink
         self.task = task
         self.epoch: Epoch = (0, 0)
+        self._stamp: object = None
+        self._touched = False
 
     def create(self, connection: Connection) -> None:
-        found = connection.execute("select to_regclass(%s)", (NEWEST,)).fetchone()
+        found = connection.execute(NEWEST).fetchone()
         if found and found[0]:
             return
         connection.execute("select pg_advisory_xact_lock(%s)", (_LOCK,))
@@ -76,12 +81,12 @@ class Ledger:
                on conflict (sink, task) do update
                set task_epoch = excluded.task_epoch, attempt = excluded.attempt, at = excluded.at
                where (f.task_epoch, f.attempt) <= (excluded.task_epoch, excluded.attempt)
-               returning 1""",
+               returning at""",
             (self.sink, self.task, *epoch),
         ).fetchone()
         if found is None:
             raise CdcError(FENCED, "the target's fence row holds a newer epoch", where={"sink": self.sink})
-        self.epoch = epoch
+        self.epoch, self._stamp = epoch, found[0]
 
     def claim(self, connection: Connection, topics: list[str]) -> None:
         """Take over the ledger rows of the topics, so that a task that had them before another split stops."""
@@ -120,11 +125,12 @@ class Ledger:
     def lock(self, connection: Connection, batch: SinkBatch) -> bool:
         """Lock and compare fence and offsets. False: every offset of the batch has been applied before."""
         found = connection.execute(
-            "select task_epoch, attempt from _cdcworker.fence where sink = %s and task = %s for share",
+            "select task_epoch, attempt, at from _cdcworker.fence where sink = %s and task = %s for share",
             (self.sink, self.task),
         ).fetchone()
-        if found is None or tuple(found) != self.epoch:
+        if found is None or tuple(found[:2]) != self.epoch:
             raise CdcError(FENCED, "the target's fence row changed", where={"sink": self.sink, "task": self.task})
+        self._touched, self._stamp = self._touched or found[2] != self._stamp, found[2]
         topics = [topic for topic, _ in batch.offsets]
         partitions = [partition for _, partition in batch.offsets]
         firsts = [first for first, _ in batch.offsets.values()]
@@ -140,6 +146,23 @@ class Ledger:
             (topics, partitions, self.sink),
         ).fetchall()
         return self._fresh(batch.offsets, rows)
+
+    def touched(self) -> bool:
+        """Whether somebody has worked on the tables beside the task since it was asked last: see `hold`."""
+        found, self._touched = self._touched, False
+        return found
+
+    def hold(self, connection: Connection, topics: Sequence[str]) -> None:
+        """Keep every task of the sink from applying batches until this transaction ends, and have it know of that."""
+        connection.execute(
+            "select 1 from _cdcworker.fence where sink = %s order by task for update", (self.sink,)
+        ).fetchall()
+        connection.execute(
+            """select 1 from _cdcworker.ledger where sink = %s and topic = any(%s)
+               order by topic, partition for update""",
+            (self.sink, list(topics)),
+        ).fetchall()
+        connection.execute("update _cdcworker.fence set at = clock_timestamp() where sink = %s", (self.sink,))
 
     def _fresh(self, offsets: Mapping[Partition, tuple[int, int]], rows: list[tuple[Any, ...]]) -> bool:
         replayed = 0
@@ -208,13 +231,24 @@ class Ledger:
         return {topic: bytes(position) for topic, position in rows}
 
     def bury_letters(self, connection: Connection, letters: Sequence[DeadLetter]) -> None:
-        rows = [(self.sink, *(getattr(letter, name) for name in LETTER)) for letter in letters]
+        rows = [
+            (self.sink, *(getattr(letter, name) for name in LETTER), headers_text(letter.headers)) for letter in letters
+        ]
         with connection.cursor() as cursor:
             cursor.executemany(
-                """insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause, key, value)
-                   values (%s, %s, %s, %s, %s, %s, %s, %s) on conflict do nothing""",
+                """insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause, key, value, headers)
+                   values (%s, %s, %s, %s, %s, %s, %s, %s, %s::jsonb) on conflict do nothing""",
                 rows,
             )
+
+    def forget_letters(self, connection: Connection) -> None:
+        """Those that the ledger stands before again: their records are read once more, and set aside again or not."""
+        connection.execute(
+            """delete from _cdcworker.dead_letter d where d.sink = %s and not exists (
+                 select from _cdcworker.ledger l where l.sink = d.sink and l.topic = d.topic
+                 and l.partition = d.partition and l.next_offset > d."offset")""",
+            (self.sink,),
+        )
 
     def set_floor(self, connection: Connection, topic: str, position: bytes) -> None:
         connection.execute(
@@ -233,3 +267,13 @@ class Ledger:
             {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
         )
         return done.rowcount
+
+
+def headers_text(headers: Sequence[tuple[str, bytes | None]]) -> str:
+    """As JSON: pairs of a name and hexadecimal bytes."""
+    return json.dumps([[name, None if content is None else content.hex()] for name, content in headers])
+
+
+def headers_of(pairs: Iterable[Sequence[str | None]]) -> list[dict[str, Any]]:
+    """As Spark hands them over."""
+    return [{"key": name, "value": None if text is None else bytes.fromhex(text)} for name, text in pairs]

@@ -80,9 +80,14 @@ class PostgresWriter:
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         with self._transaction() as connection:
-            self._floors = self._ledger.floors(connection)
-            self._tombstones = self._ledger.tombstones(connection)
+            self._ledger.forget_letters(connection)
+            self._recall(connection)
             return self._ledger.read(connection)
+
+    def _recall(self, connection: Connection) -> None:
+        """What rows to come have to be compared with besides the rows that are there."""
+        self._floors = self._ledger.floors(connection)
+        self._tombstones = self._ledger.tombstones(connection)
 
     def through(self) -> Mapping[str, int]:
         """By source, how far readers were told that its transactions are shown; else what eventual batches have reached."""
@@ -108,6 +113,8 @@ class PostgresWriter:
             self._catalog.begin()
             for batch in batches:
                 if self._ledger.lock(connection, batch):
+                    if self._ledger.touched():
+                        self._recall(connection)
                     fresh += 1
                     self._batch(connection, batch, counts)
                 else:
@@ -193,11 +200,12 @@ class PostgresWriter:
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any]) -> None:
         target = self._catalog.prepare(connection, batch)
         if batch.floor is not None:
-            connection.execute(pgsql.truncate(target, batch.floor))
+            _written(counts, connection.execute(pgsql.truncate(target, batch.floor)).rowcount)
             self._ledger.set_floor(connection, batch.table, batch.floor)
             self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
         if not batch.key:
             copying.append(connection, target, batch)
+            _written(counts, batch.upserts.num_rows)
         else:
             self._upsert(connection, target, batch, counts)
         rows = batch.upserts.num_rows + batch.deletes.num_rows
@@ -228,7 +236,7 @@ class PostgresWriter:
         if batch.deletes.num_rows:
             gone = self._catalog.stage(connection, target, "d")
             copying.stage(connection, target, gone, batch.deletes, {}, None, True)
-            connection.execute(pgsql.delete(target, gone))
+            _written(counts, connection.execute(pgsql.delete(target, gone)).rowcount)
             connection.execute(pgsql.bury(gone, place))
             newest = max_position(batch.deletes)
             if newest is not None:
@@ -255,12 +263,17 @@ class PostgresWriter:
         floor = self._floors.get(batch.table)
         buried = pgsql.Place(self._ledger.sink, batch.table) if late else None
         if not bits and floor is None and buried is None and self._catalog.is_empty(connection, target):
-            connection.execute(pgsql.insert(target, stage))
+            _written(counts, connection.execute(pgsql.insert(target, stage)).rowcount)
             return
         if bits:
             found = connection.execute(pgsql.orphans(target, stage)).fetchone()
             counts["orphans"] += found[0] if found else 0
-        connection.execute(pgsql.merge(target, stage, bits, buried, floor))
+        _written(counts, connection.execute(pgsql.merge(target, stage, bits, buried, floor)).rowcount)
+
+
+def _written(counts: dict[str, Any], rows: int) -> None:
+    """Rows that are other than before: what is older than they are does not count."""
+    counts["written"] = counts.get("written", 0) + max(0, rows)
 
 
 def min_position(rows: pa.Table) -> bytes:

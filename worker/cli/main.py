@@ -26,6 +26,7 @@ COMMANDS = {
     "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
     "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
     "verify": ("cdcworker.worker.cli.verify", "verify", "Compare a sink's warehouse with its source, row by row."),
+    "dead-letters": ("cdcworker.worker.cli.letters", "dead_letters", "What a sink has set aside; apply it again."),
     "support-bundle": (
         "cdcworker.worker.cli.support",
         "support_bundle",

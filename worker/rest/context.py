@@ -18,6 +18,7 @@ from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.changes import Changes
 from cdcworker.worker.explain import Explainer
+from cdcworker.worker.letters import DeadLetters
 from cdcworker.worker.offsets import Offsets
 from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest import reading
@@ -86,6 +87,8 @@ class Settings:
     """Reads the topics of connectors for who wants to see rows change."""
     explainer: Explainer | None = None
     """Follows single rows."""
+    letters: DeadLetters | None = None
+    """Shows what sinks have set aside, and has it applied again."""
     support: Support | None = None
     """Tells of this worker what a support bundle needs."""
     events_s_max: float = 3600.0

@@ -109,5 +109,8 @@ VERIFY: Final = (
     Metric("cdc_verify_age_seconds", "gauge", "Since the end of the last comparison that came to a result.", ("connector",)),
     Metric("cdc_verify_rows_per_second", "gauge", "How fast it read, on each side.", ("connector",)),
 )  # fmt: skip
-ALL: Final = (*WORKER, *CLUSTER, *TASKS, *SOURCE, *SINK, *VERIFY)
+LETTERS: Final = (
+    Metric("cdc_dead_letters_redriven", "counter", "Dead letters that were applied again and are gone, by requests to this worker since it began.", ("connector",)),
+)  # fmt: skip
+ALL: Final = (*WORKER, *CLUSTER, *TASKS, *SOURCE, *SINK, *VERIFY, *LETTERS)
 OF_KIND: Final[Mapping[str, tuple[Metric, ...]]] = {"source": SOURCE, "sink": SINK}

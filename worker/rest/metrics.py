@@ -42,9 +42,17 @@ Values = dict[str, dict[Labels, Any]]
 """By metric and by the values of its labels: a number, or what a task reports of a histogram."""
 
 
-def values(view: View, moves: Moves, shown: Callable[[str], bool], *, all_of_it: bool = True) -> Values:
+def values(
+    view: View,
+    moves: Moves,
+    shown: Callable[[str], bool],
+    *,
+    all_of_it: bool = True,
+    redriven: Mapping[str, int] | None = None,
+) -> Values:
     """Everything that can be told now. `shown`: which connectors the caller may know of."""
     out: Values = {metric.name: {} for metric in ALL}
+    out["cdc_dead_letters_redriven"] = {(name,): count for name, count in (redriven or {}).items() if shown(name)}
     _worker(out, view)
     if view.is_leader and all_of_it:
         _cluster(out, view, moves)
@@ -216,9 +224,10 @@ async def _answer(
     api.moves.note(view)
     moves = replace(api.moves, counts=api.moves.counts.copy(), causes=api.moves.causes.copy())
     scope, accept = request.scope, request.headers.get("accept", "")
+    redriven = dict(api.settings.letters.redriven) if api.settings.letters is not None else {}
 
     def write() -> tuple[bytes, str]:
-        found = values(view, moves, lambda name: visible(scope, name), all_of_it=sees_all(scope))
+        found = values(view, moves, lambda name: visible(scope, name), all_of_it=sees_all(scope), redriven=redriven)
         return text(list(made(found, view)), accept, process=process)
 
     body, media_type = await asyncio.to_thread(write)

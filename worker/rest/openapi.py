@@ -9,7 +9,8 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
-from cdcworker.worker.rest.openapi_shapes import ANSWERS, PARAMETERS, SCHEMAS
+from cdcworker.worker.rest.openapi_parameters import PARAMETERS
+from cdcworker.worker.rest.openapi_shapes import ANSWERS, SCHEMAS
 from cdcworker.worker.rest.routing import JSON, Endpoint
 
 Json = dict[str, Any]

@@ -36,77 +36,11 @@ def _or_null(kind: str) -> Json:
 TEXT: Json = {"type": "string"}
 NUMBER: Json = {"type": "integer"}
 SCALAR: Json = {"type": ["string", "number", "boolean"]}
-FLAG: Json = {"type": "string", "examples": ["true", "false"]}
 ANY_OBJECT: Json = {"type": "object"}
 TASK_ID = _object("connector task", connector=TEXT, task=NUMBER)
 TASK_CONFIG = _object("id config", id=TASK_ID, config=_map(TEXT))
 TASK_STATES: Json = {"enum": ["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]}
 NUMBERS = _list(NUMBER)
-
-PARAMETERS: Mapping[str, Json] = {
-    "expand": {
-        "description": "Show status, info or both of each connector; other values are ignored.",
-        "schema": {"type": "array", "items": {"type": "string", "examples": ["status", "info"]}},
-    },
-    "validate": {"description": "Anything but true leaves live checks out.", "schema": FLAG},
-    "dry_run": {
-        "description": "true: answer what would be done; nothing is written.",
-        "schema": {"type": "string", "pattern": "^([Tt][Rr][Uu][Ee]|[Ff][Aa][Ll][Ss][Ee])$"},
-    },
-    "includeTasks": {"description": "Its tasks too.", "schema": FLAG},
-    "onlyFailed": {"description": "Only what failed.", "schema": FLAG},
-    "connectorsOnly": {"description": "As in Kafka Connect; converters are built in.", "schema": FLAG},
-    "version": {"description": "The plugin's version; there is one.", "schema": TEXT},
-    "scope": {
-        "description": "worker (default) or cluster.",
-        "schema": {"type": "string", "examples": ["worker", "cluster"]},
-    },
-    "limit": {"description": "How many at most.", "schema": {"type": "integer", "minimum": 1, "maximum": 10**9}},
-    "restart": {
-        "description": "expected: the tasks wait for the worker's return; none: they move at once.",
-        "schema": {"enum": ["expected", "none"]},
-    },
-    "label": {
-        "description": "`key=value`, or `key` with any value; all of them have to hold.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "connector": {"description": "Only of these connectors.", "schema": {"type": "array", "items": TEXT}},
-    "last_event_id": {"description": "As the header Last-Event-ID, for clients that cannot set it.", "schema": TEXT},
-    "deep": {"description": "true: also read rows, to tell how long a snapshot takes.", "schema": FLAG},
-    "check": {
-        "description": "Only these checks or groups; `*` stands for anything.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "source": {"description": "The source to compare with; else the one whose prefix the topics have.", "schema": TEXT},
-    "table": {
-        "description": "Only tables whose `schema.table` a pattern matches as a whole.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "keys": {"description": "true: tell the keys of differing rows, which are row values.", "schema": FLAG},
-    "op": {
-        "description": "Only these: create, update, delete, read, truncate, message, tombstone, upsert.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "key": {
-        "description": "`column=value`, or the value of a key of one column; all of them have to hold.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "where": {
-        "description": "`column=value`, in the row before or after; all of them have to hold. NULL is null.",
-        "schema": {"type": "array", "items": TEXT},
-    },
-    "from": {
-        "description": "now (default), beginning, an offset of every partition, an age like 15m, a time with its zone.",
-        "schema": {"type": "string", "examples": ["now", "beginning", "15m", "2026-01-31T12:00:00Z"]},
-    },
-    "of": {"description": "The row's table: `schema.table`, or the table alone.", "schema": TEXT},
-    "lsn": {"description": "Of the change, or of its commit: 0/16B3748 or a number; else the newest.", "schema": TEXT},
-    "follow": {"description": "false: only up to where the topics end now.", "schema": FLAG},
-    "min_version": {
-        "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",
-        "schema": {"type": "integer", "minimum": 0, "maximum": 10**15},
-    },
-}
 
 SCHEMAS: Mapping[str, Json] = {
     "Error": _object(
@@ -341,6 +275,36 @@ SCHEMAS: Mapping[str, Json] = {
         others=_list(ANY_OBJECT),
         error={"type": ["object", "null"]},
     ),
+    "DeadLetters": _object(
+        "connector total dead_letters next",
+        connector=TEXT,
+        total=NUMBER,
+        dead_letters=_list(
+            _object(
+                "topic partition offset code cause at_ms key_bytes value_bytes",
+                topic=TEXT,
+                partition=NUMBER,
+                offset=NUMBER,
+                code=TEXT,
+                cause=TEXT,
+                at_ms=NUMBER,
+                key_bytes=_or_null("integer"),
+                value_bytes=_or_null("integer"),
+            )
+        ),
+        next={**_or_null("string"), "description": "To go on behind; null: these were the last."},
+    ),
+    "Redriven": _object(
+        "connector redriven rows failed left causes complete next",
+        connector=TEXT,
+        redriven={**NUMBER, "description": "Letters that are done with and gone."},
+        rows={**NUMBER, "description": "Rows that are other now: none where newer changes of a key are there."},
+        failed={**NUMBER, "description": "Letters that failed again and stay, with the new cause."},
+        left=NUMBER,
+        causes=_list(_object("code cause letters", code=TEXT, cause=TEXT, letters=NUMBER)),
+        complete={"type": "boolean"},
+        next={**_or_null("string"), "description": "Where the request's time was over."},
+    ),
     "Document": ANY_OBJECT,
 }
 
@@ -394,6 +358,8 @@ ANSWERS: Mapping[str, str] = {
     "POST /v1/connectors/{connector}/verify 202": "Comparison",
     "GET /v1/connectors/{connector}/verify": "Comparison",
     "GET /v1/connectors/{connector}/explain": "Way",
+    "GET /v1/connectors/{connector}/dead-letters": "DeadLetters",
+    "POST /v1/connectors/{connector}/dead-letters/redrive": "Redriven",
     "GET /v1/support": "Document",
     "GET /v1/openapi.json": "Document",
 }

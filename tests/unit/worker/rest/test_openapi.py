@@ -16,7 +16,8 @@ from cdcworker.worker import doctor_main
 from cdcworker.worker.offsets import Offset
 from cdcworker.worker.rest.app import ENDPOINTS
 from cdcworker.worker.rest.openapi import document
-from cdcworker.worker.rest.openapi_shapes import ANSWERS, PARAMETERS, SCHEMAS
+from cdcworker.worker.rest.openapi_parameters import PARAMETERS
+from cdcworker.worker.rest.openapi_shapes import ANSWERS, SCHEMAS
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from schemathesis.checks import not_a_server_error

@@ -1,0 +1,199 @@
+"""Dead letters of a warehouse, as a person sees them and as records again: bytes, headers, and columns of today."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api import LettersAsked, SinkPlace, TableBatch
+from cdcworker.connectors.spark.config import conninfo
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.connectors.spark.headers import NEW_KEY, OLD_KEY
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.topics import avro_name, unescape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.spark.redrive import PostgresLetters
+
+INCOMPLETE: Final = declare(
+    "spark.letter_incomplete",
+    "data",
+    "A dead letter was kept without its headers",
+    "It was set aside by an older version. Stop the sink and set its offset back to the record: GET and PATCH .../offsets.",
+)
+UNPLACED: Final = declare(
+    "spark.letter_unplaced",
+    "data",
+    "A dead letter deletes a key and tells no position",
+    "Nothing says whether its key is newer in the warehouse. It is done with when the delete before it is.",
+)
+ROWLESS: Final = declare(
+    "spark.letter_rowless",
+    "data",
+    "A dead letter changes a part of a row that the warehouse does not have",
+    "Another dead letter may hold the row: re-drive again when that one is mended. Or load the table once more.",
+)
+NOT_OFFERED: Final = declare(
+    "spark.letters_elsewhere",
+    "environment",
+    "The warehouse keeps its dead letters where they cannot be sent again one by one",
+    "Read them where they are: _cdcworker in the warehouse. To have the records read again, stop the sink and set its offset"
+    " back to the first of them: rows that are as new or newer stay.",
+)
+CAUSES_MAX: Final = 20
+FRAME: Final = 5
+"""Bytes before a key that say which schema it has."""
+Place = tuple[str, int, int]
+"""Topic, partition, offset."""
+
+
+@dataclass(frozen=True, slots=True)
+class Letter:
+    topic: str
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Sequence[Mapping[str, Any]] | None
+    """None: nobody kept them."""
+
+    @property
+    def place(self) -> Place:
+        return self.topic, self.partition, self.offset
+
+    @property
+    def keys(self) -> set[bytes]:
+        """All that it is about, whatever version of their schema they are written in."""
+        others = (item["value"] for item in self.headers or () if item["key"] in (OLD_KEY, NEW_KEY))
+        return {key[FRAME:] for key in (self.key, *others) if key}
+
+    @property
+    def where(self) -> dict[str, str | int]:
+        return {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+
+
+def table_of(letters: Iterable[Letter]) -> pa.Table:
+    """Records as Spark hands them over."""
+    import pyarrow as pa
+
+    header = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    kinds = {"topic": pa.string(), "partition": pa.int32(), "offset": pa.int64()}
+    kinds |= {"key": pa.binary(), "value": pa.binary(), "headers": header}
+    rows = [{name: getattr(letter, name) for name in kinds} for letter in letters]
+    for row in rows:
+        row["headers"] = row["headers"] or None
+    return pa.Table.from_pylist(rows, pa.schema(list(kinds.items())))
+
+
+def follows(letter: Letter, before: Letter | None) -> bool:
+    """Whether it is the tombstone behind the delete of the same key."""
+    return (
+        letter.value is None
+        and before is not None
+        and (before.topic, before.partition, before.key) == (letter.topic, letter.partition, letter.key)
+    )
+
+
+def waves(letters: Iterable[Letter]) -> Iterator[list[Letter]]:
+    """In their order, no key twice in one: between two letters of a key there may be changes that were applied, and what
+    the older one says of a column must not be taken for what the newer one leaves as it is."""
+    wave: list[Letter] = []
+    seen: set[bytes] = set()
+    for letter in letters:
+        if wave and not seen.isdisjoint(letter.keys):
+            yield wave
+            wave, seen = [], set()
+        wave.append(letter)
+        seen |= letter.keys
+    if wave:
+        yield wave
+
+
+def of_today(batch: TableBatch, known: Mapping[int, str], alive: Iterable[int]) -> TableBatch:
+    """The batch with its columns called as they are called now. `known`: the table's columns by the source's identity of
+    them; `alive`: those that the newest schema has. One that is gone stays out where another has its name."""
+    names: dict[str, str | None] = {}
+    for member in batch.schema["fields"]:
+        field, id = str(member["name"]), int(member.get("cdc.colid") or 0)
+        name = known.get(id, unescape(field))
+        taken = any(other != id and called == name for other, called in known.items())
+        names[field] = None if id and taken and id not in alive else avro_name(name)
+    if all(name == field for field, name in names.items()):
+        return batch
+    kept = [name for name in names.values() if name is not None]
+    if len(set(kept)) < len(kept):
+        raise CdcError(SCHEMA_REFUSED, "two columns of the record are one in the table", where={"topic": batch.table})
+    return _renamed(batch, names)
+
+
+def _renamed(batch: TableBatch, names: Mapping[str, str | None]) -> TableBatch:
+    def table(rows: pa.Table | None) -> Any:
+        if rows is None:
+            return None
+        kept = rows.select([name for name in rows.column_names if names.get(name, name) is not None])
+        return kept.rename_columns([names.get(name, name) or name for name in kept.column_names])
+
+    def flags(found: Mapping[str, Any]) -> dict[str, Any]:
+        pairs = ((names.get(name, name), value) for name, value in found.items())
+        return {name: value for name, value in pairs if name is not None}
+
+    fields = [
+        {**member, "name": names[str(member["name"])]}
+        for member in batch.schema["fields"]
+        if names[str(member["name"])]
+    ]
+    return replace(
+        batch,
+        key=tuple(names.get(name, name) or name for name in batch.key),
+        schema={**batch.schema, "fields": fields},
+        upserts=table(batch.upserts),
+        deletes=table(batch.deletes),
+        unchanged=flags(batch.unchanged),
+        origins=table(batch.origins),
+        moved=table(batch.moved),
+        moved_unchanged=flags(batch.moved_unchanged),
+        moved_origins=table(batch.moved_origins),
+    )
+
+
+# -- questions of a person ----------------------------------------------------------------------------------------------
+
+
+def listed(config: Mapping[str, Any], place: SinkPlace, asked: LettersAsked) -> dict[str, Any]:
+    letters = _of(config, place)
+    try:
+        total, found = letters.listed(asked.topic, asked.after, asked.limit)
+    finally:
+        letters.close()
+    names = ("topic", "partition", "offset", "code", "cause", "at_ms", "key_bytes", "value_bytes")
+    return {"total": total, "letters": [dict(zip(names, row, strict=True)) for row in found]}
+
+
+def redriven(config: Mapping[str, Any], place: SinkPlace, asked: LettersAsked) -> dict[str, Any]:
+    from cdcworker.connectors.spark.kafka import SchemaLogReader
+    from cdcworker.connectors.spark.schemas import Shapes
+
+    schemas, letters = SchemaLogReader(asked.kafka, asked.schema_topic), _of(config, place)
+    try:
+        schemas.refresh()
+        shapes = Shapes(schemas, wait_s_max=0)
+        log = config["output.mode"] == "log"
+        done = letters.redrive(shapes, asked.topic, asked.after, asked.seconds, log=log, dry_run=asked.dry_run)
+    finally:
+        letters.close()
+        schemas.close()
+    causes = [{"code": code, "cause": cause, "letters": count} for (code, cause), count in done.causes.most_common()]
+    numbers = {"redriven": done.letters, "rows": done.rows, "failed": done.failed, "left": done.left}
+    return {**numbers, "causes": causes[:CAUSES_MAX], "next": done.next}
+
+
+def _of(config: Mapping[str, Any], place: SinkPlace) -> PostgresLetters:
+    from cdcworker.connectors.spark.redrive import PostgresLetters
+    from cdcworker.connectors.spark.warehouses import output_of
+
+    if config["warehouse"] != "postgres":
+        raise CdcError(NOT_OFFERED, f"not of a {config['warehouse']} warehouse")
+    schema, output = config["warehouse.schema"], output_of(config)
+    return PostgresLetters(conninfo(config), place.connector, schema=schema, output=output)
