@@ -115,7 +115,10 @@ ROWS: Final = (
             }),
             Panel("Bytes of a transaction", "Of the last one to Kafka.", {TASK_NAME: _of("cdc_source_batch_bytes")}, "bytes"),
             Panel("Records by table", "To Kafka, per second.", {"{{table}}": _of("cdc_source_table_records_total", rate=True, by="table")}, "ops"),
-            Panel("Dead letters", "Records that cannot be decoded, set aside.", {TASK_NAME: _of("cdc_sink_dead_letters_total")}),
+            Panel("Dead letters", "Records that cannot be decoded, set aside; and those that were applied again.", {
+                TASK_NAME: _of("cdc_sink_dead_letters_total"),
+                "{{connector}} applied again": _of("cdc_dead_letters_redriven_total", by="connector"),
+            }),
             Panel("Batches of sinks", "Committed per second.", {TASK_NAME: _of("cdc_sink_batches_total", rate=True)}, "ops"),
             Panel("What cuts batches", "Per second: the trigger, or a limit that was reached.", {f"{TASK_NAME} {{{{reason}}}}": _of("cdc_sink_flushes_total", rate=True, by="connector, task, reason")}, "ops"),
             Panel("Stages of a batch", "Of the last batch.", {"{{connector}}-{{task}} {{stage}}": _of("cdc_sink_stage_seconds", by="connector, task, stage")}, "s"),

@@ -16,6 +16,9 @@ from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.redrive import START, PostgresLetters
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas.log import encode_record
+from cdcworker.worker import letters_main
+from confluent_kafka import Producer
 
 from ..unit.spark import support
 from ..unit.spark.support import ID, NARROW, column, table
@@ -326,3 +329,33 @@ def test_a_process_that_dies_leaves_each_letter_or_its_row(open_sink, point):
     assert len(sink.left) == (2 if "before" in point else 0)
     sink.redrive()
     assert (rows(sink.writer, "n"), sink.left) == ([(0,), (1,), (2,)], [])
+
+
+@pytest.mark.kafka
+def test_a_workers_child_takes_the_schemas_from_their_log(kafka, open_sink):
+    sink, topic = open_sink(), "letters.schemas"
+    sink.stream.insert(NARROW, (1, 1, "a", "b"))
+    sink.stream.insert(NARROW, (2, 1, "a", "b"))
+    sink.spoil(0)
+    sink.apply()
+    producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+    for record in sink.stream.schemas.records:
+        key, value = encode_record(record)
+        producer.produce(topic, value, key, 0)
+    assert producer.flush(30) == 0
+    parts = psycopg.conninfo.conninfo_to_dict(sink.dsn)
+    names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
+    config = {f"warehouse.{name}": str(parts[part]) for name, part in names.items()}
+    question = {
+        "connector": "sink", "providers": {}, "kafka": {"bootstrap.servers": kafka.bootstrap}, "schema_topic": topic,
+        "config": {"connector.class": "spark", "topics": TOPIC, **config},
+    }  # fmt: skip
+    listed = letters_main.answer({**question, "do": "list", "asked": {"limit": 10}})
+    (letter,) = listed["letters"]
+    assert (listed["total"], letter["topic"], letter["value_bytes"]) == (1, TOPIC, len(b"broken"))
+    asked = {**question, "do": "redrive", "asked": {"after": [TOPIC, 0, -1], "dry_run": False}}
+    assert letters_main.answer(asked)["causes"][0]["code"] == "spark.undecodable"
+    sink.mend()
+    done = letters_main.answer(asked)
+    assert (done["redriven"], done["rows"], done["left"], done["next"]) == (1, 1, 0, None)
+    assert rows(sink.writer, "id") == [(1,), (2,)]
