@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.latency import BOUNDS_S, Latency
@@ -149,11 +150,13 @@ def happen(cluster, herder, step):
     herder.changes = {"ready": step % 2 == 0, "draining": step % 2 == 1, "last_tick_age_s": step}
 
 
-def test_every_documented_metric_is_seen_to_change(client, cluster, herder, monkeypatch):
+def test_every_documented_metric_is_seen_to_change(connect, cluster, herder, monkeypatch):
     """Looks at a cluster between which everything happens. A metric of the table that stays as it was, or that nobody
     shows, is one that nobody has tested."""
-    looks = []
+    looks, letters = [], SimpleNamespace(redriven={})
+    client = connect(herder, letters=letters)
     for step in (1, 2, 3):
+        letters.redriven = {"c": step}
         monkeypatch.setattr("cdcworker.worker.rest.metrics.version", lambda _, step=step: f"0.{step}")
         happen(cluster, herder, step)
         looks.append(read(client))
