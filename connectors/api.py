@@ -198,6 +198,8 @@ class TableBatch:
     `moved` are rows under the keys of `deletes` as they were before; a later batch needs them under a new key. One that
     had come from another key in this same batch has that one in `moved_origins`.
     `floor` is a TRUNCATE: older rows go first.
+    `fresh` marks upserts whose key came up in this batch, with all their columns: a target that has what came before holds
+    no row of it. It may be wrong where rows come again, or stand there from elsewhere.
     """
 
     table: str
@@ -213,6 +215,7 @@ class TableBatch:
     moved_origins: pa.Table | None = None
     floor: bytes | None = None
     changes: int = 0
+    fresh: Any = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,10 @@ _TABLE = """select c.oid from pg_class c join pg_namespace n on n.oid = c.relnam
 _KEY = """select array_agg(a.attname::text) from pg_index i
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
     where i.indrelid = %s::oid and i.indisprimary"""
+_UNIQUE = """select exists (select from pg_index i where i.indrelid = to_regclass(%s)
+      and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
+      and (i.indnullsnotdistinct or not %s) and %s::text[] @> (select array_agg(a.attname::text)
+        from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any(i.indkey)))"""
 RESERVED = ("_cdcworker", "information_schema")
 """Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
 
@@ -86,6 +90,8 @@ class Catalog:
             types = self._create(connection, target)
         renamed = self._rename(connection, target, types, batch)
         target = replace(target, types=self._evolve(connection, target, renamed))
+        found = connection.execute(_UNIQUE, (target.name, bool(target.optional_key), list(key))).fetchone()
+        target = replace(target, unique=bool(found and found[0]))
         self._targets[batch.table] = (batch.schema, batch.key, target)
         return target
 

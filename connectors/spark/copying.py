@@ -48,6 +48,13 @@ def stage(
     return bits
 
 
+def insert(connection: Connection, target: pgsql.Target, rows: pa.Table) -> None:
+    """Straight into the table; an error where it holds a row of one of the keys."""
+    columns = {column.name: values.to_copy(_one(rows[column.field]), column) for column in target.columns}
+    columns[POSITION] = values.hexes(_one(rows[POSITION]))
+    copy(connection, target.name, columns)
+
+
 def append(connection: Connection, target: pgsql.Target, batch: TableBatch) -> None:
     if not batch.upserts.num_rows:
         return

@@ -22,12 +22,13 @@ from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_setti
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.paused import PausedTables
+from cdcworker.connectors.spark.reading import Reader
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.session import Engine
 from cdcworker.connectors.spark.settings import Settings
 from cdcworker.connectors.spark.state import StateFolder
-from cdcworker.connectors.spark.whole import Whole, WholeTransactions, read_to
+from cdcworker.connectors.spark.whole import Whole, WholeTransactions
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -79,6 +80,7 @@ class Driver:
         self._settings = settings
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
+        self._kafka = jvm_settings(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         shapes = Shapes(self._schemas, context.stopping)
         self._assembler = Assembler(shapes, settings.log, settings.tolerant)
@@ -102,6 +104,7 @@ class Driver:
         self._error: BaseException | None = None
         self._reported = 0.0
         self._engine: Engine | None = None
+        self._reader: Reader | None = None
         self.metrics = Metrics()
         self._patience = Patience(context.stopping, self._rest, lambda: self.metrics.batches)
 
@@ -130,7 +133,7 @@ class Driver:
     def _new_engine(self) -> Engine:
         spec, settings = self._spec, self._settings
         runtime = standby.runtime_of(spec, settings.memory, settings.cores, settings.spark)
-        touch = read.toucher(jvm_settings(spec.kafka), spec.schema_topic)
+        touch = read.toucher(self._kafka, spec.schema_topic)
         engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
         attach = getattr(self._writer, "attach", None)
         if attach is not None:
@@ -154,15 +157,14 @@ class Driver:
             self._records_max //= SHRINK
             log.warning("Spark's Java process ended: smaller batches records_max=%d", self._records_max)
         finally:
-            self._engine = None
+            self._engine = self._reader = None
             engine.close()
 
     # -- the query ----------------------------------------------------------------------------------------------------
 
     def _query(self, engine: Engine) -> None:
         """One query over the topics that exist now; returns when there are more, or on a stop."""
-        partitions = self._await_topics()
-        if not partitions:
+        if not (partitions := self._await_topics()):
             return
         self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
@@ -185,7 +187,9 @@ class Driver:
         session = engine.session()
         self.metrics.mark("session")
         self.metrics.session_start_s = engine.start_s
-        frame = read.stream(session, jvm_settings(self._spec.kafka), partitions, self._offsets, records_max)
+        frame = read.stream(session, self._kafka, partitions, self._offsets, records_max)
+        self._reader = self._reader or Reader(session, self._state.path, self._kafka, self._settings.cores)
+        self._reader.begin(self._offsets)
         query = (
             frame.writeStream.foreachBatch(self._on_batch)
             .option("checkpointLocation", str(checkpoint))
@@ -272,7 +276,6 @@ class Driver:
         if not self._idle(deadline):
             log.warning("the batch takes long and is cancelled")
             self._writer.cancel()
-
         if not self._context.stopping():
             standby.bounded(query.stop, QUERY_STOP_S_MAX)
 
@@ -307,14 +310,14 @@ class Driver:
         hit("sink.batch_start")
         times = [time.monotonic()]
         self.metrics.mark("batch")
-        # A task of Spark's for each core, not for each partition of Kafka's.
-        raw = frame.coalesce(self._settings.cores).toArrow()
+        assert self._reader is not None
+        raw = self._reader.read(frame, self._checkpoint, number)
         self.metrics.mark("read")
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
         batches: Iterable[SinkBatch] | None
         if self._whole is not None:
-            batches = self._whole.take(raw, read_to(self._checkpoint, number))
+            batches = self._whole.take(raw, read.read_to(self._checkpoint, number))
         else:
             batch = self._assembler.build(raw, self._built, self._batch)
             self._built.update({place: end for place, (_, end) in batch.offsets.items()})

@@ -83,6 +83,8 @@ class Target:
     """What we add besides the position."""
     soft: bool = False
     """Deleted rows stay and are marked."""
+    unique: bool = False
+    """A second row of a key is refused at once."""
 
     @property
     def name(self) -> str:

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.spark.errors import QUERY_FAILED
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -80,3 +84,13 @@ def toucher(kafka: Mapping[str, str], topic: str) -> Callable[[Any], None]:
             admin.close()
 
     return touch
+
+
+def read_to(checkpoint: Path, batch_id: int) -> dict[tuple[str, int], int]:
+    """Where a batch of Spark's ends in each partition, control records included: written before the batch is run."""
+    try:
+        text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
+        found = json.loads(text.strip().splitlines()[-1])
+    except (OSError, ValueError, IndexError) as exc:
+        raise CdcError(QUERY_FAILED, "the offsets of a batch cannot be read") from exc
+    return {(topic, int(number)): int(end) for topic, parts in found.items() for number, end in parts.items()}

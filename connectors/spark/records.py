@@ -227,6 +227,7 @@ class Assembler:
         return TableBatch(
             topic.name, key_shape.fields, upserts, view.deletes(reduced.deletes), shape.row, shape.path, flags,
             view.origins(reduced.upserts), moved, moved_flags, view.origins(reduced.moved), None, len(rows),
+            reduce.fresh(changes, reduced.upserts, np.isin(decoded.op[rows], ("c", "r"))),
         )  # fmt: skip
 
 

@@ -97,6 +97,19 @@ def reduce(changes: Changes) -> Reduced:
     )
 
 
+def fresh(changes: Changes, upserts: Rows, made: Flags) -> Flags:
+    """Of the upserts those whose key came up with its first change here (`made`), and that take nothing from the target."""
+    import numpy as np
+
+    order = _order(changes)[::-1]
+    first = np.zeros(int(changes.key.max(initial=-1)) + 1, np.int64)
+    first[changes.key[order]] = order  # of equal indexes the last one stays
+    out = (upserts.last != NONE) & (upserts.origin == NONE)
+    for source in upserts.take.values():
+        out &= source != NONE
+    return np.asarray(out & made[first[changes.key[upserts.last]]], np.bool_)
+
+
 def _order(changes: Changes) -> Ints:
     """Row indexes by position; rows mostly come in order, and looking is cheaper than sorting."""
     import numpy as np

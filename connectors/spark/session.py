@@ -52,6 +52,8 @@ def settings(state: Path, cores: int) -> dict[str, str]:
         "spark.sql.execution.arrow.maxBytesPerBatch": ARROW_BYTES,
         # The path of a Unix socket has at most 107 characters.
         "spark.python.unix.domain.socket.enabled": str(len(tempfile.gettempdir()) < 40).lower(),
+        # What was read goes to the driver as it is, not by way of the store of blocks and its server.
+        "spark.task.maxDirectResultSize": "64m",
         # A batch is bounded by its number of records; a second limit would fail it instead of bounding it.
         "spark.driver.maxResultSize": "0",
         # Local disk: a plain rename is atomic, and the checkpoint is a cache (saves 65 ms a batch).

@@ -16,7 +16,7 @@ from cdcworker.connectors.spark import arrays, dead
 from cdcworker.connectors.spark.config import watermark_topics
 from cdcworker.connectors.spark.cutting import Cut, Cutter, Records, Watermark
 from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
-from cdcworker.connectors.spark.errors import NO_WATERMARK, QUERY_FAILED
+from cdcworker.connectors.spark.errors import NO_WATERMARK
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.spool import Piece, Spool
 from cdcworker.schemas.errors import CdcError
@@ -208,13 +208,3 @@ def _watermarks(rows: pa.Table) -> Iterator[Watermark]:
         except (ValueError, TypeError, AttributeError):
             # Not ours: it says nothing.
             continue
-
-
-def read_to(checkpoint: Path, batch_id: int) -> dict[Partition, int]:
-    """Where a batch of Spark's ends in each partition, control records included: written before the batch is run."""
-    try:
-        text = (checkpoint / "offsets" / str(batch_id)).read_text(encoding="utf-8")
-        found = json.loads(text.strip().splitlines()[-1])
-    except (OSError, ValueError, IndexError) as exc:
-        raise CdcError(QUERY_FAILED, "the offsets of a batch cannot be read") from exc
-    return {(topic, int(number)): int(end) for topic, parts in found.items() for number, end in parts.items()}

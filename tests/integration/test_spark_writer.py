@@ -7,6 +7,7 @@ import time
 
 import psycopg
 import pytest
+from cdcworker.connectors.spark import copying
 from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.schemas.errors import CdcError
@@ -344,3 +345,45 @@ def test_a_server_that_goes_down_between_batches_loses_nothing(postgres, dsn, si
     with pytest.raises(CdcError) as caught:
         writer.apply(assembler.build(support.arrow(stream.records[-1:]), {}, 1))
     assert caught.value.message == "the connection was lost after the ledger had been read"
+
+
+def test_fresh_rows_go_straight_in_and_those_that_are_there_already_are_merged(dsn, sink, monkeypatch):
+    straight = []
+    insert = copying.insert
+    monkeypatch.setattr(copying, "insert", lambda *args: (straight.append(args[2].num_rows), insert(*args)))
+    stream = support.Stream()
+    for id in (1, 2, 3):
+        stream.insert(NARROW, (id, 10 + id, "a", "b"))
+    run(stream, sink())
+    assert straight == [3]
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("truncate _cdcworker.ledger")
+        connection.execute("update public.orders set n = 99, _cdc_position = '\\xff' where id = 2")
+        connection.execute("delete from public.orders where id = 3")
+    run(stream, sink((1, 1)))
+    assert straight == [3, 3]
+    assert query(dsn, "select id, n from public.orders order by id") == [(1, 11), (2, 99), (3, 13)]
+
+
+def test_a_table_that_refuses_no_second_row_gets_none(dsn, sink):
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("create table public.orders (id bigint, n integer, a text, big text)")
+        connection.execute("insert into public.orders values (1, 5, 'before', '')")
+        connection.execute("create unique index on public.orders (id) where id > 100")
+    stream = support.Stream()
+    stream.insert(NARROW, (1, 6, "after", ""))
+    run(stream, sink())
+    assert query(dsn, "select id, n, a from public.orders") == [(1, 6, "after")]
+
+
+def test_rows_that_changed_after_they_came_up_are_fresh_and_those_that_were_there_are_not():
+    stream = support.Stream()
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.update(NARROW, (1, 2, "a", "b"))
+    stream.update(NARROW, (2, 3, "a", "b"))
+    stream.insert(NARROW, (3, 1, "a", "b"))
+    stream.update(NARROW, (3, 2, "a", None), (3,))
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 0)
+    [table] = batch.tables
+    found = dict(zip(table.upserts["id"].to_pylist(), table.fresh.tolist(), strict=True))
+    assert found == {1: True, 2: False, 3: True}
