@@ -22,9 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
-from cdcworker.connectors.spark.decode import decode_native, decode_pure, native
 from cdcworker.connectors.spark.parquet import ParquetWriter
-from cdcworker.connectors.spark.schemas import Shape
 from cdcworker.worker.devstack import jars
 from cdcworker.worker.devstack.java import find_java
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
@@ -32,11 +30,11 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measure import cpu_s, finish, rss_mb, tree, wait
+from sink_floor import compare_decoders, compare_readers
 from sink_load import COLUMNS, DDL, Feed, Slice, Workload
 
 SCHEMAS = "bench.schemas"
 TIMEOUT_S = 900.0
-DECODED = 20_000
 POLL_S = 0.002
 
 
@@ -313,50 +311,13 @@ def visible(stage: Stage, seconds: float, per_s: int = 100) -> dict[str, float]:
     }
 
 
-# -- decoding -----------------------------------------------------------------------------------------------------------
-
-
-def compare_decoders() -> dict[str, float]:
-    """Processor time of the native decoder and of fastavro over the same records."""
-    import numpy as np
-    from cdcworker.schemas.encode import Encoder
-    from cdcworker.schemas.log import SchemaLog
-
-    module, log = native(), SchemaLog()
-    if module is None:
-        return {"native_vs_fastavro_ratio": 0.0}
-    schemas: list[Any] = []
-
-    def register(registrations: Sequence[Any]) -> list[int]:
-        schemas[:] = [item.schema for item in registrations]
-        return [log.plan_registration(item.subject, item.schema, item.meta).id for item in registrations]
-
-    workload = Workload("decoded", 1, DECODED, 0)
-    frames = [record.value for record in Encoder("decoded", register).encode(list(workload.first()))]
-    data = b"".join(frames)
-    offsets = np.concatenate([[0], np.cumsum([len(frame) for frame in frames])]).astype(np.int64)
-    plan = Shape(1, schemas[-1]).plan
-
-    def took(run: Any, times: int) -> float:
-        best = []
-        for _ in range(times):
-            began = time.thread_time()
-            run()
-            best.append(time.thread_time() - began)
-        return min(best)
-
-    fast = took(lambda: decode_native(module, plan, data, offsets, 5), 9)
-    slow = took(lambda: decode_pure(plan, data, offsets, 5), 2)
-    return {"native_records_per_cpu_s": DECODED / fast, "native_vs_fastavro_ratio": slow / fast}
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--changes", type=int, default=1_000_000)
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
-    parser.add_argument("--parts", default="decode,postgres,parquet,tables,visible")
+    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,visible")
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -370,11 +331,14 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
-                if "postgres" in parts or "parquet" in parts:
+                if {"postgres", "parquet", "read"} & set(parts):
                     workload = Workload("bench", options.tables, options.changes // 5, options.changes)
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
                     figures |= told({"distinct_keys": workload.distinct, "load_s": time.monotonic() - began})
+                if "read" in parts:
+                    spec = stage.spec("floor", workload.topics, {})
+                    figures |= told(compare_readers(spec, workload.preload, workload.changes, kafka.pid))
                 if "postgres" in parts:
                     figures |= postgres_part(stage, workload, slices, options.rounds)
                 if "parquet" in parts:
