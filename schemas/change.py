@@ -111,12 +111,14 @@ class Change:
 @dataclass(frozen=True, slots=True)
 class Ready:
     """Records that the source has written itself, each as the arguments of a producer's `produce`: topic, value, key,
-    partition, and where there are headers what comes before them. `bytes`, `largest`: of values and keys."""
+    partition, and where there are headers what comes before them. `bytes`, `largest`: of values and keys; `counts`: how
+    many records go to each topic."""
 
     records: list[tuple[Any, ...]]
     bytes: int
     largest: int
     largest_topic: str
+    counts: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)

@@ -166,6 +166,8 @@ class Session:
                 self._tools.counters.took("read", began)
             self._require_lease()
             self.take(batch)
+            # The next one would be made while this one is still held.
+            del batch
             OWN.beat("the next poll")
             self._tools.on_tick(self)
 
@@ -260,7 +262,7 @@ class Session:
             pen.produce_all(records if len(records) <= READY_SLICE else records[at : at + READY_SLICE])
             self._require_lease()
         pen.serve()
-        self._open.topics.update(map(itemgetter(0), records))
+        self._open.topics.update(part.counts)
         self._open.records += len(records)
         self._open.bytes += part.bytes
 

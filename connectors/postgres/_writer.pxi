@@ -92,6 +92,9 @@ cdef class Writer:
     cdef Py_ssize_t total
     cdef Py_ssize_t largest
     cdef object largest_topic
+    cdef dict counts
+    cdef Layout counting
+    cdef Py_ssize_t counted
 
     def __cinit__(self, *args, **more):
         self.buffer = NULL
@@ -101,18 +104,29 @@ cdef class Writer:
             raise MemoryError
         self.records = []
         self.largest_topic = ""
+        self.counts = {}
+        self.counting = None
 
     def __dealloc__(self):
         free(self.buffer)
         free(self.cells)
 
     def take(self):
-        """What has been collected, or None: (records, bytes, bytes of the largest, its topic)."""
+        """What has been collected, or None: (records, bytes, bytes of the largest, its topic, records by topic)."""
         if not self.records:
             return None
-        out = (self.records, self.total, self.largest, self.largest_topic)
-        self.records, self.total, self.largest, self.largest_topic = [], 0, 0, ""
+        self.turn(None)
+        out = (self.records, self.total, self.largest, self.largest_topic, self.counts)
+        self.records, self.total, self.largest, self.largest_topic, self.counts = [], 0, 0, "", {}
         return out
+
+    @cython.final
+    cdef int turn(self, Layout layout) except -1:
+        """Records are counted in runs of one layout."""
+        if self.counted:
+            self.counts[self.counting.topic] = self.counts.get(self.counting.topic, 0) + self.counted
+        self.counting, self.counted = layout, 0
+        return 0
 
     @cython.final
     cdef bint keep(self, Layout layout, Cell* keyed, list headers, bint tombstone) except -1:
@@ -135,12 +149,16 @@ cdef class Writer:
             self.records.append((layout.topic, value, key, partition))
         else:
             self.records.append((layout.topic, value, key, partition, None, None, 0, headers))
+        if layout is not self.counting:
+            self.turn(layout)
+        self.counted += 1
         self.total += self.used
         if self.used > self.largest:
             self.largest = self.used
             self.largest_topic = layout.topic
         if tombstone and key is not None and layout.tombstones:
             self.records.append((layout.topic, None, key, partition))
+            self.counted += 1
             self.total += self.used - value_size
         return True
 

@@ -160,7 +160,8 @@ class _Copy:
     def gulp(self) -> None:
         """What has arrived, or is the next to arrive; CdcError once the server has ended a statement that failed."""
         if self._end == len(self._data):
-            self._data.extend(bytes(len(self._data)))
+            # In equal steps: twice the size would mostly stay empty, in every chunk that waits.
+            self._data.extend(bytes(GULP_BYTES))
         with memoryview(self._data) as view:
             size = self._receive(view[self._end :])
         self._end += size

@@ -47,8 +47,8 @@ class Limits:
     """Of what is read at the same time. # INV-10"""
 
     threads: int = 1
-    chunk_bytes: int = 4 * 1024 * 1024
-    inflight_bytes: int = 16 * 1024 * 1024
+    chunk_bytes: int = 2 * 1024 * 1024
+    inflight_bytes: int = 8 * 1024 * 1024
 
     @property
     def windows(self) -> int:

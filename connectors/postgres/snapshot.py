@@ -37,6 +37,10 @@ from cdcworker.schemas.failpoints import hit
 log = logging.getLogger(__name__)
 
 LOADING_MAX: Final = 100
+PASSED_BYTES_MAX: Final = 3 * 1024 * 1024
+"""Handed on at one boundary, beyond which chunks wait for the next: as records rows need several times their size."""
+ROW_BYTES: Final = 250
+"""What a record needs beside its row."""
 UNSEEN_MAX: Final = 1_000
 """Delivered transaction ids that are kept before they are compared with a fresh snapshot."""
 
@@ -170,12 +174,16 @@ class Snapshot:
             self.progress.unseen.clear()
             return []
         out: list[Change | Ready] = []
+        weight = 0
         for window in list(self.loader.windows):
+            if weight >= PASSED_BYTES_MAX:
+                break
             if window.chunk is None or window not in self.loader.windows or not is_first(window, self.loader.windows):
                 continue
             if window.void:
                 self.loader.drop(window)
             elif safe_lsn >= window.chunk.view.hw:
+                weight += window.chunk.size + ROW_BYTES * window.chunk.count
                 out += self._close(window, safe_lsn)
         return out
 

@@ -29,7 +29,7 @@ def snapshot_keys() -> Iterable[ConfigKey]:
         "always: rows again at every start; when_needed: rows again where the log does not reach back to the position.",
     )  # fmt: skip
     yield ConfigKey(
-        "snapshot.chunk.max.bytes", "INT", 4 * 1024 * 1024, validator=between(4096, 256 * 1024 * 1024), group=group,
+        "snapshot.chunk.max.bytes", "INT", 2 * 1024 * 1024, validator=between(4096, 256 * 1024 * 1024), group=group,
         importance="LOW", doc="Size of one chunk of rows, read in one short transaction.",
     )  # fmt: skip
     yield ConfigKey(
@@ -37,7 +37,7 @@ def snapshot_keys() -> Iterable[ConfigKey]:
         doc="Connections that read rows at the same time; a large table is divided among them.",
     )  # fmt: skip
     yield ConfigKey(
-        "snapshot.inflight.max.bytes", "INT", 16 * 1024 * 1024, validator=between(4096, 1024 * 1024 * 1024),
+        "snapshot.inflight.max.bytes", "INT", 8 * 1024 * 1024, validator=between(4096, 1024 * 1024 * 1024),
         group=group, importance="LOW", doc="Rows that were read and wait to be handed on; beyond it no more are read.",
     )  # fmt: skip
     yield ConfigKey(

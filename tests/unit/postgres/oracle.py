@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections import Counter
 
 import pytest
 from cdcworker.connectors.postgres import lane
@@ -155,6 +156,7 @@ def produced(registry: Registry, out) -> list[tuple]:
     made: list[tuple] = []
     for item in out:
         if not isinstance(item, Change):
+            assert item.counts == Counter(record[0] for record in item.records)
             made += [arguments(*r) for r in item.records]
             continue
         for topic, key, value, headers, key_hash in registry.encoder.encode([item]):

@@ -11,6 +11,7 @@ from cdcworker.connectors.postgres.chunks import View
 from cdcworker.connectors.postgres.config import Filters
 from cdcworker.connectors.postgres.copying import key_of_line
 from cdcworker.connectors.postgres.frames import GONE, HEAD, Frames
+from cdcworker.connectors.postgres.kinds import layout_arguments
 from cdcworker.connectors.postgres.progress import Progress
 from cdcworker.connectors.postgres.relations import source_template
 from cdcworker.connectors.postgres.stamping import RowWriter, Stamp, stamped
@@ -104,6 +105,20 @@ def test_rows_that_the_core_knows_are_all_written_by_it():
     assert [type(item) for item in made] == [Ready]
     assert outcome(plan, frames, fast=True) == outcome(plan, frames, fast=False)
     assert outcome(plan, frames, fast=True)[1:] == (6, 6)
+
+
+@needs_native
+def test_records_are_counted_by_topic_whatever_the_order_of_tables():
+    plan, registry, core = plan_of(PLAIN, Modes(), Filters()), Registry(), native.Copied()
+    stamp = Stamp(Progress(), source_template("p", "d"), plan, VIEW, SAFE_LSN)
+    columns, key, place = layout_arguments(plan, registry.shape(plan.table, stamp.next))
+    layouts = [native.Layout(columns, key, (topic, *place[1:])) for topic in ("one", "two", "one")]
+    frames, around = frames_of([line_of([b"1", b"a"]), line_of([b"2", None])], plan), (b"", b"")
+    for chosen in (0, 1, 1, 2, 0, 1):
+        core.write(frames.data, 0, frames.end, layouts[chosen], around, 0)
+    assert core.take()[4] == {"one": 6, "two": 6}
+    core.write(frames.data, 0, frames.end, layouts[1], around, 0)
+    assert core.take()[4] == {"two": 2}
 
 
 @needs_native

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from cdcworker.connectors.postgres import snapshot
 from cdcworker.connectors.postgres.catalog import TypeNames
 from cdcworker.connectors.postgres.chunks import Chunk, MustSee, NotVisibleYet, View
 from cdcworker.connectors.postgres.config import Filters
@@ -222,6 +223,17 @@ def test_a_large_table_is_read_in_ranges_at_the_same_time():
     assert [part.to_json() for part in one.table.parts] == [[None, ["5"], False], [["5"], None, False]]
     assert one.reader.asked == [(None, ()), (("5",), ())]
     assert sorted(rows_of(one.boundary(600))) == [(1, "a"), (8, "b")]
+
+
+def test_chunks_that_weigh_much_are_handed_on_at_different_boundaries(monkeypatch):
+    one = One([(1, "a")], [(8, "b")])
+    one.crew.bounds = (("5",),)
+    one.open()
+    monkeypatch.setattr(snapshot, "PASSED_BYTES_MAX", snapshot.ROW_BYTES)
+    assert rows_of(one.boundary(600)) == [(1, "a")]
+    one.touch(12, after=(8, "newer"), before=(8, "b"))
+    assert one.boundary(600) == []
+    assert one.table.rows == 1
 
 
 def test_a_load_that_may_read_so_many_rows_a_second_waits_for_the_next():

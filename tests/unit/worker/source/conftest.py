@@ -139,7 +139,7 @@ def as_ready(change: Change) -> Ready:
     assert made.key
     assert made.value
     record = (made.topic, made.value, made.key, change.position[0] % 4)
-    return Ready([record], len(made.key) + len(made.value), len(made.value) + 1, made.topic)
+    return Ready([record], len(made.key) + len(made.value), len(made.value) + 1, made.topic, {made.topic: 1})
 
 
 class FakeRegistrar:
