@@ -10,16 +10,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import subprocess
 import sys
 import tempfile
-import time
-from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
 import httpx
-import psycopg
 from cdcworker.connectors.postgres.lane import native
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports
@@ -28,9 +23,11 @@ from cdcworker.worker.devstack.process import Child
 
 sys.path.insert(0, str(Path(__file__).parent))
 import source_snapshot as snapshots
-from measure import cpu_s, finish, rss_mb, tree, wait
+from measure import finish, wait
+from source_floor import floor
 from source_latency import latency
-from source_records import check_topic, stored
+from source_stage import NAP_US, Stage, compiled, discard, drained, healthy, inserted, trusted
+from source_workloads import NAMES, run
 
 TABLES = {
     "narrow": (
@@ -48,65 +45,6 @@ TABLES = {
     ),
 }
 ROWS_PER_TRANSACTION = 100
-NAP_US = 500
-TIMEOUT_S = 600.0
-USER = "drainer"
-
-
-@dataclass
-class Stage:
-    """The running parts."""
-
-    postgres: EmbeddedPostgres
-    kafka: EmbeddedKafka
-    worker: Child
-    rest: httpx.Client
-    drain: Path
-    ends: dict[str, str] = field(default_factory=dict)
-    rows: dict[str, int] = field(default_factory=dict)
-    memory: list[float] = field(default_factory=list)
-
-    def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.postgres.dsn("bench"), autocommit=True)
-
-    def config(self, name: str, table: str, options: dict[str, str]) -> dict[str, str]:
-        info = psycopg.conninfo.conninfo_to_dict(self.postgres.dsn("bench"))
-        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
-        return {
-            "connector.class": "postgres",
-            **{f"database.{ours}": str(info[theirs]) for ours, theirs in names.items()},
-            "database.sslmode": "disable",
-            "topic.prefix": name,
-            "slot.name": name,
-            "publication.name": f"p_{table}",
-            "publication.autocreate.mode": "disabled",
-            "snapshot.mode": "no_data",
-            "table.include.list": f"public.{table}",
-            "topic.creation.default.message.timestamp.type": "LogAppendTime",
-            **options,
-        }
-
-    def start(self, name: str, config: dict[str, str]) -> None:
-        answer = self.rest.put(f"/connectors/{name}/config", json=config)
-        if answer.status_code not in (200, 201):
-            sys.exit(f"{name}: {answer.status_code} {answer.text}")
-
-    def stop(self, name: str) -> None:
-        self.rest.delete(f"/connectors/{name}")
-        wait(f"{name} is gone", lambda: self.rest.get(f"/connectors/{name}").status_code == 404, 60)
-        with self.connect() as connection:
-            wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
-            connection.execute("select pg_drop_replication_slot(%s)", (name,))
-
-    def failed(self, name: str) -> None:
-        tasks = self.rest.get(f"/connectors/{name}/status").json().get("tasks") or []
-        if any(task["state"] == "FAILED" for task in tasks):
-            sys.exit(f"{name} failed: {tasks}")
-
-
-def _active(connection: psycopg.Connection[Any], name: str) -> bool:
-    row = connection.execute("select active from pg_replication_slots where slot_name = %s", (name,)).fetchone()
-    return bool(row and row[0])
 
 
 def fill(stage: Stage, table: str, rows: int) -> None:
@@ -130,87 +68,17 @@ def fill(stage: Stage, table: str, rows: int) -> None:
         connection.execute("select pg_logical_emit_message(true, 'end', '')")
 
 
-def copy_slot(stage: Stage, table: str, name: str) -> None:
-    with stage.connect() as connection:
-        connection.execute("select pg_copy_logical_replication_slot(%s, %s)", (f"base_{table}", name))
-
-
-def discard(stage: Stage, table: str, nap_us: int) -> float:
-    """Rows per second that the C program throws away."""
-    name = f"discard_{table}_{nap_us}"
-    copy_slot(stage, table, name)
-    argv = [str(stage.drain), str(stage.postgres.port), USER, "bench", name, f"p_{table}", stage.ends[table]]
-    done = subprocess.run([*argv, str(nap_us)], check=False, capture_output=True, text=True, timeout=TIMEOUT_S)
-    if done.returncode:
-        sys.exit(f"drain: {done.stderr}")
-    with stage.connect() as connection:
-        wait(f"slot {name} is free", lambda: not _active(connection, name), 60)
-        connection.execute("select pg_drop_replication_slot(%s)", (name,))
-    rows, _, seconds, _ = done.stdout.split()
-    if int(rows) != stage.rows[table]:
-        sys.exit(f"the drain has met {rows} rows of {stage.rows[table]}")
-    return int(rows) / float(seconds)
-
-
-def drained(stage: Stage, table: str, name: str, options: dict[str, str], rows: int) -> dict[str, float]:
-    """One connector over a copy of the slot: events per second by the broker's clock, and CPU per event."""
-    if "snapshot.mode" not in options:
-        copy_slot(stage, table, name)
-    topic = f"{name}.public.{table}"
-    stage.start(name, stage.config(name, table, options))
-    samples: list[tuple[int, float, float]] = []
-    deadline = time.monotonic() + TIMEOUT_S
-    while not samples or samples[-1][0] < rows:
-        count = stored(stage.kafka.bootstrap, topic)
-        pids = tree(stage.worker.pid)
-        if count:
-            samples.append((count, cpu_s(pids), time.monotonic()))
-            stage.memory.append(max(map(rss_mb, ([pid] for pid in pids if _is_task(pid))), default=0.0))
-        else:
-            stage.failed(name)
-        if time.monotonic() > deadline:
-            stage.failed(name)
-            sys.exit(f"{name}: {samples[-1:]} of {rows}")
-        time.sleep(0.02)
-    (n0, cpu0, _), (n1, cpu1, _) = samples[0], samples[-1]
-    stage.stop(name)
-    seconds = check_topic(stage.kafka.bootstrap, topic, rows, exact=rows == stage.rows[table])
-    return {"events_per_s": rows / seconds, "cpu_us_per_event": (cpu1 - cpu0) / max(n1 - n0, 1) * 1e6}
-
-
-def _is_task(pid: int) -> bool:
-    try:
-        return b"task" in Path(f"/proc/{pid}/cmdline").read_bytes() or b"task" in Path(f"/proc/{pid}/comm").read_bytes()
-    except OSError:
-        return False
-
-
 def one_round(stage: Stage, table: str, number: int, ways: dict[str, dict[str, str]]) -> dict[str, float]:
     blocking, napping = discard(stage, table, 0), discard(stage, table, NAP_US)
     figures = {f"discard_blocking_{table}": blocking, f"discard_{table}": napping}
     for way, options in ways.items():
-        found = drained(stage, table, f"{way}_{table}_{number}", options, stage.rows[table])
+        found = drained(stage, inserted(table, stage.rows[table]), f"{way}_{table}_{number}", options)
         figures[f"events_per_s_{way}_{table}"] = found["events_per_s"]
         figures[f"ratio_{way}_{table}"] = found["events_per_s"] / napping
         figures[f"cpu_us_per_event_{way}_{table}"] = found["cpu_us_per_event"]
     mark = "" if napping >= 2 * blocking else "  (napping below twice the blocking line)"
     print(f"{table} {number}: " + " ".join(f"{k}={v:,.2f}" for k, v in figures.items()) + mark, flush=True)
     return figures
-
-
-def compiled(folder: Path) -> Path:
-    source, program = Path(__file__).with_name("drain.c"), folder / "drain"
-    subprocess.run(["gcc", "-O2", "-o", str(program), str(source)], check=True)
-    return program
-
-
-def trusted(postgres: EmbeddedPostgres) -> None:
-    """The C program does not speak SCRAM: its role may come in from this host without a password."""
-    with psycopg.connect(postgres.dsn("bench"), autocommit=True) as connection:
-        connection.execute(f"create role {USER} superuser replication login")
-        rules = postgres.data / "pg_hba.conf"
-        rules.write_text(f"host all,replication {USER} 127.0.0.1/32 trust\n" + rules.read_text())
-        connection.execute("select pg_reload_conf()")
 
 
 def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
@@ -228,13 +96,16 @@ def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
             found[f"eos_vs_discard_ratio_{table}"] = found[best]
     if options.python_rows and options.rows:
         rows = min(options.python_rows, options.rows)
-        plain = drained(stage, "narrow", "python_narrow", {"decoder.native": "false"}, rows)
+        work = inserted("narrow", rows, exact=rows == stage.rows["narrow"])
+        plain = drained(stage, work, "python_narrow", {"decoder.native": "false"})
         found["cpu_us_per_event_python_narrow"] = plain["cpu_us_per_event"]
     if options.snapshot_rounds and options.rows:
         loads = [loaded(stage, number) for number in range(options.snapshot_rounds)]
         found |= {name: statistics.median(f[name] for f in loads) for name in loads[0]}
     if options.latency_s:
-        found |= latency(stage, options.latency_s)
+        found |= latency(stage, options.latency_s) | floor(stage.kafka.bootstrap)
+    for name in filter(None, options.workloads.split(",")):
+        found |= run(stage, name, options.scale, ways)
     found["rss_mb_max"] = max(stage.memory, default=0.0)
     return found
 
@@ -242,7 +113,7 @@ def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
 def loaded(stage: Stage, number: int) -> dict[str, float]:
     """One table read from its first row by a connector that has one connection for it."""
     limit = snapshots.copied(stage, "narrow")
-    found = drained(stage, "narrow", f"snapshot_{number}", snapshots.OPTIONS, stage.rows["narrow"])
+    found = drained(stage, inserted("narrow", stage.rows["narrow"]), f"snapshot_{number}", snapshots.OPTIONS)
     return snapshots.line(number, "narrow", limit, found)
 
 
@@ -255,7 +126,11 @@ def main() -> None:
     parser.add_argument("--snapshot-rounds", type=int, default=3, help="of reading the narrow table; 0: none")
     parser.add_argument("--ways", default="socket,psycopg")
     parser.add_argument("--latency-s", type=int, default=20, help="seconds of 1,000 transactions per second; 0: none")
+    parser.add_argument("--workloads", default="", help=f"of {', '.join(NAMES)}, each once, after the others")
+    parser.add_argument("--scale", type=float, default=1.0, help="of the rows and seconds of the workloads")
     options = parser.parse_args()
+    if unknown := set(filter(None, options.workloads.split(","))) - set(NAMES):
+        sys.exit(f"unknown workloads: {sorted(unknown)}")
     if native() is None:
         sys.exit("the native core was not built")
     with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
@@ -282,13 +157,6 @@ def main() -> None:
                 worker.stop(timeout_s=25)
     print(Path(__file__).with_name("drain.c").read_text() if options.rounds >= 5 else "", end="")
     finish({"rows": options.rows, "rounds": options.rounds, **{k: round(v, 3) for k, v in found.items()}})
-
-
-def healthy(rest: httpx.Client) -> bool:
-    try:
-        return rest.get("/health").status_code == 200
-    except httpx.TransportError:
-        return False
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from collections.abc import Iterator, Mapping
 from functools import cache
 from typing import Any
 
@@ -54,34 +55,76 @@ def long_at(data: bytes, at: int) -> int:
             return value >> 1 ^ -(value & 1)
 
 
-def check_topic(bootstrap: str, topic: str, rows: int, *, exact: bool) -> float:
-    """Every row from 1 to `rows` once and in order, as a reader of committed records sees it; not exact: at least those.
-    The seconds between the broker's time stamps of the first and the last of them."""
-    one = consumer(bootstrap, "bench-check")
-    expected, first, last = 1, 0, 0
+def check_rows(bootstrap: str, topic: str, rows: int) -> float:
+    """Every row from 1 to `rows` once, in any order; gives what `check_topics` does."""
+    one, met, left, first, last = consumer(bootstrap, "bench-check"), bytearray(rows + 1), rows, 0, 0
     deadline = time.monotonic() + TIMEOUT_S
     try:
         one.assign([TopicPartition(topic, 0, 0)])
-        while expected <= rows:
+        while left:
             if time.monotonic() > deadline:
-                sys.exit(f"{topic}: {expected - 1} of {rows} rows")
-            for message in one.consume(10_000, 1.0):
-                if message.error() is not None or expected > rows:
+                sys.exit(f"{topic}: {left} of {rows} rows are missing")
+            for message in one.consume(10_000, 0.5):
+                if message.error() is not None:
                     continue
-                if long_at(message.key(), 5) != expected:
-                    sys.exit(f"{topic}: row {long_at(message.key(), 5)} where {expected} was expected")
-                check_value(message.value(), expected)
+                _, row = head_of(message, versions=False)
+                if not 1 <= row <= rows or met[row]:
+                    sys.exit(f"{topic}: row {row} was not expected, or not again")
+                met[row], left = 1, left - 1
                 stamp = message.timestamp()[1]
-                first, last = first or stamp, max(last, stamp)
-                expected += 1
-        if exact and one.consume(1, 0.5):
+                first, last = min(first or stamp, stamp), max(last, stamp)
+        if one.consume(1, 0.5):
             sys.exit(f"{topic}: more than {rows} rows")
     finally:
         one.close()
     return max(last - first, 1) / 1000
 
 
-def check_value(value: Any, row: int) -> None:
-    """The frame, no `before`, and `after` that begins with the row's key."""
+def check_topics(
+    bootstrap: str, expected: Mapping[str, Iterator[tuple[str, int]]], *, exact: bool, versions: bool = True
+) -> float:
+    """Every record in its place in its topic, and nothing behind the last. The seconds between the broker's time stamps
+    of the first and the last of them. `versions`: the second column says what happened to the row."""
+    one, first, last = consumer(bootstrap, "bench-check"), 0, 0
+    left = {topic: next(heads, None) for topic, heads in expected.items()}
+    deadline = time.monotonic() + TIMEOUT_S
+    try:
+        one.assign([TopicPartition(topic, 0, 0) for topic in left])
+        open_topics = sum(head is not None for head in left.values())
+        while open_topics:
+            if time.monotonic() > deadline:
+                sys.exit(f"expected next: {[(topic, head) for topic, head in left.items() if head is not None][:3]}")
+            for message in one.consume(10_000, 0.5):
+                topic = message.topic()
+                wanted = left.get(topic)
+                if message.error() is not None or (wanted is None and not exact):
+                    continue
+                found = head_of(message, versions=versions)
+                if found != wanted:
+                    sys.exit(f"{topic}: {found} where {wanted} was expected")
+                stamp = message.timestamp()[1]
+                first, last = min(first or stamp, stamp), max(last, stamp)
+                left[topic] = next(expected[topic], None)
+                open_topics -= left[topic] is None
+        if exact and (more := one.consume(1, 0.5)):
+            sys.exit(f"{more[0].topic()}: more records than were expected")
+    finally:
+        one.close()
+    return max(last - first, 1) / 1000
+
+
+def head_of(message: Any, *, versions: bool = True) -> tuple[str, int]:
+    """What happened to which row, by the frame, the branches of `before` and `after`, and the first two columns."""
+    value, row = message.value(), long_at(message.key(), 5)
+    if value is None:
+        return "-", row
+    if value[0] == 0 and value[5] == 2 and long_at(value, 6) == row:
+        return "b", row
     if value[0] != 0 or value[5] != 0 or value[6] != 2 or long_at(value, 7) != row:
         sys.exit(f"the record of row {row} holds another one")
+    if not versions:
+        return "c", row
+    at = 7
+    while value[at] & 128:
+        at += 1
+    return ("c", "u")[long_at(value, at + 1)], row

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from measure import cpu_s
 
 if TYPE_CHECKING:
-    from source import Stage
+    from source_stage import Stage
 
 OPTIONS = {"snapshot.mode": "initial", "snapshot.max.threads": "1"}
 READY = b"Z\0\0\0\5I"

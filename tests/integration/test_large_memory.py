@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import os
 import random
+import threading
 import time
 from pathlib import Path
 
@@ -29,12 +30,23 @@ def wait(child, condition, what: str) -> None:
     while not condition():
         assert not child.ended(), child.log.decode()[-3000:]
         assert time.monotonic() < deadline, f"not in time: {what}\n{child.log.decode()[-3000:]}"
+        child.lease()
         time.sleep(0.1)
 
 
 def peak_mib(child) -> float:
     status = Path(f"/proc/{child.process.pid}/status").read_text()
     return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def fill(writer) -> None:
+    """An open transaction with every row, and more that it takes back."""
+    insert = "insert into t select g, 'value ' || g from generate_series(%s::int, %s::int) g"
+    writer.execute(insert, (1, ROWS // 2))
+    writer.execute("savepoint taken_back")
+    writer.execute(insert, (ROWS + 1, ROWS + ROWS // 10))
+    writer.execute("rollback to taken_back")
+    writer.execute(insert, (ROWS // 2 + 1, ROWS))
 
 
 def spilled(stage) -> int:
@@ -76,12 +88,9 @@ def test_a_transaction_of_any_size_needs_little_memory_and_survives_a_kill(kafka
         child = stage.child()
         wait(child, lambda: "RUNNING" in child.states(), "running")
         with psycopg.connect(postgres.dsn(stage.database)) as writer:
-            insert = "insert into t select g, 'value ' || g from generate_series(%s::int, %s::int) g"
-            writer.execute(insert, (1, ROWS // 2))
-            writer.execute("savepoint taken_back")
-            writer.execute(insert, (ROWS + 1, ROWS + ROWS // 10))
-            writer.execute("rollback to taken_back")
-            writer.execute(insert, (ROWS // 2 + 1, ROWS))
+            filling = threading.Thread(target=fill, args=(writer,))
+            filling.start()
+            wait(child, lambda: not filling.is_alive(), "the rows")
             stage.db.execute("create table other(id int primary key)")
             wait(child, lambda: any(path.stat().st_size for path in tmp_path.rglob("spool/*/*/*")), "the spool")
             assert not [name for message in child.messages if message["type"] == "topics" for name in message["topics"]
