@@ -17,7 +17,8 @@ TOPIC = "floor"
 
 def floor(bootstrap: str) -> dict[str, float]:
     """Milliseconds from the beginning of a transaction to its end, and to its record in a reader's hands."""
-    AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(TOPIC, 1, 1)])[TOPIC].result()
     settings = {"bootstrap.servers": bootstrap, "transactional.id": TOPIC, "linger.ms": 0, "log_level": 2}
     producer = Producer({**settings, "socket.nagle.disable": True, "retry.backoff.ms": 10})
     producer.init_transactions()
