@@ -36,6 +36,8 @@ from sink_load import COLUMNS, DDL, Feed, Slice, Workload
 SCHEMAS = "bench.schemas"
 TIMEOUT_S = 900.0
 POLL_S = 0.002
+TABLES_CHANGES_MIN = 200_000
+"""Several batches of them, or there is no steady state."""
 
 
 @dataclass
@@ -344,7 +346,7 @@ def main() -> None:
                 if "parquet" in parts:
                     figures |= told(parquet_part(stage, workload))
                 if "tables" in parts:
-                    figures |= told(compare_tables(stage, options.changes // 5))
+                    figures |= told(compare_tables(stage, max(options.changes // 5, TABLES_CHANGES_MIN)))
                 if "visible" in parts:
                     figures |= told(visible(stage, options.seconds))
             finally:
