@@ -26,6 +26,7 @@ SINK: Final = (
     " applied once when the task goes on."
 )
 OFFSETS: Final = "The offsets are as they were: all of a change is done, or nothing."
+LETTERS: Final = "Every dead letter that is not applied: it leaves its place in the same step in which its row is written."
 OWNER: Final = "The other owner's work: everything that this one still had open is refused by Kafka or by the target."
 CLUSTER: Final = (
     "What is committed to the logs stays, tasks of other workers go on, and stored positions are as they were."
@@ -112,6 +113,8 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("kafka", "fenced"): OWNER,
     ("kafka", "internal"): KAFKA,
     ("kafka", "transient"): KAFKA,
+    ("letters", "environment"): LETTERS,
+    ("letters", "transient"): LETTERS,
     ("offsets", "config"): OFFSETS,
     ("offsets", "environment"): OFFSETS,
     ("offsets", "fenced"): OFFSETS,

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.api import SourceTask, TaskContext
 from cdcworker.connectors.registry import lookup
@@ -13,13 +12,9 @@ from cdcworker.worker.source_ports import SourcePorts, context_of
 from cdcworker.worker.source_runner import SourceRunner
 from cdcworker.worker.taskspec import TaskSpec
 
-GARBAGE_FROM_OBJECTS: Final = 50_000
-"""A batch of records is many small objects that are freed without the collector, which would look at each of them."""
-
 
 def run_source(spec: TaskSpec, config: Mapping[str, str], control: Control, reporter: Reporter) -> int:
     """Runs until told to stop; returns the exit code."""
-    gc.set_threshold(GARBAGE_FROM_OBJECTS)
     connector: Any = lookup(config.get("connector.class", "")).load()(config)
 
     def make_task(share: Mapping[str, str], context: TaskContext) -> SourceTask:

@@ -40,24 +40,51 @@ def reader(postgres, database):
             one.task.close()
 
 
-@pytest.fixture(scope="session")
-def spark(devstack_dir):
-    """A Spark session with the libraries of all lakes; the tests of a session share it."""
-    from cdcworker.connectors.spark.session import Engine, Runtime
-    from cdcworker.connectors.spark.warehouses import SETTINGS
-    from cdcworker.worker.devstack import jars
-    from cdcworker.worker.devstack.java import find_java
+class SharedSpark:
+    """A Spark session with the libraries of all lakes, which tests share. pyspark has one at a time: whoever needs
+    another closes it before, and it is made anew for the next test."""
 
-    files = tuple(str(path) for section in ("spark", "iceberg", "delta") for path in jars.ensure(section))
-    state = devstack_dir / "spark"
-    state.mkdir()
-    program = str(find_java().home / "bin" / "java")
-    # Batches of a few rows: compiling code for them would take longer than they do.
-    more = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-    runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **SETTINGS["delta"], **more}.items()))
-    engine = Engine(runtime, state, lambda: False)
-    yield engine.session()
-    engine.close()
+    def __init__(self, root):
+        self.root, self.engine, self.made = root, None, 0
+
+    def session(self):
+        if self.engine is None or not self.engine.answers():
+            self.close()
+            self.engine = self._new()
+        return self.engine.session()
+
+    def close(self):
+        if self.engine is not None:
+            self.engine.close()
+            self.engine = None
+
+    def _new(self):
+        from cdcworker.connectors.spark.session import Engine, Runtime
+        from cdcworker.connectors.spark.warehouses import SETTINGS
+        from cdcworker.worker.devstack import jars
+        from cdcworker.worker.devstack.java import find_java
+
+        files = tuple(str(path) for section in ("spark", "iceberg", "delta") for path in jars.ensure(section))
+        self.made += 1
+        state = self.root / f"spark{self.made}"
+        state.mkdir()
+        program = str(find_java().home / "bin" / "java")
+        # Batches of a few rows: compiling code for them would take longer than they do.
+        more = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
+        runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **SETTINGS["delta"], **more}.items()))
+        return Engine(runtime, state, lambda: False)
+
+
+@pytest.fixture(scope="session")
+def shared_spark(devstack_dir):
+    shared = SharedSpark(devstack_dir)
+    yield shared
+    shared.close()
+
+
+@pytest.fixture
+def spark(shared_spark):
+    return shared_spark.session()
 
 
 @pytest.fixture

@@ -188,9 +188,10 @@ def group_is_gone(group):
     except ProcessLookupError:
         return True
     # What is left must be dead already and only wait for its parent.
-    states = [
-        stat.read_text().rpartition(")")[2].split() for stat in Path("/proc").glob("[0-9]*/stat") if stat.exists()
-    ]
+    states = []
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with contextlib.suppress(OSError):  # it has ended since it was listed
+            states.append(stat.read_text().rpartition(")")[2].split())
     return all(state[0] == "Z" for state in states if int(state[2]) == group)
 
 

@@ -26,7 +26,8 @@ RECORDS_MAX = 40
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory):
+def engine(tmp_path_factory, shared_spark):
+    shared_spark.close()
     state = tmp_path_factory.mktemp("state")
     java = str(find_java().home / "bin" / "java")
     made = Engine(Runtime(java, tuple(str(path) for path in jars.ensure("spark"))), state, lambda: False)

@@ -18,8 +18,9 @@ START_S_MAX = 150
 
 
 @pytest.fixture
-def engines(tmp_path):
+def engines(tmp_path, shared_spark):
     """Makes engines over one cache; all are closed in the end."""
+    shared_spark.close()
     made = []
 
     def make(**settings):
