@@ -26,7 +26,9 @@ SINK: Final = (
     " applied once when the task goes on."
 )
 OFFSETS: Final = "The offsets are as they were: all of a change is done, or nothing."
-LETTERS: Final = "Every dead letter that is not applied: it leaves its place in the same step in which its row is written."
+LETTERS: Final = (
+    "Every dead letter that is not applied: it leaves its place in the same step in which its row is written."
+)
 OWNER: Final = "The other owner's work: everything that this one still had open is refused by Kafka or by the target."
 CLUSTER: Final = (
     "What is committed to the logs stays, tasks of other workers go on, and stored positions are as they were."
