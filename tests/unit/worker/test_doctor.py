@@ -50,7 +50,7 @@ def test_a_check_that_breaks_takes_no_other_along():
 def test_a_check_that_hangs_costs_its_time_and_the_next_is_not_held_up():
     never = threading.Event()
     abandoned = []
-    hanging = Check("a.hang", "", lambda _: iter(lambda: never.wait(60), None))
+    hanging = Check("a.hang", "", lambda _: iter(lambda: never.wait(60), True))
     try:
         answer = statuses(
             hanging, Check("a.b", "", lambda _: [ok("")]), timeout_s=0.05, abandon=lambda: abandoned.append(1)
