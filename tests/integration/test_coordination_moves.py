@@ -123,8 +123,9 @@ class Listening:
 
 @pytest.fixture
 def outside(kafka, group):
-    with contextlib.closing(Listening(kafka.bootstrap, group)) as one:
-        yield one
+    """Starts it when asked: a herder that joins before the test's own may become the leader."""
+    with contextlib.ExitStack() as stack:
+        yield lambda: stack.enter_context(contextlib.closing(Listening(kafka.bootstrap, group)))
 
 
 def free_port() -> int:
@@ -141,9 +142,10 @@ def answer_for(herder, url):
 def test_a_killed_worker_whose_address_refuses_is_replaced_long_before_its_lease_lapses(start, outside):
     first = start("w1")
     lead(first)
+    other = outside()
     eventually(lambda: len(of(first, "w2")) == 2, 30, what="an even split")
     answer_for(first, f"http://127.0.0.1:{free_port()}")
-    outside.process.send_signal(signal.SIGKILL)
+    other.process.send_signal(signal.SIGKILL)
     killed = time.monotonic()
     eventually(lambda: len(of(first, "w1")) == 4, SESSION_S, "all tasks here")
     assert time.monotonic() - killed < 0.7 * SESSION_S
@@ -153,10 +155,11 @@ def test_a_killed_worker_whose_address_refuses_is_replaced_long_before_its_lease
 def test_a_frozen_worker_whose_address_is_silent_keeps_its_tasks_until_its_lease_lapses(start, outside):
     first = start("w1")
     lead(first)
+    other = outside()
     eventually(lambda: len(of(first, "w2")) == 2, 30, what="an even split")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         answer_for(first, f"http://127.0.0.1:{silent.getsockname()[1]}")
-        outside.process.send_signal(signal.SIGSTOP)
+        other.process.send_signal(signal.SIGSTOP)
         stopped = time.monotonic()
         eventually(lambda: len(of(first, "w1")) == 4, SESSION_S + 4, "all tasks here")
         assert time.monotonic() - stopped > 0.8 * SESSION_S
