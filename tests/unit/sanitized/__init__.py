@@ -1,0 +1,1 @@
+"""The PostgreSQL source without a server."""
