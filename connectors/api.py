@@ -255,6 +255,8 @@ class SinkBatch:
     """To be kept in the target in the same step: the offsets have passed them."""
     through: Mapping[str, Through] = field(default_factory=dict)
     """By source: what holds once this batch is applied."""
+    moments: Mapping[str, Sequence[tuple[Any, Any]]] = field(default_factory=dict)
+    """By topic, when its changes were committed in the source: pairs of arrays, a time in ms and how many changes."""
 
 
 @dataclass(frozen=True, slots=True)

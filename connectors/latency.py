@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -17,11 +18,16 @@ class Latency:
     counts: list[int] = field(default_factory=lambda: [0] * (len(BOUNDS_S) + 1))
     sum_s: float = 0.0
 
-    def note(self, seconds: float) -> None:
+    def note(self, seconds: float, times: int = 1) -> None:
         """Clocks of two machines differ: what seems to come before its cause counts as 0."""
         seconds = max(0.0, seconds)
-        self.counts[bisect_left(BOUNDS_S, seconds)] += 1
-        self.sum_s += seconds
+        self.counts[bisect_left(BOUNDS_S, seconds)] += times
+        self.sum_s += seconds * times
+
+    def note_all(self, moments_ms: Mapping[int, int], now_s: float) -> None:
+        """So many changes of each moment."""
+        for moment_ms, times in moments_ms.items():
+            self.note(now_s - moment_ms / 1000, times)
 
     def numbers(self) -> dict[str, Any]:
         return {"counts": list(self.counts), "sum_s": round(self.sum_s, 3)}

@@ -10,6 +10,8 @@ RETRYING: Final = "retrying"
 """Failed tries in a row, `{"code", "count", "since_ms"}`, or null once one succeeded."""
 FAILURES: Final = "failures"
 """How often a process of the task failed on this worker, by the class of its error."""
+HELD: Final = "tables_held"
+"""How many tables stand still while the task's others go on: quarantined by a source, paused by a sink."""
 NUMBERS_MAX: Final = 200
 """Of one task, as its reports carry them all; one that names ever new ones keeps those of its last message."""
 

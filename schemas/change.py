@@ -112,13 +112,15 @@ class Change:
 class Ready:
     """Records that the source has written itself, each as the arguments of a producer's `produce`: topic, value, key,
     partition, and where there are headers what comes before them. `bytes`, `largest`: of values and keys; `counts`: how
-    many records go to each topic."""
+    many records go to each topic; `ts_ms`: when the transaction that they all are of was committed, 0 for rows that were
+    loaded."""
 
     records: list[tuple[Any, ...]]
     bytes: int
     largest: int
     largest_topic: str
     counts: Mapping[str, int]
+    ts_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -82,8 +82,16 @@ ROWS: Final = (
         (
             Panel("Source lag", "Age of the newest commit of the source that is in Kafka.", {TASK_NAME: _of("cdc_source_lag_seconds")}, "s"),
             Panel("Source lag by table", "Of each table's newest change, when it could be read in Kafka.", {"{{connector}} {{table}}": _of("cdc_source_table_lag_seconds", by="connector, table")}, "s"),
+            Panel("Source lag in bytes by table", "An estimate: the log not confirmed, dealt out as the bytes of the tables' records.", {"{{connector}} {{table}}": _of("cdc_source_table_lag_bytes", by="connector, table")}, "bytes"),
             Panel("Sink lag", "Age of the newest change in the warehouse; 0 when nothing waits.", {TASK_NAME: _of("cdc_sink_lag_seconds")}, "s"),
-            Panel("Commit to Kafka and to the warehouse", "From a source's commit until it can be read.", {
+            Panel("Sink lag in records and bytes", "In Kafka and not yet in the warehouse.", {
+                f"{TASK_NAME} records": _of("cdc_sink_lag_records"),
+                f"{TASK_NAME} bytes": _of("cdc_sink_lag_bytes"),
+            }),
+            Panel("Sink lag by topic", "At most so old is what waits.", {"{{connector}} {{topic}}": _of("cdc_sink_topic_lag_seconds", by="connector, topic")}, "s"),
+            Panel("Records not applied by topic", "In Kafka and not yet in the warehouse.", {"{{connector}} {{topic}}": _of("cdc_sink_topic_lag_records", by="connector, topic")}),
+            Panel("Bytes not applied by topic", "At the mean size of the last records.", {"{{connector}} {{topic}}": _of("cdc_sink_topic_lag_bytes", by="connector, topic")}, "bytes"),
+            Panel("Commit to Kafka and to the warehouse", "From the commit of each change until it can be read.", {
                 "{{connector}} Kafka p50": _late("cdc_source_latency_seconds", 0.5),
                 "{{connector}} Kafka p99": _late("cdc_source_latency_seconds", 0.99),
                 "{{connector}} warehouse p50": _late("cdc_sink_latency_seconds", 0.5),
@@ -197,7 +205,7 @@ ALERTS: Final = (
     Alert("CdcSlotRetained", "max by (connector, task) (cdc_slot_retained_bytes) > 20e9", "10m", "warning", "The database keeps {{ $value | humanize1024 }}B of log for {{ $labels.connector }}-{{ $labels.task }}", "cdcworker doctor {{ $labels.connector }}: a long transaction, a task that stands still, or a slot that nobody reads"),
     Alert("CdcSlotSoonLost", "min by (connector, task) (cdc_slot_lost_in_seconds) < 3600", "1m", "critical", "The slot of {{ $labels.connector }}-{{ $labels.task }} is lost within {{ $value | humanizeDuration }}", "Raise max_slot_wal_keep_size, or let the task catch up now."),
     Alert("CdcDeadLetters", "max by (connector, task) (increase(cdc_sink_dead_letters_total[10m])) > 0", "0m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has set records aside", "cdcworker dead-letters {{ $labels.connector }} says where each record stood and why; --redrive applies them again."),
-    Alert("CdcTablesHeld", "max by (connector, task) (cdc_tables_held) > 0", "1m", "warning", "{{ $value }} tables of {{ $labels.connector }}-{{ $labels.task }} are held back", "cdcworker doctor {{ $labels.connector }} names them with the cause."),
+    Alert("CdcTablesHeld", "max by (connector, task) (cdc_tables_held) > 0", "1m", "warning", "{{ $value }} tables of {{ $labels.connector }}-{{ $labels.task }} are held back", "cdcworker connector describe {{ $labels.connector }} names them with the cause."),
     Alert("CdcTaskRestarts", "max by (connector, task) (cdc_task_restarts) >= 5", "1m", "warning", "{{ $labels.connector }}-{{ $labels.task }} has been restarted {{ $value }} times", "At the end of its budget it is quarantined: cdcworker connector describe {{ $labels.connector }}"),
     Alert("CdcWarehouseDiffers", 'max by (connector) (cdc_verify_result{result="different"}) > 0', "0m", "critical", "The warehouse of {{ $labels.connector }} does not hold what its source holds", "cdcworker verify {{ $labels.connector }} --last, and --show-keys for the rows"),
     Alert("CdcTasksMove", "sum(increase(cdc_cluster_moves_total[10m])) > 50", "0m", "warning", "{{ $value }} tasks moved within ten minutes", "cdcworker cluster journal tells why."),

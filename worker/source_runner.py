@@ -357,6 +357,8 @@ class SourceRunner:
             **self._retrying.numbers(),
             "position": _shown(session.committed),
         }
+        if behind := self._extra.get("lag_bytes"):
+            numbers["table_lag_bytes"] = counters.tables.lag_bytes(behind)
         if session.watermark is not None and "ts_ms" in session.watermark:
             numbers["lag_s"] = round(max(0.0, time.time() - session.watermark["ts_ms"] / 1000), 3)
         return numbers

@@ -7,7 +7,6 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from operator import itemgetter
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
@@ -264,16 +263,13 @@ class Session:
             pen.produce_all(records if len(records) <= READY_SLICE else records[at : at + READY_SLICE])
             self._require_lease()
         pen.serve()
-        self._open.topics.update(part.counts)
-        self._open.records += len(records)
-        self._open.bytes += part.bytes
+        self._open.ready(part)
 
     def _produce(self, part: Encoded) -> None:
         records, facts = part.records, part.facts
-        produce, total = self._tools.pen.produce, 0
+        produce = self._tools.pen.produce
         for number, (topic, key, value, headers, key_hash) in enumerate(records, 1):
             size = (len(key) if key else 0) + (len(value) if value else 0)
-            total += size
             if size > self._open.largest_bytes:
                 self._open.largest_bytes, self._open.largest_topic = size, topic
                 limit = facts[topic].record_bytes_max
@@ -285,9 +281,7 @@ class Session:
             if number % LEASE_CHECK_RECORDS == 0:
                 self._require_lease()
         self._tools.pen.serve()
-        self._open.topics.update(map(itemgetter(0), records))
-        self._open.records += len(records)
-        self._open.bytes += total
+        self._open.encoded(records, part.changes)
 
     def _commit(self, reason: Reason) -> None:
         """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
@@ -317,9 +311,9 @@ class Session:
             self._tools.rest()
 
     def _count(self, started: float, reason: Reason) -> None:
-        counters, moment = self._tools.counters, (self.watermark or {}).get("ts_ms")
+        counters = self._tools.counters
         counters.committed(self._open, self._tools.clock() - started, reason)
-        counters.late(self._open, moment, self._place.watermark_topic.rpartition(".")[0])
+        counters.late(self._open, self._place.watermark_topic.rpartition(".")[0], reason)
         self._watermark_written = self._tools.clock()
         self._open = Open()
         self.on_commit()

@@ -86,7 +86,10 @@ class Lane:
         """Whatever has been collected stands in the decoder's output, and the decoder has the count."""
         made = self._core.take()
         if made is not None:
-            self._changes.out.append(Ready(*made))
+            # Before a commit and a begin: it is all of one transaction.
+            records, size, largest, topic, counts = made
+            ts_ms = self._changes.transaction_source["ts_ms"] or 0
+            self._changes.out.append(Ready(records, size, largest, topic, counts, ts_ms))
         if self._stage == self._changes.stage:
             self._changes.index = self._core.index
 

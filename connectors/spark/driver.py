@@ -16,6 +16,7 @@ from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
 from cdcworker.connectors.spark import read, standby
+from cdcworker.connectors.spark.behind import Behind
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.handover import Handover
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
@@ -80,6 +81,7 @@ class Driver:
         self._settings = settings
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
+        self._behind = Behind(self._brokers.begin_ends)
         self._kafka = jvm_settings(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         shapes = Shapes(self._schemas, context.stopping)
@@ -178,6 +180,7 @@ class Driver:
                 writer = cast("Any", self._writer)
                 self._whole.begin(writer.through(), self._offsets, self._ends, getattr(writer, "ahead", dict)())
         self._brokers.check(partitions, self._offsets)
+        self._behind.begin({topic: count for topic, count in partitions.items() if topic in self._spec.topics})
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
         self._halting = self._triggered = False
@@ -313,11 +316,13 @@ class Driver:
         assert self._reader is not None
         raw = self._reader.read(frame, self._checkpoint, number)
         self.metrics.mark("read")
+        read_to = read.read_to(self._checkpoint, number)
+        self._behind.read(raw, read_to)
         self._bound(raw.num_rows, raw.nbytes)
         times.append(time.monotonic())
         batches: Iterable[SinkBatch] | None
         if self._whole is not None:
-            batches = self._whole.take(raw, read.read_to(self._checkpoint, number))
+            batches = self._whole.take(raw, read_to)
         else:
             batch = self._assembler.build(raw, self._built, self._batch)
             self._built.update({place: end for place, (_, end) in batch.offsets.items()})
@@ -348,6 +353,7 @@ class Driver:
         self._offsets.update({place: end for place, (_, end) in batch.offsets.items()})
         took = {"read": built.read_ms, "build": built.build_ms, "apply": apply_ms}
         self.metrics.add(counts, batch, took, built.records)
+        self._behind.applied(batch)
         self._patience.retrying.over()
         self.metrics.mark("applied")
         if self.metrics.batches == 1:
@@ -374,8 +380,9 @@ class Driver:
         self._context.report(
             {
                 **self.metrics.numbers(),
+                **self._behind.numbers(self._offsets),
                 **self._patience.retrying.numbers(),
-                "paused": self._paused.reasons,
+                **self._paused.numbers(),
                 "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in self._offsets.items()},
             }
         )

@@ -134,6 +134,21 @@ class Brokers:
         asked = [TopicPartition(topic, n) for topic, count in self.partitions(topics).items() for n in range(count)]
         return self._offsets(asked, OffsetSpec.latest()) if asked else {}
 
+    def begin_ends(self, partitions: Mapping[str, int]) -> dict[tuple[str, int], Any]:
+        """The same of what a reader may see by now, as futures: nobody waits for a broker that is away."""
+        from confluent_kafka import IsolationLevel, KafkaException, TopicPartition
+        from confluent_kafka.admin import OffsetSpec
+
+        asked = [TopicPartition(topic, n) for topic, count in partitions.items() for n in range(count)]
+        wanted = dict.fromkeys(asked, OffsetSpec.latest())
+        try:
+            found = self._admin.list_offsets(
+                wanted, isolation_level=IsolationLevel.READ_COMMITTED, request_timeout=REQUEST_S_MAX
+            )
+        except KafkaException:
+            return {}
+        return {(part.topic, part.partition): future for part, future in found.items()}
+
     def _offsets(self, asked: Sequence[Any], spec: Any) -> dict[tuple[str, int], int]:
         from confluent_kafka import KafkaException
 

@@ -10,6 +10,7 @@ from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
 from cdcworker.connectors.latency import REPORTED, Latency
+from cdcworker.connectors.spark.moments import note
 
 
 @dataclass(slots=True)
@@ -47,11 +48,11 @@ class Metrics:
         self.batch_ms, self.batch_records = batch_ms, records
         for name, rows in counts["tables"].items():
             self.tables[name] = self.tables.get(name, 0) + rows
+        now_s = time.time()
+        note(self.latency, batch.moments, now_s)
         newest = max((ts for _, ts in batch.applied.values()), default=0)
         if newest:
-            late = time.time() - newest / 1000
-            self.lag_s = max(0.0, round(late, 3))
-            self.latency.note(late)
+            self.lag_s = max(0.0, round(now_s - newest / 1000, 3))
 
     def _cut(self, batch: SinkBatch) -> str:
         """Spark deals its limit of offsets out to the partitions, rounded."""

@@ -38,6 +38,9 @@ class PausedTables:
     def reasons(self) -> dict[str, str]:
         return {topic: error.message for topic, error in self._errors.items()}
 
+    def numbers(self) -> dict[str, Any]:
+        return {"paused": self.reasons, "tables_held": len(self._errors)}
+
     def take(self, error: CdcError) -> bool:
         """Whether the error stops one table only."""
         topic = str(error.where.get("topic", "")) if error.where else ""
@@ -59,6 +62,7 @@ class PausedTables:
             tables=[table for table in batch.tables if table.table not in self._errors],
             offsets={place: span for place, span in batch.offsets.items() if place[0] not in self._errors},
             applied={place: span for place, span in batch.applied.items() if place[0] not in self._errors},
+            moments={topic: pairs for topic, pairs in batch.moments.items() if topic not in self._errors},
             dead=[letter for letter in batch.dead if letter.topic not in self._errors],
             through={
                 source: replace(mark, left_out=tuple(sorted({*mark.left_out, *self._of(source)})))
@@ -137,4 +141,8 @@ def summed(batches: Sequence[SinkBatch]) -> SinkBatch:
             known = applied.get(place, (b"", 0))
             applied[place] = (max(known[0], position), max(known[1], ts_ms))
     dead = [letter for batch in batches for letter in batch.dead]
-    return SinkBatch([], offsets, batches[-1].batch_id if batches else 0, applied, dead)
+    moments: dict[str, list[tuple[Any, Any]]] = {}
+    for batch in batches:
+        for topic, pairs in batch.moments.items():
+            moments.setdefault(topic, []).extend(pairs)
+    return SinkBatch([], offsets, batches[-1].batch_id if batches else 0, applied, dead, moments=moments)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, POSITION, DeadLetter, SinkBatch, TableBatch
-from cdcworker.connectors.spark import arrays, dead, headers, logs, reduce
+from cdcworker.connectors.spark import arrays, dead, headers, logs, moments, reduce
 from cdcworker.connectors.spark.decode import Plan, Undecodable, decode
 from cdcworker.connectors.spark.errors import UNDECODABLE
 from cdcworker.connectors.spark.reduce import NONE
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 Partition = tuple[str, int]
-_Built = tuple[list[TableBatch], dict[Partition, tuple[bytes, int]]]
+_Built = tuple[list[TableBatch], dict[Partition, tuple[bytes, int]], tuple[Any, Any]]
 
 
 @dataclass(slots=True)
@@ -67,6 +67,7 @@ class Assembler:
         offsets: dict[Partition, tuple[int, int]] = {}
         applied: dict[Partition, tuple[bytes, int]] = {}
         letters: list[DeadLetter] = []
+        times: dict[str, list[tuple[Any, Any]]] = {}
         for topic in self._topics(raw, ledger, offsets):
             try:
                 built: _Built | None = self._topic(topic)
@@ -78,7 +79,8 @@ class Assembler:
             if built is not None:
                 tables += built[0]
                 applied.update(built[1])
-        return SinkBatch(tables, offsets, batch_id, applied, letters)
+                times[topic.name] = [built[2]]
+        return SinkBatch(tables, offsets, batch_id, applied, letters, moments=times)
 
     def _topic(self, topic: Topic) -> _Built:
         import numpy as np
@@ -86,8 +88,9 @@ class Assembler:
         for row in np.flatnonzero(topic.schema < 0)[:1]:
             raise unframed("value", topic.value[int(row)].as_py(), topic.where(int(row)))
         decoded = self._decode(topic)
-        applied = _applied(topic, decoded)
-        return self._tables(topic, decoded), applied
+        # Before tombstones get the place of another record.
+        applied, pairs = moments.applied(topic, decoded), moments.committed(decoded)
+        return self._tables(topic, decoded), applied, pairs
 
     def _topics(
         self, raw: pa.Table, ledger: Mapping[Partition, int], offsets: dict[Partition, tuple[int, int]]
@@ -357,20 +360,6 @@ def _decode(plan: Plan, values: Any, rows: Any, topic: Topic) -> Any:
     except Undecodable as exc:
         where = topic.where(int(rows[exc.row]))
         raise CdcError(UNDECODABLE, "the value does not fit its schema", where=where) from exc
-
-
-def _applied(topic: Topic, decoded: Decoded) -> dict[Partition, tuple[bytes, int]]:
-    """Highest position and source time per partition."""
-    import numpy as np
-
-    out: dict[Partition, tuple[bytes, int]] = {}
-    for number in np.unique(topic.partition).tolist():
-        rows = np.flatnonzero((topic.partition == number) & (decoded.major >= 0))
-        if len(rows):
-            best = rows[np.lexsort((decoded.minor[rows], decoded.major[rows]))[-1:]]
-            position = arrays.position(decoded.major[best], decoded.minor[best])[0].as_py()
-            out[topic.name, number] = (position, int(decoded.ts_ms[rows].max()))
-    return out
 
 
 def _place_tombstones(topic: Topic, decoded: Decoded) -> None:

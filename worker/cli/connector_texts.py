@@ -7,9 +7,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from cdcworker.worker.cli.output import Table, plain, table
-from cdcworker.worker.cli.states import trying
+from cdcworker.worker.cli.states import held_tables, holding, lasting, size, trying
 
 MASK = "****"
+LATE = ("TABLE", "LAG", "BYTES")
+LATE_MAX = 10
 SECRETS = {"unknown": ("?", "a secret: cannot be compared"), "secret": ("~", "a secret: another one")}
 
 
@@ -27,10 +29,11 @@ def status(content: Any) -> Table:
     connector = content["connector"]
     rows = [("connector", connector["state"], connector["worker_id"], connector.get("trace", ""))]
     rows += [
-        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace") or trying(task))
+        (f"task {task['id']}", task["state"], task["worker_id"], task.get("trace") or trying(task) or holding(task))
         for task in content["tasks"]
     ]
     head = f"{content['name']}: {content.get('health', '')}".rstrip(": ")
+    head += f" ({content['reason']})" if content.get("reason") else ""
     return Table(("WHAT", "STATE", "WORKER", "WHY"), rows, before=head)
 
 
@@ -43,10 +46,24 @@ def description(content: Any) -> str:
         numbers = "  ".join(f"{name}={_number(value)}" for name, value in found)
         if numbers:
             parts.append(f"task {task['task']}: {numbers}")
+        parts += [f"task {task['task']} holds back {table}: {why}" for table, why in held_tables(task["metrics"])]
+        if late := late_tables(task["metrics"]):
+            parts.append(f"task {task['task']}, how late each table is:\n" + indented(table(LATE, late)))
     topics = content["topics"]
     parts.append("topics: " + (", ".join(topics) if topics else "none yet" if topics is not None else "not tracked"))
     parts.append("config:\n" + indented(table(("KEY", "VALUE"), sorted(content["config"].items()))))
     return "\n\n".join(parts)
+
+
+def late_tables(numbers: Mapping[str, Any]) -> list[tuple[str, str, str]]:
+    """Of a source by table, of a sink by topic: the latest first."""
+    seconds, sizes = (
+        numbers.get(f"table_lag_{unit}") or numbers.get(f"topic_lag_{unit}") or {} for unit in ("s", "bytes")
+    )
+    names = sorted({*seconds, *sizes}, key=lambda name: (-sizes.get(name, 0), -seconds.get(name, 0), name))
+    rows = [(name, lasting(seconds.get(name)), size(sizes[name]) if name in sizes else "-") for name in names]
+    more = len(rows) - LATE_MAX
+    return [*rows[:LATE_MAX], (f"… and {more} more", "", "")] if more > 0 else rows
 
 
 def _errors(state: Mapping[str, Any]) -> Iterable[tuple[str, Mapping[str, Any]]]:

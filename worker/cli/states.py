@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
+
+UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 def worker_state(worker: Mapping[str, Any]) -> str:
@@ -32,6 +34,20 @@ def trying(task: Mapping[str, Any], now_s: float | None = None) -> str:
     return f"tries again: [{tries.get('code', '?')}] {times} in {lasting(since_s)}"
 
 
+def holding(task: Mapping[str, Any]) -> str:
+    """How many tables stand still while a running task's others go on, of its status; empty: none."""
+    count = task.get("held_tables") or 0
+    return f"{count} table{'s are' if count > 1 else ' is'} held back" if count else ""
+
+
+def held_tables(numbers: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Which they are and why: a source's, or the topics of a sink's."""
+    source = [
+        (str(one.get("table")), f"[{one.get('code')}] {one.get('message')}") for one in numbers.get("quarantine") or ()
+    ]
+    return source + sorted((numbers.get("paused") or {}).items())
+
+
 def lasting(seconds: float | None) -> str:
     if seconds is None:
         return "-"
@@ -44,3 +60,11 @@ def lasting(seconds: float | None) -> str:
         if seconds < 7200
         else f"{seconds / 3600:.0f} h"
     )
+
+
+def size(count: float) -> str:
+    for unit in UNITS[:-1]:
+        if count < 1024:
+            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
+        count /= 1024
+    return f"{count:.1f} {UNITS[-1]}"

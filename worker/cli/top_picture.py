@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from cdcworker.worker.cli.output import STATES, clean, counted
-from cdcworker.worker.cli.states import in_states, lasting, task_states, trying, worker_state
+from cdcworker.worker.cli.states import holding, in_states, lasting, size, task_states, trying, worker_state
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -30,7 +30,6 @@ LEGEND: Final = {
 NAME_MIN: Final = 10
 RANKS: Final = {"FAILED": 0, "RUNNING": 2, "PAUSED": 3, "STOPPED": 3}
 """Which tasks come first where not all fit."""
-UNITS: Final = ("B", "KiB", "MiB", "GiB", "TiB")
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,18 +144,12 @@ def _attention(cluster: Json) -> list[str]:
             out.append(f"{_name(task)} waits for a worker{waits}")
         elif tries := trying(task):
             out.append(f"{_name(task)} {tries}")
+        if tables := holding(task):
+            out.append(f"{_name(task)}: {tables}")
         retained = (task["metrics"] or {}).get("slot_retained_bytes") or 0
         if retained > SLOT_BYTES:
             out.append(f"{_name(task)}: its slot keeps {size(retained)} of the database's log")
     return failed + out
-
-
-def size(count: float) -> str:
-    for unit in UNITS[:-1]:
-        if count < 1024:
-            return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
-        count /= 1024
-    return f"{count:.1f} {UNITS[-1]}"
 
 
 # --- layout -----------------------------------------------------------------------------------------------------------

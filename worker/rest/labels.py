@@ -45,6 +45,7 @@ def summary(view: View, connector: Connector) -> Json:
         "class": connector.config.get("connector.class"),
         "state": state["connector"]["state"],
         "health": state["health"],
+        "reason": state.get("reason", ""),
         "tasks": states,
         "labels": dict(connector.labels),
         "version": connector.version,

@@ -111,6 +111,7 @@ SCHEMAS: Mapping[str, Json] = {
         worker_id=TEXT,
         trace=TEXT,
         version=TEXT,
+        held_tables=NUMBER,
         **dict.fromkeys(("error", "retrying"), ANY_OBJECT),
     ),
     "ConnectorState": _object(
@@ -120,6 +121,7 @@ SCHEMAS: Mapping[str, Json] = {
         tasks=_list(_ref("TaskState")),
         type={"enum": ["source", "sink", "unknown"]},
         health={"enum": ["healthy", "degraded", "failed"]},
+        reason=TEXT,
     ),
     "ConnectorList": {
         "anyOf": [
@@ -187,8 +189,9 @@ SCHEMAS: Mapping[str, Json] = {
         "connectors version",
         connectors=_list(
             _object(
-                "name type class state health tasks labels version created updated",
+                "name type class state health reason tasks labels version created updated",
                 name=TEXT,
+                reason=TEXT,
                 state=TASK_STATES,
                 tasks=_map(NUMBER),
                 labels=_ref("Labels"),

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 from cdcworker.coordinator.model import AssignedTask, Connector, TaskId, TaskSet, TaskStatus, View
 from cdcworker.coordinator.numbers import RETRYING
+from cdcworker.worker.rest.health import HELD_TABLES, health, standing
 
 Mask = Callable[[Mapping[str, str]], dict[str, str]]
-Health = Literal["healthy", "degraded", "failed"]
 Json = dict[str, Any]
 
 
@@ -102,12 +102,14 @@ def connector_state(view: View, connector: Connector) -> Json:
     if presence is not None and presence.version:
         own["version"] = presence.version
     own |= _why(error)
+    verdict, reason = health(own["state"], tasks)
     return {
         "name": connector.name,
         "connector": own,
         "tasks": tasks,
         "type": connector.kind,
-        "health": health(own["state"], tasks),
+        "health": verdict,
+        **({"reason": reason} if reason else {}),
     }
 
 
@@ -124,7 +126,7 @@ def task_state(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
     if status is None or not holder.alive:
         return out
     out["state"] = "UNASSIGNED" if status.state == "STOPPED" else status.state
-    return out | _why(status.error) | _tries(status)
+    return out | _why(status.error) | _tries(status) | standing(status)
 
 
 def _tries(status: TaskStatus) -> Json:
@@ -142,14 +144,6 @@ def _why(error: Mapping[str, Any] | None) -> Json:
 def reported(view: View, holder: Holder) -> TaskStatus | None:
     status = view.statuses.get(holder.task.id)
     return status if status is not None and status.task_epoch == holder.task.task_epoch else None
-
-
-def health(state: str, tasks: list[Json]) -> Health:
-    failed = sum(task["state"] == "FAILED" for task in tasks)
-    if state == "FAILED" or (tasks and failed == len(tasks)):
-        return "failed"
-    waiting = state == "RUNNING" and any(task["state"] != "RUNNING" or RETRYING in task for task in tasks)
-    return "degraded" if failed or waiting else "healthy"
 
 
 def restart_plan(state: Json, *, include_tasks: bool, only_failed: bool) -> Json:
@@ -208,6 +202,7 @@ def _task(view: View, task: TaskId, held: Mapping[TaskId, Holder]) -> Json:
         "metrics": dict(status.metrics) if status else {},
         "error": state.get("error"),
         RETRYING: state.get(RETRYING),
+        HELD_TABLES: state.get(HELD_TABLES, 0),
         "waits_s": round(view.waiting_s[task], 1) if holder is None and task in view.waiting_s else None,
     }
 

@@ -9,6 +9,7 @@ import pytest
 from cdcworker.connectors.postgres import kinds, lane
 from cdcworker.connectors.postgres.config import Filters
 from cdcworker.connectors.postgres.types import Modes
+from cdcworker.schemas.change import Ready
 from cdcworker.schemas.errors import CdcError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -208,3 +209,20 @@ def test_common_types_are_native(oid, typmod, kind):
     plan = changes.plan(1)
     assert plan
     assert kinds.kind_of(plan.table.columns[0], plan.parsers[0])[0] == getattr(kinds, kind)
+
+
+@needs_native
+def test_records_carry_when_their_own_transaction_was_committed():
+    """Of two transactions that were read together: what waits is as old as its own commit."""
+    columns = [("id", 23, -1, True, True)]
+    early, late = 1_700_000_000_000_000, 1_700_000_060_000_000
+    changes, registry = decoder(columns, Modes(), Filters()), Registry()
+    quick = lane.Lane(changes, registry, native)
+    first = [m.begin(1000, us=early), description(columns), m.insert(1, b"1"), m.insert(1, b"2"), m.commit(1000)]
+    second = [m.begin(2000, us=late), m.insert(1, b"3"), m.commit(2000)]
+    feed_frames(quick, [*first, *second])
+    quick.flush()
+    made = [item for item in changes.out if isinstance(item, Ready)]
+    assert sum(len(item.records) for item in made) == 3
+    assert {item.ts_ms for item in made} == {early // 1000, late // 1000}
+    assert [item.ts_ms for item in made] == sorted(item.ts_ms for item in made)

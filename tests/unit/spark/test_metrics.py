@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.latency import BOUNDS_S
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.connectors.spark.metrics import Metrics
+from cdcworker.connectors.spark.paused import PausedTables, summed
+from cdcworker.schemas.errors import CdcError
+
+from .support import NARROW, Stream, arrow
 
 COUNTS = {"rows": 1, "changes": 2, "orphans": 0, "tables": {"t": 1}}
 
@@ -37,5 +44,41 @@ def test_what_cut_a_batch_is_counted(sizes, limits, reason):
 def test_how_late_a_batch_is_counts_from_the_commit_of_its_newest_change():
     metrics = Metrics()
     metrics.add(COUNTS, SinkBatch((), {("t", 0): (0, 1)}, 1, {("t", 0): (b"", 1_000), ("t", 1): (b"", 2_000)}), {}, 1)
-    assert sum(metrics.numbers()["latency"]["counts"]) == 1
-    assert metrics.numbers()["latency"]["sum_s"] == metrics.lag_s > 1e9
+    assert metrics.lag_s > 1e9
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_every_change_of_a_batch_counts_with_the_time_since_its_own_commit(log, monkeypatch):
+    """Of one key twenty changes become one row: all have waited. What a snapshot loaded has not."""
+    stream = Stream()
+    for number in range(20):
+        stream.insert(NARROW, (1, number, "a", "b"))
+    stream.delete(NARROW, (1,))
+    stream.insert(NARROW, (2, 0, "loaded", "b"), "r")
+    built = stream.assembler(log).build(arrow(stream.records), {}, 1)
+    newest_s = max(ts for _, ts in built.applied.values()) / 1000
+    monkeypatch.setattr("cdcworker.connectors.spark.metrics.time.time", lambda: newest_s + 40)
+    metrics = Metrics()
+    metrics.add(COUNTS, built, {}, 22)
+    found = metrics.numbers()["latency"]
+    assert found["counts"] == [0] * BOUNDS_S.index(60.0) + [21, 0, 0]
+    assert found["sum_s"] == pytest.approx(21 * 40, rel=0.01)
+
+
+def test_a_batch_whose_newest_change_is_fresh_does_not_hide_those_that_have_waited(monkeypatch):
+    monkeypatch.setattr("cdcworker.connectors.spark.metrics.time.time", lambda: 100.0)
+    pairs = [(np.array([60_000, 99_990]), np.array([5, 95]))]
+    metrics = Metrics()
+    metrics.add(COUNTS, SinkBatch((), {}, 1, {("t", 0): (b"", 99_990)}, moments={"t": pairs}), {}, 100)
+    assert metrics.lag_s == 0.01
+    assert metrics.latency.counts[BOUNDS_S.index(60.0)] == 5, "one in twenty has waited for 40 s: so says p99"
+    assert metrics.latency.counts[BOUNDS_S.index(0.025)] + metrics.latency.counts[BOUNDS_S.index(0.01)] == 95
+
+
+def test_changes_of_a_table_that_is_paused_do_not_count():
+    paused = PausedTables(True)
+    paused.take(CdcError(SCHEMA_REFUSED, "no", where={"topic": "t"}))
+    pair = (np.array([1]), np.array([1]))
+    left = paused.without(SinkBatch((), {}, 1, moments={"t": [pair], "u": [pair]}))
+    assert set(summed([left, left]).moments) == {"u"}
+    assert len(summed([left, left]).moments["u"]) == 2

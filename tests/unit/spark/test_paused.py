@@ -86,3 +86,11 @@ def test_without_the_policy_the_error_is_the_tasks(tmp_path):
         refused(World(tmp_path, enabled=False))
     assert caught.value.code == "spark.schema_refused"
     assert caught.value.where["topic"] == contract.TOPIC
+
+
+def test_how_many_tables_stand_still_is_told_in_numbers(tmp_path):
+    world = World(tmp_path)
+    assert world.paused.numbers() == {"paused": {}, "tables_held": 0}
+    refused(world)
+    assert world.paused.numbers()["tables_held"] == 1
+    assert list(world.paused.numbers()["paused"]) == [contract.TOPIC]

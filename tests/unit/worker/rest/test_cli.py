@@ -56,7 +56,7 @@ def test_status_tells_why(run, cluster):
     cluster.add("c")
     cluster.plan("c", "FAILED")
     output = run("status", "c").output
-    assert output.startswith("c: failed\n")
+    assert output.startswith("c: failed (1 of 1 task FAILED)\n")
     assert "[postgres.slot_lost] gone (make one)" in output
 
 

@@ -294,8 +294,8 @@ def test_text_of_others_cannot_steer_the_terminal(run, cluster):
     [
         (["connector", "list"], "1 connector"),
         (["connector", "get", "c"], "c: 4 keys"),
-        (["connector", "status", "c"], "c: degraded"),
-        (["connector", "describe", "c"], "c: degraded"),
+        (["connector", "status", "c"], "c: degraded (1 of 2 tasks FAILED)"),
+        (["connector", "describe", "c"], "c: degraded (1 of 2 tasks FAILED)"),
         (["connector", "pause", "c"], "paused c"),
         (["connector", "restart", "c", "--dry-run"], "would be restarted c"),
         (["connector", "offsets", "get", "c"], "1 partition"),

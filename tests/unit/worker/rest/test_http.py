@@ -393,6 +393,7 @@ def test_the_clusters_picture(client, cluster):
         "metrics": {"records": 5},
         "error": None,
         "retrying": None,
+        "held_tables": 0,
         "waits_s": None,
     }
     assert body["tasks"][1]["state"] == "UNASSIGNED"

@@ -31,6 +31,7 @@ def test_status_has_connects_shape(client, cluster):
         ],
         "type": "source",
         "health": "degraded",
+        "reason": "1 of 2 tasks FAILED",
     }
 
 
@@ -104,6 +105,29 @@ def test_health_sums_up_the_tasks(client, cluster, target, tasks, health):
     cluster.add("c", target_state=target)
     cluster.plan("c", *tasks)
     assert client.get("/connectors/c/status").json()["health"] == health
+
+
+@pytest.mark.parametrize(("kind", "count", "words"), [("source", 1, "1 table is"), ("sink", 3, "3 tables are")])
+def test_a_connector_of_which_tables_stand_still_is_degraded_and_says_how_many(client, cluster, kind, count, words):
+    cluster.add("c", kind=kind)
+    cluster.plan("c", "RUNNING", "RUNNING")
+    for held, health, reason in ((count, "degraded", f"{words} held back"), (0, "healthy", None)):
+        cluster.report("c", 1, "RUNNING", metrics={"tables_held": held})
+        body = client.get("/connectors/c/status").json()
+        assert (body["health"], body.get("reason")) == (health, reason)
+        assert body["tasks"][1].get("held_tables", 0) == held
+        assert client.get("/v1/connectors").json()["connectors"][0]["reason"] == (reason or "")
+        assert client.get("/v1/cluster").json()["tasks"][1]["held_tables"] == held
+
+
+def test_every_reason_for_not_being_well_is_named(client, cluster):
+    cluster.add("c")
+    cluster.plan("c", "RUNNING", "FAILED", None)
+    tries = {"code": "postgres.unreachable", "count": 2, "since_ms": 1}
+    cluster.report("c", 0, "RUNNING", metrics={"tables_held": 2, "retrying": tries})
+    body = client.get("/connectors/c/status").json()
+    said = "1 of 3 tasks FAILED; 1 of 3 tasks UNASSIGNED; 1 task tries again and again; 2 tables are held back"
+    assert (body["health"], body["reason"]) == ("degraded", said)
 
 
 def test_a_stopped_connector_has_no_tasks(client, cluster):

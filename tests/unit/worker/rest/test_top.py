@@ -7,9 +7,9 @@ import json
 
 import httpx
 import pytest
-from cdcworker.worker.cli.states import lasting
+from cdcworker.worker.cli.states import lasting, size
 from cdcworker.worker.cli.top import top
-from cdcworker.worker.cli.top_picture import picture, render, size
+from cdcworker.worker.cli.top_picture import picture, render
 from click.testing import CliRunner
 from rich.console import Console
 
@@ -86,6 +86,11 @@ def test_rates_are_between_two_looks_at_the_same_process():
     rates = [line.per_s for line in picture(after, JOURNAL, before, 2.0).tasks]
     assert rates == [100.0, 6.0, 0.0]
     assert picture(after, JOURNAL).tasks[0].per_s is None
+
+
+def test_tables_that_stand_still_need_attention():
+    shown = picture(cluster({**task("shop"), "held_tables": 3}, {**task("one"), "held_tables": 1}), {"entries": []})
+    assert list(shown.attention) == ["shop-0: 3 tables are held back", "one-0: 1 table is held back"]
 
 
 def test_a_quiet_cluster_needs_no_attention_and_shows_no_empty_columns():

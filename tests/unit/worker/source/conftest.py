@@ -20,7 +20,7 @@ PLACE = Place("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task"
 
 
 def change(lsn: int, index: int) -> Change:
-    return Change("c", TABLE, Position(lsn, index, 0), {})
+    return Change("c", TABLE, Position(lsn, index, 0), {"ts_ms": lsn})
 
 
 def transactions(sizes: Sequence[int]) -> list[list[Change]]:
@@ -139,7 +139,14 @@ def as_ready(change: Change) -> Ready:
     assert made.key
     assert made.value
     record = (made.topic, made.value, made.key, change.position[0] % 4)
-    return Ready([record], len(made.key) + len(made.value), len(made.value) + 1, made.topic, {made.topic: 1})
+    return Ready(
+        [record],
+        len(made.key) + len(made.value),
+        len(made.value) + 1,
+        made.topic,
+        {made.topic: 1},
+        change.source["ts_ms"],
+    )
 
 
 class FakeRegistrar:

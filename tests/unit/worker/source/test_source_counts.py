@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections import Counter
 
 import pytest
-from cdcworker.worker.source_counts import NAME_CHARS_MAX, OTHER, TableCounts
+from cdcworker.connectors.tablenames import NAME_CHARS_MAX, OTHER
+from cdcworker.schemas.change import Change, OutRecord, Position, Ready, Table
+from cdcworker.worker.source_counts import Open, TableCounts
 from cdcworker.worker.source_session import Limits
 
 
@@ -43,7 +45,8 @@ def test_records_and_lag_are_told_by_table_once_they_are_committed(make_world, r
     world.poll_takes_s, world.ready = 2.0, lambda number: ready
     found = counts(world)
     assert found["table_records"] == {"public.t": 6}
-    assert found["table_lag_s"]["public.t"] > 1e9, "the commits of these are of 1970"
+    late = [numbers["table_lag_s"].get("public.t", 0) for numbers in world.numbers]
+    assert max(late) > 1e9, "the commits of these are of 1970"
     assert (found["batch_records"], found["batch_bytes"] > 0) == (3, True)
 
 
@@ -63,16 +66,60 @@ def test_every_stage_takes_time(make_world):
     assert stages["produce"] > 0
 
 
+@pytest.mark.parametrize("ready", [False, True])
+def test_every_change_of_a_transaction_counts_as_late_as_it_is(make_world, ready):
+    world = make_world((1, 2, 30), idle=False)
+    world.poll_takes_s, world.ready = 2.0, lambda number: ready
+    found = counts(world)["latency"]
+    assert sum(found["counts"]) == 33, "not the three transactions, or the newest of a commit"
+
+
+def test_a_table_is_not_late_any_more_once_the_source_has_run_dry(make_world):
+    world = make_world((1,), idle=True)
+    world.poll_takes_s, world.idle_watermark = 2.0, {"commit_lsn": 9, "ts_ms": 9}
+    assert counts(world)["table_lag_s"] == {"public.t": 0.0}
+
+
+def test_rows_of_a_snapshot_and_tombstones_are_no_changes_that_somebody_waited_for():
+    held = Open()
+    held.ready(Ready([("p.t", b"v", b"k", 0), ("p.t", None, b"k", 0)], 3, 2, "p.t", {"p.t": 2}, 5_000))
+    held.ready(Ready([("p.t", b"v", b"k", 0)], 2, 2, "p.t", {"p.t": 1}))
+    loaded = Change("r", Table(("t",), 1, (), (), {}), Position(1, 0, 0), {"ts_ms": 4_000})
+    held.encoded([OutRecord("p.t", b"k", b"v", None, 0)], [loaded])
+    assert held.moments_ms == {5_000: 1}
+    assert (held.records, held.bytes, held.topics["p.t"], held.topic_bytes["p.t"]) == (4, 7, 4, 7)
+
+
+def held_of(lag_ms: int | None = None, **records: int) -> Open:
+    """An open transaction of so many records of ten bytes by table."""
+    topics = Counter({f"p.s.{name}": count for name, count in records.items()})
+    sizes = Counter({topic: 10 * count for topic, count in topics.items()})
+    newest = {} if lag_ms is None else dict.fromkeys(topics, lag_ms)
+    return Open(topics=topics, topic_bytes=sizes, newest_ms=newest)
+
+
 def test_tables_that_are_met_first_keep_their_numbers_and_the_rest_is_one():
     tables = TableCounts(2)
-    tables.add("p", Counter({"p.s.a": 1, "p.s.b": 2, "p.s.c": 4}), 1.5)
-    tables.add("p", Counter({"p.s.d": 8, "p.s.a": 16}), None)
+    tables.add("p", held_of(8_500, a=1, b=2, c=4), 10.0)
+    tables.add("p", held_of(None, d=8, a=16), 10.0)
     assert tables.records == {"s.a": 17, "s.b": 2, OTHER: 12}
     assert tables.lag_s == {"s.a": 1.5, "s.b": 1.5, OTHER: 1.5}
 
 
+def test_bytes_behind_are_dealt_out_as_the_tables_have_written_lately():
+    clock = iter([0.0, 0.0, 0.0, 600.0, 600.0])
+    tables = TableCounts(clock=lambda: next(clock))
+    assert tables.lag_bytes(1_000) == {}
+    tables.add("p", held_of(None, a=30, b=10), 0.0)
+    assert tables.lag_bytes(1_000) == {"s.a": 750, "s.b": 250}
+    tables.add("p", held_of(None, b=10), 0.0)
+    late = tables.lag_bytes(1_000)
+    assert late["s.b"] > 990, "ten minutes later that table alone writes"
+    assert sum(late.values()) == 1_000
+
+
 def test_long_names_do_not_make_a_report_too_large():
     tables = TableCounts()
-    tables.add("p", Counter({f"p.{n:0240d}": 1 for n in range(100)}), 0.0)
+    tables.add("p", Open(topics=Counter({f"p.{n:0240d}": 1 for n in range(100)})), 0.0)
     assert sum(map(len, tables.records)) <= NAME_CHARS_MAX + len(OTHER)
     assert tables.records.total() == 100
