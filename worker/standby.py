@@ -34,6 +34,8 @@ STANDBY: Final = "standby"
 CLASS: Final = "connector.class"
 SHAPE: Final = (HEAP, "spark.cores", "warehouse")
 """What a session cannot change any more once it is there."""
+LAUNCHER: Final = "spark.launcher"
+LOCAL: Final = "local"
 SETTLE_S: Final = 20.0
 """After the start of any task: it needs the processor more than the next standby does."""
 BUSY_S_MAX: Final = 60.0
@@ -55,6 +57,9 @@ def shape_of(config: Mapping[str, str]) -> dict[str, str]:
         plugin = lookup(config.get(CLASS, ""))
         connector = plugin.load()
     except Exception:  # noqa: BLE001 - whatever an import raises; its tasks report it
+        return {}
+    if config.get(LAUNCHER, LOCAL).strip() != LOCAL:
+        # It would hold cores of a cluster that does nothing with them.
         return {}
     if plugin.kind != "sink" or not hasattr(connector, "prepare") or not plugin.runs_here():
         return {}

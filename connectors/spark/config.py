@@ -9,6 +9,7 @@ from typing import Any
 from cdcworker.connectors.common import TASK_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, Secret, between, is_regex, one_of
 from cdcworker.connectors.hosts import host_list
+from cdcworker.connectors.spark import cluster
 
 TRIGGER_MS = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
@@ -285,6 +286,7 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield needed, "is required"
     if config["warehouse"] == "parquet" and "://" in config["warehouse.path"]:
         yield "warehouse.path", "expects a folder: Parquet tables need a file system that all workers share"
+    yield from cluster.check(config)
 
 
 ACCEPTED = {
@@ -306,7 +308,17 @@ ACCEPTED = {
 }
 
 CONFIG_DEF = ConfigDef(
-    [*_target_keys(), *_lake_keys(), *_output_keys(), *_batch_keys(), *_verify_keys(), *TASK_KEYS], ACCEPTED, _check
+    [
+        *_target_keys(),
+        *_lake_keys(),
+        *_output_keys(),
+        *_batch_keys(),
+        *cluster.cluster_keys(_memory),
+        *_verify_keys(),
+        *TASK_KEYS,
+    ],
+    ACCEPTED,
+    _check,
 )
 
 CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
+from cdcworker.connectors.spark.cluster import cluster_of
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, data_topics
 from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
 from cdcworker.schemas.errors import CdcError
@@ -50,6 +51,7 @@ class SparkSink:
             config["schema.change.policy"] == "pause-table",
             config["consistency"] == "source",
             spark_settings(config),
+            cluster_of(config),
         )
         Driver(spec, context, writer, settings).run()
 

@@ -134,7 +134,7 @@ class Driver:
 
     def _new_engine(self) -> Engine:
         spec, settings = self._spec, self._settings
-        runtime = standby.runtime_of(spec, settings.memory, settings.cores, settings.spark)
+        runtime = standby.runtime_of(spec, settings.memory, settings.cores, settings.spark, settings.cluster)
         touch = read.toucher(self._kafka, spec.schema_topic)
         engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
         attach = getattr(self._writer, "attach", None)

@@ -111,6 +111,13 @@ GATEWAY = declare(
     "Spark's Java process did not start",
     "Check that Java 17 to 21 and the Spark libraries are installed: cdcworker jars verify.",
 )
+CLUSTER_UNREACHABLE = declare(
+    "spark.cluster_unreachable",
+    "transient",
+    "Spark's cluster did not take the driver",
+    "Check spark.master, that it has free cores and memory, that it answers with the same spark.authenticate.secret, and"
+    " that its executors reach spark.driver.host; the task tries again.",
+)
 JVM_DIED = declare(
     "spark.jvm_died",
     "transient",

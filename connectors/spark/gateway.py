@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cdcworker.connectors.config import Secret
 from cdcworker.connectors.spark.archive import Archive
 from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.connectors.spark.state import TemporaryFolder
@@ -80,6 +81,11 @@ def jvm_flags() -> list[str]:
     ]
 
 
+def _address(master: str) -> dict[str, str]:
+    """By which Spark names this machine: with a cluster that is what the settings, or Spark, say."""
+    return {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
+
+
 class Gateway:
     """The Java process. It stays in our process group, so that a signal to the group reaches it, and it reads the
     pipe that only we hold: when we die in whatever way, it sees the end and exits."""
@@ -88,12 +94,13 @@ class Gateway:
         self,
         java: str,
         jars: Sequence[str],
-        settings: Mapping[str, str],
+        settings: Mapping[str, str | Secret],
         options: Sequence[str],
         scratch: Path,
         cache: Path | None = None,
     ) -> None:
-        """Launches it. With a `cache` the process uses the archive of its classes there, or records what one is made from."""
+        """Launches it; settings that are secret reach it by a file. With a `cache` the process uses the archive of its
+        classes there, or records what one is made from."""
         self._scratch = scratch
         self._folder = TemporaryFolder()
         self._work = self._folder.path
@@ -112,6 +119,7 @@ class Gateway:
         """Wait until it can be called."""
         try:
             self.port, self.secret = self._await(stopping)
+            (self._work / "secrets").unlink(missing_ok=True)
         except BaseException:
             if self._archived and self._archive is not None and not self.alive:
                 self._archive.distrust()
@@ -134,22 +142,21 @@ class Gateway:
         return self._process is not None and self._process.poll() is None
 
     def _launch(
-        self, java: str, class_path: Sequence[str], settings: Mapping[str, str], options: Sequence[str]
+        self, java: str, class_path: Sequence[str], settings: Mapping[str, str | Secret], options: Sequence[str]
     ) -> subprocess.Popen[bytes]:
         logging_file = self._work / "log4j2.properties"
         logging_file.write_text(LOGGING, encoding="utf-8")
         command = [java, *options, *jvm_flags(), f"-Dlog4j2.configurationFile={logging_file}"]
         command += [f"-Djava.io.tmpdir={self._work}", "-cp", os.pathsep.join(class_path)]
         command.append("org.apache.spark.deploy.SparkSubmit")
-        for name, value in settings.items():
-            command += ["--conf", f"{name}={value}"]
+        command += self._arguments(settings)
         environment = {
             **os.environ,
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
             "SPARK_HOME": str(spark_home()),
             "SPARK_ENV_LOADED": "1",
             "SPARK_SCALA_VERSION": "2.13",
-            "SPARK_LOCAL_IP": "127.0.0.1",
+            **_address(str(settings["spark.master"])),
             "SPARK_LOCAL_DIRS": str(self._scratch),
             "PYSPARK_PYTHON": sys.executable,
         }
@@ -158,6 +165,19 @@ class Gateway:
             return subprocess.Popen([*command, "pyspark-shell"], stdin=subprocess.PIPE, stdout=2, env=environment)
         except OSError as exc:
             raise CdcError(GATEWAY, f"Java cannot be run: {exc.strerror}") from exc
+
+    def _arguments(self, settings: Mapping[str, str | Secret]) -> list[str]:
+        """Arguments can be read by whoever is on the machine."""
+        secrets = {name: value.reveal() for name, value in settings.items() if isinstance(value, Secret)}
+        out = [part for name in settings if name not in secrets for part in ("--conf", f"{name}={settings[name]}")]
+        if secrets:
+            path = self._work / "secrets"
+            path.touch(0o600)
+            # Java's form of properties.
+            lines = (f"{name}={value}\n".replace("\\", "\\\\") for name, value in secrets.items())
+            path.write_text("".join(lines), encoding="ascii")
+            out += ["--properties-file", str(path)]
+        return out
 
     @property
     def _info(self) -> Path:

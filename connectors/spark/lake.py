@@ -91,7 +91,14 @@ class LakeWriter:
     """A TableWriter. It needs a Spark session, which comes with `attach`."""
 
     def __init__(
-        self, tables: Tables, sink: str, task: int = 0, *, schema: str = "", output: shaping.Output | None = None
+        self,
+        tables: Tables,
+        sink: str,
+        task: int = 0,
+        *,
+        schema: str = "",
+        output: shaping.Output | None = None,
+        stage: Stage | None = None,
     ) -> None:
         self._tables = tables
         self._sink = sink
@@ -106,7 +113,7 @@ class LakeWriter:
         self._tended: dict[str, float] = {}
         self._new_session: Callable[[], SparkSession] | None = None
         self._session: SparkSession | None = None
-        self._stage = Stage()
+        self._stage = stage or Stage()
         self._side = Side(tables, sink)
 
     def attach(self, session: Callable[[], SparkSession]) -> None:

@@ -22,13 +22,24 @@ _KEPT = 8
 
 
 class Stage:
-    """Rows on their way into Spark, as files of this machine; each step replaces those of the one before."""
+    """Rows on their way into Spark, as files of this machine; each step replaces those of the one before. Executors of a
+    cluster (`local` is false) see no file of ours: they get the rows with their tasks."""
 
-    def __init__(self) -> None:
+    def __init__(self, local: bool = True) -> None:
+        self._local = local
         self._folder: TemporaryFolder | None = None
         self._files: list[Any] = []
 
     def view(self, session: SparkSession, name: str, rows: pa.Table) -> str:
+        columns = lakesql.definition(rows.schema)
+        if self._local:
+            frame = session.read.schema(columns).parquet(self._file(rows))
+        else:
+            frame = session.createDataFrame(rows, columns)
+        frame.createOrReplaceTempView(name)
+        return name
+
+    def _file(self, rows: pa.Table) -> str:
         from pyarrow import parquet
 
         self._folder = self._folder or TemporaryFolder()
@@ -37,9 +48,7 @@ class Stage:
         self._files.append(path)
         while len(self._files) > _KEPT:
             self._files.pop(0).unlink(missing_ok=True)
-        frame = session.read.schema(lakesql.definition(rows.schema)).parquet(path.as_uri())
-        frame.createOrReplaceTempView(name)
-        return name
+        return path.as_uri()
 
     def keys(self, session: SparkSession, keys: Iterable[bytes]) -> str:
         import pyarrow as pa

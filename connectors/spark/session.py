@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.connectors.config import Secret
+from cdcworker.connectors.spark.cluster import Cluster
 from cdcworker.connectors.spark.decode import native
-from cdcworker.connectors.spark.errors import GATEWAY
+from cdcworker.connectors.spark.errors import CLUSTER_UNREACHABLE, GATEWAY
 from cdcworker.connectors.spark.gateway import Gateway
 from cdcworker.schemas.errors import CdcError
 
@@ -34,13 +36,9 @@ FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute")
 def settings(state: Path, cores: int) -> dict[str, str]:
     """No secret among them: they are process arguments."""
     return {
-        "spark.master": f"local[{cores}]",
         "spark.app.name": "cdcworker-sink",
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
-        # The driver and its only executor are one process: nothing listens to the outside.
-        "spark.driver.host": "127.0.0.1",
-        "spark.driver.bindAddress": "127.0.0.1",
         "spark.sql.warehouse.dir": str(state / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
@@ -68,6 +66,15 @@ def settings(state: Path, cores: int) -> dict[str, str]:
     }
 
 
+def local(cores: int) -> dict[str, str]:
+    """The driver and its only executor are one process: nothing listens to the outside."""
+    return {
+        "spark.master": f"local[{cores}]",
+        "spark.driver.host": "127.0.0.1",
+        "spark.driver.bindAddress": "127.0.0.1",
+    }
+
+
 def jvm_options(memory: str) -> list[str]:
     """A small driver: C1 code is there at once and fast enough, one collector thread is enough. What a batch brings is
     garbage soon after: a large young generation throws it away before it is moved."""
@@ -90,6 +97,12 @@ class Runtime:
     """Folder for the archive of classes; empty: none."""
     settings: tuple[tuple[str, str], ...] = ()
     """Of Spark, besides its usual ones."""
+    cluster: Cluster | None = None
+
+    def all_settings(self, state: Path) -> dict[str, str | Secret]:
+        usual: dict[str, str | Secret] = dict(settings(state, self.cores))
+        usual |= local(self.cores) if self.cluster is None else self.cluster.settings(self.cores, self.jars)
+        return {**usual, **dict(self.settings)}
 
 
 class Engine:
@@ -158,7 +171,7 @@ class Engine:
             self._gateway = Gateway(
                 runtime.java,
                 runtime.jars,
-                {**settings(self._state, runtime.cores), **dict(runtime.settings)},
+                runtime.all_settings(self._state),
                 jvm_options(runtime.memory),
                 self._state / "local",
                 Path(runtime.cache) if runtime.cache else None,
@@ -168,10 +181,20 @@ class Engine:
                 importlib.import_module(name)
             native()
             self._gateway.connect(lambda: self._closing or self._stopping())
-            self._session = _build(self._gateway, self._touch)
+            self._session = self._build()
             self.start_s = round(time.monotonic() - self._began, 2)
         except BaseException as exc:  # noqa: BLE001 - raised to whoever asks for the session
             self._error = exc
+
+    def _build(self) -> SparkSession:
+        assert self._gateway is not None
+        try:
+            return _build(self._gateway, self._touch)
+        except CdcError as exc:
+            if self.runtime.cluster is None or not self._gateway.alive:
+                raise
+            where = {"master": self.runtime.cluster.master}
+            raise CdcError(CLUSTER_UNREACHABLE, "Spark's cluster did not take the driver", where=where) from exc
 
     def close(self) -> None:
         """Both are gone afterwards; a start that is under way is broken off."""

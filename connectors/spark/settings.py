@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from cdcworker.connectors.spark.cluster import Cluster
+
 
 @dataclass(slots=True)
 class Settings:
@@ -18,3 +20,5 @@ class Settings:
     """Readers of the target see whole transactions only."""
     spark: tuple[tuple[str, str], ...] = ()
     """Settings of Spark besides the usual ones."""
+    cluster: Cluster | None = None
+    """Where tasks run; None: in the driver."""

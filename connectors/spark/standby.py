@@ -13,6 +13,7 @@ from typing import Any
 
 from cdcworker.connectors.api import SinkSpec
 from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark.cluster import Cluster
 from cdcworker.connectors.spark.gateway import java_program
 from cdcworker.connectors.spark.kafka import Brokers, jvm_settings
 from cdcworker.connectors.spark.session import Engine, Runtime
@@ -34,8 +35,8 @@ _waiting: list[Engine] = []
 """Of this process, which becomes one task at most."""
 
 
-def runtime_of(spec: SinkSpec, memory: str, cores: int, more: Settings) -> Runtime:
-    return Runtime(java_program(spec.java_home), spec.jars, memory, cores, spec.cache_dir, more)
+def runtime_of(spec: SinkSpec, memory: str, cores: int, more: Settings, cluster: Cluster | None = None) -> Runtime:
+    return Runtime(java_program(spec.java_home), spec.jars, memory, cores, spec.cache_dir, more, cluster)
 
 
 def prepare(spec: SinkSpec, memory: str, cores: int, more: Settings = ()) -> Engine:

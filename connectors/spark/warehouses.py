@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace, TableWriter
 from cdcworker.connectors.files import NOT_ALLOWED, allowed_path
+from cdcworker.connectors.spark.cluster import cluster_of
 from cdcworker.connectors.spark.config import conninfo
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
@@ -59,10 +60,12 @@ def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
 
 def lake_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence[str]) -> LakeWriter:
     from cdcworker.connectors.spark.lake import LakeWriter
+    from cdcworker.connectors.spark.lakerows import Stage
     from cdcworker.connectors.spark.lakesets import WholeLakeWriter
 
     kind = WholeLakeWriter if config["consistency"] == "source" else LakeWriter
-    return kind(tables_of(config, roots), sink, task, schema=config["warehouse.schema"], output=output_of(config))
+    output, stage = output_of(config), Stage(local=cluster_of(config) is None)
+    return kind(tables_of(config, roots), sink, task, schema=config["warehouse.schema"], output=output, stage=stage)
 
 
 def tables_of(config: Mapping[str, Any], roots: Sequence[str]) -> Tables:

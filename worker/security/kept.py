@@ -16,7 +16,7 @@ PLACE_CHANGED: Final = declare(
     "A stored secret would be sent to another place than the one it was given for",
     "Send the secret itself with the change, or have an admin of the whole cluster make it.",
 )
-PLACE: Final = re.compile(r"(.*\.)?(hostname|host|port|user|sslmode|sslrootcert|url)|connector\.class")
+PLACE: Final = re.compile(r"(.*\.)?(hostname|host|port|user|sslmode|sslrootcert|url)|connector\.class|spark\.master")
 """Where a secret goes, and whether whoever listens on the way can have it."""
 
 Mask = Callable[[Mapping[str, str]], Mapping[str, str]]

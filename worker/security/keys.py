@@ -6,6 +6,7 @@ from typing import Final
 
 from cdcworker.connectors.config import ConfigKey, between, one_of
 from cdcworker.connectors.hosts import parse_allowed
+from cdcworker.connectors.spark.cluster import master_problem
 from cdcworker.worker.security import reach
 from cdcworker.worker.security.access import parse_grants
 
@@ -167,6 +168,10 @@ def _allowed(value: list[str]) -> str | None:
     return None
 
 
+def _masters(value: list[str]) -> str | None:
+    return next(filter(None, map(master_problem, value)), None)
+
+
 REACH_KEYS: Final = (
     ConfigKey(
         reach.HOSTS,
@@ -186,6 +191,14 @@ REACH_KEYS: Final = (
         "LIST",
         default=["/etc/ssl", "/etc/pki", "/etc/cdcworker", "/run/secrets", "/var/run/secrets/cdcworker"],
         doc="Folders in which the certificate files that connectors' configs name have to lie.",
+    ),
+    ConfigKey(
+        reach.MASTERS,
+        "LIST",
+        default=[],
+        doc="Masters of Spark that sinks may name with spark.launcher=client, as they stand in spark.master: "
+        "spark://host:port, yarn, k8s://https://host:port. Empty: none, their tasks run on the workers.",
+        validator=_masters,
     ),
     ConfigKey(
         reach.TLS,

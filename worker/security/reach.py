@@ -9,6 +9,7 @@ from typing import Final
 
 from cdcworker.connectors import hosts
 from cdcworker.connectors.config import parse_list
+from cdcworker.connectors.spark.cluster import masters
 from cdcworker.schemas.errors import CdcError, declare
 
 PATH_NOT_ALLOWED: Final = declare(
@@ -26,6 +27,14 @@ TLS_NOT_ENOUGH: Final = declare(
     "The worker's settings ask for more TLS than the connector's config",
     "Set the sslmode that the message names, for verify-full with sslrootcert: a file of authorities, or system.",
 )
+MASTER_NOT_ALLOWED: Final = declare(
+    "config.master_not_allowed",
+    "config",
+    "The worker's settings do not let connectors run on this cluster of Spark's",
+    "Add the value of spark.master to the worker property connector.spark.masters, or leave spark.launcher local.",
+)
+MASTERS: Final = "connector.spark.masters"
+MASTER_KEY: Final = "spark.master"
 TLS: Final = "connector.tls"
 MODES: Final = {
     "any": (),
@@ -44,6 +53,7 @@ def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
     that are not there are of no concern: a person examines a source with a file of his own."""
     hosts.use(policy_of(rules))
     _check_tls(config, MODES[rules.get(TLS, "any")])
+    check_master(config.get(MASTER_KEY, ""), rules)
     if TLS_PATHS not in rules:
         return
     roots = parse_list(rules[TLS_PATHS])
@@ -63,6 +73,17 @@ def _check_tls(config: Mapping[str, str], enough: tuple[str, ...]) -> None:
         if mode not in enough:
             text = f"{key} {mode} is not enough for {TLS} on this worker; it takes {' or '.join(enough)}"
             raise CdcError(TLS_NOT_ENOUGH, text, where={"key": key})
+
+
+def check_master(master: str, rules: Mapping[str, str]) -> None:
+    """Executors hand objects to a driver, which is a process of the worker's: whoever may create a connector must not
+    choose from where. Of masters that stand in for each other each has to be allowed."""
+    if MASTERS not in rules or not master.strip():
+        return
+    allowed = parse_list(rules[MASTERS])
+    if not all(one in allowed for one in masters(master.strip())):
+        text = f"{MASTER_KEY} names a master that is not in {MASTERS}"
+        raise CdcError(MASTER_NOT_ALLOWED, text, where={"key": MASTER_KEY})
 
 
 def policy_of(rules: Mapping[str, str]) -> hosts.Policy:

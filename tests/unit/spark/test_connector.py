@@ -10,7 +10,7 @@ from cdcworker.connectors.spark.errors import from_spark
 from cdcworker.connectors.spark.kafka import client_settings, jvm_settings
 from cdcworker.connectors.spark.lake import Place
 from cdcworker.connectors.spark.lakesets import WholeLakeWriter
-from cdcworker.connectors.spark.session import settings
+from cdcworker.connectors.spark.session import local, settings
 from cdcworker.schemas.errors import CdcError
 
 BASE = {
@@ -75,7 +75,7 @@ def test_client_settings_are_translated_for_java_and_nothing_else_goes_along():
 
 
 def test_session_settings_hold_no_secret_and_listen_on_loopback_only(tmp_path):
-    found = settings(tmp_path, 2)
+    found = {**settings(tmp_path, 2), **local(2)}
     assert "hidden" not in str(found)
     assert found["spark.driver.bindAddress"] == "127.0.0.1"
     assert found["spark.ui.enabled"] == "false"

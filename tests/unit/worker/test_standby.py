@@ -308,6 +308,7 @@ def test_a_worker_wants_one_while_the_cluster_has_a_sink_that_can_use_it():
     found = wanted(view(source, sink("f", "file-sink"), sink("s", "spark", **{"spark.driver.memory": "2g"})), config)
     assert found.standby
     assert shape_of(found.config) == {"connector.class": "spark", "spark.driver.memory": "2g"}
+    assert wanted(view(sink("s", "spark", **{"spark.launcher": "client"})), config) is None
     assert wanted(view(sink("s", "spark", "STOPPED")), config) is None
     assert wanted(view(sink("s", "spark"), draining=True), config) is None
     assert wanted(view(sink("s", "spark"), ready=False), config) is None

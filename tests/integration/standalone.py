@@ -1,0 +1,113 @@
+"""A standalone cluster of Spark's on this machine: a master, a worker and the executors that it starts."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+from cdcworker.connectors.spark.gateway import jvm_flags, spark_home
+from cdcworker.worker.devstack.java import find_java
+from cdcworker.worker.procstat import pids, read_stat
+
+from .spark_world import eventually, group_is_gone
+
+SECRET = "known-to-all-its-daemons"
+STARTER = """
+import os, sys
+from cdcworker.worker.process import die_with
+die_with(os.getppid())
+os.execv(sys.argv[1], sys.argv[1:])
+"""
+READY_S_MAX = 90
+
+
+class Standalone:
+    def __init__(self, folder):
+        self.folder = folder
+        self.processes = []
+        self.url = ""
+
+    def start(self):
+        place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        self._run("master", *place)
+        self.url = eventually(
+            lambda: self._logged("master", r"Starting Spark master at (spark://\S+)"), "a master", READY_S_MAX
+        )
+        self.add_worker("worker")
+
+    def add_worker(self, name):
+        place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+        process = self._run(name, *place, "--cores", "2", "--memory", "2g", "-d", str(self.folder / name), self.url)
+        eventually(lambda: self._logged(name, r"(Successfully registered) with master"), "a worker", READY_S_MAX)
+        return process
+
+    def config(self, **more):
+        """Of a sink whose tasks run here."""
+        return {
+            "spark.launcher": "client",
+            "spark.master": self.url,
+            "spark.driver.host": "127.0.0.1",
+            "spark.executor.memory": "512m",
+            "spark.authenticate.secret": SECRET,
+            **more,
+        }
+
+    def executors(self):
+        """Processes of all of them, those that are dead left out."""
+        found = []
+        for pid in pids():
+            stat = read_stat(pid)
+            if stat is None or stat.state in "ZX" or stat.session not in [one.pid for one in self.processes]:
+                continue
+            with contextlib.suppress(OSError):
+                if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                    found.append(pid)
+        return found
+
+    def close(self):
+        for process in self.processes:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+        for process in self.processes:
+            eventually(lambda pid=process.pid: group_is_gone(pid), "the end of the cluster", 30)
+
+    def _logged(self, name, pattern):
+        assert all(one.poll() is None for one in self.processes), (self.folder / f"{name}.log").read_text()[-3000:]
+        found = re.search(pattern, (self.folder / f"{name}.log").read_text())
+        return found and found[1]
+
+    def _run(self, name, *arguments):
+        java = str(find_java().home / "bin" / "java")
+        room = "master.Master" if name == "master" else "worker.Worker"
+        command = [sys.executable, "-c", STARTER, java, "-Xmx256m"]
+        command += [*jvm_flags(), "-Dspark.authenticate=true", "-Dspark.network.crypto.enabled=true"]
+        # The one part of a master that knows no secret.
+        command += ["-Dspark.master.rest.enabled=false"]
+        command += [f"-Dspark.authenticate.secret={SECRET}", "-cp", f"{spark_home() / 'jars'}/*"]
+        environment = {
+            **os.environ,
+            "SPARK_HOME": str(spark_home()),
+            "SPARK_SCALA_VERSION": "2.13",
+            "SPARK_LOCAL_IP": "127.0.0.1",
+            "SPARK_LOCAL_DIRS": str(self.folder / "local"),
+            "JAVA_HOME": str(find_java().home),
+            # Of all of them, executors included: they live for seconds.
+            "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+        }
+        with (self.folder / f"{name}.log").open("w") as out:
+            process = subprocess.Popen(
+                [*command, f"org.apache.spark.deploy.{room}", *arguments],
+                stdin=subprocess.DEVNULL,
+                stdout=out,
+                stderr=out,
+                env=environment,
+                start_new_session=True,
+            )
+        self.processes.append(process)
+        return process

@@ -1,0 +1,132 @@
+"""Which cluster of Spark's a config names, and what the driver is started with for it."""
+
+from __future__ import annotations
+
+import logging
+
+import pytest
+from cdcworker.connectors.config import Secret
+from cdcworker.connectors.spark import gateway
+from cdcworker.connectors.spark.cluster import Cluster, cluster_of, master_problem, masters
+from cdcworker.connectors.spark.config import CONFIG_DEF
+from cdcworker.connectors.spark.session import Runtime
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.security import reach
+
+BASE = {
+    "connector.class": "spark",
+    "topics": "a",
+    "warehouse.hostname": "h",
+    "warehouse.user": "u",
+    "warehouse.dbname": "d",
+}
+MASTER = "spark://spark.internal:7077"
+CLIENT = {**BASE, "spark.launcher": "client", "spark.master": MASTER}
+SECRET = "long-enough\\-for-it"
+
+
+@pytest.mark.parametrize(
+    "master",
+    [MASTER, "spark://a:1,b:65535", "yarn", "k8s://https://10.0.0.1:6443", "k8s://api.internal", "k8s://http://a:80/"],
+)
+def test_masters_of_a_cluster_are_taken(master):
+    assert master_problem(master) is None
+    assert cluster_of(CONFIG_DEF.parse({**CLIENT, "spark.master": master})).master == master
+
+
+@pytest.mark.parametrize(
+    "master",
+    [
+        *("local", "local[4]", "local-cluster[1,1,1024]", "mesos://a:1", "yarn-client", "yarn-cluster", "spark://a"),
+        *("spark://a:0", "spark://a:70000", "spark://a:1,", "spark://:1", "spark://u@a:1", "k8s://ftp://a", "k8s://"),
+        *("k8s://https://a/b", "spark://a:1/x", "http://a:1", "spark://a:1 --conf"),
+    ],
+)
+def test_other_masters_are_refused_by_their_form(master):
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**CLIENT, "spark.master": master})
+    assert caught.value.code == "config.invalid"
+    assert "spark.master expects spark://host:port" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("config", "problem"),
+    [
+        ({**BASE, "spark.master": MASTER}, "spark.master needs spark.launcher=client"),
+        ({**BASE, "spark.launcher": "client"}, "spark.master is required"),
+        ({**BASE, "spark.launcher": "cluster"}, "spark.launcher expects one of"),
+        ({**CLIENT, "spark.properties": "spark.jars=/x.jar"}, "does not take spark.jars"),
+        ({**CLIENT, "spark.properties": "spark.driver.extraJavaOptions=-x"}, "does not take"),
+        ({**CLIENT, "spark.properties": "spark.task.maxFailures"}, "expects name=value"),
+        ({**CLIENT, "spark.authenticate.secret": "short"}, "expects at least 16"),
+        ({**CLIENT, "spark.driver.host": "a/b"}, "spark.driver.host"),
+    ],
+)
+def test_what_does_not_go_together_is_refused_by_name(config, problem):
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse(config)
+    assert caught.value.code == "config.invalid"
+    assert problem in str(caught.value)
+
+
+def test_without_a_cluster_nothing_but_this_machine_is_named(tmp_path):
+    assert cluster_of(CONFIG_DEF.parse(BASE)) is None
+    found = Runtime("java", ("/a.jar",), cores=3).all_settings(tmp_path)
+    assert found["spark.master"] == "local[3]"
+    assert found["spark.driver.host"] == found["spark.driver.bindAddress"] == "127.0.0.1"
+    assert "spark.jars" not in found
+    assert gateway._address("local[3]") == {"SPARK_LOCAL_IP": "127.0.0.1"}
+
+
+def test_a_cluster_gets_the_libraries_and_an_address_and_no_more_than_its_share(tmp_path):
+    config = {
+        **CLIENT,
+        "spark.driver.host": "10.1.1.1",
+        "spark.driver.port": "7001",
+        "spark.properties": "spark.task.maxFailures=8, spark.speculation=true",
+    }
+    runtime = Runtime("java", ("/a.jar", "/b.jar"), cores=5, cluster=cluster_of(CONFIG_DEF.parse(config)))
+    found = runtime.all_settings(tmp_path)
+    assert found["spark.master"] == MASTER
+    assert found["spark.jars"] == "/a.jar,/b.jar"
+    assert found["spark.cores.max"] == "5"
+    assert found["spark.driver.host"] == "10.1.1.1"
+    assert found["spark.driver.port"] == "7001"
+    assert "spark.driver.bindAddress" not in found
+    assert "spark.driver.blockManager.port" not in found
+    assert found["spark.task.maxFailures"] == "8"
+    assert found["spark.speculation"] == "true"
+    assert found["spark.ui.enabled"] == "false"
+    assert gateway._address(MASTER) == {}
+
+
+def test_connections_are_authenticated_where_spark_has_a_secret_and_else_it_is_said(caplog):
+    for master in ("yarn", "k8s://https://a:1"):
+        assert Cluster(master).settings(2, ())["spark.authenticate"] == "true"
+    assert not caplog.records
+    with caplog.at_level(logging.WARNING):
+        assert "spark.authenticate" not in Cluster(MASTER).settings(2, ())
+    assert "not authenticated" in caplog.text
+    found = Cluster(MASTER, secret=Secret(SECRET)).settings(2, ())
+    assert found["spark.network.crypto.enabled"] == "true"
+    assert SECRET not in str(found)
+
+
+def test_a_secret_goes_by_a_file_that_nobody_else_reads(tmp_path):
+    made = object.__new__(gateway.Gateway)
+    made._work = tmp_path
+    arguments = made._arguments({"spark.master": MASTER, "spark.authenticate.secret": Secret(SECRET)})
+    assert arguments == ["--conf", f"spark.master={MASTER}", "--properties-file", str(tmp_path / "secrets")]
+    assert (tmp_path / "secrets").stat().st_mode & 0o777 == 0o600
+    assert (tmp_path / "secrets").read_text() == f"spark.authenticate.secret={SECRET}\n".replace("\\", "\\\\")
+
+
+def test_a_worker_lets_connectors_run_on_the_clusters_that_it_names_and_on_no_other():
+    two = "spark://a:1,b:2"
+    assert masters(two) == ["spark://a:1", "spark://b:2"]
+    reach.admit({"spark.master": two}, {reach.MASTERS: "yarn,spark://b:2,spark://a:1"})
+    reach.admit({"spark.master": ""}, {reach.MASTERS: ""})
+    for allowed in ("", "spark://a:1", "spark://a:11,spark://b:2"):
+        with pytest.raises(CdcError) as caught:
+            reach.admit({"spark.master": two}, {reach.MASTERS: allowed})
+        assert caught.value.code == "config.master_not_allowed"
