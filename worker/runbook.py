@@ -53,6 +53,7 @@ BY_CODE: Final[Mapping[str, str]] = {
     "postgres.diverged": GAP,
     "postgres.other_server": GAP,
     "postgres.position_invalid": "The stored position, as it is: it is neither guessed nor replaced.",
+    "postgres.publication_narrowed": GAP,
     "postgres.restored": GAP,
     "postgres.slot_advanced": GAP,
     "postgres.slot_in_use": "The slot and whoever reads it: its log is not touched.",

@@ -19,6 +19,7 @@ from cdcworker.connectors.postgres.errors import VALUE, translate
 from cdcworker.connectors.postgres.frames import Frames, copy_frames
 from cdcworker.connectors.postgres.lane import native
 from cdcworker.connectors.postgres.relations import Plan, Planner
+from cdcworker.connectors.postgres.standby import END_OF_LOG
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.window import Identity
 from cdcworker.connectors.postgres.wire import parse_lsn
@@ -154,7 +155,7 @@ class Reader:
             plan = self._planner.plan(_restricted(info, columns).relation(), info)
             row = self._execute(
                 sql.SQL(
-                    "select pg_current_snapshot()::text, pg_current_wal_insert_lsn()::text,"
+                    f"select pg_current_snapshot()::text, {END_OF_LOG},"
                     " (extract(epoch from clock_timestamp()) * 1000000)::bigint"
                 )
             ).fetchone()

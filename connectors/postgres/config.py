@@ -112,6 +112,7 @@ def _replication_keys() -> Iterable[ConfigKey]:
         "slot.retained.warn.bytes", "LONG", 10 * 1024**3, validator=between(0), group=group, importance="LOW",
         doc="A warning is logged when the slot keeps more of the log than this; 0: never.",
     )  # fmt: skip
+    yield key("slot.on.standby", "BOOLEAN", False, group=group, importance="LOW", doc=_ON_STANDBY)
     yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
     yield key("transaction.streaming", "BOOLEAN", True, group=group, importance="LOW", doc=_STREAMING)
     yield key(
@@ -148,7 +149,12 @@ _NATIVE = (
 _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server."
 _LOST = (
     "When the slot is missing, was recreated or advanced by others, or has lost log: halt with its code, or resnapshot:"
-    " each table is emptied by a truncate and its rows are read again. Another or a restored server always halts."
+    " each table is emptied by a truncate and its rows are read again. Another or a restored server always halts. When the"
+    " publication leaves out an operation: halt, or go on without it; once it is back, both read all rows again."
+)
+_ON_STANDBY = (
+    "The slot is made and read on a standby (PostgreSQL 16). The publication is made on the primary; of several hosts the"
+    " standby is chosen."
 )
 _STREAMING = (
     "Large transactions are read while they are open, into files in the worker's state.dir, and handed on when they"

@@ -6,8 +6,9 @@ from typing import Any
 
 import psycopg
 from cdcworker.connectors.hosts import guarded
+from cdcworker.connectors.postgres import standby
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.errors import SERVER_VERSION, STANDBY, translate
+from cdcworker.connectors.postgres.errors import SERVER_VERSION, translate
 from cdcworker.connectors.postgres.values import SESSION_OPTIONS
 from cdcworker.schemas.errors import CdcError
 from psycopg.conninfo import make_conninfo
@@ -48,11 +49,18 @@ def conninfo(settings: Settings, application: str, *, replication: bool = False)
         "sslkey": raw["database.sslkey"],
         "sslpassword": raw["database.sslpassword"].reveal() if raw["database.sslpassword"] else None,
         "sslrootcert": raw["database.sslrootcert"],
-        "target_session_attrs": "read-write" if "," in settings.hosts else None,
+        "target_session_attrs": _session_attrs(settings),
     }
     if replication:
         params["replication"] = "database"
     return guarded(make_conninfo("", **{name: value for name, value in params.items() if value is not None}))
+
+
+def _session_attrs(settings: Settings) -> str | None:
+    """Which of several hosts is the one."""
+    if "," not in settings.hosts:
+        return None
+    return "standby" if settings.raw["slot.on.standby"] else "read-write"
 
 
 def connect(settings: Settings, application: str) -> AdminConnection:
@@ -62,7 +70,7 @@ def connect(settings: Settings, application: str) -> AdminConnection:
     except psycopg.Error as exc:
         raise translate(exc, {"host": settings.hosts, "database": settings.dbname}) from exc
     try:
-        _require(connection)
+        _require(connection, settings)
     except psycopg.Error as exc:
         connection.close()
         raise translate(exc, {"host": settings.hosts}) from exc
@@ -72,10 +80,8 @@ def connect(settings: Settings, application: str) -> AdminConnection:
     return connection
 
 
-def _require(connection: AdminConnection) -> None:
+def _require(connection: AdminConnection, settings: Settings) -> None:
     version = connection.info.server_version
     if version < SERVER_VERSION_MIN:
         raise CdcError(SERVER_VERSION, f"the server is PostgreSQL {version // 10000}; 14 or newer is needed")
-    row = connection.execute("select pg_is_in_recovery()").fetchone()
-    if row and row[0]:
-        raise CdcError(STANDBY, "the server is in recovery; a slot of a primary is needed")
+    standby.require(connection, wanted=settings.raw["slot.on.standby"])

@@ -179,6 +179,13 @@ PUBLICATION = declare(
     "The publication does not fit",
     "Create or alter the publication as told, or set publication.autocreate.mode=filtered.",
 )
+PUBLICATION_NARROWED = declare(
+    "postgres.publication_narrowed",
+    "environment",
+    "The publication leaves out operations that it has let through before",
+    "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate') and restart the task: all rows are read again. "
+    "What is left out on purpose belongs into skipped.operations.",
+)
 TABLE_MISSING = declare(
     "postgres.table_missing",
     "config",

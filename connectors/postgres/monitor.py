@@ -11,6 +11,7 @@ from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.jobs import Jobs
 from cdcworker.connectors.postgres.session import Session
+from cdcworker.connectors.postgres.standby import WRITTEN
 from cdcworker.connectors.postgres.wire import parse_lsn
 from cdcworker.schemas.change import JsonObject
 
@@ -77,7 +78,7 @@ class Monitor:
         found = slots.find_slot(session.catalog, session.position.slot)
         if found is None:
             return
-        row = session.catalog.execute("select pg_current_wal_lsn()::text").fetchone()
+        row = session.catalog.execute(f"select {WRITTEN}").fetchone()
         written, now = parse_lsn(row[0]) if row and row[0] else 0, time.monotonic()
         retained = max(0, written - (found.restart_lsn or 0))
         self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}

@@ -172,6 +172,10 @@ class Progress:
     """The highest number of an entry in the publication that was seen."""
     left: bool = False
     """Tables were forgotten: one that comes may be one of them, and readers have rows of it."""
+    published: str = ""
+    """Letters of the operations that the publication has let through."""
+    gap: bool = False
+    """It has left out some of them: every table has missed changes."""
 
     def to_json(self) -> JsonObject:
         out: JsonObject = {"loaded": self.loaded}
@@ -256,7 +260,7 @@ class Progress:
         return back
 
 
-_PROGRESS: Final = ("done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left")
+_PROGRESS: Final = ("done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "published", "gap")
 
 
 def _of_first_form(value: JsonObject) -> Load:

@@ -14,6 +14,7 @@ from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.relations import Planner, source_template
 from cdcworker.connectors.postgres.slot import Slot
+from cdcworker.connectors.postgres.standby import is_standby
 from cdcworker.connectors.postgres.stream import ReplicationStream, SystemIdentity, quote
 from cdcworker.connectors.postgres.wire import format_lsn
 from cdcworker.schemas.change import Change, Position, Ready
@@ -59,6 +60,10 @@ def still_there(session: Session, stream: ReplicationStream) -> bool:
     try:
         check(position, identity, found, settings, stream.timeline_history)
     except CdcError as exc:
+        if exc.code == e.RESTORED and is_standby(session.catalog):
+            raise CdcError(
+                e.STANDBY, "it has not replayed the log up to the stored position yet", where=exc.where
+            ) from exc
         may_read = settings.snapshot_mode != "no_data"
         wanted = settings.raw["position.lost.policy"] == "resnapshot" or settings.snapshot_mode == "when_needed"
         if not wanted or exc.code not in STARTED_OVER or not may_read:
@@ -74,7 +79,11 @@ def still_there(session: Session, stream: ReplicationStream) -> bool:
 def follow_failovers(session: Session, stream: ReplicationStream) -> None:
     """A slot that was made without is told to be kept on standbys too, where that is wanted."""
     settings = session.settings
-    if not settings.raw["slot.failover"] or session.catalog.info.server_version < VERSION_FAILOVER:
+    if (
+        not settings.raw["slot.failover"]
+        or is_standby(session.catalog)
+        or session.catalog.info.server_version < VERSION_FAILOVER
+    ):
         return
     found = slots.find_slot(session.catalog, settings.slot)
     if found is not None and found.failover is False:

@@ -11,6 +11,7 @@ from typing import Any
 
 import psycopg
 from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import standby
 from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -167,6 +168,7 @@ def create(connection: AdminConnection, settings: Settings) -> int:
     """A slot of our own; its consistent point. Waits for older transactions, within slot.creation.timeout.ms."""
     timeout_ms = settings.raw["slot.creation.timeout.ms"]
     failover = settings.raw["slot.failover"] and connection.info.server_version >= 170000
+    failover = failover and not standby.is_standby(connection)
     args: list[Any] = [settings.slot, "pgoutput", False, False] + ([True] if failover else [])
     marks = ", ".join(["%s"] * len(args))
     statement = f"select lsn::text from pg_create_logical_replication_slot({marks})"
@@ -174,6 +176,9 @@ def create(connection: AdminConnection, settings: Settings) -> int:
     try:
         row = connection.execute(statement, args).fetchone()
     except psycopg.errors.QueryCanceled as exc:
+        if standby.is_standby(connection):
+            text = "the primary has not logged its running transactions"
+            raise CdcError(e.SLOT_CREATION_BLOCKED, text, hint=standby.LOG_HINT) from exc
         blockers = ", ".join(str(pid) for pid in old_writers(connection)) or "unknown"
         raise CdcError(e.SLOT_CREATION_BLOCKED, f"older transactions are open in backends {blockers}") from exc
     finally:
@@ -198,9 +203,7 @@ def mark(connection: AdminConnection, settings: Settings, connector: str) -> tup
     Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots.
     """
     content = json.dumps({"slot": settings.slot, "connector": connector, "prefix": settings.prefix})
-    row = connection.execute(
-        "select pg_logical_emit_message(true, %s, %s)::text, pg_current_xact_id()::text::bigint", (OWN_PREFIX, content)
-    ).fetchone()
+    row = connection.execute(standby.MARK, (OWN_PREFIX, content)).fetchone()
     assert row
     return parse_lsn(row[0]), row[1]
 
@@ -266,6 +269,10 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     found = connection.execute(
         "select puballtables, pubviaroot from pg_publication where pubname = %s", (settings.publication,)
     ).fetchone()
+    if standby.is_standby(connection):
+        if found is None:
+            raise CdcError(e.PUBLICATION, "create it on the primary", where={"publication": settings.publication})
+        return False
     if found is None:
         if settings.autocreate == "disabled":
             raise CdcError(e.PUBLICATION, "the publication does not exist", where={"publication": settings.publication})

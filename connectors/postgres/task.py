@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import paces, tables
+from cdcworker.connectors.postgres import paces
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
@@ -23,8 +23,10 @@ from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.quarantine import may_hold
+from cdcworker.connectors.postgres.rounds import Rounds
 from cdcworker.connectors.postgres.session import Session, open_session
 from cdcworker.connectors.postgres.spool import NotAhead
+from cdcworker.connectors.postgres.standby import PUSH
 from cdcworker.connectors.postgres.stream import ReplicationStream, Rows
 from cdcworker.schemas.change import Batch, Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
@@ -56,8 +58,7 @@ class PostgresTask:
         self._stored_at = 0.0
         self._watermark_at = 0.0
         self._behind_since = 0.0
-        self._tables_at = time.monotonic()
-        self._discovery_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
+        self._rounds = Rounds(settings)
         self._jobs = Jobs(context.jobs)
         self._heart = Heart(settings)
         self._monitor = Monitor(context, self._jobs, self._heart.report)
@@ -119,6 +120,7 @@ class PostgresTask:
 
     def ack(self, position: JsonObject) -> None:
         session = self._opened()
+        self._rounds.stored(position)
         if session.stream is None:
             return
         try:
@@ -343,10 +345,7 @@ class PostgresTask:
         if not snapshot or not changes or changes.in_transaction:
             return
         self._jobs.look(session)
-        now = time.monotonic()
-        if now - self._tables_at >= self._discovery_s:
-            self._tables_at = now
-            tables.look(session)
+        self._rounds.go(session)
         if snapshot.finished:
             snapshot.loader.collect()
         else:
@@ -366,7 +365,7 @@ class PostgresTask:
         self._behind_since = self._behind_since or now
         if now - self._behind_since > paces.PUSH_S:
             self._behind_since = now
-            session.catalog.execute("select pg_logical_emit_message(true, %s, 'chunk')", (OWN_PREFIX,))
+            session.catalog.execute(PUSH, (OWN_PREFIX,))
         stream.status(reply=True)
         return paces.NUDGE_S
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from cdcworker.connectors.postgres import operations
 from cdcworker.schemas.errors import CdcError
 
 from .postgres_reader import Reader, materialise
@@ -113,3 +114,90 @@ def test_a_slot_that_is_there_is_told_to_follow_failovers(db, reader):
     assert failover.fetchone()[0] is True
     one.until(one.loaded)
     one.until(lambda: any(report.get("slot_failover") for report in one.reports))
+
+
+# -- operations that leave the publication ------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def looks_often(monkeypatch):
+    monkeypatch.setattr(operations, "LOOK_S", 0.05)
+
+
+def publish(db, what: str) -> None:
+    (name,) = db.execute("select pubname from pg_publication").fetchone()
+    db.execute(f"alter publication {name} set (publish = '{what}')")
+
+
+def known(one: Reader) -> bool:
+    return bool(((one.position or {}).get("snapshot") or {}).get("published"))
+
+
+def halted(one: Reader) -> CdcError:
+    with pytest.raises(CdcError) as caught:
+        one.until(lambda: False)
+    assert not caught.value.retriable
+    return caught.value
+
+
+def rows_of(one: Reader) -> dict:
+    return {key[0]: row["v"] for key, row in materialise(one.log)["public", "t"].items()}
+
+
+WHOLE = "insert, update, delete, truncate"
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_an_operation_that_leaves_the_publication_halts_and_no_row_is_wrong_once_it_is_back(db, reader):
+    one = reader(**{"heartbeat.interval.ms": "100"}).start()
+    one.catch_up(db)
+    one.until(lambda: known(one))
+    publish(db, "insert, update")
+    db.execute("delete from t where id = 1; insert into t values (3, 'c')")
+    error = halted(one)
+    assert (error.code, error.where["operations"]) == ("postgres.publication_narrowed", "delete, truncate")
+    one.kill()
+    one.start()
+    assert halted(one).code == error.code, "it does not pass by a restart"
+    one.kill()
+    publish(db, WHOLE)
+    db.execute("insert into t values (4, 'd'); update t set v = 'changed' where id = 2")
+    one.start()
+    one.until(lambda: bool(one.events("t")))
+    one.catch_up(db)
+    assert rows_of(one) == {2: "changed", 3: "c", 4: "d"}
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    assert len(one.events("t")) == 1, "the gap is made good once"
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_the_source_goes_on_without_the_operation_where_the_policy_is_to_read_rows_again(db, reader, caplog):
+    one = reader(**{"position.lost.policy": "resnapshot", "heartbeat.interval.ms": "100"}).start()
+    one.catch_up(db)
+    one.until(lambda: known(one))
+    publish(db, "insert")
+    db.execute("delete from t where id = 1; insert into t values (3, 'c')")
+    one.until(lambda: "postgres.publication_narrowed" in caplog.text)
+    one.catch_up(db)
+    assert sorted(rows_of(one)) == [1, 2, 3]
+    publish(db, WHOLE)
+    one.until(lambda: bool(one.events("t")))
+    one.catch_up(db)
+    assert sorted(rows_of(one)) == [2, 3]
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_what_was_never_published_or_is_skipped_on_purpose_is_no_gap(db, reader):
+    db.execute("create publication own for table t with (publish = 'insert, update, truncate')")
+    more = {"publication.name": "own", "publication.autocreate.mode": "disabled", "skipped.operations": "t"}
+    one = reader(**more, **{"heartbeat.interval.ms": "100"}).start()
+    one.catch_up(db)
+    one.until(lambda: known(one))
+    publish(db, "insert, update")
+    db.execute("insert into t values (3, 'c')")
+    one.catch_up(db)
+    one.poll_often()
+    assert one.position["snapshot"]["published"] == "cu"
+    assert "gap" not in one.position["snapshot"]

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import subprocess
+import threading
 import time
+from contextlib import contextmanager
 
 import psycopg
 import pytest
@@ -12,7 +14,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
-from .postgres_reader import Reader, lsn
+from .postgres_reader import Reader, lsn, materialise
 
 pytestmark = pytest.mark.postgres
 
@@ -135,6 +137,89 @@ def test_after_a_failover_the_stream_goes_on_where_it_was(primary, standby):
             one.start()
         assert (caught.value.code, caught.value.retriable) == ("postgres.diverged", False)
         one.position = last
+
+
+@contextmanager
+def logged(primary):
+    """The primary says again and again which transactions run: an idle one does not."""
+    enough = threading.Event()
+
+    def log() -> None:
+        with psycopg.connect(primary.dsn(), autocommit=True) as db:
+            while not enough.wait(0.1):
+                db.execute("select pg_log_standby_snapshot()")
+
+    thread = threading.Thread(target=log)
+    thread.start()
+    try:
+        yield
+    finally:
+        enough.set()
+        thread.join()
+
+
+def test_a_slot_on_a_standby_is_read_there_and_after_its_promotion(primary, standby):
+    name = primary.create_database()
+    # Its own slot, not the primary's.
+    del standby.settings["sync_replication_slots"]
+    with psycopg.connect(primary.dsn(name), autocommit=True) as db:
+        if db.info.server_version < 160000:
+            pytest.skip("standbys decode their log since PostgreSQL 16")
+        db.execute("select pg_create_physical_replication_slot(%s, true)", (STANDBY_SLOT,))
+        db.execute(
+            "create table t(id int primary key, v text); insert into t select g, 'row' from generate_series(1, 500) g"
+        )
+        copy(primary, standby)
+        standby.start()
+        one = Reader(standby, name, **{"publication.name": "p", "heartbeat.interval.ms": "200"})
+        error = refused(one)
+        assert (error.code, error.retriable) == ("postgres.standby", True)
+        assert "slot.on.standby=true" in error.hint
+        one.config |= {"slot.on.standby": "true", "slot.creation.timeout.ms": "1000"}
+        assert refused(one).code == "postgres.publication", "it has to be made on the primary"
+        db.execute("create publication p for table t")
+        with psycopg.connect(primary.dsn(name)) as holder:
+            holder.execute("insert into t values (1000, 'open')")
+            wait(lambda: published(standby, name), "the publication is there")
+            # As on a primary that nobody writes to: no start of a slot is in the log.
+            error = refused(one)
+            assert (error.code, error.retriable) == ("postgres.slot_creation_blocked", True)
+            assert "pg_log_standby_snapshot()" in error.hint
+        one.config["slot.creation.timeout.ms"] = "60000"
+        with logged(primary):
+            one.start()
+        one.until(one.loaded)
+        assert len(one.events("r")) + len(one.events("c")) >= 501
+        db.execute(
+            "update t set v = 'changed' where id <= 10; delete from t where id = 11; insert into t values (2000, 'new')"
+        )
+        one.catch_up(db)
+        one.kill()
+        db.execute("insert into t values (2001, 'new')")
+        one.start()
+        one.catch_up(db)
+        expected = dict(db.execute("select id, v from t").fetchall())
+        assert {key[0]: row["v"] for key, row in materialise(one.log)["public", "t"].items()} == expected
+        one.kill()
+    primary.kill()
+    with psycopg.connect(standby.dsn(name), autocommit=True) as db:
+        db.execute("select pg_promote(true, 60)")
+        db.execute("insert into t values (3000, 'after')")
+        one.start()
+        one.until(lambda: one.log[-1].after == (3000, "after"))
+        assert one.position["timeline"] == 2
+        one.kill()
+
+
+def published(server, name: str) -> bool:
+    with psycopg.connect(server.dsn(name)) as db:
+        return bool(db.execute("select 1 from pg_publication").fetchall())
+
+
+def refused(one: Reader) -> CdcError:
+    with pytest.raises(CdcError) as caught:
+        one.start()
+    return caught.value
 
 
 def test_a_prepared_transaction_is_handed_on_when_it_commits(primary):

@@ -1,0 +1,56 @@
+"""A slot that is read on a standby (PostgreSQL 16): nothing can be written there, and its log goes as far as it has been
+replayed. What is asked of the server by one statement on a primary and by another on a standby stands here."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Final
+
+from cdcworker.connectors.postgres import errors as e
+from cdcworker.schemas.errors import CODES, CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.connection import AdminConnection
+
+VERSION_DECODING: Final = 160_000
+
+# A commit that is visible on a standby may lie behind what counts as replayed, but never behind what has arrived.
+END_OF_LOG: Final = (
+    "(case when pg_is_in_recovery() then greatest(pg_last_wal_receive_lsn(), pg_last_wal_replay_lsn())"
+    " else pg_current_wal_insert_lsn() end)::text"
+)
+"""No commit that is visible now lies behind it."""
+WRITTEN: Final = "(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
+
+# A standby's newest snapshot knows of every transaction whose changes it has replayed.
+MARK: Final = f"""
+select case when pg_is_in_recovery() then {END_OF_LOG} else pg_logical_emit_message(true, %s, %s)::text end,
+       case when pg_is_in_recovery() then pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1
+            else pg_current_xact_id()::text::bigint end
+"""
+PUSH: Final = "select pg_logical_emit_message(true, %s, 'chunk') where not pg_is_in_recovery()"
+"""Moves an idle log on. A standby's moves with the primary's traffic."""
+
+LOG_HINT: Final = (
+    "On a primary that nobody writes to: SELECT pg_log_standby_snapshot(). Else end or cancel its oldest transactions."
+)
+
+
+def is_standby(connection: AdminConnection) -> bool:
+    row = connection.execute("select pg_is_in_recovery()").fetchone()
+    return bool(row and row[0])
+
+
+def require(connection: AdminConnection, *, wanted: bool) -> None:
+    """CdcError for a standby that cannot be read, or is not meant to be."""
+    if not is_standby(connection):
+        return
+    if not wanted:
+        can = connection.info.server_version >= VERSION_DECODING
+        text = "the server is in recovery; a slot of a primary is needed"
+        raise CdcError(e.STANDBY, text, hint=f"{CODES[e.STANDBY].hint} {_MEANT}" if can else None)
+    if connection.info.server_version < VERSION_DECODING:
+        raise CdcError(e.SERVER_VERSION, "a standby decodes its log since PostgreSQL 16", hint=_OLD)
+
+
+_MEANT: Final = "Or set slot.on.standby=true to read the slot on the standby."
+_OLD: Final = "Point database.hostname at the primary, and leave slot.on.standby at false."
