@@ -157,6 +157,9 @@ class Cutter:
         marks: dict[Partition, tuple[int, int]] = {}
         pieces, rows = self._release(positions)
         for name, source in self._sources.items():
+            if positions[name] < self._ahead.get(name, 0):
+                # A part of the target is behind that: what readers were told holds of the set that they have, of no other.
+                continue
             moved = positions[name] > source.shown
             done = [mark for mark in source.marks if mark.position <= positions[name]]
             source.marks = [mark for mark in source.marks if mark.position > positions[name]]

@@ -202,3 +202,16 @@ def test_there_is_no_cut_before_what_a_part_of_the_target_shows_already(tmp_path
     cut = cutter.cut()
     assert cut.through["s"].position == 40
     assert sorted(taken(cut)) == [(*place, 0), (*place, 1), (*other, 0)]
+
+
+def test_nothing_is_said_while_a_part_of_the_target_is_ahead_of_what_readers_see(tmp_path):
+    """Not even that old watermarks are done with: it would be said of tables that have gone on."""
+    cutter = Cutter({"s": 100}, Spool(tmp_path), {"s": 131})
+    place = ("s.public.a", 0)
+    cutter.add(records([(*place, 0, 110)]), [Watermark(MARKS, 0, "c", 0, 90, 1)], {place: 1})
+    cutter.claim(lambda: {place: 2})
+    assert cutter.cut() is None
+    cutter.add(records([(*place, 1, 130)]), [Watermark(MARKS, 1, "c", 0, 140, 1)], {place: 2})
+    cutter.claim(lambda: {place: 2})
+    cut = cutter.cut()
+    assert (cut.through["s"].position, cut.marks[MARKS], len(taken(cut))) == (140, (0, 2), 2)
