@@ -258,9 +258,10 @@ class Ledger:
         )
 
     def prune(self, connection: Connection) -> int:
-        """Drop tombstones that no row still to come can be older than."""
+        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be."""
         done = connection.execute(
-            """delete from _cdcworker.tombstone t where t.sink = %(sink)s and (
+            """delete from _cdcworker.tombstone t where t.sink = %(sink)s
+               and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
                  t.at < now() - make_interval(days => %(days)s) or not exists (
                    select from _cdcworker.ledger l
                    where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))""",

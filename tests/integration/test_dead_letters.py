@@ -7,11 +7,12 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 
 import psycopg
 import pytest
 from cdcworker.connectors.spark.letters import INCOMPLETE, ROWLESS, UNPLACED
-from cdcworker.connectors.spark.postgres import PostgresWriter
+from cdcworker.connectors.spark.postgres import PRUNE_EVERY_S, PostgresWriter
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.redrive import START, PostgresLetters
 from cdcworker.connectors.spark.schemas import Shapes
@@ -137,6 +138,25 @@ def test_an_older_change_never_wins_over_a_newer_row_nor_over_a_delete(open_sink
     done = sink.redrive()
     assert (done.letters, done.rows, done.left) == (2, 0, 0)
     assert rows(sink.writer, "id", "n", "a") == [(1, 2, "new"), (3, 1, "old")]
+
+
+def test_a_delete_is_remembered_as_long_as_there_are_letters(open_sink):
+    sink = open_sink()
+    sink.stream.insert(NARROW, (1, 1, "a", "b"))
+    sink.stream.delete(NARROW, (1,))
+    sink.spoil(0)
+    sink.apply()
+    for number in (2, 3):
+        # Much later, when no record still to come can be older than the delete.
+        sink.writer._pruned = time.monotonic() - 2 * PRUNE_EVERY_S
+        sink.stream.insert(NARROW, (number, 1, "a", "b"))
+        sink.apply()
+    sink.mend()
+    assert (sink.redrive().letters, rows(sink.writer, "id")) == (1, [(2,), (3,)])
+    sink.writer._pruned = time.monotonic() - 2 * PRUNE_EVERY_S
+    sink.stream.insert(NARROW, (4, 1, "a", "b"))
+    sink.apply()
+    assert sink.execute("select count(*) from _cdcworker.tombstone") == [(0,)]
 
 
 def test_letters_of_one_key_do_not_carry_old_columns_over_newer_ones_between_them(open_sink):
