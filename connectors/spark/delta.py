@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark import lakesql
-from cdcworker.connectors.spark.errors import LEDGER_LOST, LEDGER_MOVED
+from cdcworker.connectors.spark.errors import LEDGER_LOST, LEDGER_MOVED, from_lake
 from cdcworker.connectors.spark.lake import STATE, Found, Place
 from cdcworker.connectors.spark.manifests import Manifest, parse
 from cdcworker.schemas.errors import CdcError
@@ -88,7 +88,9 @@ class DeltaTables:
         return Found(parse(note) if note else None, lakesql.types_of(fields), version, empty, note)
 
     def _log(self, place: Place) -> tuple[Any, Any]:
-        """A table's log and its newest snapshot."""
+        """A table's log and its newest snapshot. Delta asks this thread's active session whether it is configured, which in a
+        thread that has run no statement yet is another one."""
+        self._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(self._spark._jsparkSession)
         log = self._jvm.org.apache.spark.sql.delta.DeltaLog.forTable(self._spark._jsparkSession, self._path(place))
         none = self._jvm.scala.Option.empty()
         return log, log.update(False, none, none)
@@ -166,6 +168,11 @@ class DeltaTables:
             self._spark.conf.set(PREFIX + name, value)
         try:
             self._spark.sql(statement or f"INSERT INTO {self.name(place)} SELECT * FROM {self.name(place)} WHERE false")
+        except Exception as exc:
+            refused = from_lake(exc, {"table": ".".join(place)})
+            if refused is None or refused.code != LEDGER_MOVED:
+                raise
+            raise refused from exc
         finally:
             for name in noted:
                 self._spark.conf.unset(PREFIX + name)
