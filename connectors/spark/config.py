@@ -192,7 +192,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         recommended=("eventual", "source"),
         group=batches,
         doc="eventual: each batch is shown as it is read. source: only whole transactions of the source are shown, all tables"
-        " at one position (_cdcworker.watermark; in a lake _cdcworker.set_<sink>); one task reads all. Not for Parquet.",
+        " at one position (_cdcworker.watermark, in a lake set_<sink>, of files sets/<sink>); one task reads all.",
     )
     yield key(
         "schema.change.policy",
@@ -278,8 +278,6 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     for name in _NEEDED.get(config["warehouse"], ()):
         if not config[name]:
             yield name, "is required"
-    if config["consistency"] == "source" and config["warehouse"] == "parquet":
-        yield "consistency", "source needs another warehouse: tables of Parquet files are committed one by one"
     if config["warehouse"] == "iceberg":
         needed = "warehouse.path" if config["warehouse.catalog"] == "hadoop" else "warehouse.catalog.uri"
         if not config[needed]:

@@ -6,17 +6,17 @@ from __future__ import annotations
 import datetime as dt
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api import SinkBatch, TargetRows, Through
-from cdcworker.connectors.spark import lakesql
-from cdcworker.connectors.spark.config import source_of, watermark_topics
+from cdcworker.connectors.spark import lakesql, sets
 from cdcworker.connectors.spark.errors import FENCED
 from cdcworker.connectors.spark.lake import Found, LakeWriter, Place, read_place
 from cdcworker.connectors.spark.lakerows import Stage, read_arrow
 from cdcworker.connectors.spark.lakeside import OWN
 from cdcworker.connectors.spark.manifests import Manifest, parse
+from cdcworker.connectors.spark.sets import Marks, Member, Shown, Valid
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -26,43 +26,24 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VIEW: Final = "cdc_set"
-IDLE_S: Final = 60.0
-"""As long as no table changes, readers are told this often how far they are."""
 
 
-@dataclass(frozen=True, slots=True)
-class Member:
-    """A table in a set: its state there, and under which version it is found."""
-
-    place: Place
-    state: Manifest
-    version: Any
-
-    @property
-    def found(self) -> Found:
-        schema = self.state.arrow
-        columns = {} if schema is None else {field.name: lakesql.type_of(field.type) for field in schema}
-        return Found(self.state, columns, self.version, False, "")
+def found_of(member: Member) -> tuple[Place, Found]:
+    """As it can be read."""
+    schema = member.state.arrow
+    columns = {} if schema is None else {field.name: lakesql.type_of(field.type) for field in schema}
+    return Place(*member.place), Found(member.state, columns, member.version, False, "")
 
 
-@dataclass(frozen=True, slots=True)
-class Shown:
-    """What readers were told of one source, with its tables by topic."""
-
-    through: Through
-    members: Mapping[str, Member]
-
-
-class Sets:
+class Sets(Valid):
     """Those of one sink. `_cdcworker.set_<sink>` has a row per table of the set that is valid now."""
 
     def __init__(self, tables: Tables, sink: str) -> None:
+        super().__init__()
         self._tables = tables
         self._sink = sink
         self.place = Place(OWN, f"set_{lakesql.stored_name(sink)}")
         self._found: Found | None = None
-        self.shown: dict[str, Shown] = {}
-        self._published = 0.0
 
     def read(self, session: SparkSession) -> Mapping[str, Shown]:
         """By source, as it is now."""
@@ -89,18 +70,10 @@ class Sets:
         return self.shown
 
     @property
-    def marks(self) -> Mapping[tuple[str, int], int]:
-        """Offsets of the topics that say how far a source is."""
+    def marks(self) -> Marks:
         state = self._found.state if self._found else None
         pairs = [(name.partition(":"), at) for name, at in (state.offsets if state else {}).items()]
         return {(topic, int(number)): at for (number, _, topic), at in pairs}
-
-    def is_due(self, source: str, shown: Shown) -> bool:
-        known = self.shown.get(source)
-        same = known is not None and _versions(known) == _versions(shown)
-        if same and known is not None and known.through.left_out == shown.through.left_out:
-            return time.monotonic() - self._published > IDLE_S
-        return True
 
     def publish(
         self,
@@ -108,7 +81,7 @@ class Sets:
         stage: Stage,
         epoch: Epoch,
         shown: Mapping[str, Shown],
-        marks: Mapping[tuple[str, int], int],
+        marks: Marks,
     ) -> None:
         """All of them in one step; what is known of other sources stays."""
         found = self._found
@@ -123,7 +96,7 @@ class Sets:
         self._tables.commit(self.place, found, statement, replace(found.state, offsets=offsets).next(epoch))
         self._found = self._tables.load(self.place)
         self.shown = made
-        self._published = time.monotonic()
+        self.published = time.monotonic()
 
 
 class WholeLakeWriter(LakeWriter):
@@ -142,33 +115,13 @@ class WholeLakeWriter(LakeWriter):
         return {**super().ledger(), **self._sets.marks}
 
     def through(self) -> Mapping[str, int]:
-        """By source, how far readers were told that its transactions are shown."""
-        return {source: shown.through.position for source, shown in self._sets.shown.items()}
+        return sets.through(self)
 
     def ahead(self) -> Mapping[str, int]:
-        """By source, how far the furthest of its tables is: sets before that cannot be had any more."""
-        out: dict[str, int] = {}
-        for topic, state in self._states.items():
-            for position, _ in state.applied.values():
-                source = source_of(topic)
-                out[source] = max(out.get(source, 0), int(position[:16] or "0", 16) + 1)
-        return out
+        return sets.ahead(self)
 
     def apply_all(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
-        """One after the other; readers see them together."""
-        total: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
-        replayed, through, marks = [], dict[str, Through](), dict[tuple[str, int], int]()
-        for batch in batches:
-            through.update(batch.through)
-            said = {place: span for place, span in batch.offsets.items() if self._is_mark(place[0], batch)}
-            marks.update({place: end for place, (_, end) in said.items()})
-            left = replace(batch, offsets={place: span for place, span in batch.offsets.items() if place not in said})
-            if left.offsets or left.tables or left.dead:
-                counts = self.apply(left)
-                replayed.append(bool(counts["replayed"]))
-                _add(total, counts)
-        self._show(through, marks)
-        return {**total, "replayed": bool(replayed) and all(replayed)}
+        return sets.apply_all(self, batches)
 
     def rows(self, topic: str) -> TargetRows | None:
         """As readers see them."""
@@ -176,30 +129,23 @@ class WholeLakeWriter(LakeWriter):
             session = self._spark()
             for shown in self._sets.read(session).values():
                 if topic in shown.members:
-                    member = shown.members[topic]
-                    return read_place(session, self._tables, member.place, member.found)
+                    return read_place(session, self._tables, *found_of(shown.members[topic]))
         return None
 
     def found(self) -> list[tuple[Place, Found]]:
         with self._translated():
-            sets = self._sets.read(self._spark())
-        return [(member.place, member.found) for shown in sets.values() for member in shown.members.values()]
+            found = self._sets.read(self._spark())
+        return [found_of(member) for shown in found.values() for member in shown.members.values()]
 
-    @staticmethod
-    def _is_mark(topic: str, batch: SinkBatch) -> bool:
-        return not batch.tables and topic in watermark_topics([f"{source}.-.-" for source in batch.through])
+    # -- what sets ask for --------------------------------------------------------------------------------------------
 
-    def _show(self, through: Mapping[str, Through], marks: Mapping[tuple[str, int], int]) -> None:
-        shown = {}
-        for source, mark in through.items():
-            members = {
-                topic: Member(self._places[topic], state, self._versions[topic])
-                for topic, state in self._states.items()
-                if source_of(topic) == source
-            }
-            shown[source] = Shown(mark, members)
-        if not any(self._sets.is_due(source, item) for source, item in shown.items()):
-            return
+    def valid(self) -> Sets:
+        return self._sets
+
+    def member(self, topic: str, state: Manifest) -> Member:
+        return Member(self._places[topic], state, self._versions[topic])
+
+    def publish(self, shown: Mapping[str, Shown], marks: Marks) -> None:
         with self._translated():
             session = self._spark()
             self._sets.publish(session, self._stage, self._epoch, shown, marks)
@@ -209,17 +155,6 @@ class WholeLakeWriter(LakeWriter):
 
     def _tend(self, session: SparkSession, place: Place, state: Manifest) -> None:
         """Not before the next set: the versions of the one that is valid are needed."""
-
-
-def _versions(shown: Shown) -> dict[str, Any]:
-    return {topic: member.version for topic, member in shown.members.items()}
-
-
-def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
-    for name in ("rows", "changes", "orphans"):
-        total[name] += counts[name]
-    for name, changes in counts["tables"].items():
-        total["tables"][name] = total["tables"].get(name, 0) + changes
 
 
 def _schema() -> pa.Schema:
@@ -240,7 +175,7 @@ def _schema() -> pa.Schema:
     )
 
 
-def _rows(sets: Mapping[str, Shown]) -> pa.Table:
+def _rows(made: Mapping[str, Shown]) -> pa.Table:
     import pyarrow as pa
 
     rows = [
@@ -250,12 +185,12 @@ def _rows(sets: Mapping[str, Shown]) -> pa.Table:
             "committed_at": dt.datetime.fromtimestamp(shown.through.ts_ms / 1000, dt.UTC),
             "left_out": list(shown.through.left_out),
             "topic": topic,
-            "schema": member.place.schema,
-            "table": member.place.table,
+            "schema": member.place[0],
+            "table": member.place[1],
             "version": member.version,
             "state": member.state.text(),
         }
-        for source, shown in sets.items()
+        for source, shown in made.items()
         for topic, member in shown.members.items()
     ]
     return pa.Table.from_pylist(rows, schema=_schema())

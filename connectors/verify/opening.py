@@ -101,7 +101,8 @@ def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack
     if config["warehouse"] == "parquet":
         from cdcworker.connectors.verify.parquets import ParquetTables
 
-        return LakeTarget(ParquetTables(folder(config, wanted.file_roots), wanted.sink), wanted.sink)
+        whole = config["consistency"] == "source"
+        return LakeTarget(ParquetTables(folder(config, wanted.file_roots), wanted.sink, whole), wanted.sink)
     writer = lake_writer(config, wanted.sink, 0, wanted.file_roots)
     writer.attach(stack.enter_context(own_session(config, wanted.machine())))
     return LakeTarget(writer, wanted.sink)

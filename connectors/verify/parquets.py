@@ -10,7 +10,8 @@ from urllib.parse import quote, unquote
 from cdcworker.connectors.api import DELETED
 from cdcworker.connectors.spark import lakesql, shaping
 from cdcworker.connectors.spark.lake import Found, Place, Work
-from cdcworker.connectors.spark.manifests import Manifests, tables
+from cdcworker.connectors.spark.manifests import Manifest, Manifests, tables
+from cdcworker.connectors.spark.parquetsets import ParquetSets
 from cdcworker.connectors.verify.sides import TableFailed
 
 if TYPE_CHECKING:
@@ -20,20 +21,30 @@ if TYPE_CHECKING:
 class ParquetTables:
     """Of one sink, as a `LakeTarget` reads them."""
 
-    def __init__(self, root: str, sink: str) -> None:
+    def __init__(self, root: str, sink: str, whole: bool = False) -> None:
+        """`whole`: as the valid set has them."""
         self._root = Path(root)
         self._sink = sink
+        self._sets = ParquetSets(root, sink) if whole else None
 
     def place(self, schema: str, table: str) -> Place:
         return Place(lakesql.stored_name(schema), lakesql.stored_name(table))
 
     def found(self) -> Iterator[tuple[Place, Found]]:
+        for parts, state in self._states():
+            if state.sink == self._sink and state.arrow is not None:
+                columns = {field.name: lakesql.type_of(field.type) for field in state.arrow}
+                yield self.place(*map(unquote, parts)), Found(state, columns, state.version, not state.files)
+
+    def _states(self) -> Iterator[tuple[Sequence[str], Manifest]]:
+        if self._sets is not None:
+            for shown in self._sets.read().values():
+                yield from ((member.place, member.state) for member in shown.members.values())
+            return
         for folder in tables(self._root):
             state = Manifests(folder).newest()
-            if state is not None and state.sink == self._sink and state.arrow is not None:
-                columns = {field.name: lakesql.type_of(field.type) for field in state.arrow}
-                names = map(unquote, folder.parts[-2:])
-                yield self.place(*names), Found(state, columns, state.version, not state.files)
+            if state is not None:
+                yield folder.parts[-2:], state
 
     def read(self, place: Place, found: Found, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         import pyarrow as pa

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 
 import pytest
@@ -13,7 +14,7 @@ from ..unit.spark import support
 from .mixed import Mixed
 from .spark_world import eventually
 
-CHANGES, TABLES = 1_000_000, 50
+CHANGES, TABLES = int(os.environ.get("CDC_TEST_CHANGES", "1000000")), 50
 FEW_CHANGES, FEW_TABLES = 20_000, 10
 FEW_BATCHES = 4
 RUN_S_MAX = 3600
@@ -97,22 +98,25 @@ def few(kind, mode, tmp_path, dsn="", spark=None):
 @pytest.mark.spark
 @pytest.mark.kafka
 @pytest.mark.postgres
+@pytest.mark.parametrize("consistency", ["eventual", "source"])
 @pytest.mark.parametrize("mode", ["current", "log"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_million_mixed_changes_over_fifty_tables_arrive(world, kind, mode, request, capsys):
+def test_a_million_mixed_changes_over_fifty_tables_arrive(world, kind, mode, consistency, request, capsys):
+    """CDC_TEST_CHANGES: another number of them."""
     mixed = Mixed(world.stream, TABLES)
     topics = [f"{world.name}.public.{shape.name}" for shape in mixed.shapes]
     for topic in topics:
         world.create(topic)
-    config = target(kind, mode, world.tmp_path, world.dsn)
+    world.create(f"{world.name}.watermark", 1)
+    config = {**target(kind, mode, world.tmp_path, world.dsn), "consistency": consistency}
     process = world.start(topics, **{**config, "max.batch.records": "200000", "trigger.interval.ms": "1000"})
     began = time.monotonic()
     for _ in mixed.run(CHANGES):
         if len(world.stream.records) - world.sent > CHANGES // 50:
-            world.send()
+            world.send(world.stream.lsn + 1)
             world.stream.records.clear()
             world.sent = 0
-    world.send()
+    world.send(world.stream.lsn + 1)
     sent_s = time.monotonic() - began
     ends = ends_of(world, topics)
     eventually(lambda: process.poll() is not None or reached(world, ends), "the last change", RUN_S_MAX)
@@ -125,7 +129,7 @@ def test_a_million_mixed_changes_over_fifty_tables_arrive(world, kind, mode, req
     writer.close()
     with capsys.disabled():
         print(
-            f"\n{kind} {mode}: {CHANGES} changes, {TABLES} tables, sent {sent_s:.0f} s, arrived {took_s:.0f} s, rows {rows}"
+            f"\n{kind} {mode} {consistency}: {CHANGES} changes, {TABLES} tables, sent {sent_s:.0f} s, arrived {took_s:.0f} s, rows {rows}"
         )
 
 

@@ -8,24 +8,16 @@ import itertools
 import signal
 from decimal import Decimal
 
-import psycopg
 import pytest
-from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
 from cdcworker.connectors.spark.lake import LakeWriter, Place
 from cdcworker.connectors.spark.shaping import Output
-from cdcworker.connectors.verify.compare import Comparison, Settings
-from cdcworker.connectors.verify.lakes import LakeTarget
-from cdcworker.connectors.verify.plan import plan
-from cdcworker.connectors.verify.sides import Limits, PostgresSource
-from cdcworker.connectors.verify.texts import Modes
 from cdcworker.schemas.errors import CdcError
 
 from ..unit.spark import support
 from ..unit.spark import warehouse_contract as contract
 from .spark_world import await_end_of_group, eventually, load
-from .test_verify import Now
 
 pytestmark = [
     pytest.mark.spark,
@@ -244,28 +236,6 @@ class TestIceberg(Lake):
         again.apply(batch)
         assert contract.rows(again, "id") == [(1,), (2,)]
 
-    @pytest.mark.postgres
-    def test_verify_finds_what_differs_through_spark(self, open_writer, database, postgres):
-        stream, writer = support.Stream(), open_writer(soft=True)
-        for number in range(5):
-            stream.insert(support.NARROW, (number, 1, "a", "b"))
-        stream.delete(support.NARROW, (4,))
-        contract.run(stream, writer)
-        connection = psycopg.connect(postgres.dsn(database), autocommit=True)
-        connection.execute("create table orders (id bigint primary key, n int, a text, big text)")
-        connection.execute("insert into orders values (0, 1, 'a', 'b'), (1, 1, 'a', 'b'), (2, 2, 'a', 'b')")
-        source, target = PostgresSource(connection, "source", translate), LakeTarget(writer, "sink")
-        source.prepare(Limits())
-        made = plan(
-            contract.TOPIC, source.table("public", "orders", ("id",)), target.table("public", "orders"), Modes()
-        )
-        settings = Settings(Limits(range_rows=2, rows_per_s=0))
-        (state,) = Comparison(source, target, lambda *_: Now(), settings).run([made]).tables
-        source.close()
-        assert (state.reason, state.source_rows, state.target_rows) == ("", 3, 4)
-        found = {item.key: (item.kind, item.columns) for item in state.found}
-        assert found == {("2",): ("different", ("n",)), ("3",): ("extra", ())}
-
 
 @long_but_for(QUICK_DELTA, contract.Contract, Lake)
 class TestDelta(Lake):
@@ -313,8 +283,10 @@ class TestDelta(Lake):
         assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
 
 
-def lake_rows(spark, world):
-    writer = LakeWriter(IcebergTables({"type": "hadoop", "warehouse": str(world.tmp_path / "lake")}), world.name)
+def lake_rows(spark, world, kind):
+    root = str(world.tmp_path / "lake")
+    tables = DeltaTables(root) if kind == "delta" else IcebergTables({"type": "hadoop", "warehouse": root})
+    writer = LakeWriter(tables, world.name)
     writer.attach(lambda: spark)
     found = writer.rows(world.topic(support.NARROW))
     names = ("id", "n", "a", "big")
@@ -324,9 +296,9 @@ def lake_rows(spark, world):
     return {(row["id"],): [row[name] for name in names] for row in rows}
 
 
-def killed_and_started_again(world, spark, points):
+def killed_and_started_again(world, spark, points, kind="iceberg"):
     world.create(world.topic(support.NARROW))
-    lake = {"warehouse": "iceberg", "warehouse.path": str(world.tmp_path / "lake")}
+    lake = {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake")}
     for number, point in enumerate(points):
         load(world, number * 100, 100)
         world.stream.update(support.NARROW, (number * 100 + 1, 5, "again", None), (3,))
@@ -338,7 +310,7 @@ def killed_and_started_again(world, spark, points):
         assert process.wait(LAKE_S_MAX) == -signal.SIGKILL
         await_end_of_group(process.pid)
     process = world.start([world.topic(support.NARROW)], **lake)
-    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the rows after the kills", LAKE_S_MAX)
+    eventually(lambda: lake_rows(spark, world, kind) == world.model.rows, "the rows after the kills", LAKE_S_MAX)
     world.stop(process)
     assert process.returncode == 0
 
@@ -353,9 +325,10 @@ def test_a_driver_killed_between_its_rows_and_its_commit_loses_and_doubles_nothi
 @pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
-def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark):
+@pytest.mark.parametrize("kind", ["iceberg", pytest.param("delta", marks=pytest.mark.delta)])
+def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark, kind):
     # Of a table that is there a new driver raises the epoch first, which is a commit too.
     points = ("sink.batch_start", "sink.staged", "sink.before_commit", "sink.before_commit", "sink.after_commit")
     numbers = (1, 1, 1, 2, 1)
     points = [f"{point}=kill@{number}" for point, number in zip(points, numbers, strict=True)]
-    killed_and_started_again(world, spark, points)
+    killed_and_started_again(world, spark, points, kind)

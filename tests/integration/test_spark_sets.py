@@ -9,7 +9,9 @@ import pytest
 from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
 from cdcworker.connectors.spark.lake import read_place
-from cdcworker.connectors.spark.lakesets import WholeLakeWriter
+from cdcworker.connectors.spark.lakesets import WholeLakeWriter, found_of
+from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
+from cdcworker.connectors.spark.sets import show
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
@@ -35,6 +37,29 @@ class Died(BaseException):
     """A driver ends here."""
 
 
+class Folder:
+    """Writers of Parquet files, and what their readers see."""
+
+    def __init__(self, root, name="sink"):
+        self.root, self.name = root, name
+        self.reader = self.writer()
+
+    def writer(self):
+        return WholeParquetWriter(str(self.root), self.name, buckets=2)
+
+    def look(self):
+        sets = self.reader.valid().read()
+        if not sets:
+            return None
+        (shown,) = sets.values()
+        balance = {}
+        for topic, member in shown.members.items():
+            found = self.reader._rows_of(self.root.joinpath(*member.place), member.state)
+            rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
+            balance.update({(topic.rpartition(".")[2], row["id"]): row["balance"] for row in rows})
+        return shown.through.position, balance
+
+
 class Lake:
     """Writers of one lake, and what its readers see."""
 
@@ -56,7 +81,7 @@ class Lake:
         (shown,) = sets.values()
         balance = {}
         for topic, member in shown.members.items():
-            found = read_place(session, self.reader._tables, member.place, member.found)
+            found = read_place(session, self.reader._tables, *found_of(member))
             rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
             balance.update({(topic.rpartition(".")[2], row["id"]): row["balance"] for row in rows})
         return shown.through.position, balance
@@ -70,17 +95,17 @@ def looked(looks, lake):
 
 
 def test_every_set_has_whole_transactions_also_when_a_driver_ends_between_two_tables(spark, tmp_path):
-    drivers_end_between_two_tables(spark, tmp_path, "iceberg", 2)
+    drivers_end_between_two_tables(Lake(spark, "iceberg", tmp_path / "lake"), tmp_path, 2)
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", ["iceberg", pytest.param("delta", marks=pytest.mark.delta)])
 def test_every_set_has_whole_transactions_also_when_drivers_end_again_and_again(spark, tmp_path, kind):
-    drivers_end_between_two_tables(spark, tmp_path, kind, 8)
+    drivers_end_between_two_tables(Lake(spark, kind, tmp_path / "lake"), tmp_path, 8)
 
 
-def drivers_end_between_two_tables(spark, tmp_path, kind, steps):
-    chance, lake, looks = random.Random(7), Lake(spark, kind, tmp_path / "lake"), []
+def drivers_end_between_two_tables(lake, tmp_path, steps):
+    chance, looks = random.Random(7), []
     stream, marks, epoch = support.Stream(), [], 0
     bank = Bank(stream, chance)
     sink = Sink(lake.writer(), stream, marks, tmp_path, epoch)
@@ -101,7 +126,7 @@ def drivers_end_between_two_tables(spark, tmp_path, kind, steps):
             sink.step(chance)
             looked(looks, lake)
             with pytest.raises(CdcError) as caught:
-                old.writer._show({"shop": support_through(stream)}, {})
+                show(old.writer, {"shop": support_through(stream)}, {})
             assert caught.value.kind == "fenced"
         else:
             sink.step(chance if number else None)
@@ -137,8 +162,8 @@ def ended(sink, point):
 @pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
-@pytest.mark.parametrize("kind", ["iceberg", pytest.param("delta", marks=pytest.mark.delta)])
-def test_every_set_has_whole_transactions_also_when_drivers_are_killed(world, spark, kind):
+@pytest.mark.parametrize("kind", ["parquet", "iceberg", pytest.param("delta", marks=pytest.mark.delta)])
+def test_every_set_has_whole_transactions_also_when_drivers_are_killed(world, kind, request):
     chance, looks = random.Random(3), []
     bank = Bank(world.stream, chance)
     names = [f"{world.name}.public.{of.path[1]}" for of in (GIRO, SAVINGS)]
@@ -146,7 +171,8 @@ def test_every_set_has_whole_transactions_also_when_drivers_are_killed(world, sp
         world.create(name)
     world.create(f"{world.name}.watermark", 1)
     root = world.tmp_path / "lake"
-    lake = Lake(spark, kind, root, world.name)
+    folder = kind == "parquet"
+    lake = Folder(root, world.name) if folder else Lake(request.getfixturevalue("spark"), kind, root, world.name)
     config = {"warehouse": kind, "warehouse.path": str(root), "consistency": "source"}
 
     def send(count):

@@ -10,6 +10,7 @@ from cdcworker.connectors.spark.errors import from_spark
 from cdcworker.connectors.spark.kafka import client_settings, jvm_settings
 from cdcworker.connectors.spark.lake import Place
 from cdcworker.connectors.spark.lakesets import WholeLakeWriter
+from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
 from cdcworker.connectors.spark.session import local, settings
 from cdcworker.schemas.errors import CdcError
 
@@ -115,14 +116,12 @@ def test_the_heap_is_at_least_what_spark_accepts(memory, fine):
     assert (not any(problems)) is fine
 
 
-def test_whole_transactions_take_one_task_and_a_warehouse_that_commits_all_tables_at_once():
+def test_whole_transactions_take_one_task(tmp_path):
     whole = {**BASE, "topics": "s.public.a,s.public.b,t.public.c", "consistency": "source"}
     assert [share["topics"] for share in SparkSink(whole).split(9, [])] == ["s.public.a,s.public.b,t.public.c"]
     assert watermark_topics(CONFIG_DEF.parse(whole)["topics"]) == ["s.watermark", "t.watermark"]
-    with pytest.raises(CdcError) as caught:
-        CONFIG_DEF.parse({**whole, "warehouse": "parquet", "warehouse.path": "/lake"})
-    assert caught.value.code == "config.invalid"
-    assert "consistency" in str(caught.value)
+    config = CONFIG_DEF.parse({**whole, "warehouse": "parquet", "warehouse.path": str(tmp_path / "lake")})
+    assert isinstance(warehouses.open_writer(config, "sink", 0, [str(tmp_path)]), WholeParquetWriter)
 
 
 LAKE = {"connector.class": "spark", "topics": "a", "warehouse": "iceberg"}

@@ -1,0 +1,122 @@
+"""Consistent sets: which state of each table belongs to one position of the source; and a writer of tables that commit alone,
+whose readers take the tables as the valid set names them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from cdcworker.connectors.api import SinkBatch, Through
+from cdcworker.connectors.spark.config import source_of, watermark_topics
+from cdcworker.connectors.spark.manifests import Manifest
+
+IDLE_S: Final = 60.0
+"""As long as no table changes, readers are told this often how far they are."""
+Marks = Mapping[tuple[str, int], int]
+"""Next offsets of the topics that say how far a source is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """A table in a set: its state there, and under which version it is found."""
+
+    place: tuple[str, str]
+    state: Manifest
+    version: Any
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What readers were told of one source, with its tables by topic."""
+
+    through: Through
+    members: Mapping[str, Member]
+
+
+class Valid:
+    """The sets of a sink as they were published last."""
+
+    def __init__(self) -> None:
+        self.shown: dict[str, Shown] = {}
+        self.published = 0.0
+
+    @property
+    def marks(self) -> Marks:
+        raise NotImplementedError
+
+    def is_due(self, source: str, shown: Shown) -> bool:
+        known = self.shown.get(source)
+        same = known is not None and _versions(known) == _versions(shown)
+        if same and known is not None and known.through.left_out == shown.through.left_out:
+            return time.monotonic() - self.published > IDLE_S
+        return True
+
+
+class Writer(Protocol):
+    _states: dict[str, Manifest]
+
+    def apply(self, batch: SinkBatch) -> Mapping[str, Any]: ...
+
+    def valid(self) -> Valid: ...
+
+    def member(self, topic: str, state: Manifest) -> Member: ...
+
+    def publish(self, shown: Mapping[str, Shown], marks: Marks) -> None: ...
+
+
+def through(writer: Writer) -> dict[str, int]:
+    """By source, how far readers were told that its transactions are shown."""
+    return {source: shown.through.position for source, shown in writer.valid().shown.items()}
+
+
+def ahead(writer: Writer) -> dict[str, int]:
+    """By source, how far the furthest of its tables is: sets before that cannot be had any more."""
+    out: dict[str, int] = {}
+    for topic, state in writer._states.items():
+        for position, _ in state.applied.values():
+            source = source_of(topic)
+            out[source] = max(out.get(source, 0), int(position[:16] or "0", 16) + 1)
+    return out
+
+
+def apply_all(writer: Writer, batches: Iterable[SinkBatch]) -> dict[str, Any]:
+    """One after the other; readers see them together."""
+    total: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
+    replayed, told, marks = [], dict[str, Through](), dict[tuple[str, int], int]()
+    for batch in batches:
+        told.update(batch.through)
+        said = {place: span for place, span in batch.offsets.items() if _is_mark(place[0], batch)}
+        marks.update({place: end for place, (_, end) in said.items()})
+        left = replace(batch, offsets={place: span for place, span in batch.offsets.items() if place not in said})
+        if left.offsets or left.tables or left.dead:
+            counts = writer.apply(left)
+            replayed.append(bool(counts["replayed"]))
+            _add(total, counts)
+    show(writer, told, marks)
+    return {**total, "replayed": bool(replayed) and all(replayed)}
+
+
+def show(writer: Writer, told: Mapping[str, Through], marks: Marks) -> None:
+    shown = {}
+    for source, mark in told.items():
+        mine = {topic: state for topic, state in writer._states.items() if source_of(topic) == source}
+        shown[source] = Shown(mark, {topic: writer.member(topic, state) for topic, state in mine.items()})
+    if any(writer.valid().is_due(source, item) for source, item in shown.items()):
+        writer.publish(shown, marks)
+
+
+def _is_mark(topic: str, batch: SinkBatch) -> bool:
+    return not batch.tables and topic in watermark_topics([f"{source}.-.-" for source in batch.through])
+
+
+def _versions(shown: Shown) -> dict[str, Any]:
+    return {topic: member.version for topic, member in shown.members.items()}
+
+
+def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
+    for name in ("rows", "changes", "orphans"):
+        total[name] += counts[name]
+    for name, changes in counts["tables"].items():
+        total["tables"][name] = total["tables"].get(name, 0) + changes

@@ -1,0 +1,84 @@
+"""Consistent sets of Parquet files: whoever reads the manifests that the valid set names sees whole transactions only."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.connectors.api import Through
+from cdcworker.connectors.spark import parquetsets
+from cdcworker.connectors.spark.manifests import KEPT, Manifests
+from cdcworker.connectors.spark.parquetsets import ParquetSets
+from cdcworker.connectors.spark.sets import Member, Shown
+from cdcworker.connectors.verify.parquets import ParquetTables
+from cdcworker.schemas.errors import CdcError
+
+from ..unit.spark import support
+from .test_spark_sets import Folder, drivers_end_between_two_tables
+from .test_spark_whole import Bank, Sink, mark
+
+
+def test_every_set_has_whole_transactions_also_when_drivers_end_again_and_again(tmp_path):
+    drivers_end_between_two_tables(Folder(tmp_path / "lake"), tmp_path, 12)
+
+
+def moved(tmp_path, times):
+    """A folder whose tables have had many versions since its first set."""
+    import random
+
+    folder, stream, marks = Folder(tmp_path / "lake"), support.Stream(), []
+    bank = Bank(stream, random.Random(3))
+    sink = Sink(folder.writer(), stream, marks, tmp_path, 0)
+    bank.open()
+    for _ in range(times):
+        bank.transfer()
+        marks.append(mark(len(marks), stream.lsn + 1))
+        sink.step(None)
+    return folder, bank, sink
+
+
+def test_readers_of_a_set_find_its_files_after_many_batches_without_one(tmp_path):
+    folder, bank, sink = moved(tmp_path, 2)
+    before = folder.look()
+    for _ in range(2 * KEPT):
+        # Of a transaction that is not whole yet nothing is shown, however often its tables are written.
+        bank.transfer()
+        batch = sink.stream.assembler().build(support.arrow(sink.stream.records), sink.writer.ledger(), 1)
+        sink.writer.apply(batch)
+    assert folder.look() == before
+    sink.writer.claim(["shop.public.giro", "shop.public.savings"])
+    assert folder.look() == before
+    assert dict(folder.reader.rows("shop.public.giro").applied) != {}
+    found = {
+        tuple(place): state.state.version for place, state in ParquetTables(str(folder.root), "sink", True).found()
+    }
+    newest = {tuple(place): state.state.version for place, state in ParquetTables(str(folder.root), "sink").found()}
+    assert found.keys() == newest.keys()
+    assert all(found[place] < newest[place] for place in found)
+
+
+def test_old_sets_and_what_only_they_name_go_away(tmp_path):
+    folder, bank, _ = moved(tmp_path, 4 * parquetsets.KEPT)
+    assert folder.look() == (bank.stream.lsn + 1, bank.balance)
+    assert len(list((folder.root / "_cdcworker" / "sets" / "sink").glob("*.json"))) == parquetsets.KEPT
+    tables = [path for path in folder.root.glob("public/*") if path.is_dir()]
+    assert all(len(list((table / "_cdc").glob("*.json"))) <= 2 * KEPT for table in tables)
+
+
+def test_of_two_who_publish_the_older_one_is_fenced_and_the_second_notices(tmp_path):
+    folder, _, sink = moved(tmp_path, 1)
+    manifests = Manifests(folder.root / "public" / "giro")
+    shown = {"shop": Shown(Through(9, 1), {"shop.public.giro": Member(("public", "giro"), manifests.newest(), 1)})}
+    one, other, newer = (ParquetSets(str(folder.root), "sink") for _ in range(3))
+    one.claim((1, 0))
+    other.claim((1, 0))
+    one.publish((1, 0), shown, {})
+    with pytest.raises(CdcError) as caught:
+        other.publish((1, 0), shown, {})
+    assert caught.value.code == "spark.ledger_moved"
+    newer.claim((2, 0))
+    with pytest.raises(CdcError) as caught:
+        one.publish((1, 0), shown, {})
+    assert caught.value.kind == "fenced"
+    with pytest.raises(CdcError) as caught:
+        one.claim((1, 0))
+    assert caught.value.kind == "fenced"
+    assert sink.writer.ledger()[("shop.watermark", 0)] == 1
