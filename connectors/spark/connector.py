@@ -77,13 +77,13 @@ class SparkSink:
         alter(CONFIG_DEF.parse(self._config), place, changes)
 
     def dead_letters(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
-        from cdcworker.connectors.spark.letters import listed
+        from cdcworker.connectors.spark.asked import listed
 
         return listed(CONFIG_DEF.parse(self._config), place, asked)
 
     def redrive(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
-        """The sink may run meanwhile; its batches wait for the letters of one step."""
-        from cdcworker.connectors.spark.letters import redriven
+        """The sink may run meanwhile; its batches wait for the letters of one step, or go on from what that step made."""
+        from cdcworker.connectors.spark.asked import redriven
 
         return redriven(CONFIG_DEF.parse(self._config), place, asked)
 

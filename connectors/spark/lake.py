@@ -144,6 +144,7 @@ class LakeWriter:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
             self._claimed = True
+            self._side.forget_letters(self._spark(), topics, self.ledger())
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         states: Iterable[Manifest] = self._states.values()
@@ -284,7 +285,11 @@ class LakeWriter:
                 state, orphans = self._write(session, place, found, parts, batch)
             except CdcError as exc:
                 again = self._tables.load(place) if exc.code == LEDGER_MOVED and left else None
-                if again is None or again.note != found.note:
+                if (
+                    again is None
+                    or again.state is None
+                    or (again.note != found.note and not again.state.is_beside(state))
+                ):
                     raise
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue
@@ -320,7 +325,7 @@ class LakeWriter:
             raise collision(state, topic)
         if state.epoch > self._epoch:
             raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
-        if known is not None and known != state:
+        if known is not None and known != state and not state.is_beside(known):
             raise CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where={"topic": topic})
         return found
 
@@ -338,14 +343,15 @@ class LakeWriter:
             schema, key = shapes[-1].schema, key or part.key
         statement, orphans, floor, graves = "", 0, bytes.fromhex(state.floor), state.graves
         if schema is not None:
-            for change in lakesql.changes(self._tables.name(place), found.columns, have, schema, where):
-                session.sql(change)
+            self._alter(session, lakesql.changes(self._tables.name(place), found.columns, have, schema, where))
             work = Affected(parts, shapes, schema, have, self._output, floor)
             if key:
                 done = self._merged(session, place, found, work)
+                self._ready()
                 graves = "yes" if self._side.bury(session, place, done.buried, self._stage) else graves
                 statement, orphans = work.statement(session, self._stage, self._tables.name(place), done), done.orphans
             else:
+                self._ready()
                 statement = work.append(session, self._stage, self._tables.name(place))
             floor = max([floor, *(part.floor or b"" for part in parts)])
         hit("sink.staged")
@@ -355,6 +361,13 @@ class LakeWriter:
         hit("sink.after_commit")
         self._tend(session, place, made)
         return made, orphans
+
+    def _ready(self) -> None:
+        """Before the first step that anybody sees."""
+
+    def _alter(self, session: SparkSession, statements: Sequence[str]) -> None:
+        for statement in statements:
+            session.sql(statement)
 
     def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:
         """Rows under the keys of the batch come here and are merged."""
@@ -375,7 +388,8 @@ class LakeWriter:
         self._tended[state.topic] = now
         with contextlib.suppress(Exception):
             self._tables.tend(place)
-            if state.graves and state.applied:
+            if state.graves and state.applied and not self._side.has_letters(session, state.topic):
+                # A letter that is sent again may be older than all of them.
                 self._side.prune(session, place, min(at for at, _ in state.applied.values()))
 
 

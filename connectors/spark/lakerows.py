@@ -74,6 +74,7 @@ class Done:
     rows: pa.Table
     buried: pa.Table
     orphans: int
+    written: int
 
 
 class Affected:
@@ -127,15 +128,16 @@ class Affected:
         )
 
     def merge(self, rows: pa.Table, graves: pa.Table) -> Done:
-        before, known, orphans = rows, set(_marks(graves)), 0
+        before, known, orphans, written = rows, set(_marks(graves)), 0, 0
         soft = DELETED if self._output.soft else ""
         for staged in self._staged:
             found = merging.merge(rows, graves, staged, soft)
             rows, graves, orphans = found.rows, found.graves, orphans + found.orphans
+            written += found.written
         fresh = [mark not in known for mark in _marks(graves)]
         import pyarrow as pa
 
-        return Done(before, rows, graves.filter(pa.array(fresh, pa.bool_())), orphans)
+        return Done(before, rows, graves.filter(pa.array(fresh, pa.bool_())), orphans, written)
 
     def statement(self, session: SparkSession, stage: Stage, table: str, done: Done) -> str:
         """Empty where nothing changes."""

@@ -6,12 +6,14 @@ keeps out is older than the delete, which comes again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, POSITION, DeadLetter
 from cdcworker.connectors.spark import lakesql, merging
 from cdcworker.connectors.spark.lakerows import Stage, read_arrow
+from cdcworker.connectors.spark.ledger import headers_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -66,18 +68,48 @@ class Side:
             return
         texts, numbers = ("topic", "code", "cause"), {"partition": pa.int32(), "offset": pa.int64()}
         columns: dict[str, Any] = {"sink": pa.array([self._sink] * len(letters))}
+        now_ms = time.time_ns() // 1_000_000
         for name in ("topic", "partition", "offset", "code", "cause", "key", "value"):
             kind = pa.string() if name in texts else numbers.get(name, pa.binary())
             columns[name] = pa.array([getattr(letter, name) for letter in letters], kind)
-        from cdcworker.connectors.spark.lake import Place
+        columns["headers"] = pa.array([headers_text(letter.headers) for letter in letters], pa.string())
+        columns["at_ms"] = pa.array([now_ms] * len(letters), pa.int64())
+        self._append(session, letters_place(), pa.table(columns), stage, ("sink", "topic", "partition", "offset"))
 
-        self._append(session, Place(OWN, LETTERS), pa.table(columns), stage, ("sink", "topic", "partition", "offset"))
+    def forget_letters(
+        self, session: SparkSession, topics: Sequence[str], ledger: Mapping[tuple[str, int], int]
+    ) -> None:
+        """Those that the offsets stand before: their records are read again."""
+        if self._tables.load(letters_place()) is None:
+            return
+        letters, mine = self._tables.name(letters_place()), f"sink = {lakesql.literal(self._sink)}"
+        for row in read_arrow(
+            session, f"SELECT topic, partition, max(offset) AS last FROM {letters} WHERE {mine} GROUP BY 1, 2"
+        ).to_pylist():
+            end = ledger.get((row["topic"], row["partition"]), 0)
+            if row["topic"] in topics and row["last"] >= end:
+                same = f"{mine} AND topic = {lakesql.literal(row['topic'])} AND partition = {row['partition']}"
+                session.sql(f"DELETE FROM {letters} WHERE {same} AND offset >= {end}")
+
+    def has_letters(self, session: SparkSession, topic: str) -> bool:
+        if self._tables.load(letters_place()) is None:
+            return False
+        same = f"sink = {lakesql.literal(self._sink)} AND topic = {lakesql.literal(topic)}"
+        found = read_arrow(session, f"SELECT 1 FROM {self._tables.name(letters_place())} WHERE {same} LIMIT 1")
+        return bool(found.num_rows)
 
     # -- both ---------------------------------------------------------------------------------------------------------
 
     def _append(self, session: SparkSession, place: Place, rows: pa.Table, stage: Stage, unique: Sequence[str]) -> None:
         if place not in self._there:
             self._tables.create(place, lakesql.definition(rows.schema), None)
+            found = self._tables.load(place)
+            there = {} if found is None else found.columns
+            for field in rows.schema if found is not None else ():
+                if field.name not in there:
+                    # An older version made it.
+                    name, kind = lakesql.quoted(field.name), lakesql.type_of(field.type)
+                    session.sql(f"ALTER TABLE {self._tables.name(place)} ADD COLUMN {name} {kind}")
             self._there.add(place)
         target, source = self._tables.name(place), stage.view(session, VIEW, rows)
         names = ", ".join(map(lakesql.quoted, rows.schema.names))
@@ -89,6 +121,12 @@ class Side:
             )
         else:
             session.sql(f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}")
+
+
+def letters_place() -> Place:
+    from cdcworker.connectors.spark.lake import Place
+
+    return Place(OWN, LETTERS)
 
 
 def _side_of(place: Place) -> Place:

@@ -1,21 +1,22 @@
-"""Dead letters of a warehouse, as a person sees them and as records again: bytes, headers, and columns of today."""
+"""Dead letters of a warehouse as records again: bytes, headers, and columns of today."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api import LettersAsked, SinkPlace, TableBatch
-from cdcworker.connectors.spark.config import conninfo
+from cdcworker.connectors.api import TableBatch
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.connectors.spark.headers import NEW_KEY, OLD_KEY
+from cdcworker.connectors.spark.records import Assembler
+from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.schemas.topics import avro_name, unescape
+from cdcworker.schemas.topics import avro_name, subject, unescape
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.spark.redrive import PostgresLetters
 
 INCOMPLETE: Final = declare(
     "spark.letter_incomplete",
@@ -35,14 +36,8 @@ ROWLESS: Final = declare(
     "A dead letter changes a part of a row that the warehouse does not have",
     "Another dead letter may hold the row: re-drive again when that one is mended. Or load the table once more.",
 )
-NOT_OFFERED: Final = declare(
-    "spark.letters_elsewhere",
-    "environment",
-    "The warehouse keeps its dead letters where they cannot be sent again one by one",
-    "Read them where they are: _cdcworker in the warehouse. To have the records read again, stop the sink and set its offset"
-    " back to the first of them: rows that are as new or newer stay.",
-)
-CAUSES_MAX: Final = 20
+BYTES_MAX: Final = 32 * 1024 * 1024
+"""Of the letters of one step, unless one alone is larger."""
 FRAME: Final = 5
 """Bytes before a key that say which schema it has."""
 Place = tuple[str, int, int]
@@ -58,6 +53,8 @@ class Letter:
     value: bytes | None
     headers: Sequence[Mapping[str, Any]] | None
     """None: nobody kept them."""
+    code: str = ""
+    cause: str = ""
 
     @property
     def place(self) -> Place:
@@ -70,8 +67,45 @@ class Letter:
         return {key[FRAME:] for key in (self.key, *others) if key}
 
     @property
+    def bare(self) -> bool:
+        """Whether it changes something and nobody knows all that it says."""
+        return self.value is not None and self.headers is None
+
+    def says(self, error: CdcError) -> bool:
+        """Whether that is why it is kept."""
+        return (self.code, self.cause) == (error.code, error.message)
+
+    @property
     def where(self) -> dict[str, str | int]:
         return {"topic": self.topic, "partition": self.partition, "offset": self.offset}
+
+
+@dataclass(slots=True)
+class Redriven:
+    """`rows` are other now: fewer than `letters` where newer changes of their keys are there, or several are of one."""
+
+    letters: int = 0
+    rows: int = 0
+    failed: int = 0
+    left: int = 0
+    next: Place | None = None
+    """Where the time was over; None: every letter had its turn."""
+    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
+
+
+@dataclass(slots=True)
+class Work:
+    shapes: Shapes
+    assembler: Assembler
+    log: bool
+
+    def alive(self, topic: str) -> frozenset[int]:
+        """The source's identities of the columns that the newest schema has."""
+        id = self.shapes.latest(subject(topic, "value"))
+        if id is None:
+            return frozenset()
+        members: Iterator[Mapping[str, Any]] = iter(self.shapes.value(id, {"topic": topic}).row["fields"])
+        return frozenset(int(member["cdc.colid"]) for member in members if member.get("cdc.colid"))
 
 
 def table_of(letters: Iterable[Letter]) -> pa.Table:
@@ -156,44 +190,3 @@ def _renamed(batch: TableBatch, names: Mapping[str, str | None]) -> TableBatch:
         moved_unchanged=flags(batch.moved_unchanged),
         moved_origins=table(batch.moved_origins),
     )
-
-
-# -- questions of a person ----------------------------------------------------------------------------------------------
-
-
-def listed(config: Mapping[str, Any], place: SinkPlace, asked: LettersAsked) -> dict[str, Any]:
-    letters = _of(config, place)
-    try:
-        total, found = letters.listed(asked.topic, asked.after, asked.limit)
-    finally:
-        letters.close()
-    names = ("topic", "partition", "offset", "code", "cause", "at_ms", "key_bytes", "value_bytes")
-    return {"total": total, "letters": [dict(zip(names, row, strict=True)) for row in found]}
-
-
-def redriven(config: Mapping[str, Any], place: SinkPlace, asked: LettersAsked) -> dict[str, Any]:
-    from cdcworker.connectors.spark.kafka import SchemaLogReader
-    from cdcworker.connectors.spark.schemas import Shapes
-
-    schemas, letters = SchemaLogReader(asked.kafka, asked.schema_topic), _of(config, place)
-    try:
-        schemas.refresh()
-        shapes = Shapes(schemas, wait_s_max=0)
-        log = config["output.mode"] == "log"
-        done = letters.redrive(shapes, asked.topic, asked.after, asked.seconds, log=log, dry_run=asked.dry_run)
-    finally:
-        letters.close()
-        schemas.close()
-    causes = [{"code": code, "cause": cause, "letters": count} for (code, cause), count in done.causes.most_common()]
-    numbers = {"redriven": done.letters, "rows": done.rows, "failed": done.failed, "left": done.left}
-    return {**numbers, "causes": causes[:CAUSES_MAX], "next": done.next}
-
-
-def _of(config: Mapping[str, Any], place: SinkPlace) -> PostgresLetters:
-    from cdcworker.connectors.spark.redrive import PostgresLetters
-    from cdcworker.connectors.spark.warehouses import output_of
-
-    if config["warehouse"] != "postgres":
-        raise CdcError(NOT_OFFERED, f"not of a {config['warehouse']} warehouse")
-    schema, output = config["warehouse.schema"], output_of(config)
-    return PostgresLetters(conninfo(config), place.connector, schema=schema, output=output)

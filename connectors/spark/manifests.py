@@ -9,7 +9,7 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,8 @@ KEPT = 5
 """Manifests whose files stay, for readers that have begun with them."""
 YOUNG_S = 3600.0
 """A file that no manifest names may belong to one that is being written."""
+BESIDE = "beside-"
+"""Names of files that somebody writes beside the table's owner begin so."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,12 +55,20 @@ class Manifest:
     files: tuple[File, ...] = ()
     graves: str = ""
     at_ms: int = 0
+    redriven: tuple[tuple[int, int], ...] = ()
+    """Partition and offset of dead letters whose changes this state has and that may still be kept as letters."""
 
     @property
     def arrow(self) -> pa.Schema | None:
         import pyarrow as pa
 
         return pa.ipc.read_schema(pa.py_buffer(base64.b64decode(self.schema))) if self.schema else None
+
+    def is_beside(self, known: Manifest) -> bool:
+        """Whether this came after `known` and holds the same records: only dead letters were applied between them."""
+        same = (self.sink, self.topic, self.epoch, dict(self.offsets), dict(self.applied))
+        theirs = (known.sink, known.topic, known.epoch, dict(known.offsets), dict(known.applied))
+        return self.version > known.version and same == theirs
 
     def next(self, epoch: tuple[int, int]) -> Manifest:
         return replace(self, epoch=epoch, version=self.version + 1, at_ms=time.time_ns() // 1_000_000)
@@ -101,6 +111,7 @@ def parse(text: str) -> Manifest:
     raw: dict[str, Any] = json.loads(text)
     raw["files"] = tuple(File(**item) for item in raw["files"])
     raw["epoch"], raw["key"] = tuple(raw["epoch"]), tuple(raw["key"])
+    raw["redriven"] = tuple((partition, offset) for partition, offset in raw.get("redriven", ()))
     return Manifest(**{**raw, "applied": {name: tuple(pair) for name, pair in raw["applied"].items()}})
 
 
@@ -141,12 +152,12 @@ class Manifests:
             return CdcError(FENCED, "a newer task writes this table", where=where)
         return CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where=where)
 
-    def sweep(self, newest: Manifest, everything: bool = False) -> None:
-        """Remove manifests that are old and files that none of those left names; young unnamed ones only when asked to,
-        by a new owner: nobody else may still name them."""
+    def sweep(self, newest: Manifest, everything: bool = False, versions: Collection[int] = ()) -> None:
+        """Remove manifests that are old, but for some `versions`, and files that none of those left names; young unnamed
+        ones only when asked to, by a new owner: nobody else may still name them."""
         kept = []
         for path in sorted((self.folder / FOLDER).glob("*.json"), reverse=True):
-            if newest.version - int(path.stem) < KEPT:
+            if newest.version - int(path.stem) < KEPT or int(path.stem) in versions:
                 kept.append(parse(path.read_text(encoding="utf-8")))
             else:
                 path.unlink(missing_ok=True)
@@ -154,7 +165,8 @@ class Manifests:
         for path in [*self.folder.glob("*.parquet"), *(self.folder / FOLDER).glob("*.parquet")]:
             with contextlib.suppress(FileNotFoundError):
                 old = time.time() - path.stat().st_mtime > YOUNG_S
-                if str(path.relative_to(self.folder)) not in named and (old or everything):
+                mine = everything and not path.name.startswith(BESIDE)
+                if str(path.relative_to(self.folder)) not in named and (old or mine):
                     path.unlink()
 
 

@@ -46,6 +46,8 @@ class Merged:
     rows: pa.Table
     graves: pa.Table
     orphans: int = 0
+    written: int = 0
+    """Rows that are other now, or gone."""
 
 
 def graves_of(rows: pa.Table, whole: bool) -> pa.Table:
@@ -59,18 +61,18 @@ def merge(rows: pa.Table, graves: pa.Table, staged: Staged, soft: str = "") -> M
     if staged.truncates and staged.floor is not None:
         rows = _without(rows, truths(_less(rows[POSITION], staged.floor)), soft)
     upserts, open_ = _from_origins(staged.upserts, staged.kept, staged.origins, rows, graves)
-    fresh = []
+    fresh, gone = [], 0
     if staged.moved is not None and staged.moved.num_rows:
         fresh.append(_leaving(staged, rows, graves))
     if staged.deletes.num_rows:
-        rows = _delete(rows, staged.deletes, soft)
+        rows, gone = _delete(rows, staged.deletes, soft)
         positioned = staged.deletes.filter(staged.deletes[POSITION].is_valid())
         fresh.append(graves_of(shaped(positioned, rows), False))
     for part in fresh:
         graves = newest(graves, part)
     upserts, open_ = _alive(upserts, open_, graves, staged.floor)
-    rows, orphans = _upsert(rows, upserts, open_)
-    return Merged(rows, graves, orphans)
+    rows, orphans, put = _upsert(rows, upserts, open_)
+    return Merged(rows, graves, orphans, gone + put)
 
 
 def newest(graves: pa.Table, more: pa.Table) -> pa.Table:
@@ -148,14 +150,15 @@ def _set(rows: pa.Table, name: str, values: Any) -> pa.Table:
     return rows.set_column(index, rows.schema.field(index), values)
 
 
-def _delete(rows: pa.Table, deletes: pa.Table, soft: str) -> pa.Table:
-    """Of deletes without a position (a lone tombstone) whatever is there."""
+def _delete(rows: pa.Table, deletes: pa.Table, soft: str) -> tuple[pa.Table, int]:
+    """And how many went. Of deletes without a position (a lone tombstone) whatever is there."""
     import pyarrow.compute as pc
 
     found = place(rows[KEY], deletes[KEY])
     at = one(deletes[POSITION]).take(found)
     older = pc.or_(pc.fill_null(_less(one(rows[POSITION]), at), False), pc.and_(found.is_valid(), at.is_null()))
-    return _without(rows, truths(older), soft, pc.coalesce(at, one(rows[POSITION])))
+    gone = truths(older)
+    return _without(rows, gone, soft, pc.coalesce(at, one(rows[POSITION]))), int(gone.sum())
 
 
 def _from_origins(
@@ -226,13 +229,14 @@ def _alive(
     return upserts.filter(pa.array(keep)), {name: flags[keep] for name, flags in open_.items()}
 
 
-def _upsert(rows: pa.Table, upserts: pa.Table, open_: Mapping[str, Flags]) -> tuple[pa.Table, int]:
-    """Newer positions replace; a row that keeps columns of one that is not there waits for its whole image."""
+def _upsert(rows: pa.Table, upserts: pa.Table, open_: Mapping[str, Flags]) -> tuple[pa.Table, int, int]:
+    """Newer positions replace; a row that keeps columns of one that is not there waits for its whole image. How many
+    wait, and how many were put."""
     import numpy as np
     import pyarrow as pa
 
     if not upserts.num_rows:
-        return rows, 0
+        return rows, 0, 0
     found = place(upserts[KEY], rows[KEY])
     there = truths(found.is_valid())
     partial = np.logical_or.reduce([*open_.values(), np.zeros(len(there), np.bool_)])
@@ -244,4 +248,4 @@ def _upsert(rows: pa.Table, upserts: pa.Table, open_: Mapping[str, Flags]) -> tu
     replaced[found.filter(pa.array(newer)).to_numpy(zero_copy_only=False)] = True
     stay = rows.filter(pa.array(~replaced))
     out = pa.concat_tables([stay, upserts.filter(pa.array(taken)).select(rows.column_names).cast(rows.schema)])
-    return out, int((partial & ~there).sum())
+    return out, int((partial & ~there).sum()), int(taken.sum())

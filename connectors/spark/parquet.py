@@ -10,7 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -18,7 +18,8 @@ from urllib.parse import quote
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
-from cdcworker.connectors.spark.errors import FENCED
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
+from cdcworker.connectors.spark.ledger import headers_text
 from cdcworker.connectors.spark.manifests import (
     FOLDER,
     File,
@@ -42,21 +43,27 @@ SMALL_BYTES = 32 * 1024 * 1024
 SMALL_FILES_MAX = 32
 """So many small files of an appended table become one."""
 PRUNE_EVERY_S = 60.0
+TRIES = 4
+"""Of a table whose dead letters somebody applies meanwhile."""
 
 
 @dataclass(slots=True)
-class _Table:
+class Table:
     """A table while a batch is applied: its state as it stands, and rows in memory once they were needed."""
 
     manifests: Manifests
     state: Manifest
     schema: pa.Schema | None
-    dropped: list[File]
-    added: list[File]
+    dropped: list[File] = field(default_factory=list)
+    added: list[File] = field(default_factory=list)
+    orphans: int = 0
+    written: int = 0
 
 
 class ParquetWriter:
     """A TableWriter for a folder. Each table commits alone, rows with their offsets."""
+
+    _prefix = ""
 
     def __init__(
         self,
@@ -96,25 +103,29 @@ class ParquetWriter:
         self._states.clear()
 
     def claim(self, topics: Sequence[str]) -> None:
-        for folder in tables(self._root):
-            manifests = Manifests(folder)
-            found = manifests.newest()
-            if found is None or found.sink != self._sink or found.topic not in topics:
+        for manifests, found in self._mine():
+            if found.topic not in topics:
                 continue
             if found.epoch > self._epoch:
                 raise CdcError(FENCED, "a newer task applies this topic", where={"topic": found.topic})
-            if found.epoch < self._epoch:
+            mine = found.epoch == self._epoch
+            if not mine:
                 found = manifests.commit(replace(found, epoch=self._epoch, version=found.version))
-            manifests.sweep(found, everything=True)
+            self._sweep(manifests, found, not mine)
+        self._forget_letters(topics)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         self._states.clear()
         out = {}
-        for folder in tables(self._root):
-            found = Manifests(folder).newest()
-            if found is not None and found.sink == self._sink:
-                out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
+        for _, found in self._mine():
+            out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
         return out
+
+    def _mine(self) -> Iterator[tuple[Manifests, Manifest]]:
+        for manifests in map(Manifests, tables(self._root)):
+            found = manifests.newest()
+            if found is not None and found.sink == self._sink:
+                yield manifests, found
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
@@ -127,12 +138,25 @@ class ParquetWriter:
         counts["replayed"] = bool(topics) and replayed == len(topics)
         return counts
 
+    def _letters_of(self, topic: str) -> Path:
+        return self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / topic
+
+    def _forget_letters(self, topics: Sequence[str]) -> None:
+        """Those that the offsets stand before: their records are read again."""
+        ends = {(found.topic, number): end for _, found in self._mine() for number, end in found.offsets.items()}
+        for topic in topics:
+            for path in self._letters_of(topic).glob("*.json"):
+                number, offset = path.stem.split("-")
+                if int(offset) >= ends.get((topic, number), 0):
+                    path.unlink(missing_ok=True)
+
     def _bury_letters(self, batch: SinkBatch) -> None:
         """A file each, before the offsets pass them; the same name again when the batch comes again."""
         for letter in batch.dead:
-            home = self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / letter.topic
+            home = self._letters_of(letter.topic)
             home.mkdir(parents=True, exist_ok=True)
-            said: dict[str, Any] = {"code": letter.code, "cause": letter.cause}
+            said: dict[str, Any] = {"code": letter.code, "cause": letter.cause, "at_ms": time.time_ns() // 1_000_000}
+            said["headers"] = headers_text(letter.headers)
             for name, content in (("key", letter.key), ("value", letter.value)):
                 said[name] = None if content is None else content.hex()
             write_synced(home / f"{letter.partition}-{letter.offset}.json", json.dumps(said).encode())
@@ -140,10 +164,13 @@ class ParquetWriter:
     def rows(self, topic: str) -> TargetRows | None:
         manifests = Manifests(self._folder(topic, ()))
         found = manifests.newest()
-        if found is None or found.arrow is None:
+        return None if found is None else self._rows_of(manifests.folder, found)
+
+    def _rows_of(self, folder: Path, found: Manifest) -> TargetRows | None:
+        if found.arrow is None:
             return None
         applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.applied.items()}
-        return TargetRows(str(manifests.folder), found.key, applied, self._batches(manifests.folder, found))
+        return TargetRows(str(folder), found.key, applied, self._batches(folder, found))
 
     def cancel(self) -> None:
         """A batch ends by itself soon, and its manifest alone makes it count."""
@@ -165,20 +192,42 @@ class ParquetWriter:
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch, counts: dict[str, Any]) -> bool:
         """False: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
-        state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
-        if (state.sink, state.topic) != (self._sink, topic):
-            raise collision(state, topic)
-        if state.epoch > self._epoch:
-            raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
-        if not fresh(state, batch):
-            return False
-        table = _Table(manifests, replace(state, epoch=self._epoch), state.arrow, [], [])
-        for part in parts:
-            self._part(table, part, counts)
-        self._states[topic] = self._commit(table, batch)
+        for left in reversed(range(TRIES)):
+            state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
+            if (state.sink, state.topic) != (self._sink, topic):
+                raise collision(state, topic)
+            if state.epoch > self._epoch:
+                raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
+            if not fresh(state, batch):
+                return False
+            try:
+                self._states[topic] = self._applied(manifests, state, parts, batch, counts)
+                break
+            except CdcError as exc:
+                newest = manifests.newest()
+                if exc.code != LEDGER_MOVED or not left or newest is None or not newest.is_beside(state):
+                    raise
+                self._states[topic] = newest
         return True
 
-    def _part(self, table: _Table, part: TableBatch, counts: dict[str, Any]) -> None:
+    def _applied(
+        self,
+        manifests: Manifests,
+        state: Manifest,
+        parts: Sequence[TableBatch],
+        batch: SinkBatch,
+        counts: dict[str, Any],
+    ) -> Manifest:
+        table = Table(manifests, replace(state, epoch=self._epoch), state.arrow)
+        for part in parts:
+            self._part(table, part)
+        made = self._commit(table, batch)
+        counts["orphans"] += table.orphans
+        for part in parts:
+            self._count(table, part, counts)
+        return made
+
+    def _part(self, table: Table, part: TableBatch) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
         shape = staging.evolve(table.schema, table.state.key, part, self._output, where)
         moved = table.schema is not None and not shaping.same_columns(table.schema, shape.schema)
@@ -186,24 +235,30 @@ class ParquetWriter:
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key, buckets=self._buckets)
         if part.key:
-            counts["orphans"] += self._merge(table, shape, part, moved)
+            self._merge(table, shape, part, moved)
         else:
             self._append(table, shape, part)
+        if part.floor is not None:
+            table.state = replace(table.state, floor=max(table.state.floor, part.floor.hex()))
+
+    @staticmethod
+    def _count(table: Table, part: TableBatch, counts: dict[str, Any]) -> None:
         counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
         counts["changes"] += part.changes
         name = ".".join(table.manifests.folder.parts[-2:])
         counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
 
-    def _append(self, table: _Table, shape: shaping.Shape, part: TableBatch) -> None:
+    def _append(self, table: Table, shape: shaping.Shape, part: TableBatch) -> None:
         if part.floor is not None:
             self._rewrite(table, self._files(table), part.floor)
+        table.written += part.upserts.num_rows
         if part.upserts.num_rows:
             self._write(table, staging.appended(shape, part, self._output), 0)
         small = [file for file in self._files(table) if file.bytes < SMALL_BYTES]
         if len(small) > SMALL_FILES_MAX:
             self._rewrite(table, small, None)
 
-    def _rewrite(self, table: _Table, files: Sequence[File], floor: bytes | None) -> None:
+    def _rewrite(self, table: Table, files: Sequence[File], floor: bytes | None) -> None:
         """Several files as one, without the rows below the floor."""
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -214,7 +269,7 @@ class ParquetWriter:
         self._drop(table, files)
         self._write(table, rows, 0)
 
-    def _merge(self, table: _Table, shape: shaping.Shape, part: TableBatch, moved: bool) -> int:
+    def _merge(self, table: Table, shape: shaping.Shape, part: TableBatch, moved: bool) -> None:
         staged = staging.staged(shape, part, self._output, bytes.fromhex(table.state.floor))
         some = None if moved or staged.truncates else touched(staged, table.state.buckets)
         files = [file for file in self._files(table) if some is None or file.bucket in some]
@@ -224,13 +279,12 @@ class ParquetWriter:
         for bucket, rows in self._split(table, found.rows):
             self._write(table, rows, bucket)
         self._write_graves(table, self._needed(table.state, found.graves))
-        if part.floor is not None:
-            table.state = replace(table.state, floor=(staged.floor or b"").hex())
-        return found.orphans
+        table.orphans += found.orphans
+        table.written += found.written
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def _split(self, table: _Table, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    def _split(self, table: Table, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
         import numpy as np
 
         count = table.state.buckets
@@ -239,11 +293,11 @@ class ParquetWriter:
             yield bucket, rows.take(np.flatnonzero(buckets == bucket))
 
     @staticmethod
-    def _files(table: _Table) -> Sequence[File]:
+    def _files(table: Table) -> Sequence[File]:
         return [*(file for file in table.state.files if file not in table.dropped), *table.added]
 
     @staticmethod
-    def _drop(table: _Table, files: Sequence[File]) -> None:
+    def _drop(table: Table, files: Sequence[File]) -> None:
         for file in files:
             if file in table.added:
                 table.added.remove(file)
@@ -252,7 +306,7 @@ class ParquetWriter:
                 table.dropped.append(file)
 
     @staticmethod
-    def _read(table: _Table, files: Sequence[File]) -> pa.Table:
+    def _read(table: Table, files: Sequence[File]) -> pa.Table:
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -261,12 +315,12 @@ class ParquetWriter:
         shaped = [shaping.conform(part, table.schema) for part in parts]
         return pa.concat_tables([table.schema.empty_table(), *shaped])
 
-    def _write(self, table: _Table, rows: pa.Table, bucket: int) -> None:
+    def _write(self, table: Table, rows: pa.Table, bucket: int) -> None:
         if rows.num_rows:
-            path = f"{uuid.uuid4().hex}.parquet"
+            path = f"{self._prefix}{uuid.uuid4().hex}.parquet"
             table.added.append(File(path, rows.num_rows, save(table.manifests.folder / path, rows), bucket))
 
-    def _graves(self, table: _Table) -> pa.Table:
+    def _graves(self, table: Table) -> pa.Table:
         from pyarrow import parquet
 
         assert table.schema is not None
@@ -284,26 +338,36 @@ class ParquetWriter:
         now = time.monotonic()
         if now - self._pruned.setdefault(state.topic, now) < PRUNE_EVERY_S or not state.applied:
             return graves
+        if any(self._letters_of(state.topic).glob("*.json")):
+            # One that is sent again may be older than all of them.
+            return graves
         self._pruned[state.topic] = now
         least = bytes.fromhex(min(at for at, _ in state.applied.values()))
         return graves.filter(pc.greater_equal(graves[POSITION], pa.scalar(least, pa.binary())))
 
-    def _write_graves(self, table: _Table, graves: pa.Table) -> None:
+    def _write_graves(self, table: Table, graves: pa.Table) -> None:
         if not graves.num_rows:
             table.state = replace(table.state, graves="")
             return
-        path = f"{FOLDER}/{uuid.uuid4().hex}.parquet"
+        path = f"{FOLDER}/{self._prefix}{uuid.uuid4().hex}.parquet"
         save(table.manifests.folder / path, graves)
         table.state = replace(table.state, graves=path)
 
-    def _commit(self, table: _Table, batch: SinkBatch) -> Manifest:
+    def _commit(self, table: Table, batch: SinkBatch) -> Manifest:
         hit("sink.staged")
         hit("sink.before_commit")
         state = advanced(table.state, batch, table.schema)
         made = table.manifests.commit(replace(state, files=tuple(self._files(table))))
         hit("sink.after_commit")
-        table.manifests.sweep(made)
+        self._tend(table.manifests, made)
         return made
+
+    def _tend(self, manifests: Manifests, made: Manifest) -> None:
+        """After a commit."""
+        self._sweep(manifests, made)
+
+    def _sweep(self, manifests: Manifests, newest: Manifest, everything: bool = False) -> None:
+        manifests.sweep(newest, everything)
 
     @staticmethod
     def _batches(folder: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:

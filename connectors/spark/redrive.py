@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
@@ -12,11 +11,14 @@ from cdcworker.connectors.api import KEY, POSITION, TableBatch
 from cdcworker.connectors.spark.errors import from_psycopg
 from cdcworker.connectors.spark.ledger import headers_of
 from cdcworker.connectors.spark.letters import (
+    BYTES_MAX,
     INCOMPLETE,
     ROWLESS,
     UNPLACED,
     Letter,
     Place,
+    Redriven,
+    Work,
     follows,
     of_today,
     table_of,
@@ -27,7 +29,6 @@ from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
-from cdcworker.schemas.topics import subject
 
 if TYPE_CHECKING:
     import psycopg
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
     Connection = psycopg.Connection[tuple[Any, ...]]
 
 AT_ONCE: Final = 200
-BYTES_MAX: Final = 32 * 1024 * 1024
 LOCK_TIMEOUT: Final = "set local lock_timeout = '15s'"
 """A batch of the task may run; it is waited for."""
 START: Final[Place] = ("", -1, -1)
@@ -56,19 +56,6 @@ _LISTED: Final = """select topic, partition, "offset", code, cause, (extract(epo
     where sink = %s and (%s = '' or topic = %s) and (topic, partition, "offset") > (%s, %s, %s)
     order by topic, partition, "offset" limit %s"""
 _COLUMNS: Final = "select colid, name from _cdcworker.columns where sink = %s and topic = %s"
-
-
-@dataclass(slots=True)
-class Redriven:
-    """`rows` are other now: fewer than `letters` where newer changes of their keys are there, or several are of one."""
-
-    letters: int = 0
-    rows: int = 0
-    failed: int = 0
-    left: int = 0
-    next: Place | None = None
-    """Where the time was over; None: every letter had its turn."""
-    causes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
 
 @dataclass(slots=True)
@@ -107,7 +94,7 @@ class PostgresLetters(PostgresWriter):
     ) -> Redriven:
         """Every letter behind `after`, in the order of topic, partition and offset, as far as the time allows."""
         out, deadline = Redriven(next=after), time.monotonic() + seconds
-        work = _Work(shapes, Assembler(shapes, log, tolerant=True), log)
+        work = Work(shapes, Assembler(shapes, log, tolerant=True), log)
         with self._transaction() as connection:
             self._ledger.create(connection)
         while out.next is not None and time.monotonic() < deadline:
@@ -115,7 +102,7 @@ class PostgresLetters(PostgresWriter):
         out.left = self.listed(topic, START, 0)[0]
         return out
 
-    def _step(self, work: _Work, topic: str, out: Redriven, dry_run: bool) -> Place | None:
+    def _step(self, work: Work, topic: str, out: Redriven, dry_run: bool) -> Place | None:
         """Letters of one topic, in one transaction; the last one's place."""
         done, last = _Done(), None
         try:
@@ -178,7 +165,7 @@ class PostgresLetters(PostgresWriter):
 
     # -- one topic ----------------------------------------------------------------------------------------------------
 
-    def _sorted_out(self, connection: Connection, work: _Work, letters: Sequence[Letter]) -> _Done:
+    def _sorted_out(self, connection: Connection, work: Work, letters: Sequence[Letter]) -> _Done:
         """Tombstones say nothing but that the delete before them is meant; they are done with when that one is."""
         partial = [letter for letter in letters if letter.value is not None and letter.headers is None]
         whole = [letter for letter in letters if letter.value is not None and letter.headers is not None]
@@ -196,7 +183,7 @@ class PostgresLetters(PostgresWriter):
             before = letter
         return done
 
-    def _applied(self, connection: Connection, work: _Work, letters: Sequence[Letter]) -> _Done:
+    def _applied(self, connection: Connection, work: Work, letters: Sequence[Letter]) -> _Done:
         """All together, or, when that is refused, in halves down to the ones that cannot be."""
         import psycopg
 
@@ -220,7 +207,7 @@ class PostgresLetters(PostgresWriter):
         done.add(self._applied(connection, work, letters[half:]))
         return done
 
-    def _tried(self, connection: Connection, work: _Work, letters: Sequence[Letter]) -> _Done:
+    def _tried(self, connection: Connection, work: Work, letters: Sequence[Letter]) -> _Done:
         batch = work.assembler.build(table_of(letters), {}, 0)
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
         for table in batch.tables:
@@ -255,21 +242,6 @@ class PostgresLetters(PostgresWriter):
                 if found is None:
                     return False
         return True
-
-
-@dataclass(slots=True)
-class _Work:
-    shapes: Shapes
-    assembler: Assembler
-    log: bool
-
-    def alive(self, topic: str) -> frozenset[int]:
-        """The source's identities of the columns that the newest schema has."""
-        id = self.shapes.latest(subject(topic, "value"))
-        if id is None:
-            return frozenset()
-        members: Iterator[Mapping[str, Any]] = iter(self.shapes.value(id, {"topic": topic}).row["fields"])
-        return frozenset(int(member["cdc.colid"]) for member in members if member.get("cdc.colid"))
 
 
 def _bytes(content: Any) -> bytes | None:

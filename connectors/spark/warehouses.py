@@ -48,9 +48,11 @@ def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
     output, schema = output_of(config), config["warehouse.schema"]
     if config["warehouse"] == "parquet":
         from cdcworker.connectors.spark.parquet import ParquetWriter
+        from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
 
+        kind = WholeParquetWriter if config["consistency"] == "source" else ParquetWriter
         buckets = config["warehouse.buckets"]
-        return ParquetWriter(folder(config, roots), sink, task, schema=schema, output=output, buckets=buckets)
+        return kind(folder(config, roots), sink, task, schema=schema, output=output, buckets=buckets)
     if config["warehouse"] in SETTINGS:
         return lake_writer(config, sink, task, roots)
     from cdcworker.connectors.spark.postgres import PostgresWriter

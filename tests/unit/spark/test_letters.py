@@ -89,9 +89,9 @@ def test_two_columns_that_would_be_one_are_refused():
         of_today(batch((1, "id"), (2, "a"), (3, "b")), {1: "id", 2: "b", 3: "b"}, {1, 2, 3})
 
 
-def test_a_warehouse_that_commits_letters_by_themselves_says_so():
-    sink = SparkSink({"connector.class": "spark", "topics": "t", "warehouse": "parquet", "warehouse.path": "/w"})
-    for ask in (sink.dead_letters, sink.redrive):
-        with pytest.raises(CdcError) as caught:
-            ask(SinkPlace("c"), LettersAsked())
-        assert caught.value.code == "spark.letters_elsewhere"
+@pytest.mark.parametrize("warehouse", ["parquet", "delta"])
+def test_a_warehouse_whose_readers_take_consistent_sets_says_that_no_letter_can_be_sent_again(warehouse):
+    config = {"connector.class": "spark", "topics": "t", "warehouse": warehouse, "warehouse.path": "/w"}
+    with pytest.raises(CdcError) as caught:
+        SparkSink({**config, "consistency": "source"}).redrive(SinkPlace("c"), LettersAsked())
+    assert caught.value.code == "spark.letters_elsewhere"

@@ -1,0 +1,213 @@
+"""Dead letters of a lake, or of Parquet files, sent again beside a sink that goes on: each step is one more state of a table.
+
+A state says which letters it has: a letter whose rows are in, and that is still kept because somebody died, is done with by
+the next one who looks. The sink's own next batch goes on from such a state, for its offsets are the same.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Protocol
+
+from cdcworker.connectors.api import POSITION, TableBatch
+from cdcworker.connectors.spark.letters import (
+    INCOMPLETE,
+    UNPLACED,
+    Letter,
+    Place,
+    Redriven,
+    Work,
+    follows,
+    of_today,
+    table_of,
+    waves,
+)
+from cdcworker.connectors.spark.manifests import Manifest
+from cdcworker.connectors.spark.records import Assembler
+from cdcworker.connectors.spark.schemas import Shapes
+from cdcworker.connectors.spark.shaping import COLID
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+
+AT_ONCE: Final = 200
+TRIES: Final = 8
+"""Of a table that its sink commits to meanwhile."""
+Failed = tuple[Letter, CdcError]
+Listed = tuple[str, int, int, str, str, int, int | None, int | None]
+"""Topic, partition, offset, code, cause, time, and how long key and value are."""
+
+
+class Kept(Protocol):
+    """Where the letters of one sink are."""
+
+    def listed(self, topic: str, after: Place, limit: int) -> tuple[int, list[Listed]]:
+        """How many there are, and some of them, in the order of topic, partition and offset."""
+
+    def some(self, topic: str, after: Place, limit: int) -> list[Letter]:
+        """The next ones of the first topic that has any."""
+
+    def drop(self, places: Sequence[Place]) -> None: ...
+
+    def note(self, failed: Sequence[Failed]) -> None:
+        """Why they are still there."""
+
+
+class Tables(Protocol):
+    """The sink's tables, as somebody who is not its task writes to them."""
+
+    def state(self, topic: str) -> Manifest | None: ...
+
+    def put(self, topic: str, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool) -> int:
+        """How many rows are other now. CdcError LEDGER_MOVED when the table was written to meanwhile, ROWLESS when a part
+        of a row finds none; then nothing has changed."""
+
+
+@dataclass(slots=True)
+class _Done:
+    letters: list[Letter] = field(default_factory=list)
+    failed: list[Failed] = field(default_factory=list)
+    rows: int = 0
+
+    def add(self, other: _Done) -> None:
+        self.letters += other.letters
+        self.failed += other.failed
+        self.rows += other.rows
+
+
+class LettersBeside:
+    """The letters of one sink, and its tables."""
+
+    def __init__(self, kept: Kept, tables: Tables) -> None:
+        self._kept = kept
+        self._tables = tables
+        self._begun: set[str] = set()
+        """Topics whose last state was looked at for letters that are done with."""
+
+    def listed(self, topic: str, after: Place, limit: int) -> tuple[int, list[Listed]]:
+        return self._kept.listed(topic, after, limit)
+
+    def redrive(
+        self, shapes: Shapes, topic: str, after: Place, seconds: float, *, log: bool = False, dry_run: bool = False
+    ) -> Redriven:
+        """Every letter behind `after`, in the order of topic, partition and offset, as far as the time allows."""
+        out, deadline = Redriven(next=after), time.monotonic() + seconds
+        work = Work(shapes, Assembler(shapes, log, tolerant=True), log)
+        while out.next is not None and time.monotonic() < deadline:
+            out.next = self._step(work, topic, out, dry_run)
+        out.left = self._kept.listed(topic, ("", -1, -1), 0)[0]
+        return out
+
+    def _step(self, work: Work, topic: str, out: Redriven, dry_run: bool) -> Place | None:
+        """Letters of one topic; the last one's place."""
+        letters = self._kept.some(topic, out.next or ("", -1, -1), AT_ONCE + 1)
+        if not letters:
+            return None
+        # A delete and its tombstone go together.
+        if len(letters) > AT_ONCE and not follows(letters[-1], letters[-2]):
+            letters.pop()
+        last = letters[-1].place
+        state = self._tables.state(last[0])
+        if state is None:
+            return last
+        there = set(state.redriven)
+        if there and not dry_run and last[0] not in self._begun:
+            self._kept.drop([(last[0], *place) for place in state.redriven])
+        self._begun.add(last[0])
+        # Those that the offsets stand before are read again by themselves.
+        passed = [each for each in letters if state.offsets.get(str(each.partition), 0) > each.offset]
+        # Their rows were put in before somebody died.
+        again = [each for each in passed if each.place[1:] in there]
+        done = self._sorted_out(work, [each for each in passed if each.place[1:] not in there], dry_run)
+        if not dry_run:
+            known = {each.place: each for each in letters}
+            self._kept.note([pair for pair in done.failed if not known[pair[0].place].says(pair[1])])
+        out.letters += len(done.letters) + len(again)
+        out.rows += done.rows
+        out.failed += len(done.failed)
+        out.causes.update((error.code, error.message) for _, error in done.failed)
+        return last
+
+    def _sorted_out(self, work: Work, letters: Sequence[Letter], dry_run: bool) -> _Done:
+        """Tombstones say nothing but that the delete before them is meant; they are done with when that one is."""
+        done = _Done(
+            failed=[(each, CdcError(INCOMPLETE, "its headers were not kept")) for each in letters if each.bare]
+        )
+        tombs: dict[Place, Letter] = {}
+        before: Letter | None = None
+        for letter in letters:
+            if letter.value is None and before is not None and follows(letter, before):
+                tombs[before.place] = letter
+            elif letter.value is None:
+                done.failed.append((letter, CdcError(UNPLACED, "a delete without a position")))
+            before = letter
+        whole = [each for each in letters if each.value is not None and not each.bare]
+        for wave in [whole] if work.log else waves(whole):
+            done.add(self._applied(work, wave, tombs, dry_run))
+        finished = {each.place for each in done.letters}
+        lone = [each for place, each in tombs.items() if place not in finished]
+        done.failed += [(each, CdcError(UNPLACED, "a delete without a position")) for each in lone]
+        return done
+
+    def _applied(self, work: Work, letters: Sequence[Letter], tombs: Mapping[Place, Letter], dry_run: bool) -> _Done:
+        """All together, or, when that is refused, in halves down to the ones that cannot be."""
+        if not letters:
+            return _Done()
+        try:
+            return self._tried(work, letters, tombs, dry_run)
+        except CdcError as exc:
+            if exc.kind in ("transient", "fenced"):
+                raise
+            if len(letters) == 1:
+                return _Done(failed=[(letters[0], exc)])
+        half = len(letters) // 2
+        done = self._applied(work, letters[:half], tombs, dry_run)
+        done.add(self._applied(work, letters[half:], tombs, dry_run))
+        return done
+
+    def _tried(self, work: Work, letters: Sequence[Letter], tombs: Mapping[Place, Letter], dry_run: bool) -> _Done:
+        batch = work.assembler.build(table_of(letters), {}, 0)
+        dead = {(each.partition, each.offset): CdcError(each.code, each.cause) for each in batch.dead}
+        fine = [each for each in letters if each.place[1:] not in dead]
+        fine += [tombs[each.place] for each in fine if each.place in tombs]
+        failed = [(each, dead[each.place[1:]]) for each in letters if each.place[1:] in dead]
+        rows = self._put(work, fine, batch.tables, dry_run) if fine else 0
+        if not dry_run:
+            hit("redrive.after_commit")
+            self._kept.drop([each.place for each in fine])
+        return _Done(fine, failed, rows)
+
+    def _put(self, work: Work, letters: Sequence[Letter], tables: Sequence[TableBatch], dry_run: bool) -> int:
+        topic = letters[0].topic
+        for left in reversed(range(TRIES)):
+            state = self._tables.state(topic)
+            assert state is not None
+            parts = [_fitting(of_today(part, _columns(state), work.alive(topic)), state) for part in tables]
+            try:
+                hit("redrive.before_commit")
+                return self._tables.put(topic, parts, tuple(each.place[1:] for each in letters), dry_run)
+            except CdcError as exc:
+                # The sink has committed, or another owner has begun.
+                if exc.kind != "fenced" or not left:
+                    raise
+        return 0
+
+
+def _columns(state: Manifest) -> dict[int, str]:
+    """By the source's identity of them."""
+    fields: Iterator[Any] = iter(state.arrow or ())
+    noted = ((each.name, (each.metadata or {}).get(COLID)) for each in fields)
+    return {int(id): name for name, id in noted if id}
+
+
+def _fitting(part: TableBatch, state: Manifest) -> TableBatch:
+    """Of a table without a key: no row from before a TRUNCATE, which nothing else would keep out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    floor = bytes.fromhex(state.floor)
+    if part.key or not floor or not part.upserts.num_rows:
+        return part
+    newer = pc.greater(part.upserts[POSITION].cast(pa.binary()), pa.scalar(floor, pa.binary()))
+    return replace(part, upserts=part.upserts.filter(newer))

@@ -1,0 +1,97 @@
+"""Dead letters of a Parquet warehouse, sent again beside its sink."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark.manifests import YOUNG_S, alter
+from cdcworker.connectors.spark.parquet import ParquetWriter
+from cdcworker.connectors.spark.parquetletters import ParquetBeside, letters_of
+
+from . import letters_contract as contract
+from .support import NARROW
+from .warehouse_contract import TOPIC, rows
+
+
+class Sink(contract.Sink):
+    def __init__(self, root, **output):
+        self.root = root
+        super().__init__(**output)
+
+    def open_writer(self, epoch):
+        writer = ParquetWriter(str(self.root), "sink", output=self.output, buckets=2)
+        writer.fence(epoch)
+        writer.claim([TOPIC])
+        return writer
+
+    def open_letters(self):
+        return letters_of(str(self.root), "sink", self.output, 2)
+
+    def each(self):
+        for path in self.root.glob("_cdcworker/dead/sink/*/*.json"):
+            said = json.loads(path.read_text())
+            yield path, tuple(map(int, path.stem.split("-"))), said
+
+    def mend(self):
+        for path, place, said in self.each():
+            for name in ("key", "value"):
+                if (*place, name) in self.bad:
+                    said[name] = self.bad[*place, name].hex()
+            path.write_text(json.dumps(said))
+
+    def strip(self):
+        for path, _, said in self.each():
+            del said["headers"]
+            path.write_text(json.dumps(said))
+
+    def forget(self):
+        self.writer._pruned[TOPIC] = time.monotonic() - YOUNG_S
+
+    def rewind(self):
+        alter(str(self.root), SinkPlace("sink", (1, 5)), {(TOPIC, 0): 0})
+
+
+class TestParquet(contract.Contract):
+    @pytest.fixture
+    def open_sink(self, tmp_path):
+        return lambda **output: Sink(tmp_path, **output)
+
+    def test_a_file_of_a_step_is_not_taken_for_one_that_died(self, open_sink, monkeypatch):
+        sink = open_sink()
+        sink.stream.insert(NARROW, (1, 1, "a", "b"))
+        sink.stream.insert(NARROW, (2, 1, "a", "b"))
+        sink.spoil(0)
+        sink.apply()
+        sink.mend()
+        commit = ParquetBeside._commit
+
+        def swept(self, table, batch):
+            table.manifests.sweep(table.manifests.newest(), everything=True)
+            return commit(self, table, batch)
+
+        monkeypatch.setattr(ParquetBeside, "_commit", swept)
+        sink.redrive()
+        assert rows(sink.writer, "id") == [(1,), (2,)]
+
+    def test_a_new_owner_takes_nothing_from_under_a_step(self, open_sink, monkeypatch):
+        """It comes between the file of the step and the state that names it."""
+        sink = open_sink()
+        sink.stream.insert(NARROW, (1, 1, "a", "b"))
+        sink.stream.insert(NARROW, (2, 1, "a", "b"))
+        sink.spoil(0)
+        sink.apply()
+        sink.mend()
+        commit, owners = ParquetBeside._commit, []
+
+        def overtaken(self, table, batch):
+            if not owners:
+                owners.append(sink.open_writer((2, 0)))
+            return commit(self, table, batch)
+
+        monkeypatch.setattr(ParquetBeside, "_commit", overtaken)
+        assert sink.redrive().rows == 1
+        sink.open_writer((3, 0))
+        assert (rows(sink.writer, "id"), sink.left) == ([(1,), (2,)], [])
