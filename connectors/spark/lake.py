@@ -13,7 +13,7 @@ from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, 
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
-from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, read_arrow
+from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
 from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
 from cdcworker.schemas.errors import CdcError
@@ -391,13 +391,3 @@ class LakeWriter:
             if state.graves and state.applied and not self._side.has_letters(session, state.topic):
                 # A letter that is sent again may be older than all of them.
                 self._side.prune(session, place, min(at for at, _ in state.applied.values()))
-
-
-def read_place(session: SparkSession, tables: Tables, place: Place, found: Found) -> TargetRows | None:
-    """A table as it was found."""
-    if found.state is None or found.state.arrow is None:
-        return None
-    names = ", ".join(map(lakesql.quoted, found.columns))
-    table = read_arrow(session, f"SELECT {names} FROM {tables.at(place, found)}")
-    applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
-    return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))

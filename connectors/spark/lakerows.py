@@ -8,12 +8,13 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DELETED, KEY, POSITION, TableBatch
+from cdcworker.connectors.api import DELETED, KEY, POSITION, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, merging, shaping, staging
 from cdcworker.connectors.spark.state import TemporaryFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from cdcworker.connectors.spark.lake import Found, Place, Tables
     from pyspark.sql import SparkSession
 
 SOURCE = "cdc_source"
@@ -64,6 +65,16 @@ class Stage:
 
 def read_arrow(session: SparkSession, query: str) -> pa.Table:
     return session.sql(query).toArrow()
+
+
+def read_place(session: SparkSession, tables: Tables, place: Place, found: Found) -> TargetRows | None:
+    """A table as it was found."""
+    if found.state is None or found.state.arrow is None:
+        return None
+    names = ", ".join(map(lakesql.quoted, found.columns))
+    table = read_arrow(session, f"SELECT {names} FROM {tables.at(place, found)}")
+    applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.state.applied.items()}
+    return TargetRows(".".join(place), found.state.key, applied, iter(table.to_batches()))
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api import SinkBatch, TargetRows, Through
 from cdcworker.connectors.spark import lakesql, sets
 from cdcworker.connectors.spark.errors import FENCED
-from cdcworker.connectors.spark.lake import Found, LakeWriter, Place, read_place
-from cdcworker.connectors.spark.lakerows import Stage, read_arrow
+from cdcworker.connectors.spark.lake import Found, LakeWriter, Place
+from cdcworker.connectors.spark.lakerows import Stage, read_arrow, read_place
 from cdcworker.connectors.spark.lakeside import OWN
 from cdcworker.connectors.spark.manifests import Manifest, parse
 from cdcworker.connectors.spark.sets import Marks, Member, Shown, Valid

@@ -8,7 +8,7 @@ import signal
 import pytest
 from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
-from cdcworker.connectors.spark.lake import read_place
+from cdcworker.connectors.spark.lakerows import read_place
 from cdcworker.connectors.spark.lakesets import WholeLakeWriter, found_of
 from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
 from cdcworker.connectors.spark.sets import show
