@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
+from cdcworker.connectors import veil
 from cdcworker.schemas.errors import CdcError, declare
 
 ConfigType = Literal["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]
@@ -23,9 +24,8 @@ INVALID = declare(
     "Correct the named keys; PUT /connector-plugins/{class}/config/validate lists every problem at once.",
 )
 
-MASK = "****"
-REFERENCE = re.compile(r"\$\{[a-zA-Z][a-zA-Z0-9_-]*:[^}]*\}")
-"""A config provider reference, `${provider:[path:]key}`; resolved in the task's own process only."""
+MASK = veil.MASK
+REFERENCE = veil.REFERENCE
 
 
 class Secret:
@@ -86,7 +86,7 @@ class ConfigKey:
     def definition(self, order: int = 0) -> dict[str, Any]:
         """Kafka Connect's JSON form of a key definition."""
         return {
-            "name": self.name,
+            "name": veil.name(self.name),
             "type": self.type,
             "required": self.required,
             "default_value": default_text(self),
@@ -94,7 +94,7 @@ class ConfigKey:
             "documentation": self.doc,
             "group": self.group or None,
             "width": "MEDIUM",
-            "display_name": self.display_name or self.name,
+            "display_name": self.display_name or veil.name(self.name),
             "dependents": list(self.dependents),
             "order": order,
         }
@@ -293,8 +293,10 @@ class ConfigDef:
         return {name: self._read(key, _given(key, config))[0] for name, key in self.keys.items()}
 
     def mask(self, config: Mapping[str, str]) -> dict[str, str]:
-        """The config as it may be shown: secrets masked, references left."""
-        return {name: self._shown(name, value) for name, value in config.items()}
+        """The config as it may be shown: secrets masked, also those inside of values and names; references left. In the
+        order in which it is given."""
+        names = veil.names(config)
+        return {names[name]: self.shown(name, value) for name, value in config.items()}
 
     def notes(self, config: Mapping[str, str]) -> list[tuple[str, str]]:
         """(key, note) of every key that is accepted without effect or carries a remark."""
@@ -321,10 +323,11 @@ class ConfigDef:
 
     def _answer(self, key: ConfigKey, config: Mapping[str, str], errors: Iterable[str]) -> ConfigValue:
         given = key.name in config
+        shown = veil.name(key.name)
         return ConfigValue(
-            key.name,
-            self._shown(key.name, config[key.name]) if given else default_text(key),
-            tuple(f"{key.name} {error}" for error in errors),
+            shown,
+            self.shown(key.name, config[key.name]) if given else default_text(key),
+            tuple(f"{shown} {error}" for error in errors),
             key.recommended,
             note=key.note if given else "",
         )
@@ -332,10 +335,11 @@ class ConfigDef:
     def _other(self, name: str, config: Mapping[str, str]) -> ConfigValue:
         note = self._accepted_note(name)
         if note is not None:
-            return ConfigValue(name, MASK if _looks_secret(name) else config[name], note=note)
+            return ConfigValue(name, self.shown(name, config[name]), note=note)
+        shown = veil.name(name)
         near = nearest(name, [*self.keys, *(known for known in self.accepted if known[-1] not in ".*")])
         hint = f"; did you mean {near}?" if near else ""
-        return ConfigValue(name, None, (f"{name} is not a known key{hint}",), nearest=near)
+        return ConfigValue(shown, None, (f"{shown} is not a known key{hint}",), nearest=near)
 
     def _accepted_note(self, name: str) -> str | None:
         if name in self.accepted:
@@ -345,10 +349,13 @@ class ConfigDef:
                 return note
         return None
 
-    def _shown(self, name: str, value: str) -> str:
+    def shown(self, name: str, value: str) -> str:
+        """One value as it may be shown."""
         key = self.keys.get(name)
         secret = key.type == "PASSWORD" if key else _looks_secret(name)
-        return MASK if secret and value and not REFERENCE.fullmatch(value) else value
+        if secret and value and not REFERENCE.fullmatch(value):
+            return MASK
+        return veil.text(value) if isinstance(value, str) else value
 
 
 def _given(key: ConfigKey, config: Mapping[str, str]) -> str | None:

@@ -9,7 +9,7 @@ import stat
 from collections.abc import Mapping
 from typing import Final
 
-from cdcworker.connectors import registry
+from cdcworker.connectors import registry, veil
 from cdcworker.connectors.config import REFERENCE, ConfigDef, parse_list
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.security import reach, redact
@@ -45,9 +45,10 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
             if _is_used(key, config):
                 raise
             resolved[key] = text
-    shown = ConfigDef(()).mask(resolved)
-    told = {value for key, value in resolved.items() if shown[key] == value}
-    redact.remember(value for key, value in resolved.items() if shown[key] != value and value not in told)
+    judge = ConfigDef(()).shown
+    told = {value for key, value in resolved.items() if judge(key, value) == value}
+    redact.remember(value for key, value in resolved.items() if judge(key, value) != value and value not in told)
+    redact.remember(veil.secrets(resolved))
     reach.admit(resolved, rules)
     return resolved
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from cdcworker.connectors import registry
+from cdcworker.connectors import registry, veil
 from cdcworker.connectors.api import Finding
 from cdcworker.connectors.common import IDENTITY_KEYS
 from cdcworker.connectors.config import MASK, ConfigDef, ConfigValue, has_reference
@@ -107,14 +107,21 @@ class Catalog:
 
     def unmask(self, config: Mapping[str, str | None], stored: Mapping[str, str]) -> dict[str, str | None]:
         """Masked secrets replaced by the stored ones; CdcError when there is none to keep."""
-        definition = self._masker(config)
-        out = dict(config)
-        for name, value in config.items():
-            if value == MASK and definition.mask({name: "probe"})[name] == MASK:
+        definition, known = self._masker(config), {shown: name for name, shown in veil.names(stored).items()}
+        out: dict[str, str | None] = {}
+        for shown, value in config.items():
+            name = known.get(shown, shown)
+            if veil.is_masked_name(name):
+                raise _nothing_kept(shown)
+            if value == MASK and definition.shown(name, "probe") == MASK:
                 if name not in stored:
-                    message = f"{name} is masked, and no value is stored for it"
-                    raise CdcError(MASKED_VALUE, message, where={"key": name})
-                out[name] = stored[name]
+                    raise _nothing_kept(shown)
+                value = stored[name]
+            elif value is not None and veil.holds_mask(value):
+                if name not in stored or definition.shown(name, stored[name]) != value:
+                    raise _nothing_kept(shown)
+                value = stored[name]
+            out[name] = value
         return out
 
     def _masker(self, config: Mapping[str, str | None]) -> ConfigDef:
@@ -122,6 +129,10 @@ class Catalog:
             return self.definition(self.plugin_of(config))
         except CdcError:
             return ConfigDef(())
+
+
+def _nothing_kept(name: str) -> CdcError:
+    return CdcError(MASKED_VALUE, f"{name} is masked, and no value is stored for it", where={"key": name})
 
 
 @dataclass(frozen=True)
@@ -230,7 +241,7 @@ def _key_findings(
             yield Finding(value.name, "error", INVALID_VALUE, f"{value.name} {NO_REFERENCE}", hint)
         if value.note:
             yield Finding(value.name, "note", SKIPPED, f"{value.name}: {value.note}")
-    for name in sorted(nulls):
+    for name in sorted(map(veil.name, nulls)):
         yield Finding(name, "error", INVALID_VALUE, NULL_VALUE, hint)
     yield from _control_findings(config.get("name") or "", hint)
 
@@ -264,7 +275,8 @@ def telling(config: Mapping[str, str], secrets: Collection[str]) -> list[str]:
     """The secrets to be cut out of texts: not those of one or two characters, which would cut up every word, nor those
     that another key tells everybody, which would cut up what is said about that one."""
     told = {value for name, value in config.items() if name not in secrets}
-    return [config[name] for name in secrets if len(config.get(name, "")) > 2 and config[name] not in told]
+    plain = [config[name] for name in secrets if len(config.get(name, "")) > 2 and config[name] not in told]
+    return plain + [secret for secret in veil.secrets(config) if len(secret) > 2]
 
 
 def unchecked(report: Report) -> Report:

@@ -1,4 +1,4 @@
-"""Twenty-five secrets in every place that takes one, looked for in everything that a worker says: none is found."""
+"""Twenty-eight secrets in every place that takes one, looked for in everything that a worker says: none is found."""
 
 import base64
 import json
@@ -18,7 +18,9 @@ from . import one_worker
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 
-STORED = ("source password", "ssl password", "signal password", "history jaas")
+STORED = (
+    "source password", "ssl password", "signal password", "history jaas", "registry login", "mask salt", "setting inside",
+)  # fmt: skip
 """Given to the worker as they are, in a connector's config: the config log has to hold them, and nothing else may."""
 OUT_OF_SIGHT = (
     "environment secret", "foreign variable", "file secret", "folder secret", "file outside", "kafka login", "lock digest",
@@ -37,7 +39,7 @@ def canaries():
     found = {
         name: f"canary{number:02d}{secrets.token_hex(8)}" for number, name in enumerate((*STORED, *OUT_OF_SIGHT, *SENT))
     }
-    assert len(found) == 25
+    assert len(found) == 28
     return found
 
 
@@ -113,6 +115,10 @@ def source(postgres, canaries):
         "database.sslpassword": canaries["ssl password"],
         "signal.kafka.sasl.password": canaries["signal password"],
         "schema.history.internal.producer.sasl.jaas.config": canaries["history jaas"],
+        # Under names that tell nothing.
+        "value.converter.schema.registry.url": f"http://u:{canaries['registry login']}@127.0.0.1:1",
+        f"column.mask.hash.SHA-256.with.salt.{canaries['mask salt']}": "public.t.v",
+        "header.converter.settings": f"url=jdbc:x://h/d?user=a&password={canaries['setting inside']}",
         "topic.prefix": f"t{role}",
         "slot.name": f"s{role}",
     }

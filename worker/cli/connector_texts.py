@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+from cdcworker.connectors import veil
 from cdcworker.worker.cli.output import Table, plain, table
 from cdcworker.worker.cli.states import held_tables, holding, lasting, size, trying
 
@@ -95,12 +96,23 @@ def differences(before: Mapping[str, str] | None, after: Mapping[str, Any]) -> l
     old = dict(before or {})
     old.pop("name", None)
     new = {key: _text(value) for key, value in after.items() if key != "name" and value is not None}
+    titles = veil.names(new)
+    new = {titles[key]: value for key, value in new.items()}
     out: list[dict[str, Any]] = []
     for key in sorted({*old, *new}):
         present, wanted = old.get(key), new.get(key)
-        if present == MASK and wanted is not None:
-            if wanted != MASK:
-                out.append({"key": key, "change": "unknown", "from": MASK, "to": MASK})
+        if present is not None and wanted is not None and (present == MASK or veil.holds_mask(present)):
+            if wanted != present:
+                out.append(
+                    {
+                        "key": key,
+                        "change": "unknown",
+                        "from": present,
+                        "to": veil.text(wanted) if present != MASK else MASK,
+                    }
+                )
+        elif veil.is_masked_name(key) and present is not None and wanted is not None:
+            out.append({"key": key, "change": "unknown", "from": present, "to": wanted})
         elif present is None:
             out.append({"key": key, "change": "add", "from": None, "to": wanted})
         elif wanted is None:
@@ -126,7 +138,7 @@ def difference_lines(changes: Sequence[Mapping[str, Any]]) -> str:
             continue
         for mark, value in (("-", item["from"]), ("+", item["to"])):
             if value is not None:
-                lines.append(f"{mark} {key}: {MASK if hidden and not value.startswith('${') else value}")
+                lines.append(f"{mark} {key}: {MASK if hidden and not value.startswith('${') else veil.text(value)}")
     return "\n".join(lines) or "no difference"
 
 
@@ -142,7 +154,7 @@ def hidden(changes: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
             masked = {side: _masked(item[side]) for side in ("from", "to")}
             out.append({**item, **masked})
         else:
-            out.append(dict(item))
+            out.append({**item, **{side: item[side] and veil.text(item[side]) for side in ("from", "to")}})
     return out
 
 

@@ -146,13 +146,18 @@ async def submit(api: Api, request: Request, draft: Draft, *, live: bool = True)
     """Validated here first; the leader validates once more, without the outside."""
     view = api.view()
     stored = view.state.connectors.get(draft.name)
-    if stored is None and MASK in draft.config.values() and not view.is_leader and view.state.leader is not None:
+    if (
+        stored is None
+        and any(MASK in (value or "") for value in draft.config.values())
+        and not view.is_leader
+        and view.state.leader is not None
+    ):
         # A picture that lags behind the leader's may lack the connector whose secret is to be kept.
         return await forward(api, request, view.state.leader.url)
     config = api.catalog.unmask(draft.config, stored.config if stored else {})
     if stored is not None:
         sent = draft.config if draft.sent is None else draft.sent
-        known = {name for name in sent if draft.config.get(name) != MASK}
+        known = {name for name in sent if MASK not in (draft.config.get(name) or "")}
         kept.check(request.scope, api.catalog.mask, config, stored.config, known)
     known_conflict = draft.create_only and stored is not None
     live = live and flag(request.query_params, "validate", default=True) and not known_conflict

@@ -8,7 +8,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from cdcworker.connectors import veil
 from cdcworker.connectors.api import Finding
+from cdcworker.connectors.config import MASK, has_reference
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.model import ChangeJob, ClusterState, Connector, PutJob, PutSetting, Restart, View
 from cdcworker.coordinator.model import Request as Command
@@ -94,14 +96,17 @@ async def difference(api: Api, view: View, before: Connector | None, after: Conn
 def changes(mask: shapes.Mask, before: Connector | None, after: Connector | None) -> list[Json]:
     """Keys of the config; a secret that changes is shown masked on both sides."""
     old, new = (dict(one.config) if one else {} for one in (before, after))
-    hidden = {**mask(old), **mask(new)}
-    secret = {name for name, value in hidden.items() if value != {**old, **new}[name]}
+    # Under their own names, which are shown otherwise where they hold a secret.
+    shown = [dict(zip(values, mask(values).values(), strict=True)) for values in (old, new)]
+    secret = {name for values in shown for name, value in values.items() if value == MASK}
 
     def side(values: Mapping[str, str], name: str) -> str | None:
-        return hidden[name] if name in secret and name in values else values.get(name)
+        value = values.get(name)
+        return MASK if name in secret and value and not has_reference(value) else value
 
     names = sorted(name for name in {*old, *new} if old.get(name) != new.get(name) and after is not None)
-    return [{"key": name, "from": side(old, name), "to": side(new, name)} for name in names]
+    titles = veil.names(names)
+    return [{"key": titles[name], "from": side(shown[0], name), "to": side(shown[1], name)} for name in names]
 
 
 async def tasks(api: Api, view: View, before: Connector | None, after: Connector | None) -> Json:
@@ -134,8 +139,7 @@ def planned(api: Api, connector: Connector, found: Sequence[Mapping[str, str]]) 
     kind = {name: connector.config[name] for name in ("connector.class",) if name in connector.config}
     out = []
     for number, share in enumerate(found):
-        masked = api.catalog.mask({**kind, **share})
-        config = {name: masked[name] for name in share}
+        config = shapes.share_shown(api.catalog.mask, kind, share)
         out.append({"id": {"connector": connector.name, "task": number}, "config": config})
     return out
 

@@ -58,7 +58,7 @@ async def validate(api: Api, request: Request) -> Response:
     if config.get("name"):
         require(request.scope, "admin", config["name"] or "")
     stored = api.view().state.connectors.get(config.get("name") or "")
-    given = {name for name, value in config.items() if value != MASK}
+    given = {name for name, value in config.items() if MASK not in (value or "")}
     config = api.catalog.unmask(config, stored.config if stored else {})
     if stored is not None:
         kept.check(request.scope, api.catalog.mask, config, stored.config, given)

@@ -78,10 +78,15 @@ def task_infos(view: View, connector: Connector, mask: Mask) -> list[Json]:
     kind = {name: connector.config[name] for name in ("connector.class",) if name in connector.config}
     out = []
     for number, share in enumerate(task_configs(view, connector)):
-        masked = mask({**kind, **share})
-        config = {name: masked[name] for name in share}
+        config = share_shown(mask, kind, share)
         out.append({"id": {"connector": connector.name, "task": number}, "config": config})
     return out
+
+
+def share_shown(mask: Mask, kind: Mapping[str, str], share: Mapping[str, str]) -> dict[str, str]:
+    """`kind`: the class of its connector, which says what is a secret."""
+    masked = mask({**kind, **share})
+    return {name: value for name, value in masked.items() if name in share or name not in kind}
 
 
 def trace(error: Mapping[str, Any]) -> str:

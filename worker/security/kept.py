@@ -36,7 +36,7 @@ def check(
     if caller_of(scope).may("admin"):
         return
     shown = mask({name: value for name, value in config.items() if value is not None})
-    kept = sorted(name for name, value in shown.items() if value == MASK and name not in sent and name in stored)
+    kept = sorted(name for name, value in shown.items() if MASK in value and name not in sent and name in stored)
     names = {*config, *stored}
     changed = sorted(name for name in names if PLACE.fullmatch(name) and config.get(name) != stored.get(name))
     if kept and changed:
