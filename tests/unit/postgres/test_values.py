@@ -86,6 +86,10 @@ def test_arrays_of_text_come_back(items):
         (b"{1,2}", 2, [[1, 2]], "[1:2]"),
         (b"{{{1},{2}},{{3},{4}}}", 2, [[1, 2, 3, 4]], "[1:2][1:2][1:1]"),
         (b"{}", 3, [], None),
+        (b"{{{NULL}}}", 1, [None], "[1:1][1:1][1:1]"),
+        (b"{{{NULL}}}", 2, [[None]], "[1:1][1:1][1:1]"),
+        (b"{{{NULL}}}", 3, [[[None]]], None),
+        (b"{NULL}", 2, [[None]], "[1:1]"),
     ],
 )
 def test_an_array_keeps_its_elements_and_tells_a_shape_that_its_type_does_not(text, depth, value, bounds):
