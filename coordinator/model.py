@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 JsonObject = dict[str, Any]
-PROTOCOL = 2
-"""What this version reads and writes of the logs. 2: deadlines, fences to do and the journal are acted on."""
+PROTOCOL = 3
+"""What this version reads and writes of the logs. 2: deadlines, fences to do and the journal are acted on. 3: both
+data producers of a source task are fenced."""
 FLOOR = 1
 """The lowest protocol that this version can share a cluster with."""
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]

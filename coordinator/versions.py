@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from typing import Final
 
 from cdcworker.coordinator.errors import PEERS_TOO_OLD, PROTOCOL_TOO_OLD
 from cdcworker.coordinator.model import PROTOCOL, Presence
@@ -10,6 +11,8 @@ from cdcworker.schemas.errors import CdcError
 
 SINCE: Mapping[str, int] = {"deadline": 2, "fenced": 2, "journal": 2}
 """Kinds of records that older versions keep, but do not act on."""
+TURNS_SINCE: Final = 3
+"""Older versions know one data producer of a source task only: they would not fence the other."""
 
 
 def lowest(workers: Iterable[Presence]) -> int:
@@ -20,6 +23,11 @@ def lowest(workers: Iterable[Presence]) -> int:
 def may_write(kind: str, workers: Iterable[Presence]) -> bool:
     """Whether all who are there, one of whom may lead next, act on records of this kind."""
     return lowest(workers) >= SINCE.get(kind, 1)
+
+
+def may_take_turns(workers: Iterable[Presence]) -> bool:
+    """Whether all who are there, one of whom may own a task next, fence both of its data producers."""
+    return lowest(workers) >= TURNS_SINCE
 
 
 def clash(me: Presence, other: Presence) -> CdcError | None:

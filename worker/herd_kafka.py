@@ -30,7 +30,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.backends import make_backend
 from cdcworker.worker.log_tail import LogTail
 from cdcworker.worker.pen import Pen
-from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
+from cdcworker.worker.taskspec import TRANSACTIONAL_IDS
 
 if TYPE_CHECKING:
     from cdcworker.worker.herder import HerderConfig
@@ -288,7 +288,7 @@ class HerdKafka:
     def _fence(self, tasks: tuple[TaskId, ...]) -> None:
         """Runs on a thread of its own."""
         group, failed = self._config.group_id, set(tasks)
-        ids = {make(group, *task): task for task in tasks for make in (transactional_id, schema_transactional_id)}
+        ids = {make(group, *task): task for task in tasks for make in TRANSACTIONAL_IDS}
         try:
             errors = {name: error for name, error in self._backend.fence(list(ids)).items() if error is not None}
             for name, error in errors.items():

@@ -20,6 +20,7 @@ from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import JsonObject, Presence, Reply, Request, View
 from cdcworker.coordinator.records import tombstone
 from cdcworker.coordinator.status import topics_key
+from cdcworker.coordinator.versions import may_take_turns
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.launcher import Launcher
@@ -363,6 +364,7 @@ class Herder(threading.Thread):
             session_timeout_s=config.session_timeout_s,
             state_dir=config.state_dir,
             providers=dict(config.providers),
+            takes_turns=may_take_turns(self.view().workers.values()),
         )
 
     def _presence(self) -> Presence:

@@ -17,7 +17,8 @@ from typing import Any, Final
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import make_producer, producer_config
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.kafka_tx import ABORT_TIMEOUT_S, Headers, Sender, TxProducer, settled
+from cdcworker.worker.kafka_pair import PairPen
+from cdcworker.worker.kafka_tx import ABORT_TIMEOUT_S, Headers, Sender, settled
 from cdcworker.worker.watchdog import Watchdog
 from confluent_kafka import KafkaError, KafkaException
 
@@ -100,7 +101,7 @@ class LoosePen:
     """A session's pen of two producers. `own`: topics whose records go with the position; `require_lease` raises."""
 
     def __init__(
-        self, fenced: TxProducer, data: DataProducer, own: Collection[str], require_lease: Callable[[], None]
+        self, fenced: PairPen, data: DataProducer, own: Collection[str], require_lease: Callable[[], None]
     ) -> None:
         self.opened_at: float | None = None
         self._fenced, self._data, self._require_lease = fenced, data, require_lease

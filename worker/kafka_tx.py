@@ -44,9 +44,6 @@ QUEUE_FULL_STEP_S: Final = 0.05
 LOG_LEVEL_CRITICAL: Final = 2
 LINGER_MS: Final = 1
 """At full speed more of it saves nothing, and a lone change would wait for it."""
-REST_S: Final = 0.003
-"""The broker ends a transaction after it has answered. Who begins the next one before hears `later`, which the client
-takes for 20 ms."""
 TAKE_OVER: Final = "take over the transactional id"
 PASSING: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS})
 CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
@@ -189,7 +186,6 @@ class TxProducer(Sender):
         if queue_kbytes_max is not None:
             config["queue.buffering.max.kbytes"] = queue_kbytes_max
         super().__init__(watchdog)
-        self._ended_at = float("-inf")
         self._take_over(settled(config, properties))
 
     def _take_over(self, config: dict[str, Any]) -> None:
@@ -226,11 +222,6 @@ class TxProducer(Sender):
             "commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S), COMMIT_TIMEOUT_S
         )
         self.opened_at = None
-        self._ended_at = time.monotonic()
-
-    def rest(self) -> None:
-        """Give the broker time to end the transaction before."""
-        time.sleep(max(0.0, self._ended_at + REST_S - time.monotonic()))
 
     def abort(self) -> None:
         """End an open transaction so that it holds back no reader. Best effort: the next initialisation does it too."""

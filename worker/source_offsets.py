@@ -26,7 +26,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.offsets import BAD_POSITION, INTERRUPTED, UNKNOWN_PARTITION, Offset
 from cdcworker.worker.source_kafka import FETCH_WAIT_MS
-from cdcworker.worker.taskspec import Topics, transactional_id
+from cdcworker.worker.taskspec import DATA_IDS, Topics
 
 log = logging.getLogger(__name__)
 
@@ -108,7 +108,8 @@ class SourceOffsets:
         self, connector: Connector, barrier: int, wanted: Sequence[tuple[Slot, Mapping[str, Any] | None]]
     ) -> None:
         tasks = sorted({slot.task for slot, _ in wanted})
-        pens = [self._pen(transactional_id(self._place.group_id, connector.name, task)) for task in tasks]
+        ids = [make(self._place.group_id, connector.name, task) for task in tasks for make in DATA_IDS]
+        pens = [self._pen(name) for name in ids]
         try:
             self._require_stopped(connector, barrier)
             pen = pens[0]

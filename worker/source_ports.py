@@ -19,6 +19,7 @@ from cdcworker.schemas.formats import make_encoder
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
 from cdcworker.worker.kafka_loose import DataProducer, LoosePen, message_timeout_ms
+from cdcworker.worker.kafka_pair import PairPen
 from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick
@@ -28,7 +29,7 @@ from cdcworker.worker.source_schemas import Registrar
 from cdcworker.worker.source_session import LEASE_LAPSED, ChangeEncoder, Pen, Place
 from cdcworker.worker.source_settings import SourceSettings
 from cdcworker.worker.source_topics import TopicBook
-from cdcworker.worker.taskspec import TaskSpec, schema_transactional_id, transactional_id
+from cdcworker.worker.taskspec import TaskSpec, other_transactional_id, schema_transactional_id, transactional_id
 from cdcworker.worker.watchdog import Watchdog
 
 CLIENT_HANGS = declare(
@@ -63,10 +64,12 @@ class SourcePorts:
         self._make_task = make_task
         self._context = context
         self._watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
-        # A guard watches one call at a time, and both ids are taken at the same time.
+        # A guard watches one call at a time, and all ids are taken at the same time.
         self._schema_watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
+        self._other_watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
         self._reader: StartReader | None = None
         self._schema_pen: Future[TxProducer] | None = None
+        self._other: Future[TxProducer] | None = None
         self._settings = SourceSettings.from_config(config)
         self.limits = self._settings.limits
         self.place = place_of(spec, self._settings)
@@ -78,28 +81,24 @@ class SourcePorts:
         )
 
     def prepare(self) -> None:
-        """Begin with what takes time and does not depend on the fence: connections, and the schema producer's id."""
+        """Begin with what takes time and does not depend on the first fence: connections, and the other ids."""
         self.release()
         self._reader = StartReader(self._spec)
         self._schema_pen = ahead(self._open_schema_pen, "schema-pen")
+        self._other = ahead(lambda: self._open_data_pen(other_transactional_id, self._other_watchdog), "other-pen")
 
     def release(self) -> None:
         reader, self._reader = self._reader, None
         if reader is not None:
             reader.close()
-        schema_pen, self._schema_pen = self._schema_pen, None
-        if schema_pen is not None:
-            drop(schema_pen, TxProducer.close)
+        for opening in (self._schema_pen, self._other):
+            if opening is not None:
+                drop(opening, TxProducer.close)
+        self._schema_pen = self._other = None
 
     def pen(self) -> Pen:
         spec = self._spec
-        fenced = TxProducer(
-            spec.kafka,
-            transactional_id(spec.group_id, spec.connector, spec.task),
-            client_id=client_id(spec, "data"),
-            transaction_timeout_ms=self.limits.transaction_timeout_ms,
-            watchdog=self._watchdog,
-        )
+        fenced = self._data_pen()
         if self._settings.delivery == EXACTLY_ONCE:
             return fenced
         data = DataProducer(
@@ -113,6 +112,27 @@ class SourcePorts:
     def _require_lease(self) -> None:
         if not self._control.leased():
             raise CdcError(LEASE_LAPSED, "the worker's lease has lapsed")
+
+    def _data_pen(self) -> PairPen:
+        """With both ids taken, whether or not both may be used: the owner before may have used both."""
+        first = self._open_data_pen(transactional_id, self._watchdog)
+        try:
+            assert self._other is not None
+            second, self._other = self._other.result(), None
+        except BaseException:
+            first.close()
+            raise
+        return PairPen(first, second, takes_turns=self._spec.takes_turns)
+
+    def _open_data_pen(self, name: Callable[[str, str, int], str], watchdog: Watchdog) -> TxProducer:
+        spec = self._spec
+        return TxProducer(
+            spec.kafka,
+            name(spec.group_id, spec.connector, spec.task),
+            client_id=client_id(spec, "data"),
+            transaction_timeout_ms=self.limits.transaction_timeout_ms,
+            watchdog=watchdog,
+        )
 
     def _open_schema_pen(self) -> TxProducer:
         spec = self._spec

@@ -303,7 +303,6 @@ class SourceRunner:
             control=self._control,
             counters=self._counters,
             on_tick=self._tick,
-            rest=getattr(pen, "rest", _go_on),
             clock=self._clock,
         )
         session = Session(tools, self._ports.place, self._ports.limits, position)
@@ -362,10 +361,6 @@ class SourceRunner:
         if session.watermark is not None and "ts_ms" in session.watermark:
             numbers["lag_s"] = round(max(0.0, time.time() - session.watermark["ts_ms"] / 1000), 3)
         return numbers
-
-
-def _go_on() -> None:
-    """A producer that needs no rest between two transactions."""
 
 
 def _shown(position: JsonObject | None) -> JsonObject | None:

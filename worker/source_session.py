@@ -130,8 +130,6 @@ class Tools:
     control: Control
     counters: Counters
     on_tick: Callable[[Session], None]
-    rest: Callable[[], None] = lambda: None
-    """Before the next transaction, when nothing waits: what arrives meanwhile goes with it."""
     clock: Callable[[], float] = field(default=time.monotonic)
 
 
@@ -307,8 +305,6 @@ class Session:
             hit("source.before_ack")
             self._tools.task.ack(position)  # INV-1: the commit has returned
         self._pending = None
-        if reason == "idle":
-            self._tools.rest()
 
     def _count(self, started: float, reason: Reason) -> None:
         counters = self._tools.counters

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, fields
-from typing import Any, Literal
+from typing import Any, Final, Literal
 from urllib.parse import quote
 
 
@@ -14,9 +14,19 @@ def transactional_id(group_id: str, connector: str, task: int) -> str:
     return ":".join(quote(part, safe="") for part in (group_id, connector, str(task)))
 
 
+def other_transactional_id(group_id: str, connector: str, task: int) -> str:
+    """The id of the producer that takes turns with the first one; fenced together with it."""
+    return transactional_id(group_id, connector, task) + ":other"
+
+
 def schema_transactional_id(group_id: str, connector: str, task: int) -> str:
-    """The id of the task's second producer, which registers schemas; fenced together with the first."""
+    """The id of the task's producer that registers schemas; fenced together with the first."""
     return transactional_id(group_id, connector, task) + ":schema"
+
+
+DATA_IDS: Final = (transactional_id, other_transactional_id)
+TRANSACTIONAL_IDS: Final = (*DATA_IDS, schema_transactional_id)
+"""All that a source task may write under."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +69,8 @@ class TaskSpec:
     """Not a task yet: the process gets everything ready that one will need, and waits for it."""
     memory_limit_mb: int = 0
     """What the worker lets the task use, its children included; 0: no limit."""
+    takes_turns: bool = False
+    """Every worker that may own the task next fences both of its data producers, so it may write with both."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "spec", **asdict(self)}

@@ -24,7 +24,7 @@ from cdcworker.coordinator.state import assignment_record, connector_record, lea
 from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.kafka_tx import TxProducer
-from cdcworker.worker.taskspec import TaskSpec, Topics, transactional_id
+from cdcworker.worker.taskspec import DATA_IDS, TaskSpec, Topics
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from . import scripted_child
@@ -33,7 +33,7 @@ pytestmark = pytest.mark.kafka
 
 SCRIPT = Path(__file__).with_name("scripted_child.py")
 EPOCH = 1 << 20
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 POINTS = ("source.before_produce", "source.before_commit", "source.after_commit", "source.before_ack")
 
 
@@ -152,6 +152,7 @@ class Cluster:
             offsets_partitions=25,
             session_timeout_s=600.0,
             state_dir="",
+            takes_turns=True,
         )
 
     def child(self, spec: TaskSpec, failpoints: str = "") -> Child:
@@ -268,26 +269,23 @@ def test_a_process_that_is_taken_over_ends_as_fenced_and_has_written_nothing_mor
     child = cluster.child(cluster.spec(40))
     child.wait_for(lambda: child.at(40), "the last position")
     cluster.assign(EPOCH + 1, "another boot")
-    other = TxProducer(
-        cluster.kafka,
-        transactional_id(cluster.group, "shop", 0),
-        client_id="other",
-        transaction_timeout_ms=10_000,
-    )
+    others = [
+        TxProducer(cluster.kafka, make(cluster.group, "shop", 0), client_id="other", transaction_timeout_ms=10_000)
+        for make in DATA_IDS
+    ]
     assert child.join() == 3
     assert child.states() == ["RUNNING"]
-    other.close()
+    for other in others:
+        other.close()
     assert_exactly_once(cluster, 40)
 
 
-def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster):
+@pytest.mark.parametrize("make", DATA_IDS)
+def test_a_rightful_owner_that_is_fenced_by_a_zombie_goes_on(cluster, make):
     child = cluster.child(cluster.spec(100_000, scripted_pause_ms="20"))
     child.wait_for(lambda: "RUNNING" in child.states(), "running")
     zombie = TxProducer(
-        cluster.kafka,
-        transactional_id(cluster.group, "shop", 0),
-        client_id="zombie",
-        transaction_timeout_ms=10_000,
+        cluster.kafka, make(cluster.group, "shop", 0), client_id="zombie", transaction_timeout_ms=10_000
     )
     child.wait_for(lambda: child.states().count("RUNNING") == 2, "running again")
     zombie.close()

@@ -23,6 +23,7 @@ from cdcworker.worker import backends, herd_kafka, log_tail
 from cdcworker.worker.backends import status_partition
 from cdcworker.worker.herd_kafka import HerdKafka
 from cdcworker.worker.herder import HerderConfig
+from cdcworker.worker.taskspec import TRANSACTIONAL_IDS
 
 OLD, NEW = Term(b"old", 1), Term(b"new", 2)
 
@@ -367,7 +368,7 @@ def test_tasks_that_end_together_are_fenced_together_and_not_by_a_thread_each(ri
     free, calls = threading.Event(), []
 
     def slow(_properties, ids, **_options):
-        calls.append(len(ids) // 2)
+        calls.append(len(ids) // len(TRANSACTIONAL_IDS))
         assert free.wait(10)
         return dict.fromkeys(ids)
 

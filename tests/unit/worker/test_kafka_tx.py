@@ -63,20 +63,6 @@ def test_it_is_initialised_when_it_is_made_and_has_no_callbacks(client):
     assert not [name for name in client[0].config if name.endswith("_cb")]
 
 
-def test_it_rests_until_the_broker_has_ended_what_was_committed(client, monkeypatch):
-    slept, now = [], [100.0]
-    monkeypatch.setattr(kafka_tx.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(kafka_tx.time, "sleep", slept.append)
-    producer = open_producer()
-    producer.begin()
-    producer.commit()
-    now[0] += kafka_tx.REST_S / 2
-    producer.rest()
-    now[0] += 1.0
-    producer.rest()
-    assert slept == [pytest.approx(kafka_tx.REST_S / 2), 0.0]
-
-
 def planned(monkeypatch, *outcomes: Exception | None) -> list[Client]:
     """Clients whose `init_transactions` fails as planned, over all of them."""
     made: list[Client] = []

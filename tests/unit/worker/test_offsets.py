@@ -110,15 +110,14 @@ def test_positions_are_altered_in_one_transaction_behind_the_fences_of_their_tas
     ]
     assert world.offsets.alter(connector(), BARRIER, changes) is True
     value = {"v": 1, "incarnation": "inc", "task_epoch": BARRIER, "position": {"v": 1, "next": 3}}
+    ids = ["g:c:0", "g:c:0:other", "g:c:1", "g:c:1:other"]
     assert world.did == [
-        ("fence", "g:c:0"),
-        ("fence", "g:c:1"),
+        *(("fence", name) for name in ids),
         ("begin", "g:c:0"),
         ("offsets", key(1), value, offsets_partition("c", 1, 3)),
         ("offsets", key(0), None, offsets_partition("c", 0, 3)),
         ("commit", "g:c:0"),
-        ("close", "g:c:0"),
-        ("close", "g:c:1"),
+        *(("close", name) for name in ids),
     ]
 
 
@@ -165,7 +164,7 @@ def test_a_connector_that_was_started_before_the_fence_is_left_alone(world, now,
     world.set_state(now, barrier)
     with pytest.raises(CdcError, match=r"offsets\.interrupted"):
         world.offsets.alter(connector(), BARRIER, [Offset({"server": "g", "task": 0}, None)])
-    assert [what for what, *_ in world.did] == ["fence", "close"]
+    assert [what for what, *_ in world.did] == ["fence", "fence", "close", "close"]
 
 
 def test_a_connector_that_starts_before_the_commit_is_told(world):
@@ -178,7 +177,7 @@ def test_a_task_that_takes_its_id_back_is_told(world):
     world.commit_error = CdcError(kafka_errors.FENCED, "commit: fenced")
     with pytest.raises(CdcError, match=r"offsets\.interrupted"):
         world.offsets.alter(connector(), BARRIER, [Offset({"server": "g", "task": 0}, None)])
-    assert world.did[-1] == ("close", "g:c:0")
+    assert world.did[-2:] == [("close", "g:c:0"), ("close", "g:c:0:other")]
 
 
 # -- sinks --------------------------------------------------------------------------------------------------------------

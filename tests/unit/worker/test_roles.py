@@ -15,7 +15,7 @@ from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.kafka_writer import leader_transactional_id
 from cdcworker.worker.cli.main import cli
 from cdcworker.worker.kafka_acls import Acl, Wanted, acls
-from cdcworker.worker.taskspec import schema_transactional_id, transactional_id
+from cdcworker.worker.taskspec import TRANSACTIONAL_IDS, transactional_id
 from click.testing import CliRunner
 
 
@@ -103,8 +103,7 @@ def test_the_acls_cover_the_names_that_the_code_uses_and_no_others():
     assert not covers(found, "topic", topics.coordination, "Write")
     for name in (
         leader_transactional_id(group),
-        transactional_id(group, "c", 0),
-        schema_transactional_id(group, "c", 0),
+        *(make(group, "c", 0) for make in TRANSACTIONAL_IDS),
     ):
         assert covers(found, "transactional-id", name, "Write")
     assert not covers(found, "transactional-id", transactional_id("shop", "c", 0), "Write")

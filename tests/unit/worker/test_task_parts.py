@@ -16,7 +16,7 @@ from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.policy import RETRIES_MAX, RETRY_DELAY_S_MAX, backoff, decide, unexpected
 from cdcworker.worker.references import ENV_PATTERN_KEY, FILE_PATHS_KEY, resolve
 from cdcworker.worker.security import redact
-from cdcworker.worker.taskspec import TaskSpec, Topics, schema_transactional_id, transactional_id
+from cdcworker.worker.taskspec import TRANSACTIONAL_IDS, TaskSpec, Topics, transactional_id
 
 KINDS = {
     kind: declare(f"test.{kind}", kind, "a title", "a hint")
@@ -196,7 +196,7 @@ def test_the_specification_does_not_print_secrets():
 def test_transactional_ids_are_unambiguous():
     assert transactional_id("g", "a:1", 2) != transactional_id("g:a", "1", 2)
     assert transactional_id("g", "a b/ü", 0) == "g:a%20b%2F%C3%BC:0"
-    assert schema_transactional_id("g", "c", 1) == "g:c:1:schema"
+    assert [make("g", "c", 1) for make in TRANSACTIONAL_IDS] == ["g:c:1", "g:c:1:other", "g:c:1:schema"]
 
 
 # references

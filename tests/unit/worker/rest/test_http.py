@@ -380,7 +380,7 @@ def test_the_clusters_picture(client, cluster):
         "draining": False,
         "returns": False,
         "capacity": 1,
-        "protocol": 2,
+        "protocol": 3,
         "version": "0.1.0",
         "tasks": 2,
     }

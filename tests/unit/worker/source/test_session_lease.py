@@ -68,22 +68,3 @@ def test_a_lease_that_lapses_at_any_step_before_the_commit_stops_it(step):
     assert "commit" not in pen.calls
     assert not acked
     assert session.committed is None
-
-
-@pytest.mark.parametrize(("limits", "idle", "rests"), [(Limits(), True, 1), (Limits(records_max=1), False, 0)])
-def test_it_rests_after_a_commit_when_nothing_waits_and_the_position_is_confirmed_by_then(limits, idle, rests):
-    done = []
-    tools = Tools(
-        pen=Pen(done.append),
-        task=SimpleNamespace(ack=lambda position: done.append("ack")),
-        encoder=SimpleNamespace(encode=lambda changes: []),
-        topics=lambda topic: TopicFacts(1),
-        control=SimpleNamespace(leased=lambda: True),
-        counters=Counters(),
-        on_tick=lambda session: None,
-        rest=lambda: done.append("rest"),
-        clock=lambda: 1.0,
-    )
-    session = Session(tools, PLACE, limits, None)
-    session.take(Batch(records=(OutRecord("data", None, b"v", [], None),), position={"lsn": 1}, idle=idle))
-    assert done[-1 - rests :] == ["ack", "rest"][: 1 + rests]

@@ -1,0 +1,119 @@
+"""Two producers that take turns: one transaction after the other, and both ended with whatever fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cdcworker.coordinator.model import Presence
+from cdcworker.coordinator.versions import may_take_turns
+from cdcworker.worker.kafka_pair import PairPen
+
+
+class Producer:
+    """Says what it was asked for, in a list that both share."""
+
+    def __init__(self, name: str, said: list[str]) -> None:
+        self.name, self.said = name, said
+        self.opened_at: float | None = None
+        self.failing: str | None = None
+
+    def _do(self, what: str) -> None:
+        self.said.append(f"{self.name} {what}")
+        if what == self.failing:
+            raise RuntimeError(what)
+
+    def begin(self) -> None:
+        self._do("begin")
+        self.opened_at = 1.0
+
+    def produce(self, *_record: Any) -> None:
+        self._do("produce")
+
+    def produce_all(self, records: Any) -> None:
+        self._do(f"produce {len(records)}")
+
+    def serve(self) -> None:
+        self._do("serve")
+
+    def flush(self, _timeout_s: float) -> None:
+        self._do("flush")
+
+    def commit(self) -> None:
+        self._do("commit")
+        self.opened_at = None
+
+    def abort(self) -> None:
+        self._do("abort")
+        self.opened_at = None
+
+    def close(self) -> None:
+        self._do("close")
+
+
+@pytest.fixture
+def said():
+    return []
+
+
+def pair(said, *, takes_turns=True):
+    one, two = Producer("1", said), Producer("2", said)
+    return PairPen(one, two, takes_turns=takes_turns), one, two
+
+
+def test_each_transaction_is_the_other_producers(said):
+    pen, _, _ = pair(said)
+    for _ in range(3):
+        pen.begin()
+        pen.produce("t", None, b"v", 0)
+        pen.produce_all([("t",), ("t",)])
+        pen.serve()
+        pen.flush(1.0)
+        pen.commit()
+    order = [line.split()[0] for line in said]
+    assert order == ["1"] * 6 + ["2"] * 6 + ["1"] * 6
+
+
+def test_it_is_in_a_transaction_while_the_one_whose_turn_it_is_is(said):
+    pen, _, _ = pair(said)
+    assert pen.opened_at is None
+    pen.begin()
+    assert pen.opened_at == 1.0
+    pen.commit()
+    assert pen.opened_at is None
+
+
+def test_where_somebody_would_not_fence_the_second_only_the_first_writes(said):
+    pen, _, _ = pair(said, takes_turns=False)
+    for _ in range(3):
+        pen.begin()
+        pen.commit()
+    assert said == ["1 begin", "1 commit"] * 3
+
+
+def test_a_commit_that_fails_leaves_the_turn_where_it_was_and_the_abort_goes_there(said):
+    pen, _, two = pair(said)
+    pen.begin()
+    pen.commit()
+    two.failing = "commit"
+    pen.begin()
+    with pytest.raises(RuntimeError):
+        pen.commit()
+    pen.abort()
+    assert said[-2:] == ["2 commit", "2 abort"]
+
+
+def test_both_are_closed_also_when_one_cannot_be(said):
+    pen, one, _ = pair(said)
+    one.failing = "close"
+    with pytest.raises(RuntimeError):
+        pen.close()
+    assert said == ["1 close", "2 close"]
+
+
+@pytest.mark.parametrize(("protocols", "may"), [((), True), ((3,), True), ((3, 3), True), ((3, 2), False)])
+def test_both_write_only_where_everybody_fences_both(protocols, may):
+    workers = [
+        Presence(f"w{n}", f"b{n}", "http://w", "1", "h", protocol=protocol) for n, protocol in enumerate(protocols)
+    ]
+    assert may_take_turns(workers) is may
