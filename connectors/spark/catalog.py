@@ -96,14 +96,14 @@ class Catalog:
         return target
 
     def stage(self, connection: Connection, target: pgsql.Target, kind: str) -> str:
-        """An empty stage table of the target's shape."""
+        """An empty stage table of the target's shape; its name in SQL."""
         known = self._stages.get((target.name, kind))
         if known is not None and known[1] is target:
             if known[0] in self._used:
-                connection.execute(f"truncate {pgsql.quote(known[0])}")
+                connection.execute(pgsql.empty(known[0]))
             self._used.add(known[0])
             return known[0]
-        name = known[0] if known else f"_cdc_{kind}_{len(self._stages)}"
+        name = known[0] if known else pgsql.quote(f"_cdc_{kind}_{len(self._stages)}")
         for statement in pgsql.stage(target, name):
             connection.execute(statement)
         self._stages[target.name, kind] = (name, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
+import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -19,6 +20,7 @@ KUBERNETES = "k8s://"
 YARN = "yarn"
 FORMS = "expects spark://host:port, yarn or k8s://https://host:port"
 MEMORY = "1g"
+PYTHON = "spark.pyspark.python"
 OPEN_PROPERTIES = (
     "spark.executor.cores",
     "spark.executor.instances",
@@ -57,6 +59,8 @@ class Cluster:
     ports: tuple[int, int] = (0, 0)
     """Of the driver and of its store of blocks; 0: any."""
     memory: str = MEMORY
+    python: str = ""
+    """The interpreter of executors; empty: this one."""
     secret: Secret | None = None
     more: tuple[tuple[str, str], ...] = ()
 
@@ -73,6 +77,7 @@ class Cluster:
             # Executors fetch them from the driver, as they do with the reader's class.
             "spark.jars": ",".join(jars),
             "spark.executor.memory": self.memory,
+            PYTHON: self.python or sys.executable,
             "spark.dynamicAllocation.enabled": "false",
             # There is no data beside which a task would be better off.
             "spark.locality.wait": "0",
@@ -112,6 +117,7 @@ def cluster_of(config: Mapping[str, Any]) -> Cluster | None:
         config["spark.driver.bindAddress"],
         (config["spark.driver.port"], config["spark.driver.blockManager.port"]),
         config["spark.executor.memory"],
+        config[PYTHON],
         config["spark.authenticate.secret"] or None,
         tuple(pair(text) for text in config["spark.properties"]),
     )
@@ -147,6 +153,10 @@ def master_problem(value: str) -> str | None:
 
 def _is_place(host: str, port: str) -> bool:
     return bool(host) and form_problem(host) is None and bool(re.fullmatch(r"[1-9]\d{0,4}", port)) and int(port) < 65536
+
+
+def _python_problem(value: str) -> str | None:
+    return None if not value or re.fullmatch(r"/[A-Za-z0-9_./-]+", value) else "expects an absolute path"
 
 
 def _properties_problem(value: Iterable[str]) -> str | None:
@@ -216,15 +226,7 @@ def _detail_keys(memory: Any) -> Iterable[ConfigKey]:
     yield key(
         "spark.executor.memory", default=MEMORY, validator=memory, importance=low, group=group, doc="Heap per executor."
     )
-    yield key(
-        "spark.authenticate.secret",
-        "PASSWORD",
-        validator=_secret_problem,
-        importance=low,
-        group=group,
-        doc="What the daemons of a standalone cluster have as spark.authenticate.secret: connections are authenticated and"
-        " encrypted with it. For YARN and Kubernetes Spark makes one by itself.",
-    )
+    yield from _trust_keys()
     yield key(
         "spark.properties",
         "LIST",
@@ -233,6 +235,29 @@ def _detail_keys(memory: Any) -> Iterable[ConfigKey]:
         importance=low,
         group=group,
         doc=f"Further settings of Spark for a cluster, each name=value, of these: {', '.join(OPEN_PROPERTIES)}.",
+    )
+
+
+def _trust_keys() -> Iterable[ConfigKey]:
+    key, group = ConfigKey, "Spark"
+    low: Importance = "LOW"
+    yield key(
+        PYTHON,
+        default="",
+        validator=_python_problem,
+        importance=low,
+        group=group,
+        doc="Interpreter on the machines of the executors, with cdcworker in the worker's version: they stage large"
+        " tables of a PostgreSQL warehouse. Empty: the path of the worker's own. Where there is none the driver stages.",
+    )
+    yield key(
+        "spark.authenticate.secret",
+        "PASSWORD",
+        validator=_secret_problem,
+        importance=low,
+        group=group,
+        doc="What the daemons of a standalone cluster have as spark.authenticate.secret: connections are authenticated and"
+        " encrypted with it. For YARN and Kubernetes Spark makes one by itself.",
     )
 
 

@@ -17,6 +17,8 @@ RECORDS_MAX = 100_000
 """What goes through the driver at once: about 32 MB of ordinary rows."""
 
 
+STAGING_BYTES = 32 * 1024 * 1024
+"""Below this a table is staged over the driver's own connection before others have heard of it."""
 MEMORY = "1g"
 CORES = 2
 MEMORY_MB_MIN = 512
@@ -168,6 +170,16 @@ def _output_keys() -> Iterable[ConfigKey]:
         default="",
         group=batches,
         doc="Name of a column that says when a row was written, for example _synced_at; empty: none.",
+    )
+    yield key(
+        "staging.parallel.min.bytes",
+        "LONG",
+        STAGING_BYTES,
+        validator=between(0, 1 << 40),
+        importance=LOW,
+        group=batches,
+        doc="PostgreSQL: of a batch the tables with so many bytes of rows to merge are staged over spark.cores connections at"
+        " once, on a cluster by its executors; 0: none.",
     )
 
 

@@ -28,14 +28,25 @@ def stage(
     origins: pa.Table | None,
     keep_key: bool,
 ) -> dict[str, int]:
-    """Fill the stage table `name`; the bit of each column that some row did not bring."""
+    """Fill the stage table `name`, in SQL; the bit of each column that some row did not bring."""
+    copy(connection, name, columns_of(target, rows, unchanged, origins, keep_key))
+    return bits_of(unchanged)
+
+
+def bits_of(unchanged: Mapping[str, Any]) -> dict[str, int]:
+    return {unescape(column): bit for bit, column in enumerate(unchanged)}
+
+
+def columns_of(
+    target: pgsql.Target, rows: pa.Table, unchanged: Mapping[str, Any], origins: pa.Table | None, keep_key: bool
+) -> dict[str, Any]:
+    """Of a stage table, as COPY takes them."""
     columns: dict[str, Any] = {}
     for column in target.columns:
         if column.field in rows.column_names:
             columns[column.name] = values.to_copy(_one(rows[column.field]), column)
     columns[POSITION] = values.hexes(_one(rows[POSITION]))
-    bits = {unescape(column): bit for bit, column in enumerate(unchanged)}
-    if bits:
+    if unchanged:
         columns[pgsql.KEPT] = _bitmap(unchanged)
     if keep_key:
         columns[pgsql.STAGE_KEY] = values.hexes(_one(rows[KEY]))
@@ -44,8 +55,7 @@ def stage(
         for column in target.columns:
             if column.name in target.key:
                 columns[pgsql.ORIGIN + column.name] = values.to_copy(_one(origins[column.field]), column)
-    copy(connection, pgsql.quote(name), columns)
-    return bits
+    return columns
 
 
 def insert(connection: Connection, target: pgsql.Target, rows: pa.Table) -> None:

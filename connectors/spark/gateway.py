@@ -17,6 +17,7 @@ from pathlib import Path
 
 from cdcworker.connectors.config import Secret
 from cdcworker.connectors.spark.archive import Archive
+from cdcworker.connectors.spark.cluster import PYTHON
 from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.connectors.spark.state import TemporaryFolder
 from cdcworker.schemas.errors import CdcError
@@ -107,6 +108,7 @@ class Gateway:
         class_path = [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *jars]
         self._archive = Archive(cache, java, class_path, jvm_flags()) if cache is not None else None
         self._archived = self._archive.options(self._record) if self._archive is not None else []
+        self._python = str(settings.get(PYTHON, sys.executable))
         self._process: subprocess.Popen[bytes] | None = None
         self.port, self.secret = 0, ""
         try:
@@ -158,7 +160,7 @@ class Gateway:
             "SPARK_SCALA_VERSION": "2.13",
             **_address(str(settings["spark.master"])),
             "SPARK_LOCAL_DIRS": str(self._scratch),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": self._python,
         }
         try:
             # Standard output may be a pipe that carries our own protocol: the process writes to standard error only.
@@ -204,7 +206,7 @@ class Gateway:
             "PYSPARK_GATEWAY_PORT": str(self.port),
             "PYSPARK_GATEWAY_SECRET": self.secret,
             "SPARK_HOME": str(spark_home()),
-            "PYSPARK_PYTHON": sys.executable,
+            "PYSPARK_PYTHON": self._python,
         }
         before = {name: os.environ.get(name) for name in wanted}
         os.environ.update(wanted)

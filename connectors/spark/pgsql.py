@@ -119,14 +119,36 @@ def create_table(target: Target) -> str:
 
 
 def stage(target: Target, name: str) -> list[str]:
-    """A temporary table of the target's own types, kept for the session and emptied by each commit."""
+    """A temporary table of the target's own types, kept for the session and emptied by each commit; `name` is SQL's."""
     origins = "".join(f", null::{target.types[key]} as {quote(ORIGIN + key)}" for key in target.key)
     return [
-        f"drop table if exists pg_temp.{quote(name)}",
-        f"""create temp table {quote(name)} on commit delete rows as select {listed(target.names)}, {quote(POSITION)},
+        f"drop table if exists pg_temp.{name}",
+        f"""create temp table {name} on commit delete rows as select {listed(target.names)}, {quote(POSITION)},
             null::bytea as {quote(KEPT)}, null::bytea as {quote(STAGE_KEY)}, null::bytea as {quote(ORIGIN_KEY)}{origins}
             from {target.name} with no data""",
     ]
+
+
+def stage_table(target: Target, name: str) -> str:
+    """The same for rows that come over other connections: an ordinary table, whose rows nobody needs after a crash."""
+    columns = [(column, target.types[column]) for column in target.names]
+    columns += [(column, "bytea") for column in (POSITION, KEPT, STAGE_KEY, ORIGIN_KEY)]
+    columns += [(ORIGIN + key, target.types[key]) for key in target.key]
+    listed = ", ".join(f"{quote(column)} {kind}" for column, kind in columns)
+    return f"create unlogged table {name} ({listed}) with (autovacuum_enabled = false)"
+
+
+def inherit(stage_name: str, whole: str) -> str:
+    """Rows of the one are rows of the other."""
+    return f"alter table {stage_name} inherit {whole}"
+
+
+def drop(stage_name: str) -> str:
+    return f"drop table if exists {stage_name} cascade"
+
+
+def empty(stage_name: str) -> str:
+    return f"truncate {stage_name}"
 
 
 def _kept(bits: Mapping[str, int], name: str) -> str:
@@ -142,7 +164,7 @@ def value(bits: Mapping[str, int], name: str, other: str = "t") -> str:
 
 def merge(target: Target, stage_name: str, bits: Mapping[str, int], place: Place | None, floor: bytes | None) -> str:
     """Upsert, newer positions only. With `place` rows behind a tombstone stay out, with `floor` those at or below it."""
-    source = f"select s.* from {quote(stage_name)} s"
+    source = f"select s.* from {stage_name} s"
     conditions = []
     if place is not None:
         source += f""" left join _cdcworker.tombstone b
@@ -172,13 +194,13 @@ def insert(target: Target, stage_name: str) -> str:
     names = listed([*target.names, POSITION])
     stamps = "".join(f", {quote(column.name)}" for column in target.stamps)
     values = "".join(f", {column.value}" for column in target.stamps)
-    return f"insert into {target.name} ({names}{stamps}) select {names}{values} from {quote(stage_name)}"
+    return f"insert into {target.name} ({names}{stamps}) select {names}{values} from {stage_name}"
 
 
 def orphans(target: Target, stage_name: str) -> str:
     """How many staged rows keep columns of a row that is not there. Few rows ask, so each looks for its own: a join would
     read the target."""
-    return f"""select count(*) from {quote(stage_name)} s
+    return f"""select count(*) from {stage_name} s
         left join lateral (select true as there from {target.name} t where {target.on("t", "s")} limit 1) o on true
         where s.{quote(KEPT)} is not null and o.there is null"""
 
@@ -195,7 +217,7 @@ def truncate(target: Target, floor: bytes) -> str:
 def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, int], place: Place) -> str:
     """The same from the deleted row under the old key. A row that stands there is newer than the deleted one."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
-    return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
+    return f"""update {stage_name} s set {sets}, {quote(KEPT)} = null
         from _cdcworker.tombstone b, lateral jsonb_populate_record(null::{target.name}, b.row) o
         where {place.tombstones} and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
           and b.position < s.{quote(POSITION)} and s.{quote(KEPT)} is not null"""
@@ -204,7 +226,7 @@ def copy_origin_tombstone(target: Target, stage_name: str, bits: Mapping[str, in
 def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) -> str:
     """Rows under a new key take what they did not bring from the row under the old key, where it still stands."""
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
-    return f"""update {quote(stage_name)} s set {sets}, {quote(KEPT)} = null
+    return f"""update {stage_name} s set {sets}, {quote(KEPT)} = null
         from {target.name} o where {target.on("o", "s", ORIGIN)} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
           and (o.{quote(POSITION)} is null or o.{quote(POSITION)} < s.{quote(POSITION)})"""
 
@@ -214,8 +236,8 @@ def delete(target: Target, stage_name: str) -> str:
     older = f"s.{position} is null or t.{position} is null or t.{position} < s.{position}"
     if target.soft:
         return f"""update {target.name} t set {_marks(target)}, {position} = coalesce(s.{position}, t.{position})
-            from {quote(stage_name)} s where {target.on("t", "s")} and ({older})"""
-    return f"""delete from {target.name} t using {quote(stage_name)} s where {target.on("t", "s")}
+            from {stage_name} s where {target.on("t", "s")} and ({older})"""
+    return f"""delete from {target.name} t using {stage_name} s where {target.on("t", "s")}
         and ({older})"""
 
 
@@ -228,7 +250,7 @@ def _marks(target: Target) -> str:
 def bury(stage_name: str, place: Place) -> str:
     """Remember deletes, so that an older row of another partition does not bring the key back."""
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position)
-        select {place.values}, {quote(STAGE_KEY)}, {quote(POSITION)} from {quote(stage_name)}
+        select {place.values}, {quote(STAGE_KEY)}, {quote(POSITION)} from {stage_name}
         where {quote(POSITION)} is not null
         on conflict (sink, topic, key) do update set position = excluded.position, row = null, at = now()
         where b.position < excluded.position"""
@@ -240,7 +262,7 @@ def bury_moved(target: Target, stage_name: str, bits: Mapping[str, int], place: 
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position, row)
         select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
           (select to_jsonb(o) from (select {columns}) o)
-        from {quote(stage_name)} s left join {target.name} t on {target.on("t", "s")}
+        from {stage_name} s left join {target.name} t on {target.on("t", "s")}
         where s.{quote(KEPT)} is null or t.ctid is not null
         on conflict (sink, topic, key) do update set position = excluded.position, row = excluded.row, at = now()
         where b.position <= excluded.position"""

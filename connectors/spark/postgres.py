@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import logging
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import POSITION, SinkBatch, TableBatch, TargetRows
-from cdcworker.connectors.hosts import guarded
-from cdcworker.connectors.spark import copying, pgsql
+from cdcworker.connectors.spark import copying, parallel, pgconnect, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
 from cdcworker.connectors.spark.config import source_of
-from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION, from_psycopg
+from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
 from cdcworker.connectors.spark.pgrows import read
 from cdcworker.connectors.spark.shaping import Output, place_of
@@ -22,32 +21,14 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
-    import psycopg
     import pyarrow as pa
-
-    Connection = psycopg.Connection[tuple[Any, ...]]
+    from cdcworker.connectors.spark.pgconnect import Connection
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
 
-VERSION_MIN = 150_000
-"""MERGE came with 15."""
-CONNECT_TIMEOUT_S = 10
-ALIVE = {"keepalives_idle": 10, "keepalives_interval": 5, "keepalives_count": 3, "tcp_user_timeout": 30_000}
-"""A server whose machine is gone answers nothing at all: noticed within half a minute (seconds, and one in ms)."""
 PRUNE_EVERY_S = 60.0
 CAREFUL_BATCHES = 100
-SESSION = (
-    # Rows and ledger are lost together and read again: safe by design.
-    "set synchronous_commit = off",
-    "set temp_buffers = '64MB'",
-    "set work_mem = '64MB'",
-    "set timezone = 'UTC'",
-    "set datestyle = 'ISO, YMD'",
-    "set search_path = pg_catalog, pg_temp",
-    "set standard_conforming_strings = on",
-    # Nobody watches a sink's batch for a hand on the keyboard.
-    "set idle_in_transaction_session_timeout = '10min'",
-)
 
 
 class _Taken(Exception):
@@ -62,12 +43,20 @@ class PostgresWriter:
     """A TableWriter. One connection, one thread."""
 
     def __init__(
-        self, conninfo: str, sink: str, task: int = 0, *, schema: str = "", output: Output | None = None
+        self,
+        conninfo: str,
+        sink: str,
+        task: int = 0,
+        *,
+        schema: str = "",
+        output: Output | None = None,
+        staging: parallel.Plan | None = None,
     ) -> None:
         self._conninfo = conninfo
         self._schema = schema
         self._ledger = Ledger(sink, task)
         self._catalog = Catalog(schema, output, sink)
+        self._staging = parallel.Staging(conninfo, self._ledger, staging or parallel.Plan())
         self._connection: Connection | None = None
         self._floors: dict[str, bytes] = {}
         self._tombstones: dict[str, bytes] = {}
@@ -85,6 +74,7 @@ class PostgresWriter:
             connection.execute("set local synchronous_commit = on")
             self._ledger.create(connection)
             self._ledger.fence(connection, epoch)
+        self._sweep()
 
     def claim(self, topics: Sequence[str]) -> None:
         """Fence off whoever applied these topics before under another task number."""
@@ -96,6 +86,18 @@ class PostgresWriter:
             self._ledger.forget_letters(connection)
             self._recall(connection)
             return self._ledger.read(connection)
+
+    def attach(self, session: Callable[[], SparkSession]) -> None:
+        """`session` waits for Spark, whose executors may stage large tables."""
+        self._staging.attach(session)
+
+    def _sweep(self) -> None:
+        import psycopg
+
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with contextlib.suppress(psycopg.Error):
+                parallel.sweep(connection, self._ledger)
 
     def _recall(self, connection: Connection) -> None:
         """What rows to come have to be compared with besides the rows that are there."""
@@ -137,6 +139,9 @@ class PostgresWriter:
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
         fresh = replayed = 0
         self._straight = straight
+        due = time.monotonic() - self._pruned > PRUNE_EVERY_S
+        if due:
+            self._sweep()
         with self._transaction() as connection:
             self._catalog.begin()
             for batch in batches:
@@ -147,7 +152,7 @@ class PostgresWriter:
                     self._batch(connection, batch, counts)
                 else:
                     replayed += 1
-            if fresh and time.monotonic() - self._pruned > PRUNE_EVERY_S:
+            if fresh and due:
                 self._ledger.prune(connection)
                 self._pruned = time.monotonic()
             if fresh:
@@ -158,7 +163,9 @@ class PostgresWriter:
 
     def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any]) -> None:
         for table in batch.tables:
-            self._table(connection, table, counts)
+            self._table(connection, table, counts, batch.batch_id)
+            hit("sink.table_done")
+        self._staging.drop(connection)
         if batch.dead:
             self._ledger.bury_letters(connection, batch.dead)
         hit("sink.staged")
@@ -186,21 +193,7 @@ class PostgresWriter:
     # -- connection ---------------------------------------------------------------------------------------------------
 
     def _connect(self) -> Connection:
-        import psycopg
-        from psycopg.conninfo import make_conninfo
-
-        connection = psycopg.connect(
-            make_conninfo(guarded(self._conninfo), **ALIVE),
-            autocommit=True,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            application_name="cdcworker-sink",
-        )
-        if connection.info.server_version < VERSION_MIN:
-            connection.close()
-            raise CdcError(TARGET_VERSION, "the warehouse's server is older than PostgreSQL 15")
-        for statement in SESSION:
-            connection.execute(statement)
-        return connection
+        return pgconnect.opened(pgconnect.judged(self._conninfo))
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Connection]:
@@ -225,7 +218,7 @@ class PostgresWriter:
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
-    def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any]) -> None:
+    def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target = self._catalog.prepare(connection, batch)
         if batch.floor is not None:
             _written(counts, connection.execute(pgsql.truncate(target, batch.floor)).rowcount)
@@ -235,22 +228,23 @@ class PostgresWriter:
             copying.append(connection, target, batch)
             _written(counts, batch.upserts.num_rows)
         else:
-            self._upsert(connection, target, batch, counts)
+            self._upsert(connection, target, batch, counts, number)
         rows = batch.upserts.num_rows + batch.deletes.num_rows
         counts["rows"] += rows
         counts["changes"] += batch.changes
         name = f"{target.schema}.{target.table}"
         counts["tables"][name] = counts["tables"].get(name, 0) + batch.changes
 
-    def _upsert(self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any]) -> None:
+    def _upsert(
+        self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any], number: int
+    ) -> None:
         """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
         late = self._may_be_buried(batch)
         fresh, batch = self._parted(target, batch, late)
         place = pgsql.Place(self._ledger.sink, batch.table)
         bits: dict[str, int] = {}
         if batch.upserts.num_rows:
-            stage = self._catalog.stage(connection, target, "s")
-            bits = copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, late)
+            stage, bits = self._stage(connection, target, batch, late, number)
             if batch.origins is not None and bits:
                 connection.execute(pgsql.copy_origin_row(target, stage, bits))
                 connection.execute(pgsql.copy_origin_tombstone(target, stage, bits, place))
@@ -274,6 +268,18 @@ class PostgresWriter:
             self._insert(connection, target, batch.table, fresh)
         if batch.upserts.num_rows:
             self._merge(connection, target, batch, stage, bits, counts, late)
+
+    def _stage(
+        self, connection: Connection, target: pgsql.Target, batch: TableBatch, late: bool, number: int
+    ) -> tuple[str, dict[str, int]]:
+        """The stage table with the rows, in SQL; the bit of each column that some row did not bring."""
+        if self._staging.wants(batch.upserts):
+            part = parallel.Part("", target, late, batch.unchanged)
+            found = self._staging.stage(connection, part, batch.upserts, batch.origins, number)
+            if found is not None:
+                return found, copying.bits_of(batch.unchanged)
+        stage = self._catalog.stage(connection, target, "s")
+        return stage, copying.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, late)
 
     def _parted(self, target: pgsql.Target, batch: TableBatch, late: bool) -> tuple[pa.Table | None, TableBatch]:
         """The fresh rows, and the batch without them: COPY into a table costs half of what MERGE from another does."""
@@ -315,6 +321,7 @@ class PostgresWriter:
         counts: dict[str, Any],
         late: bool,
     ) -> None:
+        hit("sink.merge")
         floor = self._floors.get(batch.table)
         buried = pgsql.Place(self._ledger.sink, batch.table) if late else None
         if not bits and floor is None and buried is None and self._catalog.is_empty(connection, target):

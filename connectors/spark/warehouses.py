@@ -15,6 +15,7 @@ from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
+    from cdcworker.connectors.spark import parallel
     from cdcworker.connectors.spark.lake import LakeWriter, Tables
     from pyspark.sql import SparkSession
 
@@ -57,7 +58,15 @@ def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
         return lake_writer(config, sink, task, roots)
     from cdcworker.connectors.spark.postgres import PostgresWriter
 
-    return PostgresWriter(conninfo(config), sink, task, schema=schema, output=output)
+    return PostgresWriter(conninfo(config), sink, task, schema=schema, output=output, staging=staging_of(config))
+
+
+def staging_of(config: Mapping[str, Any]) -> parallel.Plan:
+    from cdcworker.connectors.spark import parallel
+
+    count = config["spark.cores"]
+    run = parallel.in_threads(count) if cluster_of(config) is None else None
+    return parallel.Plan(count, config["staging.parallel.min.bytes"], run)
 
 
 def lake_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence[str]) -> LakeWriter:

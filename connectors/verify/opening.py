@@ -112,7 +112,7 @@ def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
     import psycopg
     from cdcworker.connectors.spark.config import conninfo
     from cdcworker.connectors.spark.errors import from_psycopg
-    from cdcworker.connectors.spark.postgres import ALIVE, CONNECT_TIMEOUT_S
+    from cdcworker.connectors.spark.pgconnect import ALIVE, CONNECT_TIMEOUT_S
     from psycopg.conninfo import make_conninfo
 
     try:

@@ -23,7 +23,7 @@ from cdcworker.worker.process import die_with
 die_with(os.getppid())
 os.execv(sys.argv[1], sys.argv[1:])
 """
-READY_S_MAX = 90
+READY_S_MAX = 150
 
 
 class Standalone:
@@ -58,14 +58,27 @@ class Standalone:
         }
 
     def executors(self):
-        """Processes of all of them, those that are dead left out."""
+        return self._running(b"CoarseGrainedExecutorBackend")
+
+    def pythons(self):
+        """What executors have started for tasks in Python."""
+        return self._running(b"pyspark.daemon")
+
+    def kill_worker(self):
+        """With its executors, as when its machine goes."""
+        worker = self.processes.pop()
+        os.killpg(worker.pid, signal.SIGKILL)
+        worker.wait()
+
+    def _running(self, word):
+        """Those that are dead left out."""
         found = []
         for pid in pids():
             stat = read_stat(pid)
             if stat is None or stat.state in "ZX" or stat.session not in [one.pid for one in self.processes]:
                 continue
             with contextlib.suppress(OSError):
-                if b"CoarseGrainedExecutorBackend" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                if word in Path(f"/proc/{pid}/cmdline").read_bytes():
                     found.append(pid)
         return found
 

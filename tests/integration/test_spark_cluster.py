@@ -4,17 +4,25 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 from cdcworker.worker.procstat import pids, read_stat
 
+from ..unit.spark import support
 from ..unit.spark.support import NARROW
+from . import spark_world
 from .spark_world import eventually, load
 from .standalone import Standalone
+from .test_spark_lakes import LAKE_S_MAX, lake_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+
+
+PARALLEL = {"staging.parallel.min.bytes": "1", "spark.pyspark.python": sys.executable}
+"""Executors write stage tables too, however small."""
 
 
 @pytest.fixture(scope="module")
@@ -48,7 +56,7 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
     world.create(world.topic(NARROW))
     load(world, 0, 500)
     world.send()
-    config = standalone.config()
+    config = standalone.config(**PARALLEL)
     process = world.start([world.topic(NARROW)], **config)
     eventually(lambda: world.rows() == world.model.rows, "the first load")
     said = arguments_of(process.pid)
@@ -73,6 +81,126 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
     log = (world.tmp_path / f"err{world.attempt}").read_text()
     assert log.count("query started") == 1
     assert "Spark's own source" not in log
+    assert "stages a large table alone" not in log
+    assert standalone.pythons()
     world.stop(process)
     assert process.returncode == 0
     eventually(lambda: not standalone.executors(), "the end of the executors", 60)
+
+
+POINTS = ("sink.batch_start", "sink.merge", "sink.table_done", "sink.staged", "sink.before_commit", "sink.after_commit")
+"""Batch started, merge to come with its transaction open, between two tables, all staged and merged, committed or nearly."""
+
+
+def changes(world, tables, number):
+    """Of every kind, to each of the tables."""
+    for table in tables:
+        model = world.models[table.path[-1]]
+        first = number * 1000
+        for id in range(first, first + 200):
+            row = (id, 1, f"a{id}", "b" * 20)
+            world.stream.insert(table, row)
+            model.insert((id,), row)
+        for id in range(0, first, 7):
+            if (id,) in model.rows:
+                row = (id, number, "changed", None)
+                world.stream.update(table, row, (3,))
+                model.update((id,), row, (3,))
+        for id in range(first, first + 200, 50):
+            world.stream.delete(table, (id,))
+            del model.rows[id,]
+    world.send()
+
+
+def is_stopped(process):
+    stat = read_stat(process.pid)
+    return stat is not None and stat.state in "Tt"
+
+
+def all_rows(world, tables):
+    return {table.path[-1]: world.rows(table) for table in tables}
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("point", [*POINTS, "sink.batch_start@2"])
+@pytest.mark.parametrize("victim", ["executor", "target"])
+def test_whoever_dies_at_whichever_step_the_tables_are_equal(world, standalone, postgres, victim, point):
+    """The second start of a batch comes when the checkpoint of the first has been written."""
+    tables = [NARROW, support.table(*NARROW.columns, name="others")]
+    world.models = {table.path[-1]: support.Model() for table in tables}
+    topics = [world.topic(table) for table in tables]
+    for topic in topics:
+        world.create(topic)
+    config = standalone.config(**PARALLEL)
+    changes(world, tables, 1)
+    wanted = {name: model.rows for name, model in world.models.items()}
+    process = world.start(topics, **config)
+    eventually(lambda: all_rows(world, tables) == wanted, "the first load")
+    world.stop(process)
+    changes(world, tables, 2)
+    process = world.start(topics, f"{point.partition('@')[0]}=stop@{point.partition('@')[2] or 1}", **config)
+    if "@" in point:
+        eventually(lambda: all_rows(world, tables) == wanted, "the batch before")
+        changes(world, tables, 3)
+    eventually(lambda: is_stopped(process), f"the step {point}")
+    if victim == "target":
+        postgres.kill()
+        postgres.start()
+    else:
+        for pid in eventually(standalone.executors, "executors"):
+            os.kill(pid, signal.SIGKILL)
+    changes(world, tables, 4)
+    os.kill(process.pid, signal.SIGCONT)
+    eventually(lambda: all_rows(world, tables) == wanted, "the rows after the kill")
+    world.stop(process)
+    assert process.returncode == 0
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        doubled = "select count(*) - count(distinct id) from public.orders"
+        assert connection.execute(doubled).fetchone()[0] == 0
+
+
+@pytest.mark.long
+def test_a_master_that_shares_no_secret_does_not_take_the_driver(world, standalone):
+    world.create(world.topic(NARROW))
+    process = world.start([world.topic(NARROW)], **standalone.config(**{"spark.authenticate.secret": "x" * 20}))
+    assert process.wait(spark_world.START_S_MAX) == 1
+    assert world.said()[-1]["error"]["code"] == "spark.cluster_unreachable"
+
+
+@pytest.mark.long
+def test_a_worker_of_the_cluster_that_is_killed_is_replaced_by_another(world, standalone):
+    world.create(world.topic(NARROW))
+    load(world, 0, 300)
+    world.send()
+    process = world.start([world.topic(NARROW)], **standalone.config())
+    eventually(lambda: world.rows() == world.model.rows, "the first load")
+    standalone.kill_worker()
+    load(world, 300, 300)
+    world.send()
+    standalone.add_worker("another")
+    eventually(lambda: world.rows() == world.model.rows, "the rows after the kill")
+    world.stop(process)
+    assert process.returncode == 0
+
+
+@pytest.mark.long
+@pytest.mark.iceberg
+@pytest.mark.timeout(1800)
+def test_a_lake_is_written_by_executors_that_see_nothing_of_the_drivers_disk(world, standalone, spark):
+    world.create(world.topic(NARROW))
+    lake = {"warehouse": "iceberg", "warehouse.path": str(world.tmp_path / "lake")}
+    load(world, 0, 300)
+    world.send()
+    process = world.start([world.topic(NARROW)], **standalone.config(**lake))
+    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the first load", LAKE_S_MAX)
+    world.stream.update(NARROW, (1, 99, "changed", None), (3,))
+    world.model.update((1,), (1, 99, "changed", None), (3,))
+    world.stream.delete(NARROW, (2,))
+    del world.model.rows[2,]
+    world.send()
+    for pid in standalone.executors():
+        os.kill(pid, signal.SIGKILL)
+    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the changes", LAKE_S_MAX)
+    world.stop(process)
+    assert process.returncode == 0

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 import psycopg
 import pytest
+from cdcworker.connectors.spark import parallel
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.connectors.spark.shaping import Output
 
@@ -13,6 +16,8 @@ from ..unit.spark import warehouse_contract as contract
 
 @pytest.mark.postgres
 class TestPostgres(contract.Contract):
+    more: ClassVar = {}
+
     @pytest.fixture
     def dsn(self, postgres):
         name = postgres.create_database()
@@ -31,7 +36,7 @@ class TestPostgres(contract.Contract):
         writers = []
 
         def make(epoch=(1, 0), **output):
-            writers.append(PostgresWriter(dsn, "sink", output=Output(**output)))
+            writers.append(PostgresWriter(dsn, "sink", output=Output(**output), **self.more))
             writers[-1].fence(epoch)
             return writers[-1]
 
@@ -50,3 +55,7 @@ class TestPostgres(contract.Contract):
         stream.insert(support.NARROW, (2, 1, "a", "b"))
         contract.run(stream, writer)
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept"), (2, "a", "me")]
+
+
+class TestPostgresStagedOverSeveralConnections(TestPostgres):
+    more: ClassVar = {"staging": parallel.Plan(2, 1, parallel.in_threads(2))}

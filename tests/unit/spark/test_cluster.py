@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import logging
+import sys
 
+import pyarrow as pa
 import pytest
 from cdcworker.connectors.config import Secret
-from cdcworker.connectors.spark import gateway
+from cdcworker.connectors.spark import gateway, parallel, warehouses
 from cdcworker.connectors.spark.cluster import Cluster, cluster_of, master_problem, masters
 from cdcworker.connectors.spark.config import CONFIG_DEF
+from cdcworker.connectors.spark.ledger import Ledger
 from cdcworker.connectors.spark.session import Runtime
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security import reach
@@ -60,6 +63,7 @@ def test_other_masters_are_refused_by_their_form(master):
         ({**CLIENT, "spark.properties": "spark.task.maxFailures"}, "expects name=value"),
         ({**CLIENT, "spark.authenticate.secret": "short"}, "expects at least 16"),
         ({**CLIENT, "spark.driver.host": "a/b"}, "spark.driver.host"),
+        ({**CLIENT, "spark.pyspark.python": "python -c x"}, "expects an absolute path"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(config, problem):
@@ -90,6 +94,7 @@ def test_a_cluster_gets_the_libraries_and_an_address_and_no_more_than_its_share(
     assert found["spark.master"] == MASTER
     assert found["spark.jars"] == "/a.jar,/b.jar"
     assert found["spark.cores.max"] == "5"
+    assert found["spark.pyspark.python"] == sys.executable
     assert found["spark.driver.host"] == "10.1.1.1"
     assert found["spark.driver.port"] == "7001"
     assert "spark.driver.bindAddress" not in found
@@ -98,6 +103,18 @@ def test_a_cluster_gets_the_libraries_and_an_address_and_no_more_than_its_share(
     assert found["spark.speculation"] == "true"
     assert found["spark.ui.enabled"] == "false"
     assert gateway._address(MASTER) == {}
+
+
+def test_large_tables_are_staged_by_threads_of_the_driver_or_by_executors():
+    plan = warehouses.staging_of(CONFIG_DEF.parse({**BASE, "spark.cores": "3"}))
+    assert (plan.count, plan.min_bytes) == (3, 32 << 20)
+    assert plan.run is not None
+    staging = parallel.Staging("", Ledger("s", 0), warehouses.staging_of(CONFIG_DEF.parse(CLIENT)))
+    rows = pa.table({"a": [b"x" * (33 << 20)]})
+    assert not staging.wants(rows)  # there are no executors yet
+    staging.attach(lambda: None)
+    assert staging.wants(rows)
+    assert not staging.wants(rows.slice(0, 0))
 
 
 def test_connections_are_authenticated_where_spark_has_a_secret_and_else_it_is_said(caplog):
