@@ -7,9 +7,7 @@ how many changes were left out, who reads the past is waited for.
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sys
 import threading
 import time
@@ -22,9 +20,9 @@ from cdcworker.coordinator.kafka_clients import make_consumer, reader_config
 from cdcworker.coordinator.kafka_errors import translate
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.answering import asked
 from cdcworker.worker.change_view import ChangeReader, Filter
 from cdcworker.worker.changes import LINE_BYTES_MAX, NO_TOPICS
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 
 if TYPE_CHECKING:
     from confluent_kafka import Consumer, Message
@@ -44,12 +42,8 @@ Place = tuple[str, int]
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up among the changes.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.nice(NICENESS)
-        follow(json.load(sys.stdin), out)
+    with asked(NICENESS) as (question, out):
+        follow(question, out)
     return 0
 
 

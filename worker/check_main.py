@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ctypes
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, replace
@@ -14,6 +11,7 @@ from typing import Any, TextIO
 from cdcworker.connectors.api import Finding
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.answering import asked
 from cdcworker.worker.references import resolve
 from cdcworker.worker.security.redact import clean
 from cdcworker.worker.validate import redacted, telling
@@ -21,15 +19,10 @@ from cdcworker.worker.validate import redacted, telling
 CRASHED = declare(
     "check.crashed", "internal", "A live check failed itself", "Report it; the connector may work nevertheless."
 )
-PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up among the findings.
-        os.dup2(2, 1)
-        _die_with_parent()
-        question = json.load(sys.stdin)
+    with asked() as (question, out):
         for finding in findings(question["config"], question.get("providers", {})):
             _say(out, asdict(finding))
         _say(out, {"done": True})
@@ -61,11 +54,6 @@ def _clean(finding: Finding) -> Finding:
 def _say(out: TextIO, item: dict[str, Any]) -> None:
     out.write(json.dumps(item, separators=(",", ":")) + "\n")
     out.flush()
-
-
-def _die_with_parent() -> None:
-    if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
 
 
 if __name__ == "__main__":

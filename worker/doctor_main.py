@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 from typing import Any, Final
@@ -12,18 +10,15 @@ from typing import Any, Final
 from cdcworker.connectors.checkup import UNKNOWN
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CODES, INTERNAL, CdcError
+from cdcworker.worker.answering import asked
 from cdcworker.worker.asking import ask
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.doctor_main")
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up among the findings.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        for item in (*findings(json.load(sys.stdin)), {"done": True}):
+    with asked() as (question, out):
+        for item in (*findings(question), {"done": True}):
             out.write(json.dumps(item, separators=(",", ":")) + "\n")
             out.flush()
     return 0

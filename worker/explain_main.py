@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import re
-import signal
 import sys
 from collections.abc import Mapping
 from typing import Any, Final
@@ -16,9 +14,9 @@ from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.coordinator.offsets import offsets_partition, parse_offset_key, parse_offset_value
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.answering import asked
 from cdcworker.worker.explain import lsn_text
 from cdcworker.worker.files import file_roots
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 from cdcworker.worker.row_search import Found, Search
 from cdcworker.worker.sink_runner import finder
@@ -30,12 +28,8 @@ Json = dict[str, Any]
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up in the answer.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        os.nice(NICENESS)
-        json.dump(answer(json.load(sys.stdin)), out, default=str)
+    with asked(NICENESS) as (question, out):
+        json.dump(answer(question), out, default=str)
     return 0
 
 

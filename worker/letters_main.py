@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from typing import Any, Final
 
 from cdcworker.connectors.api import LettersAsked, SinkPlace
-from cdcworker.connectors.config import MASK
 from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.model import JsonObject
-from cdcworker.schemas.errors import INTERNAL, CdcError, declare
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.answering import answered, asked
 from cdcworker.worker.files import file_roots
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 from cdcworker.worker.sink_runner import finder
 from cdcworker.worker.validate import telling
@@ -29,25 +26,13 @@ NOT_OFFERED: Final = declare(
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up in the answer.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        json.dump(answer(json.load(sys.stdin)), out)
+    with asked() as (question, out):
+        json.dump(answer(question), out)
     return 0
 
 
 def answer(question: JsonObject) -> JsonObject:
-    secrets: list[str] = []
-    try:
-        return _done(question, secrets)
-    except CdcError as error:
-        found = error.to_dict()
-    except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold values, the type does not
-        found = CdcError(INTERNAL, f"{type(error).__name__} while handling dead letters").to_dict()
-    for secret in secrets:
-        found["message"] = found["message"].replace(secret, MASK)
-    return {"error": found}
+    return answered(_done, question, "handling dead letters")
 
 
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:

@@ -3,44 +3,29 @@
 from __future__ import annotations
 
 import json
-import os
-import signal
 import sys
 from typing import Any
 
 from cdcworker.connectors.api import SinkPlace
-from cdcworker.connectors.config import MASK
 from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.model import JsonObject
-from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.answering import answered, asked
 from cdcworker.worker.files import file_roots
 from cdcworker.worker.offsets import NOT_OFFERED
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 from cdcworker.worker.sink_runner import finder
 from cdcworker.worker.validate import telling
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up in the answer.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
-        json.dump(answer(json.load(sys.stdin)), out)
+    with asked() as (question, out):
+        json.dump(answer(question), out)
     return 0
 
 
 def answer(question: JsonObject) -> JsonObject:
-    secrets: list[str] = []
-    try:
-        return _done(question, secrets)
-    except CdcError as error:
-        found = error.to_dict()
-    except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold secrets, the type does not
-        found = CdcError(INTERNAL, f"{type(error).__name__} while asking for offsets").to_dict()
-    for secret in secrets:
-        found["message"] = found["message"].replace(secret, MASK)
-    return {"error": found}
+    return answered(_done, question, "asking for offsets")
 
 
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import secrets
-import signal
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -19,8 +17,8 @@ from cdcworker.connectors.verify.report import Tally
 from cdcworker.connectors.verify.sides import Limits, SourceSide, TargetSide
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.answering import asked
 from cdcworker.worker.files import file_roots
-from cdcworker.worker.process import PR_SET_PDEATHSIG, prctl
 from cdcworker.worker.references import resolve
 
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.verify_main")
@@ -29,16 +27,13 @@ Say = Callable[[Mapping[str, Any]], None]
 
 
 def main() -> int:
-    with os.fdopen(os.dup(1), "w", encoding="utf-8") as out:
-        # Whatever a library prints must not end up among the answers.
-        os.dup2(2, 1)
-        prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+    with asked() as (question, out):
 
         def say(item: Mapping[str, Any]) -> None:
             out.write(json.dumps(item, separators=(",", ":")) + "\n")
             out.flush()
 
-        answer(json.load(sys.stdin), say)
+        answer(question, say)
     return 0
 
 
