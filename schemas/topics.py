@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from typing import Literal
 
 from cdcworker.schemas.errors import CdcError, declare
@@ -43,6 +44,7 @@ def avro_name(name: str) -> str:
     return _NOT_AVRO.sub(_escape_char, name)
 
 
+@lru_cache(maxsize=65_536)
 def unescape(name: str) -> str:
     """The inverse of `topic_part` and `avro_name`."""
     units = _ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), name)

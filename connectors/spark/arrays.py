@@ -20,6 +20,49 @@ def one(column: Any) -> Any:
     return found
 
 
+def by_topic(raw: Any) -> dict[str, Any]:
+    """The records of each topic, as they stand. Where a piece of the table is of one topic no byte of it is copied."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    found: dict[str, list[Any]] = {}
+    for piece in raw.to_batches():
+        names = piece.column("topic")
+        names = names if pa.types.is_dictionary(names.type) else pc.dictionary_encode(names)
+        codes = names.indices.to_numpy()
+        for code in np.unique(codes).tolist():
+            rows = np.flatnonzero(codes == code)
+            part = piece if len(rows) == len(codes) else piece.take(pa.array(rows))
+            found.setdefault(names.dictionary[code].as_py(), []).append(part.drop_columns(["topic"]))
+    return {name: pa.Table.from_batches(parts) for name, parts in found.items()}
+
+
+def chosen(values: Any, rows: Any) -> tuple[Any, Any]:
+    """`slices` of some rows, which stand in their order; rows of no bytes between them cost nothing."""
+    import pyarrow as pa
+
+    data, offsets = slices(values)
+    if len(rows) == len(values):
+        return data, offsets
+    if bool((offsets[rows[1:]] == offsets[rows[:-1] + 1]).all()):
+        return data, append(offsets[rows], offsets[rows[-1:] + 1])
+    return slices(values.take(pa.array(rows)))
+
+
+def append(one: Any, other: Any) -> Any:
+    import numpy as np
+
+    return np.concatenate([one, other])
+
+
+def is_whole(index: Any, length: int) -> bool:
+    """Whether an index takes everything as it is."""
+    import numpy as np
+
+    return len(index) == length and bool((index == np.arange(length)).all())
+
+
 def lone(value: int) -> Any:
     import numpy as np
 

@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 DIGITS_MAX = 38
+_FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
 SECONDS = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}"
 
 
@@ -62,6 +63,11 @@ def _decimal(found: pa.Array, column: TargetColumn, wanted: pa.DataType) -> pa.A
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    numbers = values.decimal_numbers(found, column.unit)
+    if numbers is not None:
+        nan = pc.equal(pc.binary_length(found), 0)
+        kept = pc.if_else(nan, pa.scalar(None, numbers.type), numbers) if pc.any(nan).as_py() else numbers
+        return kept.cast(wanted)
     text = values.decimals(found, column.unit)
     return pc.if_else(pc.equal(text, "NaN"), pa.scalar(None, pa.string()), text).cast(wanted)
 
@@ -84,11 +90,55 @@ def _timestamp(found: pa.Array, column: TargetColumn) -> pa.Array:
     return pc.multiply(_clipped(found, low, high), factor)
 
 
+def instants(found: pa.Array) -> pa.Array | None:
+    """Microseconds of ISO 8601 texts in UTC, of one length, with four digits of a year; None where one is not so."""
+    import numpy as np
+    import pyarrow as pa
+
+    _, ends, data = found.buffers()
+    n = len(found)
+    offsets = np.frombuffer(ends, np.int32, n + 1, 4 * found.offset)
+    width = int(offsets[1] - offsets[0]) if n else 0
+    if found.null_count or not 22 <= width <= 27 or offsets[-1] - offsets[0] != n * width:
+        return None
+    if bool((np.diff(offsets) != width).any()):
+        return None
+    text = np.frombuffer(data, np.uint8, n * width, int(offsets[0])).reshape(n, width)
+    marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (19, "."), (width - 1, "Z")]
+    places = [at for at in range(width - 1) if at not in {place for place, _ in marks}]
+    if not all(bool((text[:, at] == ord(mark)).all()) for at, mark in marks):
+        return None
+    digits = np.ascontiguousarray(text[:, places].T).astype(np.int64) - ord("0")
+    if bool(((digits < 0) | (digits > 9)).any()):
+        return None
+    return pa.array(_micros(digits))
+
+
+def _micros(digits: Any) -> Any:
+    """Of the digits of a year, a month, a day, an hour, a minute, a second and a part of one."""
+    import numpy as np
+
+    def number(start: int, end: int) -> Any:
+        total = digits[start]
+        for at in range(start + 1, end):
+            total = total * 10 + digits[at]
+        return total
+
+    year, month, day, hour, minute, second = (number(*span) for span in _FIELDS)
+    part = number(14, len(digits)) * 10 ** (20 - len(digits))
+    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
+    days = months.astype("datetime64[D]").astype(np.int64) + day - 1
+    return ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + part
+
+
 def _iso(found: pa.Array, wanted: pa.DataType) -> pa.Array:
     """ISO 8601 texts; years past four digits and infinities become the nearest end."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    numbers = instants(found) if pa.types.is_timestamp(wanted) else None
+    if numbers is not None:
+        return numbers.view(wanted)
     usual = pc.match_substring_regex(found, SECONDS if pa.types.is_timestamp(wanted) else r"^[0-9]{4}-")
     if pc.all(pc.fill_null(usual, True)).as_py() is not True:
         late = pc.or_(pc.starts_with(found, "+"), pc.starts_with(found, "i"))

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 
+SAMPLE_ROWS = 1024
+
+
 def bucket_of(key: bytes, count: int) -> int:
     return zlib.crc32(key) % count
 
@@ -31,13 +34,24 @@ def save(path: Path, rows: pa.Table) -> int:
     from pyarrow import parquet
 
     path.parent.mkdir(parents=True, exist_ok=True)
-    parquet.write_table(rows, path, compression="zstd", compression_level=1)
+    parquet.write_table(rows, path, compression="zstd", compression_level=1, use_dictionary=repeating(rows))
     handle = os.open(path, os.O_RDONLY)
     try:
         os.fsync(handle)
         return os.fstat(handle).st_size
     finally:
         os.close(handle)
+
+
+def repeating(rows: pa.Table) -> list[str]:
+    """Columns with few values, by their first rows. A dictionary of the others is made in vain and thrown away."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    few = rows.slice(0, SAMPLE_ROWS)
+    nested = {field.name for field in rows.schema if pa.types.is_nested(field.type)}
+    names = (name for name in rows.schema.names if name not in nested)
+    return [name for name in names if 4 * int(pc.count_distinct(few[name]).as_py()) < few.num_rows]
 
 
 def fresh(state: Manifest, batch: SinkBatch) -> bool:

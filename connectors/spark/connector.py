@@ -8,12 +8,18 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.cluster import cluster_of
-from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, data_topics
+from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, PARQUET_RECORDS_MAX, data_topics
 from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.spark.session import Engine
+
+
+def records_of(given: Config, config: Mapping[str, Any]) -> int:
+    """Each batch is one more file per table of Parquet: fewer and larger ones unless a number is given."""
+    few = "max.batch.records" in given or config["warehouse"] != "parquet"
+    return int(config["max.batch.records"]) if few else PARQUET_RECORDS_MAX
 
 
 class SparkSink:
@@ -43,7 +49,7 @@ class SparkSink:
         writer = open_writer(config, spec.connector, spec.task, context.file_roots)
         settings = Settings(
             config["trigger.interval.ms"],
-            config["max.batch.records"],
+            records_of(spec.config, config),
             config["spark.driver.memory"],
             config["spark.cores"],
             config["output.mode"] == "log",

@@ -46,6 +46,7 @@ class Output:
     column: int
     captured: bool = False
     children: list[Output] = field(default_factory=list)
+    arrow: Any = None
 
 
 def strip_logical(node: Avro) -> Avro:
@@ -203,9 +204,10 @@ def _size(node: Avro) -> int:
 def _arrow_output(out: Output, plan: Plan) -> Any:
     import pyarrow as pa
 
-    if out.children or (_kind(out.type) == _RECORD and not out.captured):
-        return pa.struct([pa.field(child.name, _arrow_output(child, plan)) for child in out.children])
-    return arrow_type(out.type, plan)
+    if out.arrow is None and (out.children or (_kind(out.type) == _RECORD and not out.captured)):
+        out.arrow = pa.struct([pa.field(child.name, _arrow_output(child, plan)) for child in out.children])
+    out.arrow = arrow_type(out.type, plan) if out.arrow is None else out.arrow
+    return out.arrow
 
 
 def arrow_type(node: Avro, plan: Plan, depth: int = 0) -> Any:
@@ -315,7 +317,7 @@ def _assemble(out: Output, plan: Plan, columns: Sequence[Any], n: int) -> Any:
     if _kind(out.type) == _RECORD and not out.captured:
         children = [_assemble(child, plan, columns, n) for child in out.children]
         return pa.Array.from_buffers(_arrow_output(out, plan), n, [mask], children=children)
-    kind = arrow_type(out.type, plan)
+    kind = _arrow_output(out, plan)
     if out.captured:
         return _captured(out, plan, kind, pa.Array.from_buffers(pa.binary(), n, _buffers(mask, ends, data)))
     if _kind(out.type) == _NULL:

@@ -21,12 +21,13 @@ def append(topic: Topic, decoded: Decoded, rows: Any, shape: Shape, log: bool) -
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    found = decoded.arrays[shape.id].take(pa.array(decoded.local[rows]))
+    found, index = decoded.arrays[shape.id], decoded.local[rows]
+    found = found if arrays.is_whole(index, len(found)) else found.take(pa.array(index))
+    before, after = found.field("before"), found.field("after")
     gone = pa.array(decoded.op[rows] == "d")
+    some = pc.any(gone).as_py()
     columns = {
-        name: pc.if_else(gone, found.field("before").field(name), found.field("after").field(name))
-        if pc.any(gone).as_py()
-        else found.field("after").field(name)
+        name: pc.if_else(gone, before.field(name), after.field(name)) if some else after.field(name)
         for name in shape.fields
     }
     if log:
@@ -34,7 +35,7 @@ def append(topic: Topic, decoded: Decoded, rows: Any, shape: Shape, log: bool) -
         for name, missing in flags.items():
             columns[name] = pc.if_else(pa.array(missing), pa.scalar(None, columns[name].type), columns[name])
         columns[UNCHANGED] = _named(flags, len(rows))
-    columns[OP] = pa.array(decoded.op[rows].tolist(), pa.string())
+    columns[OP] = found.field("op")
     columns[POSITION] = arrays.position(decoded.major[rows], decoded.minor[rows])
     return TableBatch(topic.name, (), pa.table(columns), pa.table({}), shape.row, shape.path, changes=len(rows))
 

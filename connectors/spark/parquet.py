@@ -10,6 +10,7 @@ import json
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,8 @@ SMALL_BYTES = 32 * 1024 * 1024
 SMALL_FILES_MAX = 32
 """So many small files of an appended table become one."""
 PRUNE_EVERY_S = 60.0
+ROWS_AT_ONCE = 5_000
+TABLES_AT_ONCE = 8
 TRIES = 4
 """Of a table whose dead letters somebody applies meanwhile."""
 
@@ -132,11 +135,21 @@ class ParquetWriter:
         topics = parts_of(batch)
         self._still_ours()
         self._bury_letters(batch)
-        replayed = 0
-        for topic, parts in topics.items():
-            replayed += not self._topic(topic, parts, batch, counts)
-        counts["replayed"] = bool(topics) and replayed == len(topics)
+        tables = [table for table in self._written(topics, batch) if table is not None]
+        for table in tables:
+            counts["orphans"] += table.orphans
+            for part in topics[table.state.topic]:
+                self._count(table, part, counts)
+        counts["replayed"] = bool(topics) and not tables
         return counts
+
+    def _written(self, topics: Mapping[str, Sequence[TableBatch]], batch: SinkBatch) -> list[Table | None]:
+        """A table waits for the disk most of the time: where there is much to be written, several do that at once."""
+        rows = sum(part.upserts.num_rows + part.deletes.num_rows for part in batch.tables)
+        if rows < ROWS_AT_ONCE:
+            return [self._topic(topic, parts, batch) for topic, parts in topics.items()]
+        with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
+            return list(pool.map(lambda item: self._topic(*item, batch), topics.items()))
 
     def _letters_of(self, topic: str) -> Path:
         return self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / topic
@@ -189,8 +202,8 @@ class ParquetWriter:
         schema, table = shaping.place_of(topic, path, self._schema)
         return self._root / quote(schema, safe=" ") / quote(table, safe=" ")
 
-    def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch, counts: dict[str, Any]) -> bool:
-        """False: all of it had been applied before."""
+    def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> Table | None:
+        """None: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
         for left in reversed(range(TRIES)):
             state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
@@ -199,33 +212,19 @@ class ParquetWriter:
             if state.epoch > self._epoch:
                 raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
             if not fresh(state, batch):
-                return False
+                return None
+            table = Table(manifests, replace(state, epoch=self._epoch), state.arrow)
             try:
-                self._states[topic] = self._applied(manifests, state, parts, batch, counts)
-                break
+                for part in parts:
+                    self._part(table, part)
+                self._states[topic] = self._commit(table, batch)
+                return table
             except CdcError as exc:
                 newest = manifests.newest()
                 if exc.code != LEDGER_MOVED or not left or newest is None or not newest.is_beside(state):
                     raise
                 self._states[topic] = newest
-        return True
-
-    def _applied(
-        self,
-        manifests: Manifests,
-        state: Manifest,
-        parts: Sequence[TableBatch],
-        batch: SinkBatch,
-        counts: dict[str, Any],
-    ) -> Manifest:
-        table = Table(manifests, replace(state, epoch=self._epoch), state.arrow)
-        for part in parts:
-            self._part(table, part)
-        made = self._commit(table, batch)
-        counts["orphans"] += table.orphans
-        for part in parts:
-            self._count(table, part, counts)
-        return made
+        return None
 
     def _part(self, table: Table, part: TableBatch) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}

@@ -97,20 +97,14 @@ class Assembler:
     ) -> Iterator[Topic]:
         import numpy as np
         import pyarrow as pa
-        import pyarrow.compute as pc
 
-        raw = raw.unify_dictionaries().combine_chunks() if raw.num_rows else raw
-        names = pc.dictionary_encode(arrays.one(raw["topic"]))
-        codes = names.indices.to_numpy()
-        partition, offset = arrays.one(raw["partition"]).to_numpy(), arrays.one(raw["offset"]).to_numpy()
-        for code, name in enumerate(names.dictionary.to_pylist()):
-            rows = np.flatnonzero(codes == code)
-            rows = rows[_new_rows(name, partition[rows], offset[rows], ledger, offsets)]
+        for name, found in arrays.by_topic(raw).items():
+            partition, offset = arrays.one(found["partition"]).to_numpy(), arrays.one(found["offset"]).to_numpy()
+            rows = np.flatnonzero(_new_rows(name, partition, offset, ledger, offsets))
             if not len(rows):
                 continue
             rows = rows[np.lexsort((offset[rows], partition[rows]))]
-            whole = len(rows) == raw.num_rows and bool((rows == np.arange(len(rows))).all())
-            part = raw if whole else raw.take(pa.array(rows))
+            part = found if arrays.is_whole(rows, len(offset)) else found.take(pa.array(rows))
             value = arrays.one(part["value"])
             yield Topic(
                 name,
@@ -351,12 +345,8 @@ def _new_rows(
 
 
 def _decode(plan: Plan, values: Any, rows: Any, topic: Topic) -> Any:
-    import pyarrow as pa
-
-    chosen = values if len(rows) == len(values) else values.take(pa.array(rows))
-    data, offsets = arrays.slices(chosen)
     try:
-        return decode(plan, data, offsets)
+        return decode(plan, *arrays.chosen(values, rows))
     except Undecodable as exc:
         where = topic.where(int(rows[exc.row]))
         raise CdcError(UNDECODABLE, "the value does not fit its schema", where=where) from exc

@@ -105,18 +105,27 @@ def decimals(values: pa.Array, scale: int) -> pa.Array:
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    module = native()
-    sizes = pc.min_max(pc.binary_length(values)).as_py()
-    if module is None or sizes["max"] is None or sizes["max"] > 15 or not 0 <= scale <= 38:
+    found = decimal_numbers(values, scale)
+    if found is None:
         return _each(values, lambda value: decimal_text(value, scale))
+    nan = pc.equal(pc.binary_length(values), 0)
+    text = found.cast(pa.string())
+    return pc.if_else(nan, pa.scalar("NaN"), text) if pc.any(nan).as_py() else text
+
+
+def decimal_numbers(values: pa.Array, scale: int) -> pa.Array | None:
+    """The same as numbers, NaN as some number; None: they may be too long, or there is nothing to do it with."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    module = native()
+    longest = pc.max(pc.binary_length(values)).as_py()
+    if module is None or longest is None or longest > 15 or not 0 <= scale <= 38:
+        return None
     ends, data = _parts(values)
-    found = module.decimals(data, ends)
     mask = None if values.null_count == 0 else values.is_valid().buffers()[1]
-    numbers = pa.Array.from_buffers(pa.decimal128(38, scale), len(values), [mask, pa.py_buffer(found)])
-    text = numbers.cast(pa.string())
-    if sizes["min"] == 0:
-        text = pc.if_else(pc.equal(pc.binary_length(values), 0), pa.scalar("NaN"), text)
-    return text
+    kind = pa.decimal128(38, scale)
+    return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(module.decimals(data, ends))])
 
 
 def _variable_decimal(values: pa.Array, column: TargetColumn) -> pa.Array:

@@ -30,7 +30,7 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measure import cpu_s, finish, rss_mb, tree, wait
-from sink_floor import compare_decoders, compare_readers
+from sink_floor import compare_decoders, compare_readers, parquet_limit
 from sink_load import COLUMNS, DDL, Feed, Slice, Workload
 
 SCHEMAS = "bench.schemas"
@@ -344,7 +344,12 @@ def main() -> None:
                 if "postgres" in parts:
                     figures |= postgres_part(stage, workload, slices, options.rounds)
                 if "parquet" in parts:
+                    spec, sizes = stage.spec("limit", workload.topics, {}), (workload.preload, workload.changes)
+                    figures |= told(parquet_limit(spec, *sizes, kafka.pid, lambda id: stage.feed.schema(id)))
                     figures |= told(parquet_part(stage, workload))
+                    figures["parquet_vs_limit_ratio"] = (
+                        figures["parquet_changes_per_s"] / figures["parquet_limit_per_s"]
+                    )
                 if "tables" in parts:
                     figures |= told(compare_tables(stage, max(options.changes // 5, TABLES_CHANGES_MIN)))
                 if "visible" in parts:

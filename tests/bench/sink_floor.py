@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark.config import PARQUET_RECORDS_MAX
 from cdcworker.connectors.spark.decode import decode_native, decode_pure, native
 from cdcworker.connectors.spark.kafka import Brokers
 from cdcworker.connectors.spark.reading import Reader
@@ -63,31 +65,73 @@ def compare_readers(spec: Mapping[str, Any], preload: int, changes: int, broker:
     """Changes per second of the same batches brought into this process as Arrow and dropped: by our reader inside Spark's
     tasks, and by Spark's own source, which no sink over it can pass."""
     figures: dict[str, float] = {}
-    settings = Settings()
+    with _reading(spec) as (reader, stream):
+        for name in ("reader", "source"):
+
+            def bring(frame: Any, number: int, at: Path, own: bool = name == "reader") -> int:
+                found = reader.read(frame, at, number) if own else frame.coalesce(Settings().cores).toArrow()
+                return int(found.num_rows)
+
+            found = stream(name, Settings().records_max, bring, broker, preload, changes)
+            figures |= {f"read_by_{name}_{what}": value for what, value in found.items()}
+    return figures
+
+
+def parquet_limit(
+    spec: Mapping[str, Any], preload: int, changes: int, broker: int, schemas: Callable[[int], Any]
+) -> dict[str, float]:
+    """Changes per second read, decoded and written as Parquet files, a file per table and batch: no types of the source,
+    no manifests, nothing that is waited for on the disk, one thing after the other."""
+    from cdcworker.connectors.spark import arrays
+    from cdcworker.connectors.spark.buckets import repeating
+    from cdcworker.connectors.spark.decode import decode
+    from pyarrow import Table, parquet
+
+    shapes: dict[int, Shape] = {}
+    with _reading(spec) as (reader, stream):
+
+        def bring(frame: Any, number: int, at: Path) -> int:
+            found = reader.read(frame, at, number)
+            for topic, rows in arrays.by_topic(found).items():
+                value = arrays.one(rows["value"])
+                ids = arrays.frame_ids(value)
+                for id in set(ids[ids > 0].tolist()):
+                    shape = shapes.setdefault(id, Shape(id, schemas(id)))
+                    made = decode(shape.plan, *arrays.chosen(value, (ids == id).nonzero()[0])).field("after")
+                    table = Table.from_arrays(made.flatten(), shape.fields)
+                    few = repeating(table)
+                    path = at.parent / f"{topic}-{number}.parquet"
+                    parquet.write_table(table, path, compression="zstd", compression_level=1, use_dictionary=few)
+            return int(found.num_rows)
+
+        figures = stream("limit", PARQUET_RECORDS_MAX, bring, broker, preload, changes)
+    return {
+        "parquet_limit_per_s": figures["changes_per_s"],
+        "parquet_limit_cpu_s_per_million": figures["cpu_s_per_million"],
+    }
+
+
+@contextlib.contextmanager
+def _reading(spec: Mapping[str, Any]) -> Iterator[tuple[Reader, Callable[..., dict[str, float]]]]:
+    """A reader, and what drains the topics by it."""
     folder = Path(spec["state_dir"], "floor")
     folder.mkdir(parents=True)
     runtime = Runtime(str(Path(spec["java_home"], "bin", "java")), tuple(spec["jars"]), cache=spec["cache_dir"])
     engine = Engine(runtime, folder, lambda: False)
     try:
         partitions = Brokers(spec["kafka"]).partitions(spec["topics"])
-        reader = Reader(engine.session(), folder, spec["kafka"], settings.cores)
-        for name in ("reader", "source"):
+        reader = Reader(engine.session(), folder, spec["kafka"], Settings().cores)
+
+        def stream(name: str, records_max: int, bring: Callable[..., int], *more: int) -> dict[str, float]:
             reader.begin({})
-            checkpoint = folder / name
+            frame = read.stream(engine.session(), spec["kafka"], partitions, {}, records_max)
+            at = folder / name
+            return _drain(frame, at, lambda part, number: bring(part, number, at), *more)
 
-            def bring(frame: Any, number: int, own: bool = name == "reader", at: Path = checkpoint) -> int:
-                found = reader.read(frame, at, number) if own else frame.coalesce(settings.cores).toArrow()
-                return int(found.num_rows)
-
-            frame = read.stream(engine.session(), spec["kafka"], partitions, {}, settings.records_max)
-            figures |= {
-                f"read_by_{name}_{what}": value
-                for what, value in _drain(frame, checkpoint, bring, broker, preload, changes).items()
-            }
+        yield reader, stream
     finally:
         engine.close()
         shutil.rmtree(folder, ignore_errors=True)
-    return figures
 
 
 def _drain(

@@ -214,6 +214,11 @@ class Feed:
         self._encoders: dict[str, Encoder] = {}
         self.create([schema_topic])
 
+    def schema(self, id: int) -> Any:
+        found = self._log.by_id(id)
+        assert found is not None
+        return found.schema
+
     def create(self, topics: Sequence[str]) -> None:
         for future in self._admin.create_topics([NewTopic(topic, 1, 1) for topic in topics]).values():
             future.result(TIMEOUT_S)
