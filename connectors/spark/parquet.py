@@ -149,7 +149,7 @@ class ParquetWriter:
         if rows < ROWS_AT_ONCE:
             return [self._topic(topic, parts, batch) for topic, parts in topics.items()]
         with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
-            return list(pool.map(lambda item: self._topic(*item, batch), topics.items()))
+            return list(pool.map(lambda topic: self._topic(topic, topics[topic], batch), topics))
 
     def _letters_of(self, topic: str) -> Path:
         return self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / topic
