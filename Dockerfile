@@ -25,12 +25,15 @@ RUN useradd --uid 10001 --no-create-home --home-dir /tmp --shell /usr/sbin/nolog
 ENV PATH=/opt/cdcworker/bin:$PATH \
     CDC_CACHE_DIR=/opt/cdcworker/cache \
     CDC_STATE_DIR=/var/lib/cdcworker \
+    HEALTH_URL=http://127.0.0.1:8083/healthz \
     HOME=/tmp \
     MALLOC_ARENA_MAX=2 \
     PYTHONDONTWRITEBYTECODE=1
 WORKDIR /tmp
 EXPOSE 8083
 STOPSIGNAL SIGTERM
+HEALTHCHECK --interval=10s --timeout=6s --start-period=30s --retries=6 \
+  CMD ["python", "-c", "import os, urllib.request as u; u.urlopen(os.environ['HEALTH_URL'], timeout=5)"]
 ENTRYPOINT ["cdcworker"]
 CMD ["start", "--config", "/etc/cdcworker/worker.properties"]
 

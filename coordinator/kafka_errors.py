@@ -30,7 +30,7 @@ AUTHORIZATION = declare(
     "kafka.authorization",
     "config",
     "The broker does not allow this operation",
-    "Grant the worker's principal the ACLs for its group, internal topics, transactional ids and data topics.",
+    "Grant the workers' principal what lacks: `cdcworker roles kafka` prints every ACL that it needs, and why.",
 )
 CLIENT_CONFIG = declare(
     "kafka.client_config",

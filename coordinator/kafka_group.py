@@ -241,7 +241,8 @@ class KafkaLeadership:
         if error.fatal() or error.code() == KafkaError._MAX_POLL_EXCEEDED:
             self._give_up(error)
         elif e.code_of(error) in (*e.TELLING, e.TOPIC_MISSING, e.UNEXPECTED):
-            log.error("group membership fails error=%s", error.str())
+            told = e.translate(error, "join the group")
+            log.error("group membership fails error=%s hint=%s", told, told.hint)
         else:
             log.debug("group membership stalls error=%s", error.str())
 

@@ -179,7 +179,7 @@ class HerdKafka:
             writer = self._backend.claim()
             ends = self._configs.ends(READ_S)
         except CdcError as exc:
-            failure = str(exc)
+            failure = f"{exc} hint={exc.hint}"
             self._post(lambda: self._fail_claim(claim, failure))
             return
         self._post(lambda: claim.opened(writer, ends))

@@ -130,6 +130,12 @@ KAFKA_UNREACHABLE = declare(
     "Kafka cannot be read",
     "Check the brokers and the network; the task tries again.",
 )
+KAFKA_DENIED = declare(
+    "spark.kafka_denied",
+    "config",
+    "The broker denies the sink a right",
+    "Grant Describe and Read on the sink's topics and on the schema topic: `cdcworker roles kafka` prints the ACLs.",
+)
 QUERY_FAILED = declare(
     "spark.query_failed", "transient", "Spark's streaming query ended", "The task starts it again from the ledger."
 )
@@ -204,8 +210,9 @@ _SPARK_CAUSES = (
     ("Some data may have been lost", DATA_LOST, "records are gone from a topic"),
     ("KAFKA_DATA_LOSS", DATA_LOST, "records are gone from a topic"),
     ("UnknownTopicOrPartitionException", DATA_LOST, "a topic was deleted while it was read"),
-    ("TopicAuthorizationException", KAFKA_UNREACHABLE, "the broker denies reading a topic"),
-    ("SaslAuthenticationException", KAFKA_UNREACHABLE, "the broker refused the login"),
+    ("TopicAuthorizationException", KAFKA_DENIED, "the broker denies reading a topic"),
+    ("GroupAuthorizationException", KAFKA_DENIED, "the broker denies a group"),
+    ("SaslAuthenticationException", KAFKA_DENIED, "the broker refused the login"),
     ("TimeoutException", KAFKA_UNREACHABLE, "the broker did not answer in time"),
     ("KafkaException", KAFKA_UNREACHABLE, "the broker's client failed"),
 )
@@ -216,7 +223,8 @@ def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None)
     text = str(exc)
     for needle, code, message in _SPARK_CAUSES:
         if needle in text:
-            return CdcError(code, message, where=where)
+            denied = re.search(r"Not authorized to access topics: \[([^\]\s,]{1,249})", text)
+            return CdcError(code, message, where={**(where or {}), "topic": denied[1]} if denied else where)
     condition = getattr(exc, "getCondition", lambda: None)() or getattr(exc, "getErrorClass", lambda: None)()
     return CdcError(QUERY_FAILED, f"the streaming query ended with {condition or type(exc).__name__}", where=where)
 

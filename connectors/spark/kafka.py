@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.spark.errors import DATA_LOST, KAFKA_UNREACHABLE, UNDECODABLE
+from cdcworker.connectors.spark.errors import DATA_LOST, KAFKA_DENIED, KAFKA_UNREACHABLE, UNDECODABLE
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog
 
@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 REQUEST_S_MAX = 10.0
+DENIED = (29, 30, 31, 53, 58)
+"""Kafka's numbers for a topic, group, cluster or transactional id that we may not use, and for a login that failed."""
 READ_S_MAX = 30.0
 _CLIENT_KEYS = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "broker.address", "socket.")
 
@@ -98,7 +100,9 @@ class Brokers:
         try:
             found = self._admin.list_topics(timeout=REQUEST_S_MAX).topics
         except KafkaException as exc:
-            raise CdcError(KAFKA_UNREACHABLE, f"the topics cannot be listed ({exc.args[0].name()})") from exc
+            raise refused(exc.args[0], "the topics cannot be listed") from exc
+        if missing := [name for name in topics if name not in found]:
+            self._not_denied(missing)
         return {name: len(found[name].partitions) for name in topics if name in found and found[name].error is None}
 
     def check(self, partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]) -> None:
@@ -156,7 +160,28 @@ class Brokers:
             futures = self._admin.list_offsets(dict.fromkeys(asked, spec), request_timeout=REQUEST_S_MAX)
             return {(part.topic, part.partition): future.result().offset for part, future in futures.items()}
         except KafkaException as exc:
-            raise CdcError(KAFKA_UNREACHABLE, f"the offsets cannot be listed ({exc.args[0].name()})") from exc
+            raise refused(exc.args[0], "the offsets cannot be listed") from exc
+
+    def _not_denied(self, topics: Sequence[str]) -> None:
+        """CdcError where one of these topics, which seem not to exist, is only hidden from us: asked for all topics the
+        broker leaves out those that we may not see."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        try:
+            found = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S_MAX)
+        except (KafkaException, ValueError):
+            return
+        for topic, answer in found.items():
+            error = answer.exception()
+            if isinstance(error, KafkaException) and error.args[0].code() in DENIED:
+                raise refused(error.args[0], "the topic cannot be seen", {"topic": topic})
+
+
+def refused(error: Any, doing: str, where: Mapping[str, str | int] | None = None) -> CdcError:
+    """The broker answered with an error, or not at all."""
+    return CdcError(
+        KAFKA_DENIED if error.code() in DENIED else KAFKA_UNREACHABLE, f"{doing} ({error.name()})", where=where
+    )
 
 
 class SchemaLogReader:
@@ -213,11 +238,11 @@ class SchemaLogReader:
                         self.close()
                         return
                     elif not ended and not error.retriable() and error.code() != KafkaError._TRANSPORT:
-                        raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({error.name()})")
+                        raise refused(error, "the schema log cannot be read", {"topic": self._topic})
                 if ended:
                     return
         except KafkaException as exc:
-            raise CdcError(KAFKA_UNREACHABLE, f"the schema log cannot be read ({exc.args[0].name()})") from exc
+            raise refused(exc.args[0], "the schema log cannot be read", {"topic": self._topic}) from exc
         if first:
             self.close()
             raise CdcError(KAFKA_UNREACHABLE, "the schema log was not read to its end in time")

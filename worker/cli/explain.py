@@ -7,8 +7,13 @@ from typing import Any
 from urllib.parse import urlencode
 
 import click
-from cdcworker.worker.cli.output import EXIT_RUNTIME, Table
+from cdcworker.worker.cli.cells import folded, width_of_terminal
+from cdcworker.worker.cli.output import EXIT_RUNTIME, Table, clean
 from cdcworker.worker.cli.remote import Remote, complete_names, remote_command, segment
+
+HEAD = ("FOUND", "STAGE", "UTC", "AFTER", "WHAT IS KNOWN")
+MIN = 24
+"""Columns for what is known, however narrow the terminal is."""
 
 
 @remote_command(None, "explain")
@@ -26,18 +31,29 @@ def explain(remote: Remote, connector: str, table: str, row_key: tuple[str, ...]
     content = remote.get(f"/v1/connectors/{segment(connector)}/explain?{urlencode(query)}")
     if content.get("error"):
         raise remote.error({**content["error"], "suggestion": content["error"].get("hint")}, EXIT_RUNTIME)
-    remote.tell(content, picture, ok=all(stage["found"] for stage in content["stages"]))
+    remote.tell(
+        content,
+        lambda found: picture(found, width_of_terminal()),
+        ok=all(stage["found"] for stage in content["stages"]),
+    )
 
 
-def picture(content: Any) -> Table:
+def picture(content: Any, width: int | None = None) -> Table:
+    """What is known of a stage goes on below itself where the terminal is narrow."""
     stages, first = content["stages"], None
-    rows = []
+    rows: list[tuple[str, ...]] = []
     for stage in stages:
         at = stage["at_ms"]
         first = at if first is None else first
-        rows.append(("ok" if stage["found"] else "?", stage["stage"], _time(at), _after(at, first), stage["text"]))
+        rows.append(
+            ("yes" if stage["found"] else "no", stage["stage"], _time(at), _after(at, first), clean(stage["text"]))
+        )
+    if width is not None:
+        beside = sum(max(map(len, (title, *(row[n] for row in rows)))) + 2 for n, title in enumerate(HEAD[:-1]))
+        rows = [(*(row[:4] if not n else ("",) * 4), line) for row in rows
+                for n, line in enumerate(folded(row[4], max(MIN, width - beside), 0))]  # fmt: skip
     head = f"{content['table']} {_key(content.get('key'))}: {content.get('op', 'not found')}".replace("  ", " ")
-    return Table(("", "STAGE", "UTC", "AFTER", "WHAT IS KNOWN"), rows, before=head, after=_others(content))
+    return Table(HEAD, rows, before=head, after=_others(content))
 
 
 def _others(content: Any) -> str:

@@ -12,6 +12,7 @@ from typing import IO, Any
 
 import click
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.cli.cells import padded
 
 EXIT_RUNTIME, EXIT_VALIDATION, EXIT_ENVIRONMENT = 1, 2, 3
 EXIT_OF_KIND = {"config": EXIT_VALIDATION, "transient": EXIT_ENVIRONMENT, "environment": EXIT_ENVIRONMENT}
@@ -152,8 +153,10 @@ def plain(content: Table) -> str:
 
 def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     cells = [[cell.replace("\n", " ") for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(head, *cells, strict=True)]
-    lines = ("  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *cells))
+    from rich.cells import cell_len
+
+    widths = [max(map(cell_len, column)) for column in zip(head, *cells, strict=True)]
+    lines = ("  ".join(map(padded, row, widths)) for row in (head, *cells))
     return "\n".join(line.rstrip() for line in lines)
 
 

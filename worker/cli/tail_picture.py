@@ -7,23 +7,34 @@ from datetime import UTC, datetime
 from typing import Any, Final
 
 import click
+from cdcworker.worker.cli.cells import folded, padded, width_of_terminal
 from cdcworker.worker.cli.output import clean, coloured
 
 COLOURS: Final = {"create": "green", "read": "green", "update": "yellow", "delete": "red", "truncate": "red"}
 VALUE_MAX: Final = 200
 """A longer value is cut on the screen; --json has it whole."""
 NAME_MAX: Final = 30
+VALUE_AT: Final = 6
+"""Columns beside a name, before its value."""
+HEAD_AT: Final = 14
 Line = tuple[str, str]
 """A colour, and the text."""
 
 
 def print_change(change: Mapping[str, Any], *, all_columns: bool = False) -> None:
     has_colours = coloured()
-    for colour, line in lines(change, all_columns=all_columns):
+    for colour, line in lines(change, all_columns=all_columns, width=width_of_terminal()):
         click.echo(click.style(line, fg=colour) if has_colours and colour else line)
 
 
-def lines(change: Mapping[str, Any], *, all_columns: bool = False) -> Iterator[Line]:
+def lines(change: Mapping[str, Any], *, all_columns: bool = False, width: int | None = None) -> Iterator[Line]:
+    """What does not fit goes on below its value."""
+    indent = VALUE_AT + _width(change["after"] or change["before"] or {})
+    for number, (colour, text) in enumerate(_lines(change, all_columns)):
+        yield from ((colour, line) for line in folded(text, width, indent if number else HEAD_AT))
+
+
+def _lines(change: Mapping[str, Any], all_columns: bool) -> Iterator[Line]:
     yield COLOURS.get(change["op"], ""), _head(change)
     before, after = change["before"], change["after"]
     if change.get("too_large"):
@@ -42,7 +53,8 @@ def _head(change: Mapping[str, Any]) -> str:
     moment = change.get("source", {}).get("ts_ms") or change["written_ms"]
     when = datetime.fromtimestamp(moment / 1000, UTC).strftime("%H:%M:%S.%f")[:-3]
     place = f"{change['topic']}/{change['partition']}@{change['offset']}"
-    return clean(f"{when}  {change['op'].upper():<9} {change['table']}  {_key(change['key'])}  {place}")
+    parts = (when, f"{change['op'].upper():<9} {change['table']}", _key(change["key"]), place)
+    return clean("  ".join(part for part in parts if part))
 
 
 def _key(key: Any) -> str:
@@ -56,9 +68,12 @@ def _differences(change: Mapping[str, Any], before: Mapping[str, Any], after: Ma
     width = _width(after)
     for name, value in after.items():
         if name in changed:
-            yield "yellow", f"  ~ {clean(name):<{width}}  {_text(before.get(name))} → {_text(value)}"
+            yield "yellow", f"  ~ {padded(clean(name), width)}  {_text(before.get(name))} → {_text(value)}"
         elif whole:
-            yield "", f"    {clean(name):<{width}}  {'(not sent: unchanged)' if name in unknown else _text(value)}"
+            yield (
+                "",
+                f"    {padded(clean(name), width)}  {'(not sent: unchanged)' if name in unknown else _text(value)}",
+            )
     if not changed and not whole:
         yield "", "    no column differs"
 
@@ -68,11 +83,13 @@ def _row(change: Mapping[str, Any], row: Mapping[str, Any], sign: str) -> Iterat
     width = _width(row)
     for name, value in row.items():
         shown = "(not sent: unchanged)" if name in unknown else _text(value)
-        yield "", f"  {sign} {clean(name):<{width}}  {shown}"
+        yield "", f"  {sign} {padded(clean(name), width)}  {shown}"
 
 
 def _width(row: Mapping[str, Any]) -> int:
-    return min(NAME_MAX, max((len(name) for name in row), default=0))
+    from rich.cells import cell_len
+
+    return min(NAME_MAX, max((cell_len(clean(name)) for name in row), default=0))
 
 
 def _text(value: Any) -> str:

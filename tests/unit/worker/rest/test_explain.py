@@ -110,7 +110,7 @@ def test_the_picture_has_times_and_what_is_missing():
         {"op": "create", "topic": "p.s.t", "partition": 0, "offset": 3, "written_ms": 1_790_000_000_000},
     ]})).splitlines()  # fmt: skip
     assert shown[0] == "orders id=7: update"
-    assert [line.split()[:2] for line in shown[2:5]] == [["ok", "commit"], ["ok", "topic"], ["?", "sink"]]
+    assert [line.split()[:2] for line in shown[2:5]] == [["yes", "commit"], ["yes", "topic"], ["no", "sink"]]
     assert "+12 ms" in shown[3]
     assert shown[5] == "other changes of the row that were seen, 1 of them later:"
 

@@ -5,7 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from cdcworker.worker.cli.explain import picture as explain_picture
+from cdcworker.worker.cli.output import plain
+from cdcworker.worker.cli.tail_picture import lines as tail_lines
 from cdcworker.worker.cli.top_picture import picture, render
+from rich.console import Group
+from rich.text import Text
 
 from .screens import check
 from .test_top import cluster, task, worker
@@ -68,3 +73,64 @@ def test_a_cluster_at_rest(width, height):
     check(
         render(picture(quiet, {"entries": []}), "12:00:00 UTC", width, height), width, height, f"quiet-{width}x{height}"
     )
+
+
+NAMES = ["id", "customer", "größe", "名前", "a_column_with_a_name_of_more_than_thirty_characters", "note"]
+LONG = (
+    "Lorem ipsum dolor sit amet, consectetur adipiscing elit, sed do eiusmod tempor incididunt ut labore et dolore. "
+    * 3
+)
+
+
+def tailed():
+    """Each kind of change, with names and values of every width."""
+    before = dict(zip(NAMES, [7, "Ada", "XL", "花子", 1, None], strict=True))
+    after = {**before, "customer": "Grace Hopper", "名前": "太郎", "note": LONG}
+    head = {"topic": "shop.public.orders", "partition": 0, "offset": 48_123, "table": "public.orders", "key": {"id": 7}}
+    head |= {"written_ms": 1_790_000_000_012, "source": {"ts_ms": 1_790_000_000_000}}
+    yield {**head, "op": "create", "before": None, "after": before, "changed": None}
+    yield {**head, "op": "update", "before": before, "after": after, "changed": ["customer", "名前", "note"]}
+    yield {**head, "op": "update", "before": None, "after": after, "changed": None, "unknown": ["note"]}
+    wide = {**head, "key": {"tenant": "a-tenant-with-a-long-name", "order": "2026-11-22/000000000000000000048123"}}
+    yield {**wide, "op": "delete", "before": {"id": 7}, "after": None, "changed": None}
+    yield {**head, "op": "truncate", "before": None, "after": None, "changed": None, "key": None}
+    yield {**head, "op": "update", "before": None, "after": None, "changed": None, "too_large": 2_000_000}
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 60), (120, 60)])
+def test_changes_as_tail_shows_them(width, height):
+    rows = [line for change in tailed() for line in tail_lines(change, all_columns=True, width=width)]
+    found = check(Group(*(Text(line, style=colour) for colour, line in rows)), width, height, f"tail-{width}x{height}")
+    assert found.count("Lorem") == 2, "a long value is cut, and says of how many characters"
+    assert "333 characters" in found
+
+
+def explained():
+    lsn = "0/16B3748"
+    stages = [
+        ("commit", 0, f"update in transaction 771, commit {lsn}, event 3 of it"),
+        ("task", 2, "shop-0 ran on cdc-1 (epoch 48) when it was read; it runs on cdc-0 now"),
+        ("topic", 14, "shop.public.orders/0@48123, schema 1203948572, written whole in one Kafka transaction"),
+        ("sink", 612, "warehouse has applied it in batch 1093 or before: the ledger keeps the last; the row in the warehouse is of a later change"),
+        ("sink", None, "archive has not come so far: it is 1,204 offsets behind it"),
+    ]  # fmt: skip
+    found = [
+        {"stage": name, "found": at is not None, "at_ms": None if at is None else 1_790_000_000_000 + at, "text": text}
+        for name, at, text in stages
+    ]
+    others = [
+        {
+            "written_ms": 1_790_000_000_900,
+            "op": "update",
+            "topic": "shop.public.orders",
+            "partition": 0,
+            "offset": 48_200,
+        }
+    ]
+    return {"table": "public.orders", "key": {"id": 7}, "op": "update", "stages": found, "others": others, "newer": 1}
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 30), (120, 24)])
+def test_the_way_of_a_row_as_explain_shows_it(width, height):
+    found = check(Text(plain(explain_picture(explained(), width))), width, height, f"explain-{width}x{height}")
+    assert "later change" in " ".join(found.split())
