@@ -18,7 +18,13 @@ from .spark_world import eventually, load
 from .standalone import Standalone
 from .test_spark_lakes import LAKE_S_MAX, lake_rows
 
-pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+pytestmark = [
+    pytest.mark.spark,
+    pytest.mark.kafka,
+    pytest.mark.postgres,
+    # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 
 
 PARALLEL = {"staging.parallel.min.bytes": "1", "spark.pyspark.python": sys.executable}
@@ -193,7 +199,7 @@ def test_a_lake_is_written_by_executors_that_see_nothing_of_the_drivers_disk(wor
     load(world, 0, 300)
     world.send()
     process = world.start([world.topic(NARROW)], **standalone.config(**lake))
-    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the first load", LAKE_S_MAX)
+    eventually(lambda: lake_rows(spark, world, "iceberg") == world.model.rows, "the first load", LAKE_S_MAX)
     world.stream.update(NARROW, (1, 99, "changed", None), (3,))
     world.model.update((1,), (1, 99, "changed", None), (3,))
     world.stream.delete(NARROW, (2,))
@@ -201,6 +207,6 @@ def test_a_lake_is_written_by_executors_that_see_nothing_of_the_drivers_disk(wor
     world.send()
     for pid in standalone.executors():
         os.kill(pid, signal.SIGKILL)
-    eventually(lambda: lake_rows(spark, world) == world.model.rows, "the changes", LAKE_S_MAX)
+    eventually(lambda: lake_rows(spark, world, "iceberg") == world.model.rows, "the changes", LAKE_S_MAX)
     world.stop(process)
     assert process.returncode == 0
