@@ -30,7 +30,7 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 sys.path.insert(0, str(Path(__file__).parent))
 from measure import cpu_s, finish, rss_mb, tree, wait
-from sink_floor import compare_decoders, compare_readers, parquet_limit
+from sink_floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from sink_load import COLUMNS, DDL, Feed, Slice, Workload
 
 SCHEMAS = "bench.schemas"
@@ -235,6 +235,7 @@ def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
     """Every change as a row of its own into files."""
     lake = stage.root / "lake"
     settings = {"warehouse": "parquet", "warehouse.path": str(lake), "output.mode": "log"}
+    settings["max.batch.records"] = str(batch_of(workload.changes))
     with sink(stage, workload.topics, **settings) as run:
         figures = steady(run, workload)
     writer = ParquetWriter(str(lake), f"sink{stage.sinks}")

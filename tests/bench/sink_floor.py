@@ -104,11 +104,16 @@ def parquet_limit(
                     parquet.write_table(table, path, compression="zstd", compression_level=1, use_dictionary=few)
             return int(found.num_rows)
 
-        figures = stream("limit", PARQUET_RECORDS_MAX, bring, broker, preload, changes)
+        figures = stream("limit", batch_of(changes), bring, broker, preload, changes)
     return {
         "parquet_limit_per_s": figures["changes_per_s"],
         "parquet_limit_cpu_s_per_million": figures["cpu_s_per_million"],
     }
+
+
+def batch_of(changes: int) -> int:
+    """As the sink's, unless so few changes would be one batch."""
+    return min(PARQUET_RECORDS_MAX, changes // 4)
 
 
 @contextlib.contextmanager

@@ -277,7 +277,8 @@ class TestDelta(Lake):
         contract.run(stream, writer)
         writer._tables.tend(place)
         writer._tables._log(place)[0].checkpoint()
-        for path in (self._root / "public" / "orders" / "_delta_log").glob("*.json"):
+        # The newest commit stays, as it does when Delta cleans its log.
+        for path in sorted((self._root / "public" / "orders" / "_delta_log").glob("*.json"))[:-1]:
             path.unlink()
         again = open_writer((1, 1))
         assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
