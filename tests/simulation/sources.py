@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from cdcworker.connectors.api import SinkSpec, TaskContext
 from cdcworker.connectors.postgres.errors import SLOT_ADVANCED
@@ -102,6 +102,14 @@ class Database:
             slot.owner = None
 
 
+class Row(NamedTuple):
+    """A change, as far as anybody looks at it here. When it was committed is of no concern."""
+
+    name: str
+    number: int
+    op = "r"
+
+
 class SourceTask(Client):
     """A connector's task as the runner calls it."""
 
@@ -130,7 +138,7 @@ class SourceTask(Client):
             block(POLL_S)
             return Batch(idle=True)
         first, self.position = self.position, self.position + rows
-        changes: Any = tuple((self.name, number) for number in range(first, self.position))
+        changes: Any = tuple(Row(self.name, number) for number in range(first, self.position))
         is_over = self.position == end
         return Batch(
             changes, {"lsn": end} if is_over else None, idle=is_over and self.database.slot(self.name).end == end
