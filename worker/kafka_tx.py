@@ -42,6 +42,9 @@ FATAL_CAUSE_TIMEOUT_S: Final = 1.0
 QUEUE_FULL_TIMEOUT_S: Final = 30.0
 QUEUE_FULL_STEP_S: Final = 0.05
 LOG_LEVEL_CRITICAL: Final = 2
+QUEUE_RECORDS_MAX: Final = 12_000
+"""Some tens of milliseconds at full speed. The client's own bound counts bytes of records only: of small ones it would hold
+twice as much memory as that. # INV-10"""
 LINGER_MS: Final = 1
 """At full speed more of it saves nothing, and a lone change would wait for it."""
 TAKE_OVER: Final = "take over the transactional id"
@@ -63,6 +66,8 @@ def settled(config: dict[str, Any], properties: Mapping[str, str]) -> dict[str, 
     if "producer.log_level" not in properties:
         # It would write to stderr at each try to connect; the errors that count come as exceptions.
         config["log_level"] = LOG_LEVEL_CRITICAL
+    if "producer.queue.buffering.max.messages" not in properties:
+        config["queue.buffering.max.messages"] = QUEUE_RECORDS_MAX
     if "producer.linger.ms" not in properties:
         # Larger batches cost both sides less.
         config["linger.ms"] = LINGER_MS

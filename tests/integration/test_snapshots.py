@@ -128,7 +128,10 @@ def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader
     assert materialise(one.log)["public", "a"] == {(1,): {"id": 1}}
 
 
-@pytest.mark.parametrize(("mode", "lives"), [("initial", 1), ("always", 2), ("never", 0)])
+MODES = [("initial", 1), ("always", 2), ("never", 0), ("no_data", 0), ("when_needed", 1)]
+
+
+@pytest.mark.parametrize(("mode", "lives"), MODES)
 def test_modes_say_when_rows_are_read(db, reader, mode, lives):
     db.execute("create table a(id int primary key); insert into a select generate_series(1, 10)")
     one = reader(snapshot_mode=mode).start()
@@ -142,6 +145,43 @@ def test_modes_say_when_rows_are_read(db, reader, mode, lives):
     one.start()
     one.catch_up(db)
     assert len(one.events("r")) == 10 * lives
+
+
+def test_rows_alone_are_read_on_after_a_kill_and_not_once_more_when_they_are_done(db, reader):
+    db.execute("create table a(id int primary key, v text)")
+    db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
+    one = reader(snapshot_mode="initial_only", **{"snapshot.chunk.max.bytes": "20000"}).start()
+    one.until(lambda: len(one.events("r")) > 100)
+    assert not one.loaded()
+    one.kill()
+    one.task_epoch += 1
+    one.start()
+    one.until(one.loaded)
+    one.poll_often()
+    one.kill()
+    db.execute("insert into a values (3000, 'after')")
+    one.task_epoch += 1
+    one.start()
+    assert not any(one.poll().changes for _ in range(3))
+    assert sorted(change.after[0] for change in one.log) == list(range(1, 2001))
+
+
+@pytest.mark.parametrize("decoder", ["true", "false"])
+def test_keys_that_become_one_are_read_whole_and_the_stream_goes_by_the_rows(db, reader, decoder):
+    """Milliseconds of a key that counts microseconds: chunks go by the server's form of it, which loses nothing."""
+    db.execute("create table a(at timestamp primary key, v int)")
+    db.execute(
+        "insert into a select '2024-01-01'::timestamp + g * interval '250 us', g from generate_series(1, 2000) g"
+    )
+    modes = {"time.precision.mode": "connect", "snapshot.chunk.max.bytes": "4096", "decoder.native": decoder}
+    one = reader(**modes).start()
+    one.until(one.loaded)
+    assert sorted(change.after[1] for change in one.events("r")) == list(range(1, 2001))
+    assert len({change.after[0] for change in one.events("r")}) == 501
+    db.execute("update a set v = -v where v % 100 = 0; delete from a where v = 1")
+    one.catch_up(db)
+    assert sorted(change.after[1] for change in one.events("u")) == sorted(-n for n in range(100, 2001, 100))
+    assert len(one.events("d")) == 1
 
 
 def test_a_lost_slot_has_all_rows_read_again_when_needed(db, reader):
