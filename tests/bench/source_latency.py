@@ -16,11 +16,11 @@ from source_stage import Stage
 
 RATE = 1_000
 WRITERS = 4
-WARM_S = 15.0
+WARM_S = 60.0
 """A broker that has just been started compiles its own code first."""
 
 
-TIMEOUT_S = 120.0
+TIMEOUT_S = 180.0
 
 
 @dataclass
