@@ -112,17 +112,27 @@ class Sender:
         deadline = time.monotonic() + QUEUE_FULL_TIMEOUT_S
         while time.monotonic() < deadline:
             self._producer.poll(QUEUE_FULL_STEP_S)
+            is_empty = not len(self._producer)
             try:
                 self._producer.produce(topic, *record, **headers)
                 return
             except BufferError:
-                continue
+                if is_empty:
+                    raise self._too_large(topic) from None
             except KafkaException as exc:
                 raise self._failed(exc, "produce", topic) from exc
         self._spent = True
         raise CdcError(
             e.TIMEOUT, f"the send queue stayed full for {QUEUE_FULL_TIMEOUT_S:.0f} s", where={"topic": topic}
         )
+
+    def _too_large(self, topic: str) -> CdcError:
+        self._spent = True
+        text, hint = (
+            "a record does not fit into the empty send queue",
+            "Raise the worker's producer.queue.buffering.max.kbytes.",
+        )
+        return CdcError(e.RECORD_TOO_LARGE, text, where={"topic": topic}, hint=hint)
 
     def serve(self) -> None:
         """Give finished records back to the library; without it they count as queued."""

@@ -19,6 +19,10 @@ class Client:
         self.calls: list[str] = []
         self.plan: dict[str, list[Exception]] = {}
         self.sent: list[tuple] = []
+        self.queued = 1
+
+    def __len__(self) -> int:
+        return self.queued
 
     def _call(self, name: str) -> None:
         self.calls.append(name)
@@ -192,6 +196,17 @@ def test_a_queue_that_stays_full_is_a_passing_error(client, monkeypatch):
     with pytest.raises(CdcError) as caught:
         producer.produce("t", None, b"v", 0)
     assert caught.value.code == e.TIMEOUT
+
+
+def test_a_record_that_an_empty_queue_has_no_room_for_is_too_large(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [BufferError()] * 2
+    client[0].queued = 0
+    with pytest.raises(CdcError) as caught:
+        producer.produce("t", None, b"v", 0)
+    assert (caught.value.code, caught.value.where) == (e.RECORD_TOO_LARGE, {"topic": "t"})
+    assert "queue.buffering.max.kbytes" in caught.value.hint
 
 
 def test_an_abort_never_raises_and_happens_only_to_an_open_transaction(client):
