@@ -26,6 +26,7 @@ class Control:
         self._valid_until = clock() + lease_s
         self._stopping = False
         self._paused = paused
+        self._takes_turns = False
         self.jobs: tuple[dict[str, Any], ...] = ()
         """What the task was last told of jobs for it."""
 
@@ -41,6 +42,10 @@ class Control:
         """Whether the worker may still own this task; without it nothing is produced. Monotonic (INV-12)."""
         return self._clock() < self._valid_until
 
+    def takes_turns(self) -> bool:
+        """Whether whoever owns a source's task next fences both of its data producers."""
+        return self._takes_turns
+
     def interrupted(self) -> bool:
         """Long waits inside a source end when this turns true."""
         return self._stopping or self._paused
@@ -54,6 +59,7 @@ class Control:
                 # while we were paused is worth no more than when it was sent.
                 until = message.get("until")
                 self._valid_until = self._clock() + float(message["valid_s"]) if until is None else float(until)
+                self._takes_turns = bool(message.get("takes_turns"))
             elif kind == "pause":
                 self._paused = True
             elif kind == "resume":

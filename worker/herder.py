@@ -336,12 +336,16 @@ class Herder(threading.Thread):
         if self._stopping or self._left:
             return
         self._launcher.start(command.task, self._spec(command))
-        self._launcher.send(command.task, lease_message(self._lease_until - time.monotonic()))
+        self._launcher.send(command.task, self._lease_message())
 
     def _pass_lease_on(self, event: ev.LeaseAcked) -> None:
         """Tasks produce on our lease, by their own clock: from when it was sent, not from when it was answered."""
         self._lease_until = event.sent_mono + 0.6 * self.config.session_timeout_s
-        self._launcher.broadcast(lease_message(self._lease_until - time.monotonic()))
+        self._launcher.broadcast(self._lease_message())
+
+    def _lease_message(self) -> JsonObject:
+        left_s = self._lease_until - time.monotonic()
+        return lease_message(left_s, takes_turns=may_take_turns(self._view.workers.values()))
 
     def _spec(self, command: ev.StartTask) -> TaskSpec:
         config, task = self.config, command.task
@@ -364,7 +368,6 @@ class Herder(threading.Thread):
             session_timeout_s=config.session_timeout_s,
             state_dir=config.state_dir,
             providers=dict(config.providers),
-            takes_turns=may_take_turns(self.view().workers.values()),
         )
 
     def _presence(self) -> Presence:

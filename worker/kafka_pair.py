@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from cdcworker.worker.kafka_tx import Headers, TxProducer
@@ -15,12 +15,13 @@ class PairPen:
     With one producer the next transaction's first request arrives while the markers are being written; the broker says
     `later`, which the client takes for 20 ms.
 
-    Nothing may be read of what a predecessor wrote before both are initialised (INV-5). Without `takes_turns` only the
-    first one writes: somebody is there who would not fence the other.
+    Nothing may be read of what a predecessor wrote before both are initialised (INV-5). While `takes_turns` says
+    no only the first one writes: somebody is there who would not fence the other.
     """
 
-    def __init__(self, first: TxProducer, second: TxProducer, *, takes_turns: bool) -> None:
-        self._now, self._next = first, second
+    def __init__(self, first: TxProducer, second: TxProducer, *, takes_turns: Callable[[], bool]) -> None:
+        self._first, self._second = first, second
+        self._now = first
         self._takes_turns = takes_turns
 
     @property
@@ -46,14 +47,14 @@ class PairPen:
 
     def commit(self) -> None:
         self._now.commit()
-        if self._takes_turns:
-            self._now, self._next = self._next, self._now
+        at_first = self._now is self._first
+        self._now = self._second if at_first and self._takes_turns() else self._first
 
     def abort(self) -> None:
         self._now.abort()
 
     def close(self) -> None:
         try:
-            self._now.close()
+            self._first.close()
         finally:
-            self._next.close()
+            self._second.close()

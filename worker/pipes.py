@@ -106,10 +106,12 @@ def level_of(line: str) -> int | None:
     return logging.getLevelNamesMapping()[found.group(1).upper()] if found else None
 
 
-def lease_message(valid_s: float) -> JsonObject:
-    """How long the task may go on producing without hearing from us again: from now, by the clock of this machine."""
+def lease_message(valid_s: float, *, takes_turns: bool = False) -> JsonObject:
+    """How long the task may go on producing without hearing from us again: from now, by the clock of this machine.
+    `takes_turns`: every worker that may own it next fences both of its data producers, so it may write with both."""
     valid_s = max(0.0, valid_s)
-    return {"type": "lease", "valid_s": round(valid_s, 3), "until": time.monotonic() + valid_s}
+    until = time.monotonic() + valid_s
+    return {"type": "lease", "valid_s": round(valid_s, 3), "until": until, "takes_turns": takes_turns}
 
 
 class Budget:

@@ -122,7 +122,7 @@ class SourcePorts:
         except BaseException:
             first.close()
             raise
-        return PairPen(first, second, takes_turns=self._spec.takes_turns)
+        return PairPen(first, second, takes_turns=self._control.takes_turns)
 
     def _open_data_pen(self, name: Callable[[str, str, int], str], watchdog: Watchdog) -> TxProducer:
         spec = self._spec

@@ -69,8 +69,6 @@ class TaskSpec:
     """Not a task yet: the process gets everything ready that one will need, and waits for it."""
     memory_limit_mb: int = 0
     """What the worker lets the task use, its children included; 0: no limit."""
-    takes_turns: bool = False
-    """Every worker that may own the task next fences both of its data producers, so it may write with both."""
 
     def to_json(self) -> dict[str, Any]:
         return {"type": "spec", **asdict(self)}

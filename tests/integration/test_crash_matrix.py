@@ -94,7 +94,7 @@ class Child(source_processes.Child):
             else:
                 self.leased_at = now
                 with contextlib.suppress(OSError):
-                    self.say(type="lease", until=now + self.lease_s)
+                    self.say(type="lease", until=now + self.lease_s, takes_turns=True)
 
     def silent(self) -> bool:
         """It has noticed that it is not the owner any more."""

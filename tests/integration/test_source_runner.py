@@ -56,7 +56,7 @@ class Child:
         for reader in self._readers:
             reader.start()
         self.process.stdin.write(spec.to_line())
-        self.process.stdin.flush()
+        self.say(type="lease", valid_s=0.6 * spec.session_timeout_s, takes_turns=True)
 
     def _read(self) -> None:
         for line in self.process.stdout:
@@ -152,7 +152,6 @@ class Cluster:
             offsets_partitions=25,
             session_timeout_s=600.0,
             state_dir="",
-            takes_turns=True,
         )
 
     def child(self, spec: TaskSpec, failpoints: str = "") -> Child:

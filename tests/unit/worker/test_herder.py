@@ -172,6 +172,7 @@ def test_a_task_is_started_with_all_that_it_needs_and_the_time_that_the_lease_is
     message = eventually(lambda: next((m for t, m in tasks.said if t == task), None))
     assert message["type"] == "lease"
     assert 0 < message["valid_s"] <= 6.0
+    assert message["takes_turns"] is True
     eventually(lambda: [s for s in one.view().statuses.values() if s.state == "RUNNING"])
 
 

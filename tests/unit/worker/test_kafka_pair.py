@@ -58,7 +58,7 @@ def said():
 
 def pair(said, *, takes_turns=True):
     one, two = Producer("1", said), Producer("2", said)
-    return PairPen(one, two, takes_turns=takes_turns), one, two
+    return PairPen(one, two, takes_turns=lambda: takes_turns), one, two
 
 
 def test_each_transaction_is_the_other_producers(said):
@@ -89,6 +89,15 @@ def test_where_somebody_would_not_fence_the_second_only_the_first_writes(said):
         pen.begin()
         pen.commit()
     assert said == ["1 begin", "1 commit"] * 3
+
+
+def test_the_first_writes_again_from_when_somebody_would_not_fence_the_second(said):
+    may = iter([True, False, False])
+    pen = PairPen(Producer("1", said), Producer("2", said), takes_turns=lambda: next(may))
+    for _ in range(4):
+        pen.begin()
+        pen.commit()
+    assert [line.split()[0] for line in said] == ["1", "1", "2", "2", "1", "1", "1", "1"]
 
 
 def test_a_commit_that_fails_leaves_the_turn_where_it_was_and_the_abort_goes_there(said):

@@ -105,6 +105,7 @@ def test_a_lease_runs_out_and_is_renewed():
     clock.now += 6.0
     assert not control.leased()
     control.apply({"type": "lease", "valid_s": 5})
+    assert not control.takes_turns()
     clock.now += 4.9
     assert control.leased()
 
