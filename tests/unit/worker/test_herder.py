@@ -1,5 +1,6 @@
 import threading
 import time
+from dataclasses import replace
 
 import pytest
 from cdcworker.coordinator.api import Record, Term
@@ -16,7 +17,7 @@ from cdcworker.coordinator.events import (
     WriteDone,
 )
 from cdcworker.coordinator.kafka_topics import TopicNames
-from cdcworker.coordinator.model import AssignedTask, PutConnector
+from cdcworker.coordinator.model import AssignedTask, Presence, PutConnector
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker import herder as module
 from cdcworker.worker.herder import STOPPED, Herder, HerderConfig
@@ -200,6 +201,14 @@ def test_a_lease_is_good_from_when_it_was_sent_however_late_its_answer_comes(one
     assert 0 < message["valid_s"] <= 2.0
     one._feed(LeaseAcked(time.monotonic() - 7.0))
     assert tasks.said[-1][1]["valid_s"] == 0.0
+
+
+@pytest.mark.parametrize(("protocol", "may"), [(2, False), (3, True)])
+def test_tasks_take_turns_only_while_nobody_is_there_who_would_fence_one_producer(one, tasks, protocol, may):
+    other = Presence("w2", "b2", "http://w2", "1", "h", protocol=protocol)
+    one._view = replace(one._view, workers={"w2": other})
+    one._feed(LeaseAcked(time.monotonic()))
+    assert tasks.said[-1][1]["takes_turns"] is may
 
 
 def test_a_start_that_fails_is_raised_to_who_waits_and_nothing_is_left_open(one, tasks):
