@@ -13,27 +13,38 @@ REFERENCE: Final = re.compile(r"\$\{[a-zA-Z][a-zA-Z0-9_-]*:[^}]*\}")
 WORDS: Final = r"passw(?:or)?d|passphrase|pwd|secret|token|credential|private[._-]?key|api[._-]?key|user\.info"
 SALTED: Final = re.compile(r"(column\.mask\.hash\.(?:v2\.)?[^.]+\.with\.salt\.)(.+)", re.DOTALL)
 """Debezium puts the salt of a hash into the key's name. Who knows it can try values until one fits."""
-LOGIN: Final = re.compile(r"(://(?:\$\{[^}]{0,500}\}|[^/?#@\s:$])*:)(\$\{[^}]{0,500}\}|[^/?#\s]+)(?=@)")
-"""`scheme://user:password@host`"""
-SETTING: Final = re.compile(
-    rf"((?:{WORDS})[\w.-]{{0,40}}(?:\s{{0,9}}=|[\"']\s{{0,9}}:)\s{{0,9}})"
-    r"(\"(?:[^\"\\]|\\.)*\"|'[^']*'|\$\{[^}]{0,500}\}|[^\s&;,\"'}]+)",
-    re.I,
+LOGIN: Final = re.compile(
+    r"(://(?:\$\{[^}]{0,500}\}|[^/?#\s:$]|\$(?!\{[^}]{0,500}\}))*:)"
+    r"(\$\{[^}]{0,500}\}|[^/?#\s]+|(?!(?:[0-9]{1,5}|\$\{[^}]{0,500}\})?[/?#,;])(?:(?!://)\S)+?)(?=@)"
 )
-"""`password=…` among the parameters of an address, the settings of a login module, or the fields of a JSON text."""
+"""`scheme://user:password@host`. A password may hold what should be encoded, `/` too, unless a port stands before it."""
+SETTING: Final = re.compile(
+    rf"((?:{WORDS})[\w.-]{{0,40}}+(?:\s{{0,9}}=|\\{{0,7}}[\"']\s{{0,9}}:)\s{{0,9}})"
+    r"(\"(?:[^\"\\]|\\.|\"\")*\"?|'(?:[^'\\]|\\.|'')*'?|(?P<quote>\\{1,7}[\"'])(?:(?!(?<!\\)(?P=quote)).)*(?P=quote)?"
+    r"|\$\{[^}]{0,500}\}|(?:\\.|[^\s&;,\"'}\\])+)",
+    re.I | re.DOTALL,
+)
+"""`password=…` among the parameters of an address, the settings of a login module, or the fields of a JSON text, which
+may be a text inside of another one: its quotes are escaped then. A quote that nobody closes reaches to the end."""
+PIECE: Final = re.compile(r"[^\s:/@?&=;,\"'.()\[\]{}]+")
 
 
 def text(value: str) -> str:
     """The value as it may be shown; references stay."""
-    for pattern in (LOGIN, SETTING):
+    for pattern in (SETTING, LOGIN):
         value = pattern.sub(_hidden, value)
     return value
 
 
 def _hidden(found: re.Match[str]) -> str:
     secret = found[2]
-    quote = secret[0] if secret[0] in "\"'" else ""
-    return found[0] if REFERENCE.fullmatch(secret.strip("\"'")) else f"{found[1]}{quote}{MASK}{quote}"
+    opened = re.match(r"\\{0,7}[\"']", secret)
+    quote = opened[0] if opened else ""
+    return found[0] if REFERENCE.fullmatch(_bare(secret)) else f"{found[1]}{quote}{MASK}{quote}"
+
+
+def _bare(secret: str) -> str:
+    return secret.strip("\"'\\")
 
 
 def name(key: str) -> str:
@@ -55,7 +66,7 @@ def names(keys: Iterable[str]) -> dict[str, str]:
 
 def holds_mask(value: str) -> bool:
     """Whether something is masked inside of the value: it was read, and is sent back."""
-    found = (match[2].strip("\"'") for pattern in (LOGIN, SETTING) for match in pattern.finditer(value))
+    found = (_bare(match[2]) for pattern in (LOGIN, SETTING) for match in pattern.finditer(value))
     return MASK in found
 
 
@@ -71,6 +82,18 @@ def secrets(config: Mapping[str, str]) -> Iterator[str]:
             yield salted[2]
         for pattern in (LOGIN, SETTING):
             for found in pattern.finditer(value):
-                plain = found[2].strip("\"'")
+                plain = _bare(found[2])
                 if not REFERENCE.fullmatch(plain):
-                    yield from {plain, unquote(plain)}
+                    yield from _forms(plain)
+
+
+def _forms(plain: str) -> set[str]:
+    """As it is written and as it is meant."""
+    once = re.sub(r"\\(.)|'(')|\"(\")", lambda found: found[1] or found[2] or found[3], plain, flags=re.DOTALL)
+    return {plain, unquote(plain), once, re.sub(r"\\(.)", r"\1", once, flags=re.DOTALL)}
+
+
+def untold(config: Mapping[str, str], shown: Iterable[str]) -> Iterator[str]:
+    """The same, but for what is read openly in values that are shown: that would cut up what is said about those."""
+    told = {word for value in shown for word in (value, *PIECE.findall(value))}
+    return (secret for secret in secrets(config) if secret not in told)

@@ -46,9 +46,10 @@ def resolve(config: Mapping[str, str], allowed: Mapping[str, str] | None = None)
                 raise
             resolved[key] = text
     judge = ConfigDef(()).shown
-    told = {value for key, value in resolved.items() if judge(key, value) == value}
-    redact.remember(value for key, value in resolved.items() if judge(key, value) != value and value not in told)
-    redact.remember(veil.secrets(resolved))
+    shown = {key: judge(key, value) for key, value in resolved.items()}
+    told = {value for key, value in resolved.items() if shown[key] == value}
+    redact.remember(value for key, value in resolved.items() if shown[key] != value and value not in told)
+    redact.remember(veil.untold(resolved, shown.values()))
     reach.admit(resolved, rules)
     return resolved
 

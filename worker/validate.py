@@ -276,7 +276,9 @@ def telling(config: Mapping[str, str], secrets: Collection[str]) -> list[str]:
     that another key tells everybody, which would cut up what is said about that one."""
     told = {value for name, value in config.items() if name not in secrets}
     plain = [config[name] for name in secrets if len(config.get(name, "")) > 2 and config[name] not in told]
-    return plain + [secret for secret in veil.secrets(config) if len(secret) > 2]
+    judge = ConfigDef(()).shown
+    shown = [judge(name, value) for name, value in config.items() if name not in secrets]
+    return plain + [secret for secret in veil.untold(config, shown) if len(secret) > 2]
 
 
 def unchecked(report: Report) -> Report:

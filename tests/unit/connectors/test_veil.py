@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
@@ -24,6 +25,25 @@ VALUES = {
     "database.initial.statements": f"set app.token='{PLANTED}'",
     "key.converter.x": f"jdbc:sqlserver://h;user=u;Pwd={PLANTED};encrypt=true",
     "producer.override.sasl.jaas.config": f"x required secret={PLANTED};",
+    "a": f"postgresql://svc$app:{PLANTED}@h/db",
+    "b": f"postgresql://${{env:U}}$x:{PLANTED}@h/db",
+    "c": f"postgresql://u@srv:{PLANTED}@h/db?x=a@b",
+    "d": json.dumps(json.dumps({"user": "u", "password": PLANTED, "n": 1})),
+    "e": json.dumps(json.dumps(json.dumps({"password": PLANTED}))),
+    "f": f'{{"password":"{PLANTED}',
+    "g": f"jdbc:sqlserver://h\\i:1433;user=u;password={PLANTED}",
+}
+WHOLE = {
+    "postgresql://u:pa/ss@h/db": ("postgresql://u:****@h/db", "pa/ss"),
+    "postgresql://u:pa?s#s@h/db": ("postgresql://u:****@h/db", "pa?s#s"),
+    r"user=a password='it\'s me' b=1": ("user=a password='****' b=1", "it's me"),
+    "set token='it''s me', b=1": ("set token='****', b=1", "it's me"),
+    r"password=a\ b c=d": ("password=**** c=d", "a b"),
+    r'x password="a\"b c" d=1': ('x password="****" d=1', 'a"b c'),
+    r'"{\"password\":\"z, z\",\"n\":1}"': (r'"{\"password\":\"****\",\"n\":1}"', "z, z"),
+    r'"{\"url\":\"x?password=zzz\",\"n\":1}"': (r'"{\"url\":\"x?password=****,\"n\":1}"', "zzz"),
+    "jdbc:sqlserver://h:1433;password=p@ss;a=b": ("jdbc:sqlserver://h:1433;password=****;a=b", "p@ss"),
+    "http://h:8081/x,http://u:p/w@h2": ("http://h:8081/x,http://u:****@h2", "p/w"),
 }
 CONFIG = {
     "connector.class": "postgres",
@@ -50,12 +70,45 @@ def test_a_secret_inside_of_a_value_is_masked_whatever_the_name(name):
     "value",
     [
         "inventory.customers:pk1;(.*).secret:pk3", "public.users.password", "jdbc:postgresql://db:5432/shop?user=a",
-        "https://registry:8081/path@x", "password=${env:SHOP_PASSWORD}", "https://${env:U}:${env:P}@registry", "a:b@c",
+        "https://registry:8081/path@x", "https://registry:${env:PORT}/path@x",
+        "http://h:8081?x=a@b", "password=${env:SHOP_PASSWORD}", "https://${env:U}:${env:P}@registry", "a:b@c",
     ],
 )  # fmt: skip
 def test_what_is_no_secret_and_what_is_a_reference_stay(value):
     assert veil.text(value) == value
     assert list(veil.secrets({"k": value})) == []
+
+
+@pytest.mark.parametrize("value", WHOLE)
+def test_nothing_of_a_secret_stays_behind_the_mask(value):
+    shown, secret = WHOLE[value]
+    assert veil.text(value) == shown
+    assert secret in set(veil.secrets({"k": value}))
+    assert veil.holds_mask(shown)
+    assert veil.text(shown) == shown
+
+
+@pytest.mark.parametrize("name", VALUES)
+def test_each_is_known_for_cutting_and_what_is_shown_holds_a_mask(name):
+    assert PLANTED in set(veil.secrets(VALUES))
+    assert PLANTED in set(veil.secrets({name: VALUES[name]}))
+    assert veil.holds_mask(veil.text(VALUES[name]))
+
+
+def test_a_password_that_is_told_openly_cuts_up_nothing():
+    config = {
+        "connector.class": "file",
+        "x.url": "postgresql://postgres:postgres@h/d?password=hunter22&sslpassword=shop",
+    }
+    config |= {"topics": "shop.orders", "y.url": "http://u:app1@h", "z.password": "app1"}
+    redact.forget()
+    references.resolve(config)
+    try:
+        said = "postgres.slot_lost: role postgres, shop.orders, hunter22, app1"
+        assert redact.clean(said) == "postgres.slot_lost: role postgres, shop.orders, ****, ****"
+        assert sorted(telling(config, {"z.password"})) == ["app1", "app1", "hunter22"]
+    finally:
+        redact.forget()
 
 
 def test_a_salt_is_no_part_of_a_name_that_is_shown():
@@ -123,7 +176,23 @@ def test_they_are_cut_out_of_whatever_a_task_says(monkeypatch):
 
 
 @pytest.mark.parametrize(
-    "value", ["a" * 500_000, "token" * 100_000, "token=${" * 60_000, 'password="' * 50_001, "://a:" * 99_999]
+    "value",
+    [
+        "a" * 500_000,
+        "token" * 100_000,
+        "token=${" * 60_000,
+        'password="' * 50_001,
+        "://a:" * 99_999,
+        "password='" * 50_001,
+        'token\\":\\"' * 40_000,
+        "password=\\" * 50_001,
+        "://a:x/" * 70_000,
+        "://" + "$" * 200_000,
+        "://" + "${" * 50_000,
+        "://a:" + "/?x" * 100_000,
+        "password" + "\\" * 200_000,
+        'token=\\"' + "\\" * 200_000,
+    ],
 )
 def test_long_values_take_no_time(value):
     began = time.process_time()
