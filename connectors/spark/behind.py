@@ -58,7 +58,8 @@ class Behind:
         """Behind the last record that was read; from there to what was read to are marks only."""
         self._sizes: dict[str, _Sizes] = {}
         self._applied_s: dict[str, float] = {}
-        """When a topic's newest applied change was committed, or at which time nothing of it waited."""
+        """When a topic's newest applied change was committed, or at which time nothing of it waited. Not known of a
+        topic that lay behind when the task began, until something of it is applied."""
 
     def begin(self, partitions: Mapping[str, int]) -> None:
         """A query over these. Topics that it leaves out for a while stay known: they fall behind."""
@@ -86,19 +87,22 @@ class Behind:
             if not self._ends:
                 return {}
             records, sizes, late = dict[str, int](), dict[str, int](), dict[str, float]()
+            unsaid: set[str] = set()
             for topic, (n, size, seconds) in self._topics(dict(ledger)).items():
                 name = self._names.of(topic)
                 records[name], sizes[name] = records.get(name, 0) + n, sizes.get(name, 0) + size
-                late[name] = max(late.get(name, 0.0), seconds)
+                late[name] = max(late.get(name, 0.0), seconds or 0.0)
+                if seconds is None:
+                    unsaid.add(name)
             return {
                 "lag_records": sum(records.values()),
                 "lag_bytes": sum(sizes.values()),
                 "topic_lag_records": records,
                 "topic_lag_bytes": sizes,
-                "topic_lag_s": late,
+                "topic_lag_s": {name: seconds for name, seconds in late.items() if name not in unsaid},
             }
 
-    def _topics(self, ledger: Mapping[Partition, int]) -> dict[str, tuple[int, int, float]]:
+    def _topics(self, ledger: Mapping[Partition, int]) -> dict[str, tuple[int, int, float | None]]:
         offsets: dict[str, int] = {}
         unknown: set[str] = set()
         for (topic, partition), end in self._ends.items():
@@ -106,7 +110,8 @@ class Behind:
             if at is None and end > 0:
                 unknown.add(topic)
             offsets[topic] = offsets.get(topic, 0) + max(0, end - (at or 0))
-        out, now_s = {}, self._wall()
+        out: dict[str, tuple[int, int, float | None]] = {}
+        now_s = self._wall()
         for topic, count in offsets.items():
             if topic in unknown:
                 continue
@@ -115,8 +120,8 @@ class Behind:
             size = round(count * held.bytes / held.offsets) if held.offsets else 0
             if not count:
                 self._applied_s[topic] = now_s
-            since = self._applied_s.setdefault(topic, now_s)
-            out[topic] = (records, size, round(max(0.0, now_s - since), 3) if count else 0.0)
+            since = self._applied_s.get(topic)
+            out[topic] = (records, size, None if since is None else round(max(0.0, now_s - since), 3))
         return out
 
     def _at(self, place: Partition, ledger: Mapping[Partition, int]) -> int | None:

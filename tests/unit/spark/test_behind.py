@@ -99,12 +99,27 @@ def test_it_grows_while_nothing_is_applied_and_a_quiet_topic_that_gets_a_record_
 
 def test_what_comes_in_order_is_as_old_as_the_newest_applied():
     world = World(t=1)
-    world.ends = {T: 100}
+    world.now, world.ends = 20_000.0, {T: 100}
     world.read(T, range(10), 10)
     world.numbers({T: 0})
-    world.now = 500.0
-    world.behind.applied(SinkBatch((), {}, 1, {T: (b"", 480_000)}))
-    assert world.numbers({T: 10})["topic_lag_s"]["t"] == pytest.approx(20 + 2 * ASK_EVERY_S)
+    world.behind.applied(SinkBatch((), {}, 1, {T: (b"", 1_000_000)}))
+    found = world.numbers({T: 10})["topic_lag_s"]["t"]
+    assert found == pytest.approx(world.now - 1_000), "the backlog is older than the task"
+    world.behind.applied(SinkBatch((), {}, 2, {T: (b"", 900_000)}))
+    assert world.numbers({T: 20})["topic_lag_s"]["t"] == pytest.approx(world.now - 1_000)
+
+
+def test_how_old_a_backlog_is_stays_unsaid_until_something_of_it_is_applied():
+    world = World()
+    world.ends = {T: 100, U: 3}
+    for _ in range(3):
+        found = world.numbers({T: 10, U: 3})
+        assert found["topic_lag_records"] == {"t": 90, "u": 0}
+        assert found["topic_lag_s"] == {"u": 0.0}
+    many = World(**{f"t{n}": 1 for n in range(150)})
+    many.ends = {(f"t{n}", 0): 2 for n in range(150)}
+    at = {(f"t{n}", 0): 0 if n == 140 else 2 for n in range(150)}
+    assert "other" not in many.numbers(at)["topic_lag_s"], "one of those is not known"
 
 
 def test_nothing_is_said_of_what_is_not_known():
