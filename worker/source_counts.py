@@ -78,7 +78,9 @@ class TableCounts:
         self.records: Counter[str] = Counter()
         self.lag_s: dict[str, float] = {}
 
-    def add(self, prefix: str, held: Open, now_s: float) -> None:
+    def add(self, prefix: str, held: Open, now_s: float, ran_dry: bool = False) -> None:
+        """What was committed to Kafka. Whatever else waits of a table came after the newest of it: a source is read in
+        the order of its commits. Once it has run dry, nothing else waits."""
         kept = 0.5 ** ((self._clock() - self._decayed_at) / SHARES_S)
         self._decayed_at = self._clock()
         self._shares = {name: size * kept for name, size in self._shares.items()}
@@ -89,6 +91,10 @@ class TableCounts:
             self._shares[name] = self._shares.get(name, 0.0) + held.topic_bytes[topic]
             if topic in held.newest_ms:
                 late[name] = max(late.get(name, 0.0), round(now_s - held.newest_ms[topic] / 1000, 3))
+        newest_ms = max(held.newest_ms.values(), default=None)
+        if ran_dry or newest_ms is not None:
+            most = 0.0 if ran_dry or newest_ms is None else max(0.0, round(now_s - newest_ms / 1000, 3))
+            self.lag_s = {name: min(lag_s, most) for name, lag_s in self.lag_s.items()}
         self.lag_s |= late
 
     def dry(self) -> None:
@@ -138,7 +144,7 @@ class Counters:
         """How old what was committed to Kafka is now that it can be read: each change counts, not only the newest."""
         now_s = time.time()
         self.latency.note_all(held.moments_ms, now_s)
-        self.tables.add(prefix, held, now_s)
+        self.tables.add(prefix, held, now_s, reason == "idle")
         if reason == "watermark":
             self.tables.dry()
 

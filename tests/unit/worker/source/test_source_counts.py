@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 from cdcworker.connectors.tablenames import NAME_CHARS_MAX, OTHER
 from cdcworker.schemas.change import Change, OutRecord, Position, Ready, Table
-from cdcworker.worker.source_counts import Open, TableCounts
+from cdcworker.worker.source_counts import Counters, Open, TableCounts
 from cdcworker.worker.source_session import Limits
 
 
@@ -104,6 +104,29 @@ def test_tables_that_are_met_first_keep_their_numbers_and_the_rest_is_one():
     tables.add("p", held_of(None, d=8, a=16), 10.0)
     assert tables.records == {"s.a": 17, "s.b": 2, OTHER: 12}
     assert tables.lag_s == {"s.a": 1.5, "s.b": 1.5, OTHER: 1.5}
+
+
+def test_a_table_that_rests_is_not_late_for_ever_while_others_are_written():
+    tables = TableCounts()
+    tables.add("p", held_of(1_000, a=1), 3_601.0)
+    assert tables.lag_s == {"s.a": 3_600.0}
+    tables.add("p", held_of(None, b=1), 3_602.0)
+    assert tables.lag_s == {"s.a": 3_600.0}, "rows that a snapshot loaded say nothing of others"
+    tables.add("p", held_of(3_000_000, b=1), 3_603.0)
+    assert tables.lag_s == {"s.a": 603.0, "s.b": 603.0}, "what waits of a came after that"
+    tables.add("p", held_of(3_601_000, b=1), 3_604.0, ran_dry=True)
+    assert tables.lag_s == {"s.a": 0.0, "s.b": 3.0}
+    tables.add("p", held_of(None, c=1), 3_605.0, ran_dry=True)
+    assert tables.lag_s == {"s.a": 0.0, "s.b": 0.0}
+
+
+@pytest.mark.parametrize(("reason", "rest"), [("idle", 0.0), ("watermark", 0.0), ("records", 8.0), ("time", 8.0)])
+def test_what_runs_dry_leaves_no_table_late(monkeypatch, reason, rest):
+    monkeypatch.setattr("time.time", lambda: 10.0)
+    counters = Counters()
+    counters.late(held_of(1_000, a=1), "p", "records")
+    counters.late(held_of(2_000, b=1) if reason != "watermark" else Open(), "p", reason)
+    assert counters.tables.lag_s["s.a"] == rest
 
 
 def test_bytes_behind_are_dealt_out_as_the_tables_have_written_lately():
