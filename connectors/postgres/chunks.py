@@ -19,7 +19,7 @@ from cdcworker.connectors.postgres.errors import VALUE, translate
 from cdcworker.connectors.postgres.frames import Frames, copy_frames
 from cdcworker.connectors.postgres.lane import native
 from cdcworker.connectors.postgres.relations import Plan, Planner
-from cdcworker.connectors.postgres.standby import END_OF_LOG
+from cdcworker.connectors.postgres.standby import END_OF_LOG, SNAPSHOT
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.window import Identity
 from cdcworker.connectors.postgres.wire import parse_lsn
@@ -103,11 +103,9 @@ class MustSee:
     """Transactions that the stream has delivered."""
 
     def met(self, snap: TxSnapshot) -> bool:
-        if self.floor and snap.xmax <= self.floor:
+        if self.floor and not snap.all_ended(self.floor, self.exempt):
             return False
-        if any(xid <= self.floor and xid not in self.exempt for xid in snap.running):
-            return False
-        return all(snap.sees(xid) for xid in self.before)
+        return all(snap.sees_delivered(xid) for xid in self.before)
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,7 +153,7 @@ class Reader:
             plan = self._planner.plan(_restricted(info, columns).relation(), info)
             row = self._execute(
                 sql.SQL(
-                    f"select pg_current_snapshot()::text, {END_OF_LOG},"
+                    f"select {SNAPSHOT}, {END_OF_LOG},"
                     " (extract(epoch from clock_timestamp()) * 1000000)::bigint"
                 )
             ).fetchone()

@@ -12,7 +12,7 @@ from cdcworker.connectors.postgres import safety
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import NotAhead
-from cdcworker.connectors.postgres.standby import END_OF_LOG
+from cdcworker.connectors.postgres.standby import END_OF_LOG, SNAPSHOT
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
 from cdcworker.schemas.failpoints import hit
@@ -49,7 +49,7 @@ def recover(session: Session, context: TaskContext, application: str) -> None:
         return
     fallback.looked_at = now
     if not fallback.until:
-        row = session.catalog.execute("select pg_current_snapshot()::text").fetchone()
+        row = session.catalog.execute(f"select {SNAPSHOT}").fetchone()
         if row is None or not TxSnapshot.parse(row[0]).sees(fallback.xid):
             return
         row = session.catalog.execute(f"select {END_OF_LOG}").fetchone()

@@ -199,7 +199,7 @@ class Loader:
             self._judge(load, table, result)
             return
         window.read(result)
-        self.prune(result.view.snap.sees)
+        self.prune(result.view.snap.sees_delivered)
         self._calm(table)
         if result.count and not window.keys:
             width = result.size / result.count

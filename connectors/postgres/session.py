@@ -35,6 +35,7 @@ from cdcworker.connectors.postgres.snapshot import Snapshot
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stamping import RowWriter
+from cdcworker.connectors.postgres.standby import SNAPSHOT
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
@@ -249,7 +250,7 @@ def _prepare_rows(session: Session, progress: Progress, template: JsonObject) ->
 
 
 def _current(connection: AdminConnection) -> TxSnapshot:
-    row = connection.execute("select pg_current_snapshot()::text").fetchone()
+    row = connection.execute(f"select {SNAPSHOT}").fetchone()
     assert row
     return TxSnapshot.parse(row[0])
 

@@ -193,7 +193,7 @@ class Snapshot:
 
     def to_json(self) -> JsonObject:
         if len(self.progress.unseen) > UNSEEN_MAX:
-            self.loader.prune(self._current().sees)
+            self.loader.prune(self._current().sees_delivered)
         return self.progress.to_json()
 
     # -- windows ----------------------------------------------------------------------------------------------------

@@ -21,10 +21,21 @@ END_OF_LOG: Final = (
 """No commit that is visible now lies behind it."""
 WRITTEN: Final = "(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
 
-# A standby's newest snapshot knows of every transaction whose changes it has replayed.
+# In recovery a snapshot does not tell which transactions run between its ends: its list is empty all the same.
+SNAPSHOT: Final = (
+    "(select case when pg_is_in_recovery() and pg_snapshot_xmin(s) < pg_snapshot_xmax(s)"
+    " then pg_snapshot_xmin(s)::text || ':' || pg_snapshot_xmax(s)::text || ':*' else s::text end"
+    " from pg_current_snapshot() s)"
+)
+"""For `TxSnapshot.parse`."""
+
+# The age of an id is its distance from the next one. A standby's snapshot ends behind the last transaction that has
+# ended: one that began later may run already.
 MARK: Final = f"""
 select case when pg_is_in_recovery() then {END_OF_LOG} else pg_logical_emit_message(true, %s, %s)::text end,
-       case when pg_is_in_recovery() then pg_snapshot_xmax(pg_current_snapshot())::text::bigint - 1
+       case when pg_is_in_recovery() then
+                (select pg_snapshot_xmax(s)::text::bigint - 1 + greatest(age(pg_snapshot_xmax(s)::xid), 0)
+                 from pg_current_snapshot() s)
             else pg_current_xact_id()::text::bigint end
 """
 PUSH: Final = "select pg_logical_emit_message(true, %s, 'chunk') where not pg_is_in_recovery()"

@@ -10,6 +10,8 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
+from cdcworker.connectors.postgres import chunks, slot
+from cdcworker.connectors.postgres.config import parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
@@ -190,6 +192,7 @@ def test_a_slot_on_a_standby_is_read_there_and_after_its_promotion(primary, stan
             one.start()
         one.until(one.loaded)
         assert len(one.events("r")) + len(one.events("c")) >= 501
+        rows_do_not_hide_who_runs(primary, standby, name, parse(one.config))
         db.execute(
             "update t set v = 'changed' where id <= 10; delete from t where id = 11; insert into t values (2000, 'new')"
         )
@@ -209,6 +212,45 @@ def test_a_slot_on_a_standby_is_read_there_and_after_its_promotion(primary, stan
         one.until(lambda: one.log[-1].after == (3000, "after"))
         assert one.position["timeline"] == 2
         one.kill()
+
+
+def rows_do_not_hide_who_runs(primary, standby, name: str, settings) -> None:
+    """Rows are read on the standby while a transaction runs that began before the last one that has ended."""
+    current = "select pg_current_xact_id()::text::bigint"
+    with (
+        psycopg.connect(primary.dsn(name)) as older,
+        psycopg.connect(primary.dsn(name)) as newer,
+        psycopg.connect(primary.dsn(name)) as last,
+        psycopg.connect(standby.dsn(name), autocommit=True) as db,
+    ):
+        older.execute("update t set v = 'older' where id = 20")
+        newer.execute("insert into t values (4000, 'newer')")
+        last.execute("insert into t values (4001, 'last')")
+        xids = [one.execute(current).fetchone()[0] for one in (older, newer, last)]
+        newer.commit()
+        wait(lambda: db.execute("select 1 from t where id = 4000").fetchall(), "the newer one is on the standby")
+        (oid,) = db.execute("select 't'::regclass::oid").fetchone()
+        reader = chunks.Reader(db, settings)
+        chunk = reader.chunk(chunks.Want(oid, chunks.MustSee(before=(xids[1],))))
+        assert not chunk.view.snap.exact
+        assert not chunk.view.snap.sees(xids[0])
+        assert not chunk.view.snap.sees(xids[2])
+        with pytest.raises(chunks.NotVisibleYet):
+            reader.chunk(chunks.Want(oid, chunks.MustSee(floor=xids[0])))
+        # Also of those that began after it, once the standby has heard of them.
+        wait(lambda: slot.mark(db, settings, "c")[1] >= xids[2], "the barrier is behind all that run")
+        for one in (older, last):
+            one.commit()
+    with psycopg.connect(standby.dsn(name), autocommit=True) as db:
+        reader = chunks.Reader(db, settings)
+        wait(lambda: is_visible(reader, chunks.Want(oid, chunks.MustSee(floor=xids[2]))), "all have ended")
+
+
+def is_visible(reader, want) -> bool:
+    try:
+        return reader.chunk(want).view.snap.sees(want.must_see.floor)
+    except chunks.NotVisibleYet:
+        return False
 
 
 def published(server, name: str) -> bool:

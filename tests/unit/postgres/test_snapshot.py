@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
-from cdcworker.connectors.postgres import snapshot
+from cdcworker.connectors.postgres import keyless, snapshot
 from cdcworker.connectors.postgres.catalog import TypeNames
 from cdcworker.connectors.postgres.chunks import Chunk, MustSee, NotVisibleYet, View
 from cdcworker.connectors.postgres.config import Filters
@@ -276,6 +277,9 @@ def test_a_delivered_transaction_must_be_visible_before_a_chunk_is_read():
         ("9:20:9", True),
         ("8:20:8,9", False),
         ("5:9:5", False),
+        # A standby's, which does not tell who runs.
+        ("11:20:*", True),
+        ("10:20:*", False),
     ],
 )
 def test_transactions_from_before_the_load_must_have_ended_but_for_those_that_had_not_committed(snap, met):
@@ -322,9 +326,48 @@ def test_a_position_of_the_first_form_goes_on_where_it_was():
         ("4294967290:4294967310:", 5, True),
         ("4294967290:4294967310:4294967301", 5, False),
         ("4294967290:4294967310:", 20, False),
+        ("10:20:*", 9, True),
+        ("10:20:*", 10, False),
+        ("10:20:*", 15, False),
+        ("10:20:*", 20, False),
+        ("4294967290:4294967310:*", 4294967289, True),
+        ("4294967290:4294967310:*", 5, False),
     ],
 )
 def test_visibility_goes_by_transaction_id_across_epochs(text, xid, seen):
     snap = TxSnapshot.parse(text)
     assert snap.sees(xid) is seen
     assert str(snap) == text
+
+
+def test_on_a_standby_an_event_that_may_be_the_newer_one_takes_its_row_out():
+    one = One([(1, "a"), (2, "b"), (3, "c")], snap="10:20:*")
+    one.open()
+    # Nobody says whether 15 had ended when the rows were read; 9 certainly had.
+    one.touch(15, after=(1, "new"))
+    one.touch(9, after=(2, "b"))
+    assert rows_of(one.boundary(HW)) == [(2, "b"), (3, "c")]
+
+
+def test_on_a_standby_what_was_delivered_is_visible_however_long_an_older_transaction_runs():
+    assert MustSee(before=(15, 19)).met(TxSnapshot.parse("10:20:*"))
+    assert not MustSee(before=(15, 20)).met(TxSnapshot.parse("10:20:*")), "of a server that is behind"
+    one = One([(1, "a")], snap="10:20:*")
+    one.progress.unseen = [15, 19]
+    one.open()
+    assert one.progress.unseen == []
+
+
+@pytest.mark.parametrize(("snap", "begins"), [("20:20:", True), ("10:20:15", True), ("10:20:*", False)])
+def test_rows_without_a_key_are_read_in_a_snapshot_that_tells_who_runs(snap, begins):
+    one = One(snap=snap)
+    load, table = one.progress.loads[0], one.table
+    one.loader.keyless = (load, table)
+    plan = replace(PLAN, table=replace(PLAN.table, key=()))
+    ended: list[bool] = []
+    reader = SimpleNamespace(
+        begin=lambda oid: (View(TxSnapshot.parse(snap), HW, 0), plan, None), end=lambda: ended.append(True)
+    )
+    assert (keyless._begin(reader, one.loader, load, table) is not None) is begins  # type: ignore[arg-type]
+    assert bool(ended) is not begins
+    assert (table.waits_for == "") is begins
