@@ -152,10 +152,7 @@ class Reader:
                 raise TableGone
             plan = self._planner.plan(_restricted(info, columns).relation(), info)
             row = self._execute(
-                sql.SQL(
-                    f"select {SNAPSHOT}, {END_OF_LOG},"
-                    " (extract(epoch from clock_timestamp()) * 1000000)::bigint"
-                )
+                sql.SQL(f"select {SNAPSHOT}, {END_OF_LOG}, (extract(epoch from clock_timestamp()) * 1000000)::bigint")
             ).fetchone()
             assert row
             return View(TxSnapshot.parse(row[0]), parse_lsn(row[1]), row[2]), plan, info

@@ -150,7 +150,7 @@ _PLUGIN_NOTE = "Only pgoutput is read; it needs nothing installed on the server.
 _LOST = (
     "When the slot is missing, was recreated or advanced by others, or has lost log: halt with its code, or resnapshot:"
     " each table is emptied by a truncate and its rows are read again. Another or a restored server always halts. When the"
-    " publication leaves out an operation: halt, or go on without it; once it is back, both read all rows again."
+    " publication leaves out an operation: halt, or go on without it; once it is back, both read the rows again."
 )
 _ON_STANDBY = (
     "The slot is made and read on a standby (PostgreSQL 16). The publication is made on the primary; of several hosts the"

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from cdcworker.connectors.checkup import Check, Fix, Result, ok
 from cdcworker.connectors.postgres.fixes import literal
 from cdcworker.connectors.postgres.patient import Patient, duration, listed, size
+from cdcworker.connectors.postgres.standby import WRITTEN
 
 OLD_S = 300.0
 ORPHAN_BYTES = 1 << 30
@@ -46,7 +47,7 @@ def _prepared(patient: Patient) -> Iterator[Result]:
 
 def _orphans(patient: Patient) -> Iterator[Result]:
     rows = patient.rows(
-        "select slot_name, coalesce(pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn), 0)::float8"
+        f"select slot_name, coalesce(pg_wal_lsn_diff({WRITTEN}::pg_lsn, restart_lsn), 0)::float8"
         " from pg_replication_slots where not active and not temporary and slot_name <> all(%s) order by 2 desc",
         patient.settings.slots,
     )

@@ -11,6 +11,7 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.connection import APPLICATION, conninfo
 from cdcworker.connectors.postgres.patient import APPLICATION_NAME, Patient, duration, size
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.standby import WRITTEN
 from cdcworker.connectors.postgres.stream import ReplicationStream
 from cdcworker.schemas.errors import CdcError
 
@@ -166,7 +167,7 @@ def _retained(patient: Patient) -> Iterator[Result]:
         yield ok("nothing")
         return
     kept, per_s = patient.row(
-        "select pg_wal_lsn_diff(pg_current_wal_lsn(), restart_lsn)::float8,"
+        f"select pg_wal_lsn_diff({WRITTEN}::pg_lsn, restart_lsn)::float8,"
         " (select wal_bytes / greatest(1, extract(epoch from now() - stats_reset)) from pg_stat_wal)::float8"
         " from pg_replication_slots where slot_name = %s",
         patient.settings.slot,

@@ -183,7 +183,8 @@ PUBLICATION_NARROWED = declare(
     "postgres.publication_narrowed",
     "environment",
     "The publication leaves out operations that it has let through before",
-    "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate') and restart the task: all rows are read again. "
+    "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate') and restart the task: the rows are read again of "
+    "all tables whose rows snapshot.mode and snapshot.include.collection.list read; the lost changes of others stay lost. "
     "What is left out on purpose belongs into skipped.operations.",
 )
 TABLE_MISSING = declare(

@@ -4,7 +4,7 @@ without a word, from the server and from every other check."""
 from __future__ import annotations
 
 import logging
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -22,20 +22,37 @@ LOOK_S: Final = 4.0
 NAMES: Final = {"c": "insert", "u": "update", "d": "delete", "t": "truncate"}
 
 _LOOK: Final = (
-    f"select pubinsert, pubupdate, pubdelete, pubtruncate, {END_OF_LOG} from pg_publication where pubname = %s"
+    f"select pubinsert, pubupdate, pubdelete, pubtruncate, {END_OF_LOG}, xmin::text from pg_publication"
+    " where pubname = %s"
 )
 
 
-def let_through(connection: AdminConnection, publication: str) -> tuple[str, int] | None:
-    """Letters of the operations, and where the server's log ended then; None: no such publication."""
+_ALTERED: Final = (
+    "publication was altered publication=%s: if it has left out an operation meanwhile, such changes are lost, and the rows"
+    " have to be read again"
+)
+
+
+class Seen(NamedTuple):
+    """A publication: letters of its operations, where the server's log ended then, and the transaction that altered it
+    last (what tables it has is another row)."""
+
+    present: str
+    end: int
+    altered: str
+
+
+def let_through(connection: AdminConnection, publication: str) -> Seen | None:
+    """None: no such publication."""
     row = connection.execute(_LOOK, (publication,)).fetchone()
     if row is None:
         return None
-    return "".join(letter for letter, is_in in zip(NAMES, row, strict=False) if is_in), parse_lsn(row[4])
+    present = "".join(letter for letter, is_in in zip(NAMES, row, strict=False) if is_in)
+    return Seen(present, parse_lsn(row[4]), row[5])
 
 
 class Operations:
-    """Looks now and then. A gap is stored before it is told; when it has ended all rows are read again."""
+    """Looks now and then. A gap is stored before it is told; when it has ended the rows are read again."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
@@ -43,12 +60,13 @@ class Operations:
         self._looked_at = float("-inf")
         self._whole_at: int | None = None
         """Where the log ended when the publication was found whole again: the gap lies before."""
+        self._seen: Seen | None = None
         self._found: CdcError | None = None
         self._is_stored = False
 
     def look(self, session: Session, now: float) -> bool:
-        """Whether all tables have been forgotten, to be read again. Raises what was found, once it is stored and the
-        configuration does not say to go on."""
+        """Whether all tables are to be forgotten and read again now: `made_good` says that they are. Raises what was
+        found, once it is stored and the configuration does not say to go on."""
         if self._found is not None and self._is_stored and self._halts:
             raise self._found
         if now - self._looked_at < LOOK_S:
@@ -56,12 +74,11 @@ class Operations:
         self._looked_at = now
         assert session.snapshot
         progress, loader = session.snapshot.progress, session.snapshot.loader
-        found = let_through(session.catalog, self._settings.publication)
-        if found is None:
+        self._seen = seen = let_through(session.catalog, self._settings.publication)
+        if seen is None:
             # The stream says so at the next change.
             return False
-        present, end = found
-        missing = set(progress.published) - set(present) - self._settings.skipped
+        missing = set(progress.published) - set(seen.present) - self._settings.skipped
         if missing:
             self._tell(sorted(missing, key=list(NAMES).index), again=progress.gap)
             if not progress.gap:
@@ -70,16 +87,28 @@ class Operations:
             return False
         self._found = None
         if not progress.gap:
-            progress.published = present
+            if progress.altered and progress.altered != seen.altered:
+                log.warning(_ALTERED, self._settings.publication)
+            self._keep(session, seen)
             return False
-        self._whole_at = self._whole_at or end
+        self._whole_at = self._whole_at or seen.end
         # Changes that are still to come lie before the gap: rows that they make must not outlive the truncate.
-        if session.position.safe_lsn < self._whole_at:
-            return False
-        log.warning("publication is whole again, all rows are read again publication=%s", self._settings.publication)
-        progress.published, progress.gap, self._whole_at = present, False, None
-        loader.forget_gaps({})
-        return True
+        return session.position.safe_lsn >= self._whole_at
+
+    def made_good(self, session: Session) -> None:
+        """The tables have been forgotten."""
+        assert session.snapshot
+        assert self._seen
+        log.warning("publication is whole again publication=%s", self._settings.publication)
+        session.snapshot.progress.gap, self._whole_at = False, None
+        self._keep(session, self._seen)
+
+    def _keep(self, session: Session, seen: Seen) -> None:
+        assert session.snapshot
+        progress = session.snapshot.progress
+        if (progress.published, progress.altered) != (seen.present, seen.altered):
+            progress.published, progress.altered = seen.present, seen.altered
+            session.snapshot.loader.moves += 1
 
     def stored(self, position: JsonObject) -> None:
         """What the position says is known to whoever comes next."""

@@ -176,6 +176,8 @@ class Progress:
     """Letters of the operations that the publication has let through."""
     gap: bool = False
     """It has left out some of them: every table has missed changes."""
+    altered: str = ""
+    """The transaction that altered it last."""
 
     def to_json(self) -> JsonObject:
         out: JsonObject = {"loaded": self.loaded}
@@ -260,7 +262,9 @@ class Progress:
         return back
 
 
-_PROGRESS: Final = ("done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "published", "gap")
+_PROGRESS: Final = (
+    "done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "published", "gap", "altered",
+)  # fmt: skip
 
 
 def _of_first_form(value: JsonObject) -> Load:

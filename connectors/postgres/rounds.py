@@ -21,11 +21,12 @@ class Rounds:
 
     def go(self, session: Session) -> None:
         now = time.monotonic()
-        if self._operations.look(session, now):
-            self._tables_at = float("-inf")
-        if now - self._tables_at >= self._tables_s:
+        again = self._operations.look(session, now)
+        if again or now - self._tables_at >= self._tables_s:
             self._tables_at = now
-            tables.look(session)
+            # Else a table is locked: the gap stays, and is looked at again.
+            if tables.look(session, again=again) and again:
+                self._operations.made_good(session)
 
     def stored(self, position: JsonObject) -> None:
         self._operations.stored(position)

@@ -32,6 +32,10 @@ log = logging.getLogger(__name__)
 LOCK_MS = 100
 """How long a look at the publication may wait for a lock on a table: the stream waits as long. # INV-10"""
 
+OUT = "table was out of the publication"
+_AGAIN = "its rows are read again"
+_LOST = "changes are lost: snapshot.mode or snapshot.include.collection.list leaves its rows out"
+
 _ESTIMATE = """
 select r.oid, coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
                         join pg_class c on c.oid = t.relid), r.reltuples)::bigint
@@ -75,9 +79,7 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
     """What is left to read: tables that are published and were not loaded by an earlier run."""
     settings, catalog = session.settings, session.catalog
     tables = slots.published(catalog, settings)
-    session.existing = frozenset(
-        row[0] for row in catalog.execute("select oid from pg_class where relkind in ('r', 'p')")
-    )
+    session.existing = _existing(catalog)
     stored = session.position.snapshot
     if stored is None and not first:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
@@ -110,6 +112,11 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
         _again(session, progress, tables, f"start-{epoch}")
     progress.start = epoch
     return progress
+
+
+def _existing(connection: AdminConnection) -> frozenset[int]:
+    rows = connection.execute("select oid from pg_class where relkind in ('r', 'p')")
+    return frozenset(row[0] for row in rows)
 
 
 def _again(session: Session, progress: Progress, tables: Iterable[TableName], identity: str) -> None:
@@ -159,9 +166,44 @@ def take_up(session: Session, tables: Sequence[TableName]) -> None:
         log.info("new tables are loaded tables=%s", ", ".join(table.full_name for table in load.tables))
 
 
-def look(session: Session) -> None:
-    """New tables that the filters choose: the publication is altered where that is ours, and their rows are read."""
+def look(session: Session, *, again: bool = False) -> bool:
+    """New tables that the filters choose: the publication is altered where that is ours, and their rows are read;
+    `again`: so are those of all others, since the publication has left out operations. False: a lock is in the way, and
+    nothing has been done."""
+    listed = _listed(session)
+    if listed is None:
+        return False
     assert session.snapshot
+    settings, (tables, members) = session.settings, listed
+    progress, loader = session.snapshot.progress, session.snapshot.loader
+    back: AbstractSet[int] = frozenset()
+    if again:
+        # Also tables made since the task was opened may lack rows.
+        session.existing = _existing(session.catalog)
+        back = {*progress.loaded, *(table.oid for _, table in progress.tables())}
+        loader.forget_gaps({})
+    if progress.differs(members):
+        back |= loader.forget_gaps(members)
+    found = [table for table in tables if not progress.knows(table[0])]
+    if found:
+        try:
+            identity.set_of(session, found, LOCK_MS)
+        except (psycopg.Error, CdcError) as exc:
+            # Tried again at the next start; the rows themselves do not need it.
+            error = translate(exc)
+            if session.told_once((1, error.code)):
+                log.warning("replica identity not set error=%s", error)
+        wanted = [table for table in found if wants_rows(settings, table)]
+        tell_gaps(found, back, wanted, "the publication left out operations of a table" if again else OUT)
+        if progress.left:
+            assert session.changes
+            session.changes.out += emptied(session, wanted)
+        take_up(session, found)
+    return True
+
+
+def _listed(session: Session) -> tuple[list[TableName], dict[int, int]] | None:
+    """Published tables with their entries; None: a lock is in the way."""
     settings, catalog = session.settings, session.catalog
     if settings.autocreate == "filtered":
         try:
@@ -173,39 +215,23 @@ def look(session: Session) -> None:
             error = translate(exc)
             if session.told_once((0, error.code)):
                 log.warning("publication not altered publication=%s error=%s", settings.publication, error)
-    progress = session.snapshot.progress
     try:
         # The server looks into every published table for it.
         with catalog.transaction():
             catalog.execute(f"set local lock_timeout = {LOCK_MS}")
             tables = slots.published(catalog, settings)
-            members = slots.memberships(catalog, settings, [table[0] for table in tables])
+            return tables, slots.memberships(catalog, settings, [table[0] for table in tables])
     except psycopg.errors.LockNotAvailable:
-        return
-    back = session.snapshot.loader.forget_gaps(members) if progress.differs(members) else set()
-    found = [table for table in tables if not progress.knows(table[0])]
-    if found:
-        try:
-            identity.set_of(session, found, LOCK_MS)
-        except (psycopg.Error, CdcError) as exc:
-            # Tried again at the next start; the rows themselves do not need it.
-            error = translate(exc)
-            if session.told_once((1, error.code)):
-                log.warning("replica identity not set error=%s", error)
-        wanted = [table for table in found if wants_rows(settings, table)]
-        tell_gaps(found, back, wanted)
-        if progress.left:
-            assert session.changes
-            session.changes.out += emptied(session, wanted)
-        take_up(session, found)
+        return None
 
 
-def tell_gaps(tables: Sequence[TableName], back: AbstractSet[int], wanted: Sequence[TableName]) -> None:
+def tell_gaps(
+    tables: Sequence[TableName], back: AbstractSet[int], wanted: Sequence[TableName], what: str = OUT
+) -> None:
     """Changes of these have not been published for a while. # INV-9"""
     for table in tables:
         if table[0] in back:
-            how = "its rows are read again" if table in wanted else "changes are lost: snapshot.mode reads no rows"
-            log.warning("table was out of the publication table=%s.%s: %s", table[1], table[2], how)
+            log.warning("%s table=%s.%s: %s", what, table[1], table[2], _AGAIN if table in wanted else _LOST)
 
 
 def emptied(session: Session, tables: Sequence[TableName]) -> list[Change | Ready]:

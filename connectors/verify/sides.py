@@ -207,8 +207,10 @@ class _Postgres:
 
 class PostgresSource(_Postgres):
     def begin(self) -> int:
+        from cdcworker.connectors.postgres.standby import END_OF_LOG
+
         self._begin()
-        ((position,),) = self._run(Statement("SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint", ()))
+        ((position,),) = self._run(Statement(f"SELECT ({END_OF_LOG}::pg_lsn - '0/0')::bigint", ()))
         return settled(int(position))
 
 

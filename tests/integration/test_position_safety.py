@@ -198,6 +198,5 @@ def test_what_was_never_published_or_is_skipped_on_purpose_is_no_gap(db, reader)
     publish(db, "insert, update")
     db.execute("insert into t values (3, 'c')")
     one.catch_up(db)
-    one.poll_often()
-    assert one.position["snapshot"]["published"] == "cu"
+    one.until(lambda: one.position["snapshot"]["published"] == "cu")
     assert "gap" not in one.position["snapshot"]

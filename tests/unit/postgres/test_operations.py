@@ -1,0 +1,182 @@
+"""What follows from a publication that has left out operations: without a server, and what is asked of one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from types import SimpleNamespace
+
+import psycopg
+import pytest
+from cdcworker.connectors import postgres
+from cdcworker.connectors.postgres import operations, rounds, slot, tables
+from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.postgres.loading import Limits, Loader
+from cdcworker.connectors.postgres.operations import Seen
+from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
+from cdcworker.connectors.postgres.rounds import Rounds
+from cdcworker.schemas.errors import CdcError
+
+from .test_rules import CONFIG
+from .test_snapshot import FakeCrew, FakeReader
+
+WHOLE = Seen("cudt", 100, "700")
+OLD, LATE, NEVER_NAMED = 1, 2, 3
+TABLES = [(OLD, "public", "old"), (LATE, "public", "late"), (NEVER_NAMED, "public", "never_named")]
+
+
+class One:
+    """A source under a publication of all tables. `LATE` was made since the task was opened and is known from the
+    stream, `NEVER_NAMED` is not even that."""
+
+    def __init__(self, monkeypatch, progress: Progress | None = None, **config: str) -> None:
+        self.now, self.seen, self.locked = 0.0, WHOLE, False
+        self.emptied: list = []
+        more = {"table.discovery.interval.ms": "0", "position.lost.policy": "resnapshot"} | config
+        settings = parse(CONFIG | more)
+        self.progress = progress or Progress(loaded=[OLD, LATE], published="cudt", altered="690", gap=True)
+        loader = Loader(self.progress, FakeCrew(FakeReader()), Limits(), clock=lambda: self.now)
+        self.session = SimpleNamespace(
+            settings=settings,
+            catalog=self,
+            snapshot=SimpleNamespace(progress=self.progress, loader=loader),
+            changes=SimpleNamespace(out=[]),
+            position=SimpleNamespace(safe_lsn=100),
+            existing=frozenset({OLD}),
+            connector="c",
+            observe=lambda: None,
+            told_once=lambda key: True,
+        )
+        monkeypatch.setattr(rounds.time, "monotonic", lambda: self.now)
+        monkeypatch.setattr(operations, "let_through", lambda *_: self.seen)
+        monkeypatch.setattr(slot, "published", self.published)
+        monkeypatch.setattr(slot, "memberships", lambda *_: {oid: 0 for oid, _, _ in TABLES})
+        monkeypatch.setattr(slot, "ensure_publication", lambda *_: False)
+        monkeypatch.setattr(slot, "is_for_all_tables", lambda *_: True)
+        monkeypatch.setattr(slot, "mark", lambda *_: (100, 50))
+        monkeypatch.setattr(tables.identity, "set_of", lambda *_: None)
+        monkeypatch.setattr(tables, "emptied", lambda _, wanted: self.emptied.extend(wanted) or [])
+        monkeypatch.setattr(
+            tables, "loads_of", lambda _, wanted, fresh: [TableLoad(*table, fresh=fresh) for table in wanted]
+        )
+        self.rounds = Rounds(settings)
+
+    def published(self, *_) -> list:
+        if self.locked:
+            raise psycopg.errors.LockNotAvailable
+        return TABLES
+
+    def execute(self, statement: str, *_):
+        return [(oid,) for oid, _, _ in TABLES] if "pg_class" in statement else []
+
+    def transaction(self):
+        return self
+
+    def __enter__(self): ...
+
+    def __exit__(self, *_): ...
+
+    def go(self, later: float = operations.LOOK_S) -> None:
+        self.now += later
+        self.rounds.go(self.session)  # type: ignore[arg-type]
+
+    @property
+    def read(self) -> list[int]:
+        return sorted(table.oid for _, table in self.progress.tables())
+
+
+def test_tables_made_since_the_task_was_opened_lack_rows_too(monkeypatch):
+    one = One(monkeypatch)
+    one.go()
+    assert one.read == [OLD, LATE, NEVER_NAMED]
+    assert [table[0] for table in one.emptied] == [OLD, LATE, NEVER_NAMED]
+    assert (one.progress.loaded, one.progress.gap) == ([], False)
+    one.emptied.clear()
+    one.go()
+    assert (one.emptied, len(one.progress.loads)) == ([], 1), "it is made good once"
+
+
+def test_a_table_whose_first_rows_are_being_read_starts_over(monkeypatch):
+    progress = Progress(loaded=[OLD], published="cudt", altered="690", gap=True)
+    progress.loads.append(Load("initial", "start", [TableLoad(LATE, "public", "late")]))
+    one = One(monkeypatch, progress)
+    one.go()
+    assert one.read == [OLD, LATE, NEVER_NAMED]
+    assert [load.id for load in progress.loads] == ["tables-50"]
+
+
+def test_a_lock_in_the_way_leaves_the_gap_for_the_next_look(monkeypatch):
+    one = One(monkeypatch)
+    one.locked = True
+    one.go()
+    assert (one.progress.gap, one.progress.loaded, one.read) == (True, [OLD, LATE], [])
+    one.locked = False
+    one.go()
+    assert (one.progress.gap, one.read) == (False, [OLD, LATE, NEVER_NAMED])
+
+
+def test_what_lies_before_the_end_of_the_gap_comes_first(monkeypatch):
+    one = One(monkeypatch)
+    one.session.position.safe_lsn = 99
+    one.go()
+    assert one.progress.gap
+    one.seen = WHOLE._replace(end=200)
+    one.session.position.safe_lsn = 100
+    one.go()
+    assert not one.progress.gap
+
+
+@pytest.mark.parametrize(
+    ("config", "lost"),
+    [
+        ({}, []),
+        ({"snapshot.mode": "no_data"}, ["old", "late"]),
+        ({"snapshot.include.collection.list": "public\\.late"}, ["old"]),
+    ],
+)
+def test_what_is_not_read_again_is_told(monkeypatch, caplog, config, lost):
+    one = One(monkeypatch, **config)
+    one.go()
+    told = {record.getMessage() for record in caplog.records if "left out operations" in record.getMessage()}
+    assert sorted(line.split("public.")[1].split(":")[0] for line in told if "are lost" in line) == sorted(lost)
+    assert len(told) == 2, "of each table that was known, what becomes of it"
+    assert len(one.progress.loaded) == len(TABLES) - len(one.read)
+    assert "all rows are read again" not in caplog.text
+
+
+def test_a_publication_that_was_altered_and_looks_as_before_is_told_of(monkeypatch, caplog):
+    one = One(monkeypatch, Progress(loaded=[OLD], joined=1))
+    one.go()
+    assert (one.progress.published, one.progress.altered) == ("cudt", "700")
+    moves = one.session.snapshot.loader.moves
+    assert moves == 1, "what is known now is worth a position"
+    one.go()
+    assert one.session.snapshot.loader.moves == moves
+    assert "was altered" not in caplog.text
+    one.seen = WHOLE._replace(altered="701")
+    one.go()
+    one.go()
+    assert caplog.text.count("was altered") == 1
+    assert one.session.snapshot.loader.moves == moves + 1
+    assert Progress.from_json(one.progress.to_json()).altered == "701"
+
+
+def test_an_operation_that_is_gone_is_stored_before_it_is_told(monkeypatch):
+    one = One(monkeypatch, Progress(loaded=[OLD], published="cudt", altered="690"), **{"position.lost.policy": "halt"})
+    one.seen = Seen("cu", 100, "700")
+    one.go()
+    assert one.progress.gap
+    one.go()
+    one.rounds.stored({"snapshot": one.progress.to_json()})
+    with pytest.raises(CdcError) as caught:
+        one.go()
+    assert caught.value.where["operations"] == "delete, truncate"
+
+
+def test_what_a_standby_answers_otherwise_is_asked_in_one_place():
+    folder = Path(postgres.__file__).parent
+    asked = {
+        path.name
+        for path in [*folder.glob("*.py"), *folder.parent.glob("verify/*.py")]
+        if any(name in path.read_text() for name in ("pg_current_wal", "pg_current_snapshot", "pg_current_xact"))
+    }
+    assert asked == {"standby.py"}
