@@ -18,7 +18,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark import copying, pgconnect, pgsql
-from cdcworker.connectors.spark.ledger import Ledger
+from cdcworker.connectors.spark.ledger import Epoch, Ledger
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -81,6 +82,10 @@ class Plan:
     """None: in executors, once there is a session."""
 
 
+class Unwritten(Exception):
+    """A part could not be written; the text says how, and has nothing of a row: Spark logs it, wherever the part was."""
+
+
 class Staging:
     """Of one task."""
 
@@ -113,7 +118,8 @@ class Staging:
         try:
             names = self._run(partial(write, pgconnect.judged(self._conninfo)), parts)
         except Exception as exc:  # noqa: BLE001 - psycopg's, Spark's, and what executors lack; the driver's own try tells
-            log.warning("the driver stages a large table alone error=%s", type(exc).__name__)
+            said = str(exc) if isinstance(exc, Unwritten) else type(exc).__name__
+            log.warning("the driver stages a large table alone error=%s", said)
             self._resting = RESTING
             return None
         whole = quoted_table(own_name(part.prefix))
@@ -137,7 +143,8 @@ def family(ledger: Ledger) -> str:
 
 
 def sweep(connection: Connection, ledger: Ledger) -> None:
-    """Drop what batches and attempts of the task left; while no batch is applied all of it is nobody's."""
+    """Drop what batches and attempts of the task left; while no batch is applied all of it is nobody's, but for what a
+    newer owner has made."""
     import psycopg
 
     found = connection.execute(
@@ -149,11 +156,19 @@ def sweep(connection: Connection, ledger: Ledger) -> None:
         return
     connection.execute(LOCK_TIMEOUT)
     for (name,) in found:
+        if epoch_of(name) > ledger.epoch:
+            continue
         try:
             connection.execute(pgsql.drop(quoted_table(name)))
         except psycopg.errors.LockNotAvailable:
             log.info("a stage table is still written to table=%s", name)
     connection.execute("reset lock_timeout")
+
+
+def epoch_of(name: str) -> Epoch:
+    """Of whoever made a stage table."""
+    first, second = name.removeprefix(PREFIX).split("_")[1:3]
+    return int(first, 16), int(second, 16)
 
 
 # -- one part -----------------------------------------------------------------------------------------------------------
@@ -172,6 +187,19 @@ def cut(part: Part, rows: pa.Table, origins: pa.Table | None, count: int) -> Ite
 
 def write(conninfo: str, part: Part) -> str:
     """Anywhere: into a table that nobody else knows, which is there whole or not at all."""
+    import psycopg
+
+    try:
+        return _write(conninfo, part)
+    except (CdcError, ImportError):
+        raise
+    except psycopg.Error as exc:
+        raise Unwritten(f"{type(exc).__name__} {exc.sqlstate}") from None
+    except Exception as exc:  # noqa: BLE001 - what Arrow says of a value holds it
+        raise Unwritten(type(exc).__name__) from None
+
+
+def _write(conninfo: str, part: Part) -> str:
     import pyarrow as pa
 
     rows = pa.ipc.open_stream(part.rows).read_all()

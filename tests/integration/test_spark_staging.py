@@ -81,6 +81,19 @@ def test_only_attempts_that_came_back_are_merged_and_the_others_go_with_the_next
     assert query(dsn, TABLES) == []
 
 
+def test_who_is_not_the_owner_any_more_takes_nothing_from_the_new_one(dsn, sink):  # noqa: F811
+    zombie = sink((1, 0))
+    stream, model, attempts = support.Stream(), support.Model(), Attempts(lost=1)
+    seen = changed(stream, model, 4)
+    run(stream, sink((1, 1), staging=parallel.Plan(1, 1, attempts)), [seen])
+    left = query(dsn, TABLES)
+    assert left == [(attempts.names[0],)]
+    zombie._sweep()
+    assert query(dsn, TABLES) == left
+    sink((2, 0))
+    assert query(dsn, TABLES) == []
+
+
 def test_an_attempt_that_still_writes_holds_up_nobody(dsn, sink):  # noqa: F811
     stream, model, attempts = support.Stream(), support.Model(), Attempts(lost=1)
     seen = changed(stream, model, 4)
