@@ -48,10 +48,13 @@ class Kept(Protocol):
     def some(self, topic: str, after: Place, limit: int) -> list[Letter]:
         """The next ones of the first topic that has any."""
 
+    def there(self, places: Sequence[Place]) -> set[Place]:
+        """Those of them, all of one topic, that are kept still."""
+
     def drop(self, places: Sequence[Place]) -> None: ...
 
     def note(self, failed: Sequence[Failed]) -> None:
-        """Why they are still there."""
+        """Why they are still there, where they are."""
 
 
 class Tables(Protocol):
@@ -59,9 +62,11 @@ class Tables(Protocol):
 
     def state(self, topic: str) -> Manifest | None: ...
 
-    def put(self, topic: str, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool) -> int:
-        """How many rows are other now. CdcError LEDGER_MOVED when the table was written to meanwhile, ROWLESS when a part
-        of a row finds none; then nothing has changed."""
+    def put(
+        self, state: Manifest, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool
+    ) -> int:
+        """How many rows are other now. CdcError LEDGER_MOVED when the table is not in this state any more, ROWLESS when a
+        part of a row finds none; then nothing has changed."""
 
 
 @dataclass(slots=True)
@@ -69,11 +74,14 @@ class _Done:
     letters: list[Letter] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     rows: int = 0
+    others: list[Letter] = field(default_factory=list)
+    """Somebody else has put them in meanwhile, or the sink reads their records again."""
 
     def add(self, other: _Done) -> None:
         self.letters += other.letters
         self.failed += other.failed
         self.rows += other.rows
+        self.others += other.others
 
 
 class LettersBeside:
@@ -82,8 +90,8 @@ class LettersBeside:
     def __init__(self, kept: Kept, tables: Tables) -> None:
         self._kept = kept
         self._tables = tables
-        self._begun: set[str] = set()
-        """Topics whose last state was looked at for letters that are done with."""
+        self._dropped: dict[str, tuple[tuple[int, int], ...]] = {}
+        """By topic, the letters that its last state has and that are dropped for that."""
 
     def listed(self, topic: str, after: Place, limit: int) -> tuple[int, list[Listed]]:
         return self._kept.listed(topic, after, limit)
@@ -112,9 +120,8 @@ class LettersBeside:
         if state is None:
             return last
         there = set(state.redriven)
-        if there and not dry_run and last[0] not in self._begun:
-            self._kept.drop([(last[0], *place) for place in state.redriven])
-        self._begun.add(last[0])
+        if not dry_run:
+            self._finish(state)
         # Those that the offsets stand before are read again by themselves.
         passed = [each for each in letters if state.offsets.get(str(each.partition), 0) > each.offset]
         # Their rows were put in before somebody died.
@@ -145,7 +152,7 @@ class LettersBeside:
         whole = [each for each in letters if each.value is not None and not each.bare]
         for wave in [whole] if work.log else waves(whole):
             done.add(self._applied(work, wave, tombs, dry_run))
-        finished = {each.place for each in done.letters}
+        finished = {each.place for each in (*done.letters, *done.others)}
         lone = [each for place, each in tombs.items() if place not in finished]
         done.failed += [(each, CdcError(UNPLACED, "a delete without a position")) for each in lone]
         return done
@@ -167,31 +174,59 @@ class LettersBeside:
         return done
 
     def _tried(self, work: Work, letters: Sequence[Letter], tombs: Mapping[Place, Letter], dry_run: bool) -> _Done:
+        topic = letters[0].topic
+        for left in reversed(range(TRIES)):
+            state = self._tables.state(topic)
+            if state is None:
+                break
+            ours = self._ours(state, letters, dry_run)
+            try:
+                done = self._put(work, state, ours, tombs, dry_run)
+            except CdcError as exc:
+                # The sink has committed, or another owner has begun, or somebody else sends letters again.
+                if exc.kind != "fenced" or not left:
+                    raise
+                continue
+            done.others += [each for each in letters if each not in ours]
+            return done
+        return _Done(others=list(letters))
+
+    def _ours(self, state: Manifest, letters: Sequence[Letter], dry_run: bool) -> list[Letter]:
+        """Those that nobody has put in, by a state that must still be there when they are: whoever puts letters in drops
+        them before the state forgets which they were."""
+        if not dry_run:
+            self._finish(state)
+        kept = self._kept.there([each.place for each in letters])
+        passed = {each.place for each in letters if state.offsets.get(str(each.partition), 0) > each.offset}
+        return [each for each in letters if each.place in kept & passed and each.place[1:] not in state.redriven]
+
+    def _finish(self, state: Manifest) -> None:
+        """Whoever put these in may have died before they were dropped; the next state does not have them."""
+        if state.redriven != self._dropped.get(state.topic, ()):
+            self._kept.drop([(state.topic, *place) for place in state.redriven])
+        self._dropped[state.topic] = state.redriven
+
+    def _put(
+        self, work: Work, state: Manifest, letters: Sequence[Letter], tombs: Mapping[Place, Letter], dry_run: bool
+    ) -> _Done:
+        if not letters:
+            return _Done()
         batch = work.assembler.build(table_of(letters), {}, 0)
         dead = {(each.partition, each.offset): CdcError(each.code, each.cause) for each in batch.dead}
         fine = [each for each in letters if each.place[1:] not in dead]
         fine += [tombs[each.place] for each in fine if each.place in tombs]
-        failed = [(each, dead[each.place[1:]]) for each in letters if each.place[1:] in dead]
-        rows = self._put(work, fine, batch.tables, dry_run) if fine else 0
-        if not dry_run:
+        done = _Done(fine, [(each, dead[each.place[1:]]) for each in letters if each.place[1:] in dead])
+        places = tuple(each.place[1:] for each in fine)
+        if fine:
+            columns, alive = _columns(state), work.alive(state.topic)
+            parts = [_fitting(of_today(part, columns, alive), state) for part in batch.tables]
+            hit("redrive.before_commit")
+            done.rows = self._tables.put(state, parts, places, dry_run)
+        if fine and not dry_run:
             hit("redrive.after_commit")
             self._kept.drop([each.place for each in fine])
-        return _Done(fine, failed, rows)
-
-    def _put(self, work: Work, letters: Sequence[Letter], tables: Sequence[TableBatch], dry_run: bool) -> int:
-        topic = letters[0].topic
-        for left in reversed(range(TRIES)):
-            state = self._tables.state(topic)
-            assert state is not None
-            parts = [_fitting(of_today(part, _columns(state), work.alive(topic)), state) for part in tables]
-            try:
-                hit("redrive.before_commit")
-                return self._tables.put(topic, parts, tuple(each.place[1:] for each in letters), dry_run)
-            except CdcError as exc:
-                # The sink has committed, or another owner has begun.
-                if exc.kind != "fenced" or not left:
-                    raise
-        return 0
+            self._dropped[state.topic] = places
+        return done
 
 
 def _columns(state: Manifest) -> dict[int, str]:

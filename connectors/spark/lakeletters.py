@@ -19,10 +19,10 @@ from cdcworker.connectors.spark.lakeside import letters_place
 from cdcworker.connectors.spark.ledger import headers_of
 from cdcworker.connectors.spark.letters import BYTES_MAX, ROWLESS, Letter
 from cdcworker.connectors.spark.letters import Place as At
+from cdcworker.connectors.spark.manifests import Manifest, moved
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.spark.manifests import Manifest
     from pyspark.sql import SparkSession
 
 VIEW: Final = "cdc_letters"
@@ -44,14 +44,16 @@ class LakeBeside(LakeWriter):
             found = self._beside(topic)
             return None if found is None else found[1].state
 
-    def put(self, topic: str, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool) -> int:
+    def put(
+        self, state: Manifest, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool
+    ) -> int:
         with self._translated():
-            beside = self._beside(topic)
-            assert beside is not None
+            beside = self._beside(state.topic)
+            if beside is None or beside[1].state != state:
+                raise moved(state)
             place, found = beside
-            assert found.state is not None
-            found.state = replace(found.state, redriven=letters)
-            self._epoch, self._dry_run = found.state.epoch, dry_run
+            found.state = replace(state, redriven=letters)
+            self._epoch, self._dry_run = state.epoch, dry_run
             self._written = sum(part.upserts.num_rows for part in parts if not part.key)
             with contextlib.suppress(_Undone):
                 self._write(self._spark(), place, found, parts, SinkBatch([], {}, 0))
@@ -155,11 +157,16 @@ class LakeKept:
         some = f"SELECT {names} FROM {{letters}} WHERE {where} {_ORDER} LIMIT {limit}"
         return [_letter(row) for row in self._lake.ask(f"SELECT * FROM ({some}) WHERE before < {BYTES_MAX} {_ORDER}")]
 
+    def there(self, places: Sequence[At]) -> set[At]:
+        if not places:
+            return set()
+        where = f"{self._mine(places[0][0])} AND ({_any(places)})"
+        rows = self._lake.ask(f"SELECT topic, partition, offset FROM {{letters}} WHERE {where}")
+        return {(row["topic"], row["partition"], row["offset"]) for row in rows}
+
     def drop(self, places: Sequence[At]) -> None:
         for topic, mine in itertools.groupby(sorted(places), key=lambda place: place[0]):
-            text = self._mine(topic)
-            some = " OR ".join(f"(partition = {partition} AND offset = {offset})" for _, partition, offset in mine)
-            self._lake.tell(f"DELETE FROM {{letters}} WHERE {text} AND ({some})")
+            self._lake.tell(f"DELETE FROM {{letters}} WHERE {self._mine(topic)} AND ({_any(list(mine))})")
 
     def note(self, failed: Sequence[Failed]) -> None:
         import pyarrow as pa
@@ -182,6 +189,10 @@ class LakeKept:
 def _literal(text: str) -> str:
     """Its braces are none of a pattern's."""
     return lakesql.literal(text).replace("{", "{{").replace("}", "}}")
+
+
+def _any(places: Sequence[At]) -> str:
+    return " OR ".join(f"(partition = {partition} AND offset = {offset})" for _, partition, offset in places)
 
 
 def _behind(after: At) -> str:

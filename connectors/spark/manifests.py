@@ -81,7 +81,10 @@ class Manifest:
                 offsets[str(number)] = offset
             elif topic == self.topic:
                 offsets.pop(str(number), None)
-        return replace(self, offsets=offsets)
+        # Behind the offsets are records to be read: what stood there before them, maybe in another topic of that name,
+        # says nothing of theirs.
+        redriven = tuple((number, at) for number, at in self.redriven if at < offsets.get(str(number), 0))
+        return replace(self, offsets=offsets, redriven=redriven)
 
     def text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
@@ -122,10 +125,16 @@ class Manifests:
         self.folder = folder
 
     def newest(self) -> Manifest | None:
-        for path in sorted((self.folder / FOLDER).glob("*.json"), reverse=True):
-            with contextlib.suppress(FileNotFoundError):
-                return parse(path.read_text(encoding="utf-8"))
+        # All that were listed are gone when so many have come meanwhile.
+        while paths := self._paths():
+            for path in paths:
+                with contextlib.suppress(FileNotFoundError):
+                    return parse(path.read_text(encoding="utf-8"))
         return None
+
+    def _paths(self) -> list[Path]:
+        """The newest first."""
+        return sorted((self.folder / FOLDER).glob("*.json"), reverse=True)
 
     def commit(self, manifest: Manifest) -> Manifest:
         """The next state. CdcError when somebody else has made it already, or must not be overtaken."""
@@ -135,6 +144,9 @@ class Manifests:
         scratch = home / f".{uuid.uuid4().hex}"
         try:
             write_synced(scratch, made.text().encode())
+            if any(int(path.stem) >= made.version for path in self._paths()[:1]):
+                # The number itself may be free again: old ones are swept.
+                raise self._overtaken(manifest)
             os.link(scratch, home / f"{made.version:012d}.json")
         except FileExistsError as exc:
             raise self._overtaken(manifest) from exc
@@ -150,15 +162,17 @@ class Manifests:
             return collision(found, mine.topic)
         if found is not None and found.epoch > mine.epoch:
             return CdcError(FENCED, "a newer task writes this table", where=where)
-        return CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where=where)
+        return moved(mine)
 
     def sweep(self, newest: Manifest, everything: bool = False, versions: Collection[int] = ()) -> None:
         """Remove manifests that are old, but for some `versions`, and files that none of those left names; young unnamed
         ones only when asked to, by a new owner: nobody else may still name them."""
         kept = []
-        for path in sorted((self.folder / FOLDER).glob("*.json"), reverse=True):
+        for path in self._paths():
             if newest.version - int(path.stem) < KEPT or int(path.stem) in versions:
-                kept.append(parse(path.read_text(encoding="utf-8")))
+                # Whoever writes to the table beside its owner sweeps too.
+                with contextlib.suppress(FileNotFoundError):
+                    kept.append(parse(path.read_text(encoding="utf-8")))
             else:
                 path.unlink(missing_ok=True)
         named = {file.path for manifest in kept for file in manifest.files} | {manifest.graves for manifest in kept}
@@ -168,6 +182,11 @@ class Manifests:
                 mine = everything and not path.name.startswith(BESIDE)
                 if str(path.relative_to(self.folder)) not in named and (old or mine):
                     path.unlink()
+
+
+def moved(state: Manifest) -> CdcError:
+    where = {"sink": state.sink, "topic": state.topic}
+    return CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where=where)
 
 
 def collision(found: Manifest, topic: str) -> CdcError:

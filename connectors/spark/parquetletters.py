@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -15,7 +16,7 @@ from cdcworker.connectors.spark import shaping
 from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
 from cdcworker.connectors.spark.ledger import headers_of
 from cdcworker.connectors.spark.letters import BYTES_MAX, ROWLESS, Letter, Place
-from cdcworker.connectors.spark.manifests import BESIDE, Manifest, Manifests, write_synced
+from cdcworker.connectors.spark.manifests import BESIDE, Manifest, Manifests, moved, write_synced
 from cdcworker.connectors.spark.parquet import ParquetWriter, Table
 from cdcworker.schemas.errors import CdcError
 
@@ -52,17 +53,31 @@ class ParquetKept:
                 out.append(Letter(*place, key, value, headers, said["code"], said["cause"]))
         return out
 
+    def there(self, places: Sequence[Place]) -> set[Place]:
+        return {place for place in places if self._path(place).exists()}
+
     def drop(self, places: Sequence[Place]) -> None:
-        for place in places:
-            self._path(place).unlink(missing_ok=True)
+        if places:
+            with self._alone():
+                for place in places:
+                    self._path(place).unlink(missing_ok=True)
 
     def note(self, failed: Sequence[Failed]) -> None:
         for letter, error in failed:
-            path = self._path(letter.place)
-            said = {**self._said(letter.place), "code": error.code, "cause": error.message}
-            scratch = path.with_suffix(".new")
-            write_synced(scratch, json.dumps(said).encode())
-            scratch.replace(path)
+            # A letter that was dropped meanwhile does not come back.
+            with self._alone(), contextlib.suppress(FileNotFoundError):
+                path = self._path(letter.place)
+                said = {**self._said(letter.place), "code": error.code, "cause": error.message}
+                scratch = path.with_suffix(".new")
+                write_synced(scratch, json.dumps(said).encode())
+                scratch.replace(path)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        self._home.mkdir(parents=True, exist_ok=True)
+        with (self._home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
 
     def _path(self, place: Place) -> Path:
         return self._home / place[0] / f"{place[1]}-{place[2]}.json"
@@ -91,14 +106,18 @@ class ParquetBeside(ParquetWriter):
     def state(self, topic: str) -> Manifest | None:
         return next((state for _, state in self._of(topic)), None)
 
-    def put(self, topic: str, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool) -> int:
-        manifests, state = next(self._of(topic))
+    def put(
+        self, state: Manifest, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool
+    ) -> int:
+        manifests = next((found for found, newest in self._of(state.topic) if newest == state), None)
+        if manifests is None:
+            raise moved(state)
         table = Table(manifests, replace(state, redriven=letters), state.arrow)
         try:
             for part in parts:
                 self._part(table, part)
             if table.orphans:
-                raise CdcError(ROWLESS, "the row is not there", where={"topic": topic})
+                raise CdcError(ROWLESS, "the row is not there", where={"topic": state.topic})
             if not dry_run:
                 self._commit(table, SinkBatch([], {}, 0))
                 table.added.clear()

@@ -69,6 +69,34 @@ class Sink:
             failpoints.listen(None)
             self.letters = self.open_letters()
 
+    def raced(self, do):
+        """Two send letters again: the first one has read them, and `do` is what the second one does until it goes on."""
+        first, self.letters = self.letters, self.open_letters()
+        kept, some = first._kept, first._kept.some
+
+        def late(*args):
+            found, kept.some = some(*args), some
+            do()
+            return found
+
+        kept.some = late
+        return first.redrive(self.shapes, "", START, 60, log=self.output.log)
+
+    def overtaken(self, do):
+        """The same, but the first one has seen the table too."""
+        first, self.letters = self.letters, self.open_letters()
+
+        def at(name):
+            if name == "redrive.before_commit":
+                failpoints.listen(None)
+                do()
+
+        failpoints.listen(at)
+        try:
+            return first.redrive(self.shapes, "", START, 60, log=self.output.log)
+        finally:
+            failpoints.listen(None)
+
     @property
     def left(self):
         return [(row[2], row[3]) for row in self.letters.listed("", START, 1000)[1]]
@@ -267,3 +295,67 @@ class Contract:
         sink.redrive(after=(TOPIC, 0, sink.stream.records[1]["offset"]))
         sink.redrive()
         assert (rows(sink.writer, "n"), sink.left) == ([(0,), (1,), (2,), (3,), (4,)], [])
+
+    def test_of_two_at_once_that_saw_one_table_the_second_puts_nothing_in_again(self, open_sink):
+        sink = two_letters(open_sink(log=True))
+        done = sink.overtaken(sink.redrive)
+        assert (done.letters, done.failed, done.left) == (0, 0, 0)
+        assert rows(sink.writer, "n") == [(0,), (1,), (2,), (3,)]
+
+    def test_of_two_at_once_one_that_dies_has_put_its_letters_in(self, open_sink):
+        sink = two_letters(open_sink())
+        done = sink.overtaken(lambda: sink.killed("redrive.after_commit"))
+        assert (done.failed, done.left) == (0, 0)
+        assert rows(sink.writer, "n") == [(0,), (1,), (2,), (3,)]
+
+    def test_of_two_at_once_the_slower_one_finds_letters_gone_that_no_state_speaks_of_any_more(self, open_sink):
+        def another():
+            sink.redrive()
+            sink.stream.insert(LOG, (4,))
+            sink.spoil(4)
+            sink.apply()
+            sink.mend()
+            sink.redrive()
+
+        sink = two_letters(open_sink())
+        done = sink.raced(another)
+        assert (done.letters, done.failed, done.left) == (0, 0, 0)
+        assert rows(sink.writer, "n") == [(0,), (1,), (2,), (3,), (4,)]
+
+    def test_of_two_at_once_the_second_does_not_forget_what_the_first_one_died_with(self, open_sink):
+        def dies():
+            sink.killed("redrive.after_commit")
+            sink.stream.insert(LOG, (4,))
+            sink.spoil(4)
+            sink.apply()
+            sink.mend()
+
+        sink = two_letters(open_sink())
+        sink.redrive(dry_run=True)
+        first = sink.letters
+        dies()
+        first.redrive(sink.shapes, "", (TOPIC, 0, sink.stream.records[1]["offset"]), 60)
+        sink.redrive()
+        assert (rows(sink.writer, "n"), sink.left) == ([(0,), (1,), (2,), (3,), (4,)], [])
+
+    def test_a_letter_of_a_topic_that_begins_anew_is_none_of_those_before(self, open_sink):
+        sink = two_letters(open_sink())
+        sink.redrive()
+        sink.rewind()
+        sink.writer = sink.open_writer((2, 0))
+        sink.sent = 0
+        sink.apply()
+        assert len(sink.left) == 2
+        sink.mend()
+        assert sink.redrive().rows == 2
+        assert rows(sink.writer, "n") == sorted(2 * [(0,), (1,), (2,), (3,)])
+
+
+def two_letters(sink):
+    """Of four rows of a table without a key."""
+    for number in range(4):
+        sink.stream.insert(LOG, (number,))
+    sink.spoil(0, 1)
+    sink.apply()
+    sink.mend()
+    return sink

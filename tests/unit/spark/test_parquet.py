@@ -6,7 +6,7 @@ import json
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
-from cdcworker.connectors.spark.manifests import KEPT, Manifests, alter
+from cdcworker.connectors.spark.manifests import FOLDER, KEPT, Manifest, Manifests, alter
 from cdcworker.connectors.spark.parquet import SMALL_FILES_MAX, ParquetWriter
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
@@ -106,3 +106,40 @@ def test_offsets_can_be_altered_which_fences_off_tasks_from_before(tmp_path, ope
     assert caught.value.kind == "fenced"
     with pytest.raises(CdcError):
         alter(str(tmp_path), SinkPlace("sink", (1, 4)), None)
+
+
+def test_offsets_that_go_back_forget_letters_that_stand_behind_them():
+    state = Manifest("sink", "t", (1, 0), offsets={"0": 10, "1": 5}, redriven=((0, 3), (0, 7), (1, 2)))
+    assert state.altered({("t", 0): 5}).redriven == ((0, 3), (1, 2))
+    assert state.altered({("t", 0): None}).redriven == ((1, 2),)
+    assert state.altered(None).redriven == ()
+
+
+def batches(writer, count):
+    stream = support.Stream(1)
+    for number in range(count):
+        stream.insert(support.NARROW, (number, 2, "a", "b"))
+        contract.run(stream, writer)
+        yield Manifests(writer._folder(contract.TOPIC, ()))
+
+
+def test_a_state_from_long_ago_is_not_gone_on_from_although_its_number_is_free_again(open_writer):
+    writer, stale = open_writer(), None
+    for manifests in batches(writer, KEPT + 4):
+        stale = stale or manifests.newest()
+    with pytest.raises(CdcError) as caught:
+        manifests.commit(stale)
+    assert caught.value.code == "spark.ledger_moved"
+    assert len(contract.rows(writer, "id")) == KEPT + 4
+
+
+def test_two_who_sweep_one_folder_do_not_stop_each_other(open_writer):
+    writer = open_writer()
+    *_, manifests = batches(writer, 4)
+    (manifests.folder / "left-behind.parquet").write_bytes(b"")
+    # It was listed, and is gone.
+    (manifests.folder / FOLDER / "000000000003.json").unlink()
+    (manifests.folder / FOLDER / "000000000003.json").symlink_to("gone")
+    manifests.sweep(manifests.newest(), everything=True)
+    assert not (manifests.folder / "left-behind.parquet").exists()
+    assert len(contract.rows(writer, "id")) == 4

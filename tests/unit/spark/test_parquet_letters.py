@@ -7,9 +7,11 @@ import time
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark.letters import UNPLACED
 from cdcworker.connectors.spark.manifests import YOUNG_S, alter
 from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.parquetletters import ParquetBeside, letters_of
+from cdcworker.schemas.errors import CdcError
 
 from . import letters_contract as contract
 from .support import NARROW
@@ -95,3 +97,12 @@ class TestParquet(contract.Contract):
         assert sink.redrive().rows == 1
         sink.open_writer((3, 0))
         assert (rows(sink.writer, "id"), sink.left) == ([(1,), (2,)], [])
+
+    def test_a_letter_that_somebody_else_has_dropped_stays_away(self, open_sink):
+        sink = contract.two_letters(open_sink())
+        kept = sink.letters._kept
+        first, second = kept.some("", contract.START, 2)
+        kept.drop([first.place])
+        kept.note([(each, CdcError(UNPLACED, "why")) for each in (first, second)])
+        assert [row[2:5] for row in kept.listed("", contract.START, 9)[1]] == [(second.offset, UNPLACED, "why")]
+        assert kept.there([first.place, second.place]) == {second.place}
