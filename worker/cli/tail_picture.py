@@ -17,6 +17,8 @@ NAME_MAX: Final = 30
 VALUE_AT: Final = 6
 """Columns beside a name, before its value."""
 HEAD_AT: Final = 14
+BELOW: Final = "\n"
+"""Between a name that is too long and its value, which stands below it at the place of the others."""
 Line = tuple[str, str]
 """A colour, and the text."""
 
@@ -31,7 +33,11 @@ def lines(change: Mapping[str, Any], *, all_columns: bool = False, width: int | 
     """What does not fit goes on below its value."""
     indent = VALUE_AT + _width(change["after"] or change["before"] or {})
     for number, (colour, text) in enumerate(_lines(change, all_columns)):
-        yield from ((colour, line) for line in folded(text, width, indent if number else HEAD_AT))
+        name, below, value = text.partition(BELOW)
+        if below and width is not None:
+            yield from ((colour, line) for line in folded(name, width, VALUE_AT))
+            text = " " * min(indent, width // 2) + value
+        yield from ((colour, line) for line in folded(text.replace(BELOW, "  "), width, indent if number else HEAD_AT))
 
 
 def _lines(change: Mapping[str, Any], all_columns: bool) -> Iterator[Line]:
@@ -68,12 +74,9 @@ def _differences(change: Mapping[str, Any], before: Mapping[str, Any], after: Ma
     width = _width(after)
     for name, value in after.items():
         if name in changed:
-            yield "yellow", f"  ~ {padded(clean(name), width)}  {_text(before.get(name))} → {_text(value)}"
+            yield "yellow", f"  ~ {_named(name, width)}{_text(before.get(name))} → {_text(value)}"
         elif whole:
-            yield (
-                "",
-                f"    {padded(clean(name), width)}  {'(not sent: unchanged)' if name in unknown else _text(value)}",
-            )
+            yield "", f"    {_named(name, width)}{'(not sent: unchanged)' if name in unknown else _text(value)}"
     if not changed and not whole:
         yield "", "    no column differs"
 
@@ -83,7 +86,14 @@ def _row(change: Mapping[str, Any], row: Mapping[str, Any], sign: str) -> Iterat
     width = _width(row)
     for name, value in row.items():
         shown = "(not sent: unchanged)" if name in unknown else _text(value)
-        yield "", f"  {sign} {padded(clean(name), width)}  {shown}"
+        yield "", f"  {sign} {_named(name, width)}{shown}"
+
+
+def _named(name: str, width: int) -> str:
+    from rich.cells import cell_len
+
+    text = clean(name).replace("\n", "\\n")
+    return text + BELOW if cell_len(text) > width else padded(text, width) + "  "
 
 
 def _width(row: Mapping[str, Any]) -> int:

@@ -105,6 +105,15 @@ def test_changes_as_tail_shows_them(width, height):
     assert "333 characters" in found
 
 
+def test_a_long_name_moves_no_value_and_is_one_line_where_lines_are_read_by_programs():
+    change = next(tailed())
+    on_screen = [text for _, text in tail_lines(change, width=80)]
+    assert {line.rindex(" ") for line in on_screen if line.endswith((" 1", " Ada", " NULL"))} == {35}
+    long = [text for _, text in tail_lines(change) if "more_than_thirty" in text]
+    assert long == ["  + a_column_with_a_name_of_more_than_thirty_characters  1"]
+    assert "  + a_column_with_a_name_of_more_than_thirty_characters" in on_screen
+
+
 def explained():
     lsn = "0/16B3748"
     stages = [
