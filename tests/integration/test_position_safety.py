@@ -200,3 +200,22 @@ def test_what_was_never_published_or_is_skipped_on_purpose_is_no_gap(db, reader)
     one.catch_up(db)
     one.until(lambda: one.position["snapshot"]["published"] == "cu")
     assert "gap" not in one.position["snapshot"]
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_an_operation_that_was_gone_between_two_looks_is_told_as_what_may_have_been(db, reader, caplog):
+    one = reader(**{"heartbeat.interval.ms": "100"}).start()
+    one.catch_up(db)
+    one.until(lambda: known(one))
+    (name,) = db.execute("select pubname from pg_publication").fetchone()
+    before = operations.let_through(db, name).altered
+    db.execute("create table u(id int primary key)")
+    db.execute(f"alter publication {name} add table u")
+    assert operations.let_through(db, name).altered == before, "tables come and go without a word"
+    with db.transaction():
+        publish(db, "insert")
+        publish(db, WHOLE)
+    after = operations.let_through(db, name).altered
+    assert after != before
+    one.until(lambda: one.position["snapshot"]["altered"] == after)
+    assert caplog.text.count("was altered") == 1

@@ -10,8 +10,11 @@ from contextlib import contextmanager
 
 import psycopg
 import pytest
-from cdcworker.connectors.postgres import chunks, slot
+from cdcworker.connectors.postgres import chunks, doctor_risk, doctor_slots, slot
 from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.patient import Patient
+from cdcworker.connectors.verify.sides import PostgresSource
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
@@ -193,6 +196,7 @@ def test_a_slot_on_a_standby_is_read_there_and_after_its_promotion(primary, stan
         one.until(one.loaded)
         assert len(one.events("r")) + len(one.events("c")) >= 501
         rows_do_not_hide_who_runs(primary, standby, name, parse(one.config))
+        a_standby_can_be_examined(standby, name, one.config)
         db.execute(
             "update t set v = 'changed' where id <= 10; delete from t where id = 11; insert into t values (2000, 'new')"
         )
@@ -244,6 +248,20 @@ def rows_do_not_hide_who_runs(primary, standby, name: str, settings) -> None:
     with psycopg.connect(standby.dsn(name), autocommit=True) as db:
         reader = chunks.Reader(db, settings)
         wait(lambda: is_visible(reader, chunks.Want(oid, chunks.MustSee(floor=xids[2]))), "all have ended")
+
+
+def a_standby_can_be_examined(standby, name: str, config: dict) -> None:
+    patient = Patient(parse(config))
+    try:
+        for check in (*doctor_slots.CHECKS, *doctor_risk.CHECKS):
+            list(check.run(patient))
+    finally:
+        patient.close()
+    source = PostgresSource(psycopg.connect(standby.dsn(name), autocommit=True), "source", translate)
+    try:
+        assert source.begin() > 0
+    finally:
+        source.close()
 
 
 def is_visible(reader, want) -> bool:
