@@ -134,6 +134,8 @@ class CompactedLog:
         self._positions = dict.fromkeys(self._partitions, 0)
         self._producer: Any = None
         self._in_flight = 0
+        self._is_stuck = False
+        """A record was not delivered in time, so the client may have lost sight of the partition's leader."""
         self._consumer = make_consumer(reader_config(properties, client_id=client_id))
         with contextlib.suppress(KafkaException):
             # Without the leaders at hand the first read would wait for them in steps of half a second.
@@ -267,6 +269,7 @@ class CompactedLog:
             nonlocal left, failure
             left -= 1
             self._in_flight -= 1
+            self._is_stuck |= error is not None and error.code() == KafkaError._MSG_TIMED_OUT
             if error is not None and failure is None:
                 failure = e.translate(error, "append to the log", where={"topic": self.topic})
             if left == 0 and done is not None:
@@ -286,6 +289,8 @@ class CompactedLog:
         """Run what `send` is waiting for; gives the number of records still under way."""
         if self._producer is not None:
             self._producer.poll(0)
+        if self._is_stuck:
+            self._drop_producer()
         self._admin.poll(0)
         return self._in_flight
 
@@ -302,7 +307,17 @@ class CompactedLog:
         if outcome and outcome[0] is not None:
             raise outcome[0]
 
+    def _drop_producer(self) -> None:
+        """One that met a broker between its start and its election of leaders may look for a leader for ever."""
+        producer, self._producer, self._is_stuck = self._producer, None, False
+        if producer is not None:
+            log.warning("the producer delivers nothing and is replaced topic=%s", self.topic)
+            producer.purge()
+            producer.flush(0)
+
     def _pen(self) -> Any:
+        if self._is_stuck:
+            self._drop_producer()
         if self._producer is None:
             self._producer = make_producer(producer_config(self._properties, client_id=f"{self._client_id}-pen"))
         return self._producer

@@ -276,3 +276,18 @@ def test_a_full_queue_is_told_as_a_failure(parts, monkeypatch):
     monkeypatch.setattr(parts.producer, "produce", full)
     log.send([Record("a", {})], told.append)
     assert [error.retriable for error in told] == [True]
+
+
+@pytest.mark.parametrize(("code", "made"), [(KafkaError._MSG_TIMED_OUT, 2), (KafkaError.TOPIC_AUTHORIZATION_FAILED, 1)])
+def test_a_producer_that_delivered_nothing_in_time_is_replaced_and_what_it_held_is_told(parts, monkeypatch, code, made):
+    producers = [FakeProducer() for _ in range(made)]
+    left = iter(producers)
+    monkeypatch.setattr(kafka_log, "make_producer", lambda config: next(left))
+    log, told = make(parts), []
+    log.send([Record("a", {})], told.append)
+    producers[0].error = KafkaError(code)
+    assert log.serve() == 0
+    log.send([Record("b", {})], told.append)
+    assert log.serve() == 0
+    assert told[0] is not None
+    assert (told[1] is None) is (made == 2)
