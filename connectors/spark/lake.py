@@ -13,7 +13,7 @@ from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, 
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
-from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, read_place
+from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
 from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
 from cdcworker.schemas.errors import CdcError
@@ -187,7 +187,7 @@ class LakeWriter:
         where = f" WHERE {lakesql.quoted(DELETED)} IS NOT TRUE" if DELETED in found.columns else ""
         with self._translated():
             frame = self._spark().sql(f"SELECT {listed} FROM {self._tables.at(place, found)}{where}")
-            return frame.mapInArrow(work, columns).toArrow()
+            return frame.mapInArrow(guarded(work), columns).toArrow()
 
     def alter(self, epoch: Epoch, changes: SinkOffsets | None) -> None:
         """Every table of the sink gets the new offsets and the epoch; a newer one found: nothing is changed."""

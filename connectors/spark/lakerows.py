@@ -4,7 +4,7 @@ back those which changed."""
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -14,12 +14,26 @@ from cdcworker.connectors.spark.state import TemporaryFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.spark.lake import Found, Place, Tables
+    from cdcworker.connectors.spark.lake import Found, Place, Tables, Work
     from pyspark.sql import SparkSession
 
 SOURCE = "cdc_source"
 KEYS = "cdc_keys"
 _KEPT = 8
+
+
+def guarded(work: Work) -> Work:
+    """What ends it says its kind only: Spark logs the text, which may hold a value, wherever it ran."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        try:
+            yield from work(batches)
+        except ImportError:
+            raise
+        except Exception as exc:  # noqa: BLE001 - whatever it is
+            raise RuntimeError(type(exc).__name__) from None
+
+    return run
 
 
 class Stage:
