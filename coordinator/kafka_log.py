@@ -167,6 +167,15 @@ class CompactedLog:
         self._positions = dict.fromkeys(self._partitions, 0)
         self._assign()
 
+    def reconnect(self) -> None:
+        """Go on reading where it stands, with a new consumer: one that met a broker between its start and its election
+        of leaders may look for a leader for ever."""
+        log.warning("the consumer reads nothing and is replaced topic=%s", self.topic)
+        self._consumer.close()
+        self._consumer = make_consumer(reader_config(self._properties, client_id=self._client_id))
+        places = [TopicPartition(self.topic, number, at or OFFSET_BEGINNING) for number, at in self._positions.items()]
+        self._consumer.assign(places)
+
     def ends(self, timeout_s: float) -> Ends:
         """The true end of each partition as it is now; may be called from any thread."""
         return end_offsets(self._admin, self.topic, self._partitions, timeout_s)

@@ -168,10 +168,11 @@ class HerdKafka:
             # Reading after init_transactions and before the first write leaves no room for a predecessor (INV-6).
             self._claim, self._writer, self._pen = None, claim.writer, claim.pen
             yield Claimed()
+        elif age_s > CLAIM_S and claim.ends is None:
+            self._fail_claim(claim, "no writer in time")
         elif age_s > CLAIM_S:
-            self._fail_claim(
-                claim, "no writer in time" if claim.ends is None else "the config log was not read in time"
-            )
+            self._configs.reconnect()
+            self._fail_claim(claim, "the config log was not read in time")
 
     def _open_writer(self, claim: _Claim) -> None:
         """Runs on the pen's thread."""

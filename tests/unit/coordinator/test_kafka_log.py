@@ -291,3 +291,15 @@ def test_a_producer_that_delivered_nothing_in_time_is_replaced_and_what_it_held_
     assert log.serve() == 0
     assert told[0] is not None
     assert (told[1] is None) is (made == 2)
+
+
+def test_a_new_consumer_goes_on_where_the_old_one_stood(parts, monkeypatch):
+    log = make(parts, (0, 1))
+    parts.consumer.messages = [FakeMessage(6)]
+    assert [record.offset for record in log.poll(0)] == [6]
+    new = FakeConsumer()
+    monkeypatch.setattr(kafka_log, "make_consumer", lambda config: new)
+    log.reconnect()
+    assert new.assigned == [(0, 7), (1, -2)]
+    new.messages = [FakeMessage(7)]
+    assert [record.offset for record in log.poll(0)] == [7]

@@ -36,6 +36,10 @@ class FakeLog:
         self.sent: list = []
         self.broken = False
         self.rewinds = 0
+        self.reconnected = 0
+
+    def reconnect(self):
+        self.reconnected += 1
 
     def read_to_end(self, timeout_s):
         return self.poll(0)
@@ -275,6 +279,18 @@ def test_a_claim_that_hangs_fails_in_time(rig, monkeypatch):
     assert [type(event) for event in rig.turn()] == [ClaimFailed]
     rig.settle()
     assert rig.turn() == []
+
+
+def test_a_claim_that_waits_for_a_log_which_does_not_come_reads_on_with_a_new_consumer(rig, monkeypatch):
+    rig.turn()
+    rig.configs.end = 1
+    rig.kafka.claim()
+    rig.turn()
+    rig.settle()
+    assert rig.turn() == []
+    monkeypatch.setattr(herd_kafka, "CLAIM_S", 0.0)
+    assert [type(event) for event in rig.turn()] == [ClaimFailed]
+    assert rig.configs.reconnected == 1
 
 
 def test_a_place_in_the_log_that_is_lost_means_a_whole_fold(rig):
