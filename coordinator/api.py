@@ -45,6 +45,10 @@ Ends = Mapping[int, int]
 class TailedLog(Log, Protocol):
     """A Log that a thread with other work reads and writes without ever waiting for it."""
 
+    def reconnect(self) -> None:
+        """Go on reading where it stands, by a new connection."""
+        ...
+
     def rewind(self) -> None:
         """Read again from the first offset."""
 

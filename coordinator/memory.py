@@ -65,6 +65,9 @@ class MemoryLog:
     def append(self, records: Sequence[Record], timeout_s: float) -> None:
         self._topic.append(records)
 
+    def reconnect(self) -> None:
+        """There is no connection."""
+
     def rewind(self) -> None:
         self._position = 0
 
