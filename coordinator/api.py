@@ -47,7 +47,6 @@ class TailedLog(Log, Protocol):
 
     def reconnect(self) -> None:
         """Go on reading where it stands, by a new connection."""
-        ...
 
     def rewind(self) -> None:
         """Read again from the first offset."""
