@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from cdcworker.connectors.api import POSITION, TableBatch
+from cdcworker.connectors.api import TableBatch
 from cdcworker.connectors.spark.letters import (
     INCOMPLETE,
     UNPLACED,
@@ -21,6 +21,7 @@ from cdcworker.connectors.spark.letters import (
     Work,
     follows,
     of_today,
+    since,
     table_of,
     waves,
 )
@@ -219,7 +220,8 @@ class LettersBeside:
         places = tuple(each.place[1:] for each in fine)
         if fine:
             columns, alive = _columns(state), work.alive(state.topic)
-            parts = [_fitting(of_today(part, columns, alive), state) for part in batch.tables]
+            floor = bytes.fromhex(state.floor)
+            parts = [since(of_today(part, columns, alive), floor) for part in batch.tables]
             hit("redrive.before_commit")
             done.rows = self._tables.put(state, parts, places, dry_run)
         if fine and not dry_run:
@@ -234,15 +236,3 @@ def _columns(state: Manifest) -> dict[int, str]:
     fields: Iterator[Any] = iter(state.arrow or ())
     noted = ((each.name, (each.metadata or {}).get(COLID)) for each in fields)
     return {int(id): name for name, id in noted if id}
-
-
-def _fitting(part: TableBatch, state: Manifest) -> TableBatch:
-    """Of a table without a key: no row from before a TRUNCATE, which nothing else would keep out."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    floor = bytes.fromhex(state.floor)
-    if part.key or not floor or not part.upserts.num_rows:
-        return part
-    newer = pc.greater(part.upserts[POSITION].cast(pa.binary()), pa.scalar(floor, pa.binary()))
-    return replace(part, upserts=part.upserts.filter(newer))

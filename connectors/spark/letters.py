@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api import TableBatch
+from cdcworker.connectors.api import POSITION, TableBatch
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.connectors.spark.headers import NEW_KEY, OLD_KEY
 from cdcworker.connectors.spark.records import Assembler
@@ -190,3 +190,14 @@ def _renamed(batch: TableBatch, names: Mapping[str, str | None]) -> TableBatch:
         moved_unchanged=flags(batch.moved_unchanged),
         moved_origins=table(batch.moved_origins),
     )
+
+
+def since(part: TableBatch, floor: bytes | None) -> TableBatch:
+    """Of a table without a key: no row from before a TRUNCATE, `floor`, which nothing else would keep out."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if part.key or not floor or not part.upserts.num_rows:
+        return part
+    newer = pc.greater(part.upserts[POSITION].cast(pa.binary()), pa.scalar(floor, pa.binary()))
+    return replace(part, upserts=part.upserts.filter(newer))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api import KEY, POSITION, TableBatch
@@ -21,6 +21,7 @@ from cdcworker.connectors.spark.letters import (
     Work,
     follows,
     of_today,
+    since,
     table_of,
     waves,
 )
@@ -212,23 +213,13 @@ class PostgresLetters(PostgresWriter):
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
         for table in batch.tables:
             known: dict[int, str] = dict(connection.execute(_COLUMNS, (self._ledger.sink, table.table)).fetchall())
-            self._table(connection, self._fitting(of_today(table, known, work.alive(table.table))), counts)
+            today = of_today(table, known, work.alive(table.table))
+            self._table(connection, since(today, self._floors.get(table.table)), counts)
         if counts["orphans"] and (len(letters) > 1 or not self._is_buried(connection, batch.tables)):
             raise CdcError(ROWLESS, "the row is not there", where=letters[0].where)
         dead = {(letter.partition, letter.offset): CdcError(letter.code, letter.cause) for letter in batch.dead}
         failed = [(each, dead[each.place[1:]]) for each in letters if each.place[1:] in dead]
         return _Done([each for each in letters if each.place[1:] not in dead], failed, counts.get("written", 0))
-
-    def _fitting(self, table: TableBatch) -> TableBatch:
-        """Of a table without a key: no row from before a TRUNCATE, which nothing else would keep out."""
-        import pyarrow as pa
-        import pyarrow.compute as pc
-
-        floor = self._floors.get(table.table)
-        if table.key or floor is None or not table.upserts.num_rows:
-            return table
-        newer = pc.greater(table.upserts[POSITION].cast(pa.binary()), pa.scalar(floor, pa.binary()))
-        return replace(table, upserts=table.upserts.filter(newer))
 
     def _is_buried(self, connection: Connection, tables: Sequence[TableBatch]) -> bool:
         """Whether the keys of all rows were deleted by something newer."""

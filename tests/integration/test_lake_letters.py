@@ -80,13 +80,13 @@ class Lake(contract.Contract):
             sink.close()
 
 
-@long_but_for(QUICK, contract.Contract)
+@long_but_for(QUICK, contract.Rows, contract.Contract)
 class TestIceberg(Lake):
     def tables(self, root):
         return IcebergTables({"type": "hadoop", "warehouse": root})
 
 
-@long_but_for((), contract.Contract)
+@long_but_for((), contract.Rows, contract.Contract)
 class TestDelta(Lake):
     pytestmark = pytest.mark.delta
 
