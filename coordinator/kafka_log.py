@@ -20,6 +20,7 @@ from cdcworker.coordinator.kafka_clients import (
     reader_config,
     unreachable,
 )
+from cdcworker.coordinator.stalls import StallWatch, watch
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
 from confluent_kafka.admin import AdminClient, OffsetSpec
@@ -132,6 +133,7 @@ class CompactedLog:
         self._admin = make_admin(properties, client_id=f"{client_id}-admin", reports=self._reports)
         self._partitions = tuple(partitions) if partitions is not None else self._all_partitions()
         self._positions = dict.fromkeys(self._partitions, 0)
+        self._stalls: StallWatch = watch(self._admin, topic, self._partitions)
         self._producer: Any = None
         self._in_flight = 0
         self._is_stuck = False
@@ -207,7 +209,12 @@ class CompactedLog:
 
     def poll(self, timeout_s: float) -> Sequence[Record]:
         """New records since the last call, waiting at most `timeout_s` for the first."""
-        return self._decoded(self._fetch(timeout_s))
+        messages = self._fetch(timeout_s)
+        if self._stalls.is_due():
+            self._note_positions()
+            if not messages and self._stalls.stalled(self._positions):
+                self.reconnect()
+        return self._decoded(messages)
 
     def _fetch(self, timeout_s: float, most: int = BATCH_RECORDS_MAX) -> Sequence[Message]:
         first = self._consumer.poll(timeout_s)

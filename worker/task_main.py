@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+import gc
 import json
 import logging
 import os
@@ -31,12 +32,15 @@ NO_SPEC: Final = declare(
 
 LEASE_SHARE: Final = 0.6
 """Of the session: a task stops producing well before its worker counts as lost."""
+YOUNG_MAX: Final = 50_000
+"""New containers before the collector looks for cycles. Records are tuples by the thousand and in no cycle."""
 EXIT_FAILED: Final = 1
 EXIT_FENCED: Final = 3
 
 
 def main() -> int:
     out = _private_stdout()
+    gc.set_threshold(YOUNG_MAX)
     lead()
     die_with(os.getppid())
     # A worker that gives the task up wants to know first where it stands.

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 import psycopg
 from confluent_kafka import TopicPartition
 from measure import cpu_s, tree, wait
+from source_floor import floor
 from source_records import consumer, long_at, stored
 from source_stage import Stage
 
@@ -47,12 +48,17 @@ def latency(stage: Stage, seconds: int, rows: int = 1) -> dict[str, float]:
     before, found = _commits(stage, name), Read()
     _read(stage, topic, seconds, found)
     commits, commit_s = (after - first for after, first in zip(_commits(stage, name), before, strict=True))
+    # The same broker, as warm, and the same writers beside it, but no source.
+    stage.rest.put(f"/connectors/{name}/pause").raise_for_status()
+    paced = floor(stage.kafka.bootstrap, f"floor_{name}", RATE * rows)
+    stage.rest.put(f"/connectors/{name}/resume").raise_for_status()
     for writer in writers:
         writer.communicate()
     check_table(stage, topic, name)
     stage.stop(name)
     found.ms.sort()
     return {
+        **paced,
         "latency_p50_ms": found.ms[len(found.ms) // 2],
         "latency_p99_ms": found.ms[int(len(found.ms) * 0.99)],
         "latency_max_ms": found.ms[-1],

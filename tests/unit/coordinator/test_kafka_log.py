@@ -303,3 +303,27 @@ def test_a_new_consumer_goes_on_where_the_old_one_stood(parts, monkeypatch):
     assert new.assigned == [(0, 7), (1, -2)]
     new.messages = [FakeMessage(7)]
     assert [record.offset for record in log.poll(0)] == [7]
+
+
+class Watched:
+    def __init__(self, stalls):
+        self.stalls, self.asked = stalls, []
+
+    def is_due(self):
+        return True
+
+    def stalled(self, positions):
+        self.asked.append(dict(positions))
+        return self.stalls
+
+
+@pytest.mark.parametrize(("stalls", "messages", "made"), [(True, [], 1), (True, [FakeMessage(3)], 0), (False, [], 0)])
+def test_a_consumer_that_stands_still_before_the_end_is_replaced(parts, monkeypatch, stalls, messages, made):
+    watched, new = Watched(stalls), []
+    monkeypatch.setattr(kafka_log, "watch", lambda *args: watched)
+    log = make(parts)
+    monkeypatch.setattr(kafka_log, "make_consumer", lambda config: new.append(FakeConsumer()) or new[-1])
+    parts.consumer.messages, parts.consumer.positions = list(messages), {0: 3}
+    log.poll(0)
+    assert len(new) == made
+    assert watched.asked == ([] if messages else [{0: 3}])
