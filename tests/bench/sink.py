@@ -8,129 +8,30 @@ that brings the last row that stood there before to the last one. Every round is
 from __future__ import annotations
 
 import argparse
-import json
 import statistics
-import subprocess
 import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import psycopg
 from cdcworker.connectors.spark.parquet import ParquetWriter
-from cdcworker.worker.devstack import jars
-from cdcworker.worker.devstack.java import find_java
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 sys.path.insert(0, str(Path(__file__).parent))
-from measure import cpu_s, finish, rss_mb, tree, wait
+import sink_lakes as lakes
+from measure import cpu_s, finish, tree, wait
 from sink_floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from sink_load import COLUMNS, DDL, Feed, Slice, Workload
+from sink_stage import SCHEMAS, Stage, sink, steady
 
-SCHEMAS = "bench.schemas"
-TIMEOUT_S = 900.0
 POLL_S = 0.002
 TABLES_CHANGES_MIN = 200_000
 """Several batches of them, or there is no steady state."""
-
-
-@dataclass
-class Stage:
-    root: Path
-    postgres: EmbeddedPostgres
-    kafka: EmbeddedKafka
-    feed: Feed
-    sinks: int = 0
-
-    @property
-    def dsn(self) -> str:
-        return self.postgres.dsn("warehouse")
-
-    def spec(self, name: str, topics: Sequence[str], config: Mapping[str, str]) -> dict[str, Any]:
-        info = psycopg.conninfo.conninfo_to_dict(self.dsn)
-        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
-        return {
-            "connector": name,
-            "task": 0,
-            "incarnation": "bench",
-            "epoch": [1, 0],
-            "topics": list(topics),
-            "kafka": {"bootstrap.servers": self.kafka.bootstrap},
-            "schema_topic": SCHEMAS,
-            "state_dir": str(self.root / "state"),
-            "java_home": str(find_java().home),
-            "jars": [str(path) for path in jars.ensure("spark")],
-            "cache_dir": str(jars.cache_dir()),
-            "file_roots": [str(self.root)],
-            "config": {
-                "connector.class": "spark",
-                "topics": ",".join(topics),
-                **{f"warehouse.{ours}": str(info[theirs]) for ours, theirs in names.items()},
-                **config,
-            },
-        }
-
-
-@dataclass
-class Run:
-    """A sink that runs; the clock, the reports and the processor seconds of everybody when they came in."""
-
-    process: subprocess.Popen[str]
-    reports: list[tuple[float, dict[str, Any], dict[str, float]]] = field(default_factory=list)
-
-    def until(self, changes: int) -> tuple[float, dict[str, Any], dict[str, float]]:
-        wait(f"{changes} changes", lambda: self.changes() >= changes or self.process.poll() is not None, TIMEOUT_S)
-        if self.changes() < changes:
-            sys.exit(f"the sink ended: {self.reports[-1:]}")
-        return next(row for row in self.reports if row[1].get("changes", 0) >= changes)
-
-    def changes(self) -> int:
-        return int(self.reports[-1][1].get("changes", 0)) if self.reports else 0
-
-
-@contextmanager
-def sink(stage: Stage, topics: Sequence[str], **config: str) -> Iterator[Run]:
-    stage.sinks += 1
-    spec = stage.spec(f"sink{stage.sinks}", topics, config)
-    with (stage.root / f"sink{stage.sinks}.log").open("w") as log:
-        argv = [sys.executable, str(Path(__file__).with_name("sink_child.py"))]
-        process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True)
-    run = Run(process)
-    assert process.stdin is not None
-    assert process.stdout is not None
-    lines = process.stdout
-
-    def read() -> None:
-        for line in lines:
-            now = time.monotonic()
-            run.reports.append((now, json.loads(line), used(stage, process.pid)))
-
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
-    try:
-        print(json.dumps(spec), file=process.stdin, flush=True)
-        yield run
-    finally:
-        process.stdin.close()
-        try:
-            process.wait(60)
-        except subprocess.TimeoutExpired:
-            process.kill()
-        reader.join(5)
-
-
-def used(stage: Stage, pid: int) -> dict[str, float]:
-    return {
-        "sink": cpu_s(tree(pid)),
-        "postgres": cpu_s(tree(stage.postgres.pid)),
-        "broker": cpu_s(tree(stage.kafka.pid)),
-    }
+HOT_TABLES, HOT_KEYS = 4, 50
 
 
 # -- PostgreSQL ---------------------------------------------------------------------------------------------------------
@@ -198,23 +99,6 @@ def equal(stage: Stage, workload: Workload, schema: str) -> None:
                 sys.exit(f"{schema}.t{at:02d} differs from what was sent: {rows}")
 
 
-def steady(run: Run, workload: Workload) -> dict[str, float]:
-    """From the first batch past what stood there before to the last."""
-    total = workload.preload + workload.changes
-    start, first, cpu = run.until(workload.preload)
-    end, last, cpu_end = run.until(total)
-    million = (last["changes"] - first["changes"]) / 1e6
-    figures = {f"{name}_cpu_s_per_million": (cpu_end[name] - cpu[name]) / million for name in cpu}
-    # What two cores that nobody else uses could do at best: a figure that a busy machine disturbs least.
-    ceiling = 2e6 / sum(figures.values())
-    return {
-        "changes_per_s": million * 1e6 / (end - start),
-        "changes_per_s_by_cpu_of_2_cores": ceiling,
-        "rss_mb": rss_mb(tree(run.process.pid)),
-        **figures,
-    }
-
-
 def postgres_round(stage: Stage, workload: Workload, number: int) -> dict[str, float]:
     schema = f"sink{number}"
     began = time.monotonic()
@@ -251,6 +135,19 @@ def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
         if held != {id: state.version for id, state in workload.rows[at].items()}:
             sys.exit(f"the log of {topic} does not end where the source does")
     return {f"parquet_{name}": value for name, value in figures.items()}
+
+
+def hot_keys(stage: Stage, changes: int) -> dict[str, float]:
+    """Nearly all changes are of the same few rows, which a batch reduces to their last versions."""
+    workload = Workload("hot", HOT_TABLES, changes // 5, changes, hot_keys=HOT_KEYS)
+    stage.feed.load(workload)
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("drop schema if exists expected cascade")
+    expect(stage, workload)
+    with sink(stage, workload.topics, **{"warehouse.schema": "hot"}) as run:
+        figures = steady(run, workload)
+    equal(stage, workload, "hot")
+    return {f"hot_keys_{name}": value for name, value in figures.items()}
 
 
 def compare_tables(stage: Stage, changes: int) -> dict[str, float]:
@@ -320,7 +217,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
-    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,visible")
+    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,hot,visible,iceberg,delta")
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -351,10 +248,15 @@ def main() -> None:
                     figures["parquet_vs_limit_ratio"] = (
                         figures["parquet_changes_per_s"] / figures["parquet_limit_per_s"]
                     )
+                few = max(options.changes // 5, TABLES_CHANGES_MIN)
                 if "tables" in parts:
-                    figures |= told(compare_tables(stage, max(options.changes // 5, TABLES_CHANGES_MIN)))
+                    figures |= told(compare_tables(stage, few))
+                if "hot" in parts:
+                    figures |= told(hot_keys(stage, few))
                 if "visible" in parts:
                     figures |= told(visible(stage, options.seconds))
+                for kind in filter(parts.__contains__, lakes.KINDS):
+                    figures |= told(lakes.part(stage, kind, options.changes // lakes.OF_CHANGES, options.tables))
             finally:
                 if options.keep:
                     options.keep.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,7 @@
 """What the sink benchmark writes: changes of many tables as a source sends them, and the rows that must come out.
 
 60/30/10 inserts, updates and deletes; one update in eight leaves the TOAST column out, one in a hundred changes the key.
+With hot keys nearly all are updates of the same few rows.
 """
 
 from __future__ import annotations
@@ -38,6 +39,8 @@ COLUMNS = (
 )
 DDL = """(id bigint primary key, customer int, status text, amount numeric(10,2), quantity int, name text, email text,
           active boolean, score double precision, at timestamptz, body text)"""
+INSERTS, UPDATES = 0.6, 0.3
+INSERTS_HOT, UPDATES_HOT = 0.02, 0.97
 STATUS = ("new", "paid", "sent", "returned")
 
 
@@ -65,6 +68,8 @@ class Workload:
     changes: int
     slice_changes: int = 100_000
     seed: int = 1
+    hot_keys: int = 0
+    """Of each table: so many rows take the updates."""
     live: list[list[int]] = field(default_factory=list)
     rows: list[dict[int, State]] = field(default_factory=list)
     distinct: int = 0
@@ -94,12 +99,13 @@ class Workload:
     def mixed(self) -> Iterator[Change]:
         for ever in self.ever:
             ever.clear()
+        inserts, updates = (INSERTS_HOT, UPDATES_HOT) if self.hot_keys else (INSERTS, UPDATES)
         for number in range(self.changes):
             at = number % self.tables
             dice = self.random.random()
-            if dice < 0.6 or not self.live[at]:
+            if dice < inserts or not self.live[at]:
                 yield self._insert(at)
-            elif dice < 0.9:
+            elif dice < inserts + updates:
                 yield from self._update(at)
             else:
                 yield self._delete(at)
@@ -120,7 +126,8 @@ class Workload:
         self.ever[at].add(id)
 
     def _update(self, at: int) -> Iterator[Change]:
-        place = self.random.randrange(len(self.live[at]))
+        live = len(self.live[at])
+        place = self.random.randrange(min(self.hot_keys or live, live))
         id = self.live[at][place]
         state, kind = self.rows[at][id], self.random.randrange(800)
         unchanged = (TOAST,) if kind % 8 == 0 else ()

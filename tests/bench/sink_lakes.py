@@ -1,0 +1,53 @@
+"""Lakes in the sink benchmark: a sink's current state, and its rows as an independent reader of Spark finds them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+from cdcworker.connectors.spark import warehouses
+from cdcworker.connectors.spark.config import CONFIG_DEF
+from cdcworker.connectors.spark.session import Engine, Runtime
+from sink_load import Workload
+from sink_stage import Stage, sink, steady
+
+KINDS = ("iceberg", "delta")
+OF_CHANGES = 5
+"""A lake gets the fifth part: a table's commit costs most there, whatever the number of rows."""
+BATCH_MAX = 100_000
+
+
+def part(stage: Stage, kind: str, changes: int, tables: int) -> dict[str, float]:
+    """Into tables of current state."""
+    workload = Workload(f"lake_{kind}", tables, changes // 5, changes)
+    stage.feed.load(workload)
+    settings = {"warehouse": kind, "warehouse.path": str(stage.root / kind)}
+    # So few changes would be one batch.
+    settings["max.batch.records"] = str(min(BATCH_MAX, changes // 3))
+    with sink(stage, workload.topics, **settings) as run:
+        figures = steady(run, workload)
+    _check(stage.spec(f"sink{stage.sinks}", workload.topics, settings), workload, stage.root)
+    return {f"{kind}_{name}": value for name, value in figures.items()}
+
+
+def _check(spec: Mapping[str, Any], workload: Workload, root: Path) -> None:
+    """Each row of each table is there, once, in its last version."""
+    parsed = CONFIG_DEF.parse(spec["config"])
+    settings = tuple(warehouses.SETTINGS[parsed["warehouse"]].items())
+    state = root / "check"
+    state.mkdir(exist_ok=True)
+    runtime = Runtime(str(Path(spec["java_home"], "bin", "java")), tuple(spec["jars"]), settings=settings)
+    engine = Engine(runtime, state, lambda: False)
+    with closing(engine), closing(warehouses.open_writer(parsed, spec["connector"], 0, spec["file_roots"])) as writer:
+        writer.attach(engine.session)
+        for at, topic in enumerate(workload.topics):
+            rows = writer.rows(topic)
+            found: Sequence[tuple[int, int]] = (
+                [(row["id"], row["quantity"]) for batch in rows.batches for row in batch.to_pylist()] if rows else []
+            )
+            held = {id: row.version for id, row in workload.rows[at].items()}
+            if len(found) != len(held) or dict(found) != held:
+                sys.exit(f"{topic} in {parsed['warehouse']} differs from what was sent")
