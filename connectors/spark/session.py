@@ -165,8 +165,7 @@ class Engine:
 
     def _bring_up(self) -> None:
         runtime = self.runtime
-        # py4j tells of every call at INFO.
-        logging.getLogger("py4j").setLevel(logging.WARNING)
+        _quiet()
         try:
             self._gateway = Gateway(
                 runtime.java,
@@ -218,6 +217,17 @@ class Engine:
             return gateway is not None and bool(gateway.jvm.java.lang.System.nanoTime())
         except Exception:  # noqa: BLE001 - py4j's own, and what sockets raise
             return False
+
+
+def _quiet() -> None:
+    """py4j tells of every call at INFO, and on the root logger, with a trace, of each that is broken off: whoever made the
+    call says that better."""
+    logging.getLogger("py4j").setLevel(logging.WARNING)
+    logging.getLogger().addFilter(_is_not_of_py4j)
+
+
+def _is_not_of_py4j(record: logging.LogRecord) -> bool:
+    return Path(record.pathname).parent.name != "py4j"
 
 
 def _build(gateway: Gateway, touch: Callable[[Any], None]) -> SparkSession:
