@@ -50,6 +50,13 @@ logger.clients.name = org.apache.kafka.clients
 logger.clients.level = error
 logger.native.name = org.apache.hadoop.util.NativeCodeLoader
 logger.native.level = error
+# Of each merge into a lake: a plan too long to be printed, rows kept in memory, a filter on a column of Delta's own.
+logger.plan.name = org.apache.spark.util.SparkStringUtils
+logger.plan.level = error
+logger.kept.name = org.apache.spark.rdd.MapPartitionsRDD
+logger.kept.level = error
+logger.delta.name = org.apache.spark.sql.delta.DeltaParquetFileFormat
+logger.delta.level = off
 """
 
 
