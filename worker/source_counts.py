@@ -44,9 +44,9 @@ class Open:
         """What a source wrote itself: all of one transaction, or rows that it loaded. A tombstone is no change."""
         self.records += len(part.records)
         self.bytes += part.bytes
-        self.topics.update(part.counts)
         mean = part.bytes / max(1, len(part.records))
         for topic, count in part.counts.items():
+            self.topics[topic] += count
             self.topic_bytes[topic] += round(mean * count)
             if part.ts_ms:
                 self.newest_ms[topic] = part.ts_ms

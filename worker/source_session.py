@@ -7,7 +7,9 @@ import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from itertools import chain, groupby
+from operator import attrgetter
+from typing import Any, Final, Protocol, cast
 
 from cdcworker.connectors.api import SourceTask
 from cdcworker.coordinator import kafka_errors
@@ -184,7 +186,7 @@ class Session:
             self._begin()
             hit("source.before_produce")
             for part in parts:
-                self._produce_ready(part) if isinstance(part, Ready) else self._produce(part)
+                self._produce(part) if isinstance(part, Encoded) else self._produce_ready(part)
             self._tools.counters.took("produce", began)
             self._at_boundary = False
         if batch.position is not None:
@@ -200,17 +202,17 @@ class Session:
             self._commit("part")
         self._require_time()
 
-    def _parts(self, batch: Batch) -> Iterator[Ready | Encoded]:
+    def _parts(self, batch: Batch) -> Iterator[list[Ready] | Encoded]:
         """In the order of the changes, all encoded before anything is produced."""
         run: list[Change] = []
-        for item in batch.changes:
-            if not isinstance(item, Ready):
-                run.append(item)
-                continue
-            if run:
-                yield self._encoded(run)
-                run = []
-            yield item
+        for is_ready, items in groupby(batch.changes, lambda item: isinstance(item, Ready)):
+            if is_ready:
+                if run:
+                    yield self._encoded(run)
+                    run = []
+                yield cast("list[Ready]", [*items])
+            else:
+                run = cast("list[Change]", [*items])
         if run or batch.records:
             yield self._encoded(run, batch.records)
 
@@ -253,15 +255,19 @@ class Session:
             self._open = Open(since=self._tools.clock())
             self._tools.pen.begin()
 
-    def _produce_ready(self, part: Ready) -> None:
-        records, pen = part.records, self._tools.pen
-        if part.largest > self._open.largest_bytes:
-            self._open.largest_bytes, self._open.largest_topic = part.largest, part.largest_topic
+    def _produce_ready(self, parts: Sequence[Ready]) -> None:
+        """Each is of one transaction: with small ones the calls would cost more than their records."""
+        pen, opened = self._tools.pen, self._open
+        records = parts[0].records if len(parts) == 1 else list(chain.from_iterable(part.records for part in parts))
+        largest = max(parts, key=attrgetter("largest"))
+        if largest.largest > opened.largest_bytes:
+            opened.largest_bytes, opened.largest_topic = largest.largest, largest.largest_topic
         for at in range(0, len(records), READY_SLICE):
             pen.produce_all(records if len(records) <= READY_SLICE else records[at : at + READY_SLICE])
             self._require_lease()
         pen.serve()
-        self._open.ready(part)
+        for part in parts:
+            opened.ready(part)
 
     def _produce(self, part: Encoded) -> None:
         records, facts = part.records, part.facts

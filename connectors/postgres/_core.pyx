@@ -39,6 +39,7 @@ cdef enum:
     COLUMNS_MAX = 1664
     XLOG_HEADER = 25
     FRAME_HEADER = 5
+    LONG_BYTES_MAX = 10
     COPY_DATA = 100
     GONE = 120
     SUB_MAX = 0x7FFFFFFF
@@ -123,6 +124,28 @@ cdef class Core(Writer):
     def set_source(self, bytes head, bytes clocks, bytes xid, bytes rest, bytes sequence):
         """Encoded parts of the source block that the transaction decides, and the start of `sequence`."""
         self.head, self.clocks, self.xid, self.rest, self.sequence = head, clocks, xid, rest, sequence
+
+    def set_numbers(self, tuple runs, tuple numbers, bytes sequence):
+        """As `set_source`, of parts that are given as the pieces between the longs that each transaction has of its own,
+        and these longs, as many as belong between the pieces of all parts."""
+        cdef Py_ssize_t at = 0
+        self.head, at = self.spliced(<tuple?>runs[0], numbers, at)
+        self.clocks, at = self.spliced(<tuple?>runs[1], numbers, at)
+        self.xid, at = self.spliced(<tuple?>runs[2], numbers, at)
+        self.rest, at = self.spliced(<tuple?>runs[3], numbers, at)
+        self.sequence = sequence
+
+    cdef tuple spliced(self, tuple pieces, tuple numbers, Py_ssize_t at):
+        """The pieces with a long between each two of them, and how many longs are used then."""
+        cdef Py_ssize_t i
+        self.used = 0
+        for i in range(len(pieces)):
+            if i:
+                self.need(LONG_BYTES_MAX)
+                self.used = put_long(self.buffer + self.used, <int64_t>numbers[at]) - self.buffer
+                at += 1
+            self.put(<bytes?>pieces[i])
+        return PyBytes_FromStringAndSize(<char*>self.buffer, self.used), at
 
     def set_tails(self, dict tails):
         self.tail_c, self.tail_u, self.tail_d = tails["c"], tails["u"], tails["d"]
