@@ -118,6 +118,8 @@ class Stage:
         self.cluster = source_processes.Cluster(kafka.bootstrap)
         self.epoch = source_processes.EPOCH
         self.next_id = 1
+        self.more: dict[str, str] = {}
+        """Configuration beside that of every stage."""
         self.children: list[Child] = []
 
     def close(self) -> None:
@@ -148,6 +150,7 @@ class Stage:
             "delivery": self.delivery,
             "slot.count": str(len(self.tables)),
             "tasks.max": "2",
+            **self.more,
         }
         data = {**self.cluster.spec(0, self.epoch).to_json(), "task": number}
         if self.delivery == LOOSE:
