@@ -15,7 +15,7 @@ import psycopg
 import pytest
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
-from .test_crash_matrix import EXACT, Child, Stage
+from .test_crash_matrix import EXACT, PASSWORD, Child, Stage
 from .test_position_safety import advance, drop_slot, make_slot
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -146,6 +146,8 @@ def another_server(drama: Drama) -> None:
     other.password = drama.server.password
     other.start()
     other.create_database(drama.stage.database)
+    with psycopg.connect(other.dsn()) as db:
+        db.execute(f"create role reader_{drama.stage.database} login replication password '{PASSWORD}'")
     other.stop()
     drama.server.kill()
     port = drama.server.port
