@@ -11,7 +11,7 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.connection import APPLICATION, conninfo
 from cdcworker.connectors.postgres.patient import APPLICATION_NAME, Patient, duration, size
 from cdcworker.connectors.postgres.position import StoredPosition
-from cdcworker.connectors.postgres.standby import WRITTEN
+from cdcworker.connectors.postgres.standby import WRITTEN, is_standby
 from cdcworker.connectors.postgres.stream import ReplicationStream
 from cdcworker.schemas.errors import CdcError
 
@@ -206,6 +206,28 @@ def _split(patient: Patient) -> Iterator[Result]:
     yield Result("error", f"{len(others)} others", text, e.SLOTS_CHANGED, "slot.count", fix=fix)
 
 
+def _feedback(patient: Patient) -> Iterator[Result]:
+    """On a standby: the primary removes rows of the catalog that a slot here needs, unless it is told of them."""
+    if not is_standby(patient.connection):
+        yield ok("the slot is on a primary")
+        return
+    told, slot = patient.server["hot_standby_feedback"] == "on", patient.server["primary_slot_name"]
+    measured = f"hot_standby_feedback {'on' if told else 'off'}, primary_slot_name {slot or 'empty'}"
+    if told and slot:
+        yield ok(measured)
+        return
+    name, value = ("primary_slot_name", "STANDBY_SLOT") if told else ("hot_standby_feedback", "on")
+    fix = fixes.parameter(patient.flavour, name, value, restart=False)
+    text = "the primary is not told which rows of its catalog this standby's slot needs"
+    if told:
+        text = "without a slot of its own on the primary the standby tells it nothing while it is cut off"
+    text += ": when a vacuum removes them the slot is lost"
+    yield Result("warning", measured, text, e.SLOT_LOST, "slot.on.standby", _ON_STANDBY, fix)
+
+
+_ON_STANDBY = "The standby needs hot_standby_feedback = on, and primary_slot_name with a physical slot of the primary."
+
+
 def _synchronised(patient: Patient) -> Iterator[Result]:
     """A failover slot that runs ahead of the standby that takes over has handed on what that one never had."""
     if not patient.settings.raw["slot.failover"] or patient.version < 170000:
@@ -264,6 +286,8 @@ CHECKS = (
     Check("decoding.senders_free", "The stream needs a walsender.", _free_senders),
     Check("decoding.failover", "After a failover the stream goes on only from a slot that followed.", _failover),
     Check("decoding.standbys", "A slot that stays behind at a failover costs a new snapshot.", _standbys,
+          validates=False),
+    Check("decoding.feedback", "A slot on a standby is lost when the primary removes what decoding needs.", _feedback,
           validates=False),
     Check("decoding.synchronised", "What a failover slot hands on must be on the standby that takes over.",
           _synchronised, validates=False),

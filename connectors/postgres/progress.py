@@ -249,6 +249,13 @@ class Progress:
         self.left = self.left or forgotten
         return forgotten
 
+    def returning(self, members: Mapping[int, int]) -> set[int]:
+        """Tables that come and of which readers may have rows of an earlier time: they were out of the publication, or
+        are new while others are gone, whose names they may have."""
+        known = {*self.loaded, *(table.oid for _, table in self.tables() if table.fresh)}
+        back = {oid for oid, member in members.items() if oid in known and member > self.joined > 0}
+        return back | (members.keys() - known if self.left or not known <= members.keys() else set())
+
     def differs(self, members: Mapping[int, int]) -> bool:
         """Whether `forget_gaps` would change anything."""
         return max(members.values(), default=0) > self.joined or not all(oid in members for oid in self.loaded)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdcworker.connectors.postgres.fixes import Flavour, ident, replication_right
+from cdcworker.connectors.postgres.fixes import Flavour, ident, literal, replication_right
 from cdcworker.connectors.postgres.split import Share
 from cdcworker.connectors.scripts import Step, either, role_steps
 
@@ -62,11 +62,16 @@ _EACH: Final = (
 def _publication(wanted: SourceRole, share: Share) -> str:
     name = ident(share.named(wanted.publication))
     tables = ", ".join(f"ONLY {ident(*table)}" for table in wanted.tables if share.has(".".join(table)))
-    options = f"publish_via_partition_root = {'true' if wanted.via_root else 'false'}"
+    root = "true" if wanted.via_root else "false"
+    options = f"publish_via_partition_root = {root}"
+    # To a source an alteration that alters nothing looks like one that was taken back.
+    differs = f"EXISTS (SELECT FROM pg_publication WHERE pubname = {literal(share.named(wanted.publication))}"
+    differs += f" AND pubviaroot <> {root})"
     # A share may be without a table, and no statement takes the last one out of a publication.
     chosen, instead = (
         (f" FOR TABLE {tables}", (f"ALTER PUBLICATION {name} SET TABLE {tables}",)) if tables else ("", ())
     )
     return either(
-        f"CREATE PUBLICATION {name}{chosen} WITH ({options})", (*instead, f"ALTER PUBLICATION {name} SET ({options})")
+        f"CREATE PUBLICATION {name}{chosen} WITH ({options})",
+        (*instead, f"IF {differs} THEN ALTER PUBLICATION {name} SET ({options}); END IF"),
     )

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import time
+from typing import Final
 
 from cdcworker.connectors.postgres import tables
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.operations import Operations
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.schemas.change import JsonObject
+
+AGAIN_S: Final = 0.2
+"""At the least between two looks at tables: a look waits as long for a lock as half of it."""
 
 
 class Rounds:
@@ -18,15 +22,21 @@ class Rounds:
         self._tables_at = time.monotonic()
         self._tables_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
         self._operations = Operations(settings)
+        self._boundary = tables.Boundary()
 
     def go(self, session: Session) -> None:
         now = time.monotonic()
         again = self._operations.look(session, now)
-        if again or now - self._tables_at >= self._tables_s:
+        if again or self._is_due(session, now):
             self._tables_at = now
-            # Else a table is locked: the gap stays, and is looked at again.
-            if tables.look(session, again=again) and again:
+            # Else a table is locked, or the stream is behind: the gap stays, and is looked at again.
+            if tables.look(session, self._boundary, again=self._operations.whole) and self._operations.whole:
                 self._operations.made_good(session)
+
+    def _is_due(self, session: Session, now: float) -> bool:
+        is_passed = self._boundary.lsn is not None and session.position.safe_lsn >= self._boundary.lsn
+        since = now - self._tables_at
+        return since >= self._tables_s or (since >= AGAIN_S and (session.look_due or is_passed))
 
     def stored(self, position: JsonObject) -> None:
         self._operations.stored(position)

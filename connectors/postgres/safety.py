@@ -96,12 +96,8 @@ def emptied(
     settings: Settings,
     planner: Planner,
     safe_lsn: int,
-    only: frozenset[str] | None = None,
 ) -> list[Change | Ready]:
-    """A truncate for each table (of `only`) whose rows are read again: rows that were deleted meanwhile must not stay."""
-    if only is not None and settings.snapshot_mode == "no_data":
-        log.warning("no rows are read again: snapshot.mode is no_data")
-        return []
+    """A truncate for each table, since all rows are read again: rows that were deleted meanwhile must not stay."""
     if "t" in settings.skipped:
         log.warning("truncates are skipped: rows that were deleted meanwhile stay in the topics' readers")
         return []
@@ -111,7 +107,7 @@ def emptied(
     at = safe_lsn - 1
     changes: list[Change | Ready] = []
     for oid, schema, name in slots.published(connection, settings):
-        info = planner.catalog.table(oid) if only is None or f"{schema}.{name}" in only else None
+        info = planner.catalog.table(oid)
         if info is None:
             continue
         table = planner.plan(info.relation(), info).out

@@ -12,7 +12,7 @@ from types import ModuleType
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import identity, safety, tables
+from cdcworker.connectors.postgres import identity, operations, safety, tables
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.beside_config import transaction_topic
 from cdcworker.connectors.postgres.catalog import Catalog
@@ -31,7 +31,7 @@ from cdcworker.connectors.postgres.readers import Readers
 from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
 from cdcworker.connectors.postgres.shapes import ShapeGuard
 from cdcworker.connectors.postgres.signals import Signals
-from cdcworker.connectors.postgres.snapshot import Snapshot
+from cdcworker.connectors.postgres.snapshot import LOADING_MAX, Snapshot
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stamping import RowWriter
@@ -68,17 +68,23 @@ class Session:
     complete: bool = False
     position_changed: bool = False
     emptied: list[Change | Ready] = field(default_factory=list)
-    """Truncates to be handed on first, of tables whose rows are read again: the position was lost, or they were held
-    back."""
+    """Truncates to be handed on first: the position was lost, and all rows are read again."""
     existing: frozenset[int] = field(default_factory=frozenset)
     """Tables that were there when the task was opened."""
-    returning: list[slots.TableName] = field(default_factory=list)
-    """Tables that may have been there before, to be emptied as well."""
+    returning: list[str] = field(default_factory=list)
+    """Tables that come and of which readers may have rows of an earlier time."""
+    look_due: bool = False
+    """The next round looks at tables."""
     told: set[tuple[int, str]] = field(default_factory=set)
     identities_set: int = 0
     connector: str = ""
     application: str = ""
     signals: Signals = field(default_factory=Signals)
+
+    @property
+    def loading(self) -> list[str]:
+        """Tables of which readers do not have all rows; not more names than a record should hold."""
+        return [*(self.snapshot.loading if self.snapshot else ()), *self.returning][:LOADING_MAX]
 
     def told_once(self, what: tuple[int, str]) -> bool:
         """False when it was said before."""
@@ -185,7 +191,9 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     first = first or starts_over
     # A published table without an identity refuses updates.
     identity.set_of(session, slots.candidates(catalog, settings))
-    slots.ensure_publication(catalog, settings)
+    before = operations.let_through(catalog, settings.publication)
+    if slots.ensure_publication(catalog, settings):
+        operations.altered_by_us(session, before)
     if first:
         session.position = _first_position(session, system)
     session.position.timeline = system.timeline
@@ -193,9 +201,8 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     planner = _planner(session)
     if starts_over:
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
-    elif session.quarantine and session.quarantine.lifted:
-        back = frozenset(session.quarantine.lifted)
-        session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn, back)
+    if session.quarantine and session.quarantine.lifted and settings.snapshot_mode == "no_data":
+        log.warning("no rows are read again of tables that come back: snapshot.mode is no_data")
     template = source_template(settings.prefix, settings.dbname)
     changes = session.changes = _decoder(session, planner, template)
     session.ahead = aheads.Ahead(
@@ -203,8 +210,6 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     )
     session.ahead.attach(changes)
     _prepare_rows(session, tables.at_start(session, context.task_epoch, first), template)
-    lifted = session.quarantine.lifted if session.quarantine else ()
-    session.emptied += tables.emptied(session, [t for t in session.returning if f"{t[1]}.{t[2]}" not in lifted])
     ahead = settings.raw["transaction.streaming"]
     if session.readers:
         stream.watch(session.readers.signal)

@@ -267,7 +267,8 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     It must exist before the slot: decoding looks the publication up as of the change that it decodes.
     """
     found = connection.execute(
-        "select puballtables, pubviaroot from pg_publication where pubname = %s", (settings.publication,)
+        "select puballtables, pubviaroot, pg_has_role(pubowner, 'usage') from pg_publication where pubname = %s",
+        (settings.publication,),
     ).fetchone()
     if standby.is_standby(connection):
         if found is None:
@@ -283,8 +284,10 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     wanted = candidates(connection, settings)
     if not wanted:
         return False
-    current = {(row[0], row[1]) for row in _members(connection, settings.publication)}
-    if current == {(schema, table) for _, schema, table in wanted} and found[1] == settings.via_root:
+    current, names = set(_members(connection, settings.publication)), {table[1:] for table in wanted}
+    # What another role's publication has besides, as a table that is held back, is left out by us.
+    fits = names == current or (names < current and not found[2])
+    if fits and found[1] == settings.via_root:
         return False
     name = sql.Identifier(settings.publication)
     connection.execute(sql.SQL("alter publication {} set table {}").format(name, _table_list(wanted)))
@@ -294,7 +297,7 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     return True
 
 
-def _members(connection: AdminConnection, publication: str) -> Iterable[Sequence[Any]]:
+def _members(connection: AdminConnection, publication: str) -> list[tuple[str, str]]:
     return connection.execute(
         "select n.nspname, c.relname from pg_publication p join pg_publication_rel r on r.prpubid = p.oid"
         " join pg_class c on c.oid = r.prrelid join pg_namespace n on n.oid = c.relnamespace where p.pubname = %s",

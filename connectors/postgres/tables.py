@@ -20,7 +20,7 @@ from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
 from cdcworker.connectors.postgres.slot import TableName
 from cdcworker.connectors.postgres.visibility import TxSnapshot
-from cdcworker.connectors.postgres.wire import Relation
+from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import Change, Ready
 from cdcworker.schemas.errors import CdcError
 
@@ -85,21 +85,19 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
         return Progress(loaded=[oid for oid, _, _ in tables], start=epoch)
     progress = Progress.from_json(stored) if stored else Progress()
-    before = progress.joined, progress.left, len(progress.loaded)
-    back = progress.forget_gaps(slots.memberships(catalog, settings, [table[0] for table in tables]))
-    if before != (progress.joined, progress.left, len(progress.loaded)):
+    members = slots.memberships(catalog, settings, [table[0] for table in tables])
+    expect(session, tables, progress.returning(members))
+    if not session.look_due and progress.differs(members):
+        progress.forget_gaps(members)
         # Stored at once: the log holds no changes of a table from the time in which it was not published.
         session.position_changed = True
     for load in [load for load in progress.loads if not load.tables]:
         progress.end(load, "COMPLETED", now_ms())
     if first:
         session.position.marker_lsn, _ = slots.mark(catalog, settings, session.connector)
-    added = [table for table in tables if not progress.knows(table[0])]
+    added = [table for table in tables if not progress.knows(table[0])] if not session.look_due else []
     wanted = [table for table in added if wants_rows(settings, table)]
     progress.loaded.extend(table[0] for table in added if table not in wanted)
-    tell_gaps(tables, back, wanted)
-    if progress.left:
-        session.returning = wanted
     if added or first:
         session.position_changed = True
     if wanted:
@@ -144,9 +142,20 @@ def discover(session: Session, relation: Relation) -> None:
     assert session.snapshot
     if session.snapshot.progress.knows(relation.oid):
         return
-    # A partition whose changes come under its parent's name is described too.
-    if any(table[0] == relation.oid for table in slots.published(session.catalog, session.settings)):
+    tables = slots.published(session.catalog, session.settings)
+    if all(table[0] != relation.oid for table in tables):
+        # A partition whose changes come under its parent's name is described too.
+        return
+    members = slots.memberships(session.catalog, session.settings, [table[0] for table in tables])
+    expect(session, tables, session.snapshot.progress.returning(members))
+    if not session.look_due:
         take_up(session, [(relation.oid, relation.schema, relation.table)])
+
+
+def expect(session: Session, tables: Sequence[TableName], returning: AbstractSet[int]) -> None:
+    """These tables are taken up by the next look, behind a boundary."""
+    session.returning = [f"{table[1]}.{table[2]}" for table in tables if table[0] in returning]
+    session.look_due = bool(returning)
 
 
 def take_up(session: Session, tables: Sequence[TableName]) -> None:
@@ -166,20 +175,45 @@ def take_up(session: Session, tables: Sequence[TableName]) -> None:
         log.info("new tables are loaded tables=%s", ", ".join(table.full_name for table in load.tables))
 
 
-def look(session: Session, *, again: bool = False) -> bool:
+class Boundary:
+    """Where the log ended when something was found for which tables are emptied. Changes that are still to come lie
+    before: rows that they make must not outlive the truncate, since what became of them may be in no log."""
+
+    def __init__(self) -> None:
+        self.lsn: int | None = None
+        self._found: tuple[str, int] | None = None
+
+    def is_passed(self, session: Session, found: tuple[str, int]) -> bool:
+        """Of what was `found`: another finding has a later boundary."""
+        if self.lsn is None or self._found != found:
+            self._found = found
+            # A transaction of its own, so that an idle log comes past it.
+            self.lsn, _ = slots.mark(session.catalog, session.settings, session.connector)
+            log.info("tables are emptied and read again once the stream is at lsn=%s", format_lsn(self.lsn))
+        return session.position.safe_lsn >= self.lsn
+
+
+def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
     """New tables that the filters choose: the publication is altered where that is ours, and their rows are read;
-    `again`: so are those of all others, since the publication has left out operations. False: a lock is in the way, and
-    nothing has been done."""
+    `again`: so are those of all others, since the publication, which was altered by this, has left out operations.
+    False: a lock is in the way, or the stream is not at the boundary yet, and nothing has been done."""
     listed = _listed(session)
     if listed is None:
         return False
     assert session.snapshot
     settings, (tables, members) = session.settings, listed
     progress, loader = session.snapshot.progress, session.snapshot.loader
-    back: AbstractSet[int] = frozenset()
-    if again:
+    expect(session, tables, members.keys() if again else progress.returning(members))
+    if session.returning:
+        if not boundary.is_passed(session, (again, max(members.values(), default=0))):
+            session.look_due = False
+            return False
         # Also tables made since the task was opened may lack rows.
         session.existing = _existing(session.catalog)
+        expect(session, (), frozenset())
+    boundary.lsn = None
+    back: AbstractSet[int] = frozenset()
+    if again:
         back = {*progress.loaded, *(table.oid for _, table in progress.tables())}
         loader.forget_gaps({})
     if progress.differs(members):

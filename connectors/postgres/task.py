@@ -334,7 +334,7 @@ class PostgresTask:
         session = self._opened()
         at = {"commit_lsn": session.position.safe_lsn, "ts_ms": (self._ts_us or time.time_ns() // 1000) // 1000}
         at |= session.settings.filters.share.told()
-        loading = session.snapshot.loading if session.snapshot else []
+        loading = session.loading
         return {**at, "loading": loading} if loading else at
 
     # -- snapshot ---------------------------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ import psycopg
 import pytest
 from cdcworker.worker.quickstart.roles import make_writer
 
-from .postgres_reader import Reader
+from .postgres_reader import Reader, become_role
 from .spark_world import World
 
 
@@ -27,12 +27,16 @@ def db(postgres, database):
 
 @pytest.fixture
 def reader(postgres, database):
-    """Makes readers; a keyword is a configuration key, with `_` for `.` unless it has dots itself."""
+    """Makes readers; a keyword is a configuration key, with `_` for `.` unless it has dots itself. They log in as a role
+    of a source's rights, unless they are said to be the tables' `owner`."""
     made: list[Reader] = []
 
-    def make(**config: str) -> Reader:
-        made.append(Reader(postgres, database, **config))
-        return made[-1]
+    def make(*, owner: bool = False, **config: str) -> Reader:
+        one = Reader(postgres, database, **config)
+        if not owner:
+            one.before_first_start = lambda one: become_role(one, postgres.dsn(database))
+        made.append(one)
+        return one
 
     yield make
     for one in made:

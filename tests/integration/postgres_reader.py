@@ -8,9 +8,13 @@ from collections.abc import Callable
 
 import psycopg
 from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.postgres.roles import SourceRole, source_script
 from cdcworker.connectors.postgres.source import PostgresSource
 from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.quickstart.roles import run
 
 from .native_records import Registry
 
@@ -39,17 +43,23 @@ class Reader:
         self.position: dict | None = None
         self.open_changes: list[Change] = []
         self.watermark = 0
+        self.loading: list[str] = []
+        """Tables that the last watermark says to lack rows."""
         self.reports: list[dict] = []
         self.task_epoch = 1
         self.jobs: tuple[dict, ...] = ()
         """What the worker has told the task of."""
         self.task = None
         self.state_dir = ""
+        self.before_first_start: Callable[[Reader], None] | None = None
         self.registry: Registry | None = None
         """Lent to the task at each start: rows then are written as records, which the log holds read back."""
 
     def start(self, troubles: dict | None = None) -> Reader:
         """`troubles`: tables to hold back, as the runner says before it opens a task."""
+        if self.before_first_start:
+            self.before_first_start(self)
+            self.before_first_start = None
         source = PostgresSource(self.config)
         context = TaskContext(
             self.config["name"],
@@ -84,6 +94,7 @@ class Reader:
         self.open_changes.extend(self.registry.changes(batch.changes) if self.registry else batch.changes)
         if batch.watermark:
             self.watermark = batch.watermark["commit_lsn"]
+            self.loading = batch.watermark.get("loading", [])
         position = batch.part if parts and batch.position is None else batch.position
         if position is not None and commit:
             for item in self.open_changes:
@@ -121,7 +132,7 @@ class Reader:
 
     def loaded(self) -> bool:
         snapshot = (self.position or {}).get("snapshot") or {}
-        return self.position is not None and not snapshot.get("loads") and not snapshot.get("skips")
+        return not (self.position is None or snapshot.get("loads") or snapshot.get("skips") or self.loading)
 
     def catch_up(self, connection, timeout_s: float = 60.0) -> None:
         """Until everything that has committed so far is in the log, and the snapshot is done."""
@@ -141,6 +152,27 @@ class Reader:
 
     def events(self, *ops: str) -> list[Change]:
         return [change for change in self.log if not ops or change.op in ops]
+
+
+def become_role(one: Reader, owner: str) -> None:
+    """Its tables are there: from now on it logs in as a role that has what `cdcworker roles postgres` gives, by the
+    script that it writes, and nothing besides. `owner`: connection string of who runs the script. A login that a test
+    has chosen stays."""
+    given = psycopg.conninfo.conninfo_to_dict(owner)
+    if (one.config["database.user"], one.config["database.password"]) != (given["user"], given["password"]):
+        return
+    settings = parse(one.config)
+    with psycopg.connect(owner) as connection:
+        tables = [(schema, table) for _, schema, table in slots.candidates(connection, settings)]
+    is_there = settings.raw["publication.autocreate.mode"] == "disabled"
+    role, password = f"reader_{settings.dbname}", "only for tests"
+    wanted = SourceRole(
+        role, settings.dbname, tables, settings.publication, settings.via_root, slots=settings.raw["slot.count"]
+    )
+    run(
+        owner, role, password, [step for step in source_script(wanted) if not (is_there and "PUBLICATION" in str(step))]
+    )
+    one.config |= {"database.user": role, "database.password": password}
 
 
 def lsn(text: str) -> int:

@@ -73,11 +73,12 @@ def test_transactions_are_counted_also_when_they_are_sent_ahead_and_handed_on_in
 def test_heartbeats_are_written_and_their_statement_is_run_while_nothing_happens(db, reader):
     db.execute("create table t(id int primary key); create table beat(n int); insert into beat values (0)")
     one = reader(
+        owner=True,
         **{
             "heartbeat.interval.ms": "100",
             "heartbeat.action.query": "update beat set n = n + 1",
             "table.include.list": "public.t",
-        }
+        },
     )
     one.start()
     one.until(lambda: len(one.beside) >= 3)

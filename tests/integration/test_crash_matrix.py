@@ -23,6 +23,7 @@ from types import SimpleNamespace
 import psycopg
 import pytest
 from cdcworker.schemas.decode import Decoder
+from cdcworker.worker.quickstart.roles import make_reader
 from cdcworker.worker.taskspec import TaskSpec
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -31,6 +32,7 @@ from . import test_source_runner as source_processes
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 DEADLINE_S = 90.0
+PASSWORD = "only for tests"
 POINTS = (
     "postgres.streaming",
     "postgres.chunk_kept",
@@ -115,9 +117,15 @@ class Stage:
         self.db.execute(f"alter database {self.database} set logical_decoding_work_mem = '64kB'")
         for table in self.tables:
             self.db.execute(f"create table {table}(id int primary key, v text)")
+        # The processes have a source's rights and no others.
+        tables = [("public", table) for table in self.tables]
+        role, dsn = f"reader_{self.database}", postgres.dsn(self.database)
+        self.login = make_reader(dsn, role, PASSWORD, tables, "dbz_publication", slots)
         self.cluster = source_processes.Cluster(kafka.bootstrap)
         self.epoch = source_processes.EPOCH
         self.next_id = 1
+        self.more: dict[str, str] = {}
+        """Configuration beside that of every stage."""
         self.children: list[Child] = []
 
     def close(self) -> None:
@@ -131,7 +139,7 @@ class Stage:
         """Of a new owner: whoever ran before is fenced by it."""
         self.epoch += 1
         self.cluster.assign(self.epoch, tasks=len(self.tables))
-        info = psycopg.conninfo.conninfo_to_dict(self._postgres.dsn(self.database))
+        info = psycopg.conninfo.conninfo_to_dict(self.login)
         config = {
             "name": "shop",
             "connector.class": "postgres",
@@ -148,6 +156,7 @@ class Stage:
             "delivery": self.delivery,
             "slot.count": str(len(self.tables)),
             "tasks.max": "2",
+            **self.more,
         }
         data = {**self.cluster.spec(0, self.epoch).to_json(), "task": number}
         if self.delivery == LOOSE:

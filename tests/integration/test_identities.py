@@ -36,11 +36,12 @@ def test_tables_have_the_identity_that_the_config_says_from_the_start_on(db, rea
     db.execute("create table p(id int primary key) partition by range(id)")
     db.execute("create table p1 partition of p for values from (0) to (100)")
     one = reader(
+        owner=True,
         **{
             "table.include.list": r"public\.[abcp]",
             "publish.via.partition.root": "true",
             KEY: r"public\.[ap]:FULL,public\.b:INDEX b_u,.*:DEFAULT",
-        }
+        },
     )
     assert [status for status, _ in results(one)] == ["note"]
     assert not [item for item in PostgresSource(one.config).check() if item.severity == "error"]

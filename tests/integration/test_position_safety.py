@@ -203,8 +203,38 @@ def test_what_was_never_published_or_is_skipped_on_purpose_is_no_gap(db, reader)
 
 
 @pytest.mark.usefixtures("looks_often")
-def test_an_operation_that_was_gone_between_two_looks_is_told_as_what_may_have_been(db, reader, caplog):
+@pytest.mark.parametrize("stopped", [False, True])
+def test_after_an_operation_may_have_been_gone_between_two_looks_all_rows_are_read_again(db, reader, caplog, stopped):
     one = reader(**{"heartbeat.interval.ms": "100"}).start()
+    one.catch_up(db)
+    one.until(lambda: known(one))
+    if stopped:
+        one.kill()
+    (name,) = db.execute("select pubname from pg_publication").fetchone()
+    before = operations.let_through(db, name).altered
+    with db.transaction():
+        publish(db, "insert")
+        db.execute("delete from t where id = 1")
+        publish(db, WHOLE)
+    after = operations.let_through(db, name).altered
+    assert after != before
+    if stopped:
+        one.start()
+    one.until(lambda: bool(one.events("t")))
+    one.catch_up(db)
+    assert rows_of(one) == {2: "b"}
+    one.until(lambda: one.position["snapshot"]["altered"] == after)
+    assert "gap" not in one.position["snapshot"]
+    assert caplog.text.count("is as before") == 1
+    one.kill()
+    one.start()
+    one.catch_up(db)
+    assert len(one.events("t")) == 1, "it is made good once"
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_what_else_is_done_to_a_publication_makes_no_row_be_read_again(db, reader, caplog):
+    one = reader(owner=True, **{"heartbeat.interval.ms": "100"}).start()
     one.catch_up(db)
     one.until(lambda: known(one))
     (name,) = db.execute("select pubname from pg_publication").fetchone()
@@ -212,10 +242,25 @@ def test_an_operation_that_was_gone_between_two_looks_is_told_as_what_may_have_b
     db.execute("create table u(id int primary key)")
     db.execute(f"alter publication {name} add table u")
     assert operations.let_through(db, name).altered == before, "tables come and go without a word"
-    with db.transaction():
-        publish(db, "insert")
-        publish(db, WHOLE)
-    after = operations.let_through(db, name).altered
-    assert after != before
-    one.until(lambda: one.position["snapshot"]["altered"] == after)
-    assert caplog.text.count("was altered") == 1
+    one.kill()
+    one.config["publish.via.partition.root"] = "true"
+    one.start()
+    one.until(lambda: one.position["snapshot"]["altered"] != before)
+    one.catch_up(db)
+    assert "was altered" not in caplog.text, "it was the source itself"
+    db.execute(f"alter publication {name} owner to current_user; create role {name}_{db.info.dbname} superuser")
+    before = one.position["snapshot"]["altered"]
+    db.execute(f"alter publication {name} owner to {name}_{db.info.dbname}")
+    one.until(lambda: one.position["snapshot"]["altered"] != before)
+    assert caplog.text.count("was altered") == 1, "that explains it"
+    one.catch_up(db)
+    assert one.events("t") == []
+
+
+@pytest.mark.usefixtures("looks_often")
+def test_a_publication_that_is_dropped_halts_also_where_the_stream_goes_on(db, reader):
+    one = reader(**{"heartbeat.interval.ms": "100", "publication.name": "p"}).start()
+    one.catch_up(db)
+    db.execute("drop publication p")
+    error = halted(one)
+    assert (error.code, error.where["publication"]) == ("postgres.publication", "p")

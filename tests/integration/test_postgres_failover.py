@@ -255,6 +255,13 @@ def a_standby_can_be_examined(standby, name: str, config: dict) -> None:
     try:
         for check in (*doctor_slots.CHECKS, *doctor_risk.CHECKS):
             list(check.run(patient))
+        (feedback,) = [check for check in doctor_slots.CHECKS if check.name == "decoding.feedback"]
+        assert [result.status for result in feedback.run(patient)] == ["ok"]
+        told = patient.server
+        for setting, lacks in (("hot_standby_feedback", "off"), ("primary_slot_name", "")):
+            patient.__dict__["server"] = {**told, setting: lacks}
+            (result,) = feedback.run(patient)
+            assert (result.status, setting in result.fix.statements[0]) == ("warning", True)
     finally:
         patient.close()
     source = PostgresSource(psycopg.connect(standby.dsn(name), autocommit=True), "source", translate)

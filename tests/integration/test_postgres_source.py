@@ -389,7 +389,7 @@ def test_odd_keys_are_walked_in_order(db, reader):
 def test_a_table_added_to_the_include_list_is_read_too(db, reader):
     db.execute("create table a(id int primary key); create table b(id int primary key)")
     db.execute("insert into a values (1); insert into b values (1), (2)")
-    one = reader(table_include_list="public.a").start()
+    one = reader(owner=True, table_include_list="public.a").start()
     one.until(one.loaded)
     one.kill()
     db.execute("insert into b values (3)")
@@ -445,7 +445,7 @@ def test_a_chunk_of_rows_wider_than_guessed_is_cut(db, reader):
 
 def test_a_new_table_that_is_published_later_is_read_with_the_rows_from_before(db, reader):
     db.execute("create table a(id int primary key); create publication p for table a")
-    one = reader(publication_name="p", publication_autocreate_mode="disabled").start()
+    one = reader(owner=True, publication_name="p", publication_autocreate_mode="disabled").start()
     one.until(one.loaded)
     db.execute("create table b(id int primary key); insert into b values (1)")
     db.execute("alter publication p add table b")
@@ -920,7 +920,7 @@ def test_a_slot_that_lost_its_log_halts(tmp_path_factory):
 
 def test_a_write_from_before_the_publication_is_waited_for(postgres, database, db, reader):
     db.execute("create table a(id int primary key); create table b(id int primary key)")
-    one = reader(table_include_list="public.a").start()
+    one = reader(owner=True, table_include_list="public.a").start()
     one.until(one.loaded)
     one.kill()
     one.config["table.include.list"] = "public.a,public.b"

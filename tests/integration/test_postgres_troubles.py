@@ -111,7 +111,7 @@ def test_every_schema_change_is_followed_with_the_right_rows_on_both_sides(db, r
         name = f"t{number}"
         db.execute(f"create table {name}(id int primary key, n int not null, v text)")
         if one is None:
-            one = reader(**{"publication.autocreate.mode": "all_tables"}).start()
+            one = reader(owner=True, **{"publication.autocreate.mode": "all_tables"}).start()
             one.until(one.loaded)
         changed = statement.replace("table t ", f"table {name} ").replace("t_pkey", f"{name}_pkey")
         statements = [f"insert into {name} values (1, 1, 'a')", changed, f"insert into {name} values (2, 2)"]

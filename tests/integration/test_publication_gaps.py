@@ -37,7 +37,7 @@ EXPECTED = {i: (i, v) for i, v in ((1, "x"), (3, "missed"), (4, "x"), (5, "x"), 
 
 
 def test_a_table_that_was_taken_out_of_the_publication_is_read_again(table, reader):
-    one = reader(publication_name="p", **OFTEN).start()
+    one = reader(owner=True, publication_name="p", **OFTEN).start()
     one.catch_up(table)
     taken_out(table, "p")
     one.until(lambda: has(one, "tables-"))
@@ -48,12 +48,13 @@ def test_a_table_that_was_taken_out_of_the_publication_is_read_again(table, read
 
 
 def test_so_is_one_that_was_put_back_before_the_task_was_started_again(table, reader):
-    one = reader(publication_name="p", **OFTEN).start()
+    one = reader(owner=True, publication_name="p", **OFTEN).start()
     one.catch_up(table)
     one.kill()
     taken_out(table, "p")
     table.execute("alter publication p add table a; insert into a values (7, 'later')")
     one.start()
+    one.until(lambda: has(one, "tables-"))
     one.catch_up(table)
     assert rows(one, "public", "a") == EXPECTED
     assert [change.table.path[1] for change in one.events("t")] == ["a"]
@@ -63,8 +64,63 @@ def test_so_is_one_that_was_put_back_before_the_task_was_started_again(table, re
     assert len(one.events("t")) == 1
 
 
+@pytest.fixture
+def given(table, reader):
+    """A reader of a publication that is altered by its owner only."""
+    table.execute("create publication p for table a, b")
+    return reader(publication_name="p", publication_autocreate_mode="disabled")
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_what_the_stream_has_still_to_bring_from_before_comes_before_the_truncate(table, given, is_running):
+    given.config["table.discovery.interval.ms"] = "1"
+    given.start()
+    given.catch_up(table)
+    if not is_running:
+        given.kill()
+    # Nothing is polled meanwhile: all of this is still to come when the table is found to have been away.
+    table.execute(
+        "insert into a values (2000, 'gone'); update a set v = 'gone' where id = 3; delete from a where id = 1"
+    )
+    taken_out(table, "p")
+    table.execute("delete from a where id = 2000; insert into a values (1, 'x')")
+    table.execute("alter publication p add table a; insert into a values (7, 'later')")
+    if not is_running:
+        given.start()
+        assert given.poll().watermark["loading"] == ["public.a"]
+    given.until(lambda: has(given, "tables-"))
+    given.catch_up(table)
+    assert rows(given, "public", "a") == EXPECTED
+    assert [change.table.path[1] for change in given.events("t")] == ["a"]
+    before = given.log[: given.log.index(given.events("t")[0])]
+    assert (2000, "gone") in [change.after for change in before]
+
+
+def test_the_stream_names_a_table_that_is_back_before_it_is_looked_for(table, given):
+    given.config["table.discovery.interval.ms"] = "0"
+    given.start()
+    given.catch_up(table)
+    given.kill()
+    taken_out(table, "p")
+    given.start()
+    given.catch_up(table)
+    table.execute("alter publication p add table a; insert into a values (7, 'later')")
+    given.until(lambda: has(given, "tables-"))
+    given.catch_up(table)
+    assert rows(given, "public", "a") == EXPECTED
+
+
+def test_a_table_that_takes_the_name_of_one_that_was_dropped_begins_with_a_truncate(table, reader):
+    one = reader(owner=True, publication_autocreate_mode="all_tables", **{"table.discovery.interval.ms": "0"}).start()
+    one.catch_up(table)
+    table.execute("drop table a; create table a(id int primary key, v text); insert into a values (9, 'new')")
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(table)
+    assert rows(one, "public", "a") == {9: (9, "new")}
+
+
 def test_rows_of_a_table_that_was_dropped_do_not_stay_when_it_is_made_again(table, reader):
-    one = reader(**OFTEN).start()
+    one = reader(owner=True, **OFTEN).start()
     one.catch_up(table)
     table.execute(
         "drop table a; create table a(id int primary key, v text); insert into a values (3, 'new'), (9, 'new')"
@@ -78,7 +134,7 @@ def test_a_partition_that_becomes_a_table_of_its_own_is_loaded(db, reader):
     db.execute("create table p(id int primary key) partition by range (id)")
     db.execute("create table p1 partition of p for values from (0) to (100)")
     db.execute("insert into p select generate_series(1, 5)")
-    one = reader(**OFTEN, **{"publish.via.partition.root": "true"}).start()
+    one = reader(owner=True, **OFTEN, **{"publish.via.partition.root": "true"}).start()
     one.catch_up(db)
     db.execute("insert into p values (6)")
     one.catch_up(db)

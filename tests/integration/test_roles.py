@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from cdcworker.connectors.postgres import operations
 from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.doctor import examine
 from cdcworker.connectors.postgres.patient import Patient
@@ -60,6 +61,13 @@ def test_the_doctor_finds_nothing_that_blocks(postgres, database, reader, source
     found = list(examine(Patient(parse(config)), timeout_s=30.0))
     assert len(found) > 20
     assert [(item.check.name, item.result.message) for item in found if item.result.status == "error"] == []
+
+
+def test_the_script_run_again_is_no_alteration_that_a_source_would_take_for_a_gap(postgres, database, db, source):
+    before = operations.let_through(db, "pub")
+    tables = [("public", "item"), ("public", "secret")]
+    make_reader(postgres.dsn(database), f"reader $cdc$ {database}", PASSWORD, tables, "pub")
+    assert operations.let_through(db, "pub") == before is not None
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ STREAM = (
     "test_snapshots.py",
     "test_postgres_types.py",
     "test_position_safety.py",
+    "test_publication_gaps.py",
     "test_roles.py",
 )
 QUICK = (

@@ -118,7 +118,7 @@ def test_signals_of_debezium_begin_and_stop_snapshots(db, reader):
 
 def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader):
     db.execute("create table a(id int primary key)")
-    one = reader(**{"table.discovery.interval.ms": "50"}).start()
+    one = reader(owner=True, **{"table.discovery.interval.ms": "50"}).start()
     one.until(one.loaded)
     db.execute("create table b(id int primary key); insert into b select generate_series(1, 500)")
     one.until(lambda: len(one.events("r")) >= 500)

@@ -19,7 +19,7 @@ from cdcworker.schemas.errors import CdcError
 from .test_rules import CONFIG
 from .test_snapshot import FakeCrew, FakeReader
 
-WHOLE = Seen("cudt", 100, "700")
+WHOLE = Seen("cudt", "700 1 same")
 OLD, LATE, NEVER_NAMED = 1, 2, 3
 TABLES = [(OLD, "public", "old"), (LATE, "public", "late"), (NEVER_NAMED, "public", "never_named")]
 
@@ -31,9 +31,10 @@ class One:
     def __init__(self, monkeypatch, progress: Progress | None = None, **config: str) -> None:
         self.now, self.seen, self.locked = 0.0, WHOLE, False
         self.emptied: list = []
+        self.marked = 100
         more = {"table.discovery.interval.ms": "0", "position.lost.policy": "resnapshot"} | config
         settings = parse(CONFIG | more)
-        self.progress = progress or Progress(loaded=[OLD, LATE], published="cudt", altered="690", gap=True)
+        self.progress = progress or Progress(loaded=[OLD, LATE], published="cudt", altered="690 1 same", gap=True)
         loader = Loader(self.progress, FakeCrew(FakeReader()), Limits(), clock=lambda: self.now)
         self.session = SimpleNamespace(
             settings=settings,
@@ -42,6 +43,7 @@ class One:
             changes=SimpleNamespace(out=[]),
             position=SimpleNamespace(safe_lsn=100),
             existing=frozenset({OLD}),
+            look_due=False,
             connector="c",
             observe=lambda: None,
             told_once=lambda key: True,
@@ -52,7 +54,7 @@ class One:
         monkeypatch.setattr(slot, "memberships", lambda *_: {oid: 0 for oid, _, _ in TABLES})
         monkeypatch.setattr(slot, "ensure_publication", lambda *_: False)
         monkeypatch.setattr(slot, "is_for_all_tables", lambda *_: True)
-        monkeypatch.setattr(slot, "mark", lambda *_: (100, 50))
+        monkeypatch.setattr(slot, "mark", lambda *_: (self.marked, 50))
         monkeypatch.setattr(tables.identity, "set_of", lambda *_: None)
         monkeypatch.setattr(tables, "emptied", lambda _, wanted: self.emptied.extend(wanted) or [])
         monkeypatch.setattr(
@@ -96,7 +98,7 @@ def test_tables_made_since_the_task_was_opened_lack_rows_too(monkeypatch):
 
 
 def test_a_table_whose_first_rows_are_being_read_starts_over(monkeypatch):
-    progress = Progress(loaded=[OLD], published="cudt", altered="690", gap=True)
+    progress = Progress(loaded=[OLD], published="cudt", altered="690 1 same", gap=True)
     progress.loads.append(Load("initial", "start", [TableLoad(LATE, "public", "late")]))
     one = One(monkeypatch, progress)
     one.go()
@@ -119,9 +121,14 @@ def test_what_lies_before_the_end_of_the_gap_comes_first(monkeypatch):
     one.session.position.safe_lsn = 99
     one.go()
     assert one.progress.gap
-    one.seen = WHOLE._replace(end=200)
+    one.marked = 200
+    one.seen = WHOLE._replace(altered="701 1 same")
     one.session.position.safe_lsn = 100
     one.go()
+    assert one.progress.gap, "it was altered again"
+    one.marked = 300
+    one.session.position.safe_lsn = 200
+    one.go(2 * rounds.AGAIN_S)
     assert not one.progress.gap
 
 
@@ -143,26 +150,45 @@ def test_what_is_not_read_again_is_told(monkeypatch, caplog, config, lost):
     assert "all rows are read again" not in caplog.text
 
 
-def test_a_publication_that_was_altered_and_looks_as_before_is_told_of(monkeypatch, caplog):
-    one = One(monkeypatch, Progress(loaded=[OLD], joined=1))
+def test_a_publication_that_was_altered_and_is_as_before_may_have_left_out_something(monkeypatch, caplog):
+    one = One(monkeypatch, Progress(loaded=[OLD], joined=1, left=False))
     one.go()
-    assert (one.progress.published, one.progress.altered) == ("cudt", "700")
+    assert (one.progress.published, one.progress.altered) == ("cudt", WHOLE.altered)
     moves = one.session.snapshot.loader.moves
     assert moves == 1, "what is known now is worth a position"
     one.go()
     assert one.session.snapshot.loader.moves == moves
-    assert "was altered" not in caplog.text
-    one.seen = WHOLE._replace(altered="701")
+    one.seen = WHOLE._replace(altered="701 1 another")
     one.go()
     one.go()
     assert caplog.text.count("was altered") == 1
-    assert one.session.snapshot.loader.moves == moves + 1
-    assert Progress.from_json(one.progress.to_json()).altered == "701"
+    assert (one.session.snapshot.loader.moves, one.read) == (moves + 1, [])
+    one.seen = WHOLE._replace(altered="702 1 another")
+    one.go()
+    assert one.read == [OLD, LATE, NEVER_NAMED]
+    assert Progress.from_json(one.progress.to_json()).altered == "702 1 another"
+
+
+@pytest.mark.parametrize(
+    ("stored", "now", "is_unexplained"),
+    [
+        ("700 1 same", "700 1 same", False),
+        ("700 1 same", "701 1 same", True),
+        ("700 1 same", "701 1 other", False),
+        ("700 1 same", "701 2 other", True),
+        ("700", "700 1 same", False),
+        ("700", "701 1 same", True),
+    ],
+)
+def test_a_difference_is_explained_by_one_alteration_and_none_is_not(stored, now, is_unexplained):
+    assert operations.is_unexplained(stored, now) == is_unexplained
 
 
 def test_an_operation_that_is_gone_is_stored_before_it_is_told(monkeypatch):
-    one = One(monkeypatch, Progress(loaded=[OLD], published="cudt", altered="690"), **{"position.lost.policy": "halt"})
-    one.seen = Seen("cu", 100, "700")
+    one = One(
+        monkeypatch, Progress(loaded=[OLD], published="cudt", altered="690 1 same"), **{"position.lost.policy": "halt"}
+    )
+    one.seen = Seen("cu", "700 1 other")
     one.go()
     assert one.progress.gap
     one.go()
