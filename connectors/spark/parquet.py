@@ -20,7 +20,7 @@ from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBat
 from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
-from cdcworker.connectors.spark.ledger import headers_text
+from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.manifests import (
     FOLDER,
     File,
@@ -87,6 +87,7 @@ class ParquetWriter:
         self._epoch: Epoch = (0, 0)
         self._states: dict[str, Manifest] = {}
         self._pruned: dict[str, float] = {}
+        self._letters = LetterFiles(self._root, sink)
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -134,7 +135,7 @@ class ParquetWriter:
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
         topics = parts_of(batch)
         self._still_ours()
-        self._bury_letters(batch)
+        self._letters.bury(batch.dead)
         tables = [table for table in self._written(topics, batch) if table is not None]
         for table in tables:
             counts["orphans"] += table.orphans
@@ -151,28 +152,9 @@ class ParquetWriter:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
             return list(pool.map(lambda topic: self._topic(topic, topics[topic], batch), topics))
 
-    def _letters_of(self, topic: str) -> Path:
-        return self._root / "_cdcworker" / "dead" / quote(self._sink, safe="") / topic
-
     def _forget_letters(self, topics: Sequence[str]) -> None:
-        """Those that the offsets stand before: their records are read again."""
-        ends = {(found.topic, number): end for _, found in self._mine() for number, end in found.offsets.items()}
-        for topic in topics:
-            for path in self._letters_of(topic).glob("*.json"):
-                number, offset = path.stem.split("-")
-                if int(offset) >= ends.get((topic, number), 0):
-                    path.unlink(missing_ok=True)
-
-    def _bury_letters(self, batch: SinkBatch) -> None:
-        """A file each, before the offsets pass them; the same name again when the batch comes again."""
-        for letter in batch.dead:
-            home = self._letters_of(letter.topic)
-            home.mkdir(parents=True, exist_ok=True)
-            said: dict[str, Any] = {"code": letter.code, "cause": letter.cause, "at_ms": time.time_ns() // 1_000_000}
-            said["headers"] = headers_text(letter.headers)
-            for name, content in (("key", letter.key), ("value", letter.value)):
-                said[name] = None if content is None else content.hex()
-            write_synced(home / f"{letter.partition}-{letter.offset}.json", json.dumps(said).encode())
+        ends = {(found.topic, int(number)): end for _, found in self._mine() for number, end in found.offsets.items()}
+        self._letters.forget(topics, ends)
 
     def rows(self, topic: str) -> TargetRows | None:
         manifests = Manifests(self._folder(topic, ()))
@@ -337,7 +319,7 @@ class ParquetWriter:
         now = time.monotonic()
         if now - self._pruned.setdefault(state.topic, now) < PRUNE_EVERY_S or not state.applied:
             return graves
-        if any(self._letters_of(state.topic).glob("*.json")):
+        if self._letters.has(state.topic):
             # One that is sent again may be older than all of them.
             return graves
         self._pruned[state.topic] = now

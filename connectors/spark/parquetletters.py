@@ -3,99 +3,73 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, TableBatch
 from cdcworker.connectors.spark import shaping
 from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
 from cdcworker.connectors.spark.ledger import headers_of
+from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.letters import BYTES_MAX, ROWLESS, Letter, Place
-from cdcworker.connectors.spark.manifests import BESIDE, Manifest, Manifests, moved, write_synced
+from cdcworker.connectors.spark.manifests import BESIDE, Manifest, Manifests, moved
 from cdcworker.connectors.spark.parquet import ParquetWriter, Table
 from cdcworker.schemas.errors import CdcError
 
 
 class ParquetKept:
-    """Files of letters by topic, partition and offset."""
+    """Files of letters."""
 
     def __init__(self, root: str, sink: str) -> None:
-        self._home = Path(root, "_cdcworker", "dead", quote(sink, safe=""))
+        self._files = LetterFiles(Path(root), sink)
 
     def listed(self, topic: str, after: Place, limit: int) -> tuple[int, list[Listed]]:
-        places = self._places(topic)
+        places = self._files.places(topic)
         out = []
         for place in [place for place in places if place > after][:limit]:
             with contextlib.suppress(FileNotFoundError):
-                said = self._said(place)
+                said = self._files.read(place)
                 sizes = [None if said[name] is None else len(said[name]) // 2 for name in ("key", "value")]
                 out.append((*place, said["code"], said["cause"], self._at_ms(place, said), sizes[0], sizes[1]))
         return len(places), out
 
     def some(self, topic: str, after: Place, limit: int) -> list[Letter]:
-        places = [place for place in self._places(topic) if place > after]
+        places = [place for place in self._files.places(topic) if place > after]
         first = places[0][0] if places else ""
         out: list[Letter] = []
         left = 2 * BYTES_MAX
         for place in [place for place in places if place[0] == first][:limit]:
             with contextlib.suppress(FileNotFoundError):
-                left -= self._path(place).stat().st_size if out else 0
+                left -= self._files.path(place).stat().st_size if out else 0
                 if left < 0:
                     break
-                said = self._said(place)
+                said = self._files.read(place)
                 key, value = (None if said[name] is None else bytes.fromhex(said[name]) for name in ("key", "value"))
                 headers = headers_of(json.loads(said["headers"])) if "headers" in said else None
                 out.append(Letter(*place, key, value, headers, said["code"], said["cause"]))
         return out
 
     def there(self, places: Sequence[Place]) -> set[Place]:
-        return {place for place in places if self._path(place).exists()}
+        return {place for place in places if self._files.path(place).exists()}
 
     def drop(self, places: Sequence[Place]) -> None:
         if places:
-            with self._alone():
+            with self._files.alone():
                 for place in places:
-                    self._path(place).unlink(missing_ok=True)
+                    self._files.path(place).unlink(missing_ok=True)
 
     def note(self, failed: Sequence[Failed]) -> None:
         for letter, error in failed:
             # A letter that was dropped meanwhile does not come back.
-            with self._alone(), contextlib.suppress(FileNotFoundError):
-                path = self._path(letter.place)
-                said = {**self._said(letter.place), "code": error.code, "cause": error.message}
-                scratch = path.with_suffix(".new")
-                write_synced(scratch, json.dumps(said).encode())
-                scratch.replace(path)
-
-    @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
-    def _path(self, place: Place) -> Path:
-        return self._home / place[0] / f"{place[1]}-{place[2]}.json"
-
-    def _said(self, place: Place) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self._path(place).read_text(encoding="utf-8"))
-        return found
+            with self._files.alone(), contextlib.suppress(FileNotFoundError):
+                said = self._files.read(letter.place)
+                self._files.write(letter.place, {**said, "code": error.code, "cause": error.message})
 
     def _at_ms(self, place: Place, said: Mapping[str, Any]) -> int:
-        return int(said.get("at_ms") or self._path(place).stat().st_mtime * 1000)
-
-    def _places(self, topic: str) -> list[Place]:
-        out = []
-        for path in self._home.glob("*/*.json"):
-            if topic in ("", path.parent.name):
-                partition, offset = map(int, path.stem.split("-"))
-                out.append((path.parent.name, partition, offset))
-        return sorted(out)
+        return int(said.get("at_ms") or self._files.path(place).stat().st_mtime * 1000)
 
 
 class ParquetBeside(ParquetWriter):

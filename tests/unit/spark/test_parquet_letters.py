@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
 import time
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark import letterfiles
 from cdcworker.connectors.spark.letters import UNPLACED
 from cdcworker.connectors.spark.manifests import YOUNG_S, alter
 from cdcworker.connectors.spark.parquet import ParquetWriter
@@ -16,6 +19,8 @@ from cdcworker.schemas.errors import CdcError
 from . import letters_contract as contract
 from .support import NARROW
 from .warehouse_contract import TOPIC, rows
+
+CAME_S_MAX = 5
 
 
 class Sink(contract.Sink):
@@ -106,3 +111,42 @@ class TestParquet(contract.Contract):
         kept.note([(each, CdcError(UNPLACED, "why")) for each in (first, second)])
         assert [row[2:5] for row in kept.listed("", contract.START, 9)[1]] == [(second.offset, UNPLACED, "why")]
         assert kept.there([first.place, second.place]) == {second.place}
+
+    def test_a_letter_whose_record_is_read_again_does_not_come_back_by_a_note(self, open_sink, monkeypatch):
+        """Its sink starts from an offset before it while somebody else writes down why it is still there."""
+        sink = contract.two_letters(open_sink())
+        kept = sink.letters._kept
+        first = kept.some("", contract.START, 1)[0]
+        sink.rewind()
+        came, lock, write = threading.Event(), fcntl.flock, letterfiles.write_synced
+        owner = threading.Thread(target=sink.open_writer, args=((2, 0),))
+
+        def locked(file, how):
+            if threading.current_thread() is owner and "dead" in file.name:
+                came.set()
+            lock(file, how)
+
+        def written(path, content):
+            owner.start()
+            came.wait(CAME_S_MAX)
+            write(path, content)
+
+        monkeypatch.setattr(letterfiles.fcntl, "flock", locked)
+        monkeypatch.setattr(letterfiles, "write_synced", written)
+        kept.note([(first, CdcError(UNPLACED, "why"))])
+        owner.join()
+        assert sink.left == []
+
+    def test_nobody_sees_a_part_of_a_letter(self, open_sink, monkeypatch):
+        sink = contract.two_letters(open_sink())
+        before, seen, write = sink.left, [], letterfiles.write_synced
+
+        def slow(path, content):
+            path.write_bytes(content[: len(content) // 2])
+            seen.append(sink.left)
+            write(path, content)
+
+        monkeypatch.setattr(letterfiles, "write_synced", slow)
+        sink.sent = 0
+        sink.writer.apply(sink.batch({}))
+        assert seen == [before] * len(before)

@@ -1,0 +1,89 @@
+"""Files of the dead letters of a Parquet warehouse, by topic, partition and offset. A sink and whoever sends its letters again
+write them: each file is there whole or not at all, and one of them at a time looks and changes."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote
+
+from cdcworker.connectors.api import DeadLetter
+from cdcworker.connectors.spark.ledger import headers_text
+from cdcworker.connectors.spark.manifests import sync_folder, write_synced
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.spark.letters import Place
+
+
+class LetterFiles:
+    """Those of one sink."""
+
+    def __init__(self, root: Path, sink: str) -> None:
+        self._home = root / "_cdcworker" / "dead" / quote(sink, safe="")
+
+    @contextlib.contextmanager
+    def alone(self) -> Iterator[None]:
+        self._home.mkdir(parents=True, exist_ok=True)
+        with (self._home / "lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def path(self, place: Place) -> Path:
+        return self._home / place[0] / f"{place[1]}-{place[2]}.json"
+
+    def places(self, topic: str = "") -> list[Place]:
+        """In order; without a topic of all of them."""
+        out = []
+        for path in self._home.glob("*/*.json"):
+            if topic in ("", path.parent.name):
+                partition, offset = map(int, path.stem.split("-"))
+                out.append((path.parent.name, partition, offset))
+        return sorted(out)
+
+    def has(self, topic: str) -> bool:
+        return any((self._home / topic).glob("*.json"))
+
+    def read(self, place: Place) -> Mapping[str, Any]:
+        found: Mapping[str, Any] = json.loads(self.path(place).read_text(encoding="utf-8"))
+        return found
+
+    def write(self, place: Place, said: Mapping[str, Any]) -> None:
+        """To be called by who is alone."""
+        path = self.path(place)
+        scratch = path.with_suffix(".new")
+        write_synced(scratch, json.dumps(said).encode())
+        scratch.replace(path)
+
+    def bury(self, letters: Sequence[DeadLetter]) -> None:
+        """A file each, before the offsets pass them; the same name again when the batch comes again."""
+        if not letters:
+            return
+        with self.alone():
+            for letter in letters:
+                place = letter.topic, letter.partition, letter.offset
+                self.path(place).parent.mkdir(exist_ok=True)
+                self.write(place, _said(letter))
+            for topic in {letter.topic for letter in letters}:
+                sync_folder(self._home / topic)
+
+    def forget(self, topics: Sequence[str], ends: Mapping[tuple[str, int], int]) -> None:
+        """Those that the offsets stand before: their records are read again."""
+        if not self._home.exists():
+            return
+        with self.alone():
+            for topic, partition, offset in self.places():
+                if topic in topics and offset >= ends.get((topic, partition), 0):
+                    self.path((topic, partition, offset)).unlink()
+
+
+def _said(letter: DeadLetter) -> dict[str, Any]:
+    said: dict[str, Any] = {"code": letter.code, "cause": letter.cause, "at_ms": time.time_ns() // 1_000_000}
+    said["headers"] = headers_text(letter.headers)
+    for name, content in (("key", letter.key), ("value", letter.value)):
+        said[name] = None if content is None else content.hex()
+    return said
