@@ -275,8 +275,8 @@ class TargetRows:
 class TableWriter(Protocol):
     """A warehouse. Takes Arrow; one thread at a time calls it, but for `cancel`.
 
-    One that works through Spark also has `attach(session)`, called before all else, and again with each new process:
-    `session()` waits for it.
+    One that works through Spark also has `attach(session, step)`, called before all else, and again with each new process:
+    `session()` waits for it, and `step()` says that a table of many is done with.
     """
 
     def fence(self, epoch: tuple[int, int]) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark import lakesql
 from cdcworker.connectors.spark.errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.spark.lake import STATE, Found, Place
+from cdcworker.connectors.spark.laketables import STATE, Found, Place
 from cdcworker.connectors.spark.manifests import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -46,6 +46,8 @@ class DeltaTables:
         session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
         # The log of a table is read by one task: with Delta's fifty each look at it would take seconds.
         session.conf.set(f"{PREFIX}snapshotPartitions", "1")
+        # The rows to merge are in a file that nobody changes: they need no copy of Spark's own before they are read twice.
+        session.conf.set(f"{PREFIX}merge.materializeSource", "none")
         self._session = session
         self._seen.clear()
 
@@ -193,3 +195,6 @@ class DeltaTables:
         log, snapshot = self._log(place)
         defaults = [getattr(log, f"cleanUpExpiredLogs$default${number}")() for number in (2, 3, 4)]
         log.cleanUpExpiredLogs(snapshot, *defaults)
+
+    def another(self) -> DeltaTables:
+        return DeltaTables(self._root)

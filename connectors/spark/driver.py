@@ -50,7 +50,7 @@ BEGIN_S_MAX = 120.0
 TRIGGER_S_MAX = 300.0
 """For a trigger until its batch comes in; Kafka's clients try for long when a broker is away."""
 BATCH_S_MAX = 600.0
-"""For one batch: a statement of it may wait for somebody's lock on a table."""
+"""For one batch, in a lake for one table of it: a statement may wait for somebody's lock on a table."""
 SETTLED_S = 30.0
 """A Java process this old has loaded what a first batch needs, and its task has caught up a little."""
 BATCH_BYTES_MAX = 128 * 1024 * 1024
@@ -139,7 +139,7 @@ class Driver:
         engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
         attach = getattr(self._writer, "attach", None)
         if attach is not None:
-            attach(engine.session)
+            attach(engine.session, lambda: self._context.beat("a table", BATCH_S_MAX))
         return engine
 
     def _session(self) -> None:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark import lakesql
 from cdcworker.connectors.spark.errors import LEDGER_MOVED
-from cdcworker.connectors.spark.lake import STATE, Found, Place
 from cdcworker.connectors.spark.lakeside import OWN
+from cdcworker.connectors.spark.laketables import STATE, Found, Place
 from cdcworker.connectors.spark.manifests import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -157,6 +157,9 @@ class IcebergTables:
         """As old as the table's properties let them become."""
         with contextlib.suppress(CdcError):
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
+
+    def another(self) -> IcebergTables:
+        return IcebergTables(self._settings)
 
 
 def _staged(table: Any, mark: str) -> Any:

@@ -1,20 +1,23 @@
-"""Tables of a lake: rows, offsets and epoch of a batch in one commit per table. What kind of lake it is, `Tables` knows."""
+"""The writer of a lake: rows, offsets and epoch of a batch in one commit per table. What kind of lake it is, `Tables` knows."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
+from cdcworker.connectors.spark.lakelanes import Lanes
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
+from cdcworker.connectors.spark.laketables import Found, Place, Tables, Work
 from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -23,11 +26,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
 
-Work = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
 log = logging.getLogger(__name__)
 
 Epoch = tuple[int, int]
-STATE = "cdcworker.state"
 TRIES = 4
 """A table that somebody else compacts meanwhile is merged into again."""
 TEND_EVERY_S = 600.0
@@ -36,55 +37,6 @@ SESSION = {
     # Staged files count days as the tables do.
     "spark.sql.parquet.datetimeRebaseModeInRead": "CORRECTED",
 }
-
-
-class Place(NamedTuple):
-    """Schema and table as the lake has them."""
-
-    schema: str
-    table: str
-
-
-@dataclass(slots=True)
-class Found:
-    """A table as it was read. A commit succeeds only while this is what it is; `state` None: no sink made it."""
-
-    state: Manifest | None
-    columns: Mapping[str, str]
-    version: Any = None
-    empty: bool = True
-    note: str = ""
-    """The state as it is written there."""
-
-
-class Tables(Protocol):
-    """One kind of lake."""
-
-    def open(self, session: SparkSession) -> None:
-        """Use this session, which nobody else does, from now on."""
-
-    def places(self) -> Iterable[Place]: ...
-
-    def load(self, place: Place) -> Found | None: ...
-
-    def create(self, place: Place, columns: str, state: Manifest | None) -> None:
-        """Unless it is there. Without a state it is one of the sink's own, whose commits depend on nothing."""
-
-    def adopt(self, place: Place) -> None:
-        """Give an empty table that somebody made in advance what it needs."""
-
-    def name(self, place: Place) -> str:
-        """In SQL."""
-
-    def at(self, place: Place, found: Found) -> str:
-        """In SQL, as it was found."""
-
-    def commit(self, place: Place, found: Found, statement: str, state: Manifest) -> Any:
-        """Rows (no statement: none) and state in one step; the version that came to be. CdcError LEDGER_MOVED when the
-        table is not as found."""
-
-    def tend(self, place: Place) -> None:
-        """Now and then: give back what no reader needs."""
 
 
 class LakeWriter:
@@ -99,7 +51,9 @@ class LakeWriter:
         schema: str = "",
         output: shaping.Output | None = None,
         stage: Stage | None = None,
+        lanes: int = 1,
     ) -> None:
+        """`lanes`: so many tables of a batch are written at once."""
         self._tables = tables
         self._sink = sink
         self._task = task
@@ -115,10 +69,13 @@ class LakeWriter:
         self._session: SparkSession | None = None
         self._stage = stage or Stage()
         self._side = Side(tables, sink)
+        self._lanes = Lanes[LakeWriter](lanes)
+        self._step: Callable[[], None] = lambda: None
 
-    def attach(self, session: Callable[[], SparkSession]) -> None:
-        """`session` waits for Spark. After the end of its process it is called with another one."""
-        self._new_session, self._session = session, None
+    def attach(self, session: Callable[[], SparkSession], step: Callable[[], None] = lambda: None) -> None:
+        """`session` waits for Spark; after the end of its process another one comes. `step` is called after each table."""
+        self._new_session, self._session, self._step = session, None, step
+        self._lanes.drop()
         self._states.clear()
         self._claimed = False
 
@@ -127,22 +84,34 @@ class LakeWriter:
     def fence(self, epoch: Epoch) -> None:
         """Each table holds the epoch of whoever may write to it: `claim` raises it there."""
         self._epoch = epoch
+        self._lanes.drop()
         self._states.clear()
         self._claimed = False
+
+    def lane(self) -> LakeWriter:
+        """Another one over a session of its own, where Spark keeps a statement's settings and views. What they know of
+        tables they share."""
+        made = copy.copy(self)
+        made._tables, made._stage, made._session = self._tables.another(), self._stage.another(), None
+        made._side = Side(made._tables, self._sink)
+        made._spark()
+        return made
 
     def claim(self, topics: Sequence[str]) -> None:
         with self._translated():
             self._states.clear()
+            older = []
             for place, found in self._mine():
                 assert found.state is not None
                 state, self._versions[found.state.topic] = found.state, found.version
                 if state.topic not in topics:
                     continue
-                if state.epoch < self._epoch:
-                    state = self._raise(place)
-                elif state.epoch > self._epoch:
+                if state.epoch > self._epoch:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
+                older += [place] if state.epoch < self._epoch else []
+            raised = self._lanes.each(self, lambda lane, place: lane._raise(place), older)
+            self._states.update({state.topic: state for state in raised})
             self._claimed = True
             self._side.forget_letters(self._spark(), topics, self.ledger())
 
@@ -154,15 +123,18 @@ class LakeWriter:
         return {(state.topic, int(number)): offset for state in states for number, offset in state.offsets.items()}
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
-        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+        counts = staging.no_counts()
         topics = staging.parts_of(batch)
-        replayed = 0
         with self._translated():
-            session = self._spark()
-            self._side.bury_letters(session, batch.dead, self._stage)
-            for topic, parts in topics.items():
-                replayed += not self._topic(session, topic, parts, batch, counts)
-        counts["replayed"] = bool(topics) and replayed == len(topics)
+            self._side.bury_letters(self._spark(), batch.dead, self._stage)
+            found = self._lanes.each(self, lambda lane, topic: lane._topic(topic, topics[topic], batch), list(topics))
+            orphans = dict(zip(topics, found, strict=True))
+        done = {topic: count for topic, count in orphans.items() if count is not None}
+        for topic, count in done.items():
+            counts["orphans"] += count
+            name = ".".join(map(lakesql.plain_name, self._places[topic]))
+            staging.count(counts, name, topics[topic])
+        counts["replayed"] = bool(topics) and not done
         return counts
 
     def rows(self, topic: str) -> TargetRows | None:
@@ -208,6 +180,10 @@ class LakeWriter:
 
     def close(self) -> None:
         self._states.clear()
+        self._lanes.close()
+        self.release()
+
+    def release(self) -> None:
         self._session = None
         self._stage.close()
 
@@ -224,11 +200,16 @@ class LakeWriter:
 
     def _mine(self) -> Iterator[tuple[Place, Found]]:
         self._spark()
-        for place in self._tables.places():
-            if place.schema != OWN:
-                found = self._tables.load(place)
-                if found is not None and found.state is not None and found.state.sink == self._sink:
-                    yield place, found
+        places = [place for place in self._tables.places() if place.schema != OWN]
+        loaded = self._lanes.each(self, lambda lane, place: lane._load(place), places)
+        for place, found in zip(places, loaded, strict=True):
+            if found is not None and found.state is not None and found.state.sink == self._sink:
+                yield place, found
+
+    def _load(self, place: Place) -> Found | None:
+        found = self._tables.load(place)
+        self._step()
+        return found
 
     def _place(self, topic: str, path: Sequence[str]) -> Place:
         if topic not in self._places:
@@ -244,6 +225,7 @@ class LakeWriter:
             state = found.state.next(self._epoch)
             try:
                 self._versions[state.topic] = self._tables.commit(place, found, "", state)
+                self._step()
                 return state
             except CdcError as exc:
                 if exc.code != LEDGER_MOVED or not left:
@@ -265,24 +247,17 @@ class LakeWriter:
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
-    def _topic(
-        self,
-        session: SparkSession,
-        topic: str,
-        parts: Sequence[TableBatch],
-        batch: SinkBatch,
-        counts: dict[str, Any],
-    ) -> bool:
-        """False: all of it had been applied before."""
+    def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
+        """How many parts of rows found none; None: all of it had been applied before."""
         place = self._place(topic, parts[0].path if parts else ())
         for left in reversed(range(TRIES)):
             found = self._found(topic, place)
             state = found.state
             assert state is not None
             if not fresh(state, batch):
-                return False
+                return None
             try:
-                state, orphans = self._write(session, place, found, parts, batch)
+                state, orphans = self._write(self._spark(), place, found, parts, batch)
             except CdcError as exc:
                 again = self._tables.load(place) if exc.code == LEDGER_MOVED and left else None
                 if (
@@ -294,17 +269,9 @@ class LakeWriter:
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue
             self._states[topic] = state
-            break
-        self._count(counts, place, parts, orphans)
-        return True
-
-    def _count(self, counts: dict[str, Any], place: Place, parts: Sequence[TableBatch], orphans: int) -> None:
-        counts["orphans"] += orphans
-        for part in parts:
-            counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
-            counts["changes"] += part.changes
-            name = ".".join(map(lakesql.plain_name, place))
-            counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
+            self._step()
+            return orphans
+        return None
 
     def _found(self, topic: str, place: Place) -> Found:
         """The table, ours and as we left it; made when there is none."""

@@ -13,9 +13,10 @@ from cdcworker.connectors.api import SinkBatch, TableBatch
 from cdcworker.connectors.spark import lakesql
 from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
 from cdcworker.connectors.spark.errors import LEDGER_MOVED
-from cdcworker.connectors.spark.lake import Found, LakeWriter, Place
+from cdcworker.connectors.spark.lake import LakeWriter
 from cdcworker.connectors.spark.lakerows import Affected, Done, read_arrow
 from cdcworker.connectors.spark.lakeside import letters_place
+from cdcworker.connectors.spark.laketables import Found, Place
 from cdcworker.connectors.spark.ledger import headers_of
 from cdcworker.connectors.spark.letters import BYTES_MAX, ROWLESS, Letter
 from cdcworker.connectors.spark.letters import Place as At

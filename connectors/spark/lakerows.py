@@ -14,7 +14,7 @@ from cdcworker.connectors.spark.state import TemporaryFolder
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.spark.lake import Found, Place, Tables, Work
+    from cdcworker.connectors.spark.laketables import Found, Place, Tables, Work
     from pyspark.sql import SparkSession
 
 SOURCE = "cdc_source"
@@ -69,6 +69,9 @@ class Stage:
         import pyarrow as pa
 
         return self.view(session, KEYS, pa.table({KEY: pa.array(sorted(keys), pa.binary())}))
+
+    def another(self) -> Stage:
+        return Stage(self._local)
 
     def close(self) -> None:
         folder, self._folder = self._folder, None
@@ -170,6 +173,10 @@ class Affected:
         if not changed.num_rows and self._truncate is None and not self._fill:
             return ""
         source = stage.view(session, SOURCE, changed)
+        known = merging.truths(merging.place(changed[KEY], done.before[KEY]).is_valid()).any()
+        if not known and self._truncate is None and not self._fill:
+            # No row of the table is looked for.
+            return lakesql.append(table, source, self.schema.names, {}, None)
         soft = DELETED if self._output.soft else ""
         return lakesql.merge(table, source, self.schema.names, self._fill, self._truncate, soft)
 

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api import SinkBatch, TargetRows, Through
 from cdcworker.connectors.spark import lakesql, sets
 from cdcworker.connectors.spark.errors import FENCED
-from cdcworker.connectors.spark.lake import Found, LakeWriter, Place
+from cdcworker.connectors.spark.lake import LakeWriter
 from cdcworker.connectors.spark.lakerows import Stage, read_arrow, read_place
 from cdcworker.connectors.spark.lakeside import OWN
+from cdcworker.connectors.spark.laketables import Found, Place
 from cdcworker.connectors.spark.manifests import Manifest, parse
 from cdcworker.connectors.spark.sets import Marks, Member, Shown, Valid
 from cdcworker.schemas.errors import CdcError
@@ -22,7 +23,8 @@ from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.spark.lake import Epoch, Tables
+    from cdcworker.connectors.spark.lake import Epoch
+    from cdcworker.connectors.spark.laketables import Tables
     from pyspark.sql import SparkSession
 
 VIEW: Final = "cdc_set"

@@ -17,7 +17,7 @@ from cdcworker.connectors.spark.ledger import headers_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.spark.lake import Place, Tables
+    from cdcworker.connectors.spark.laketables import Place, Tables
     from pyspark.sql import SparkSession
 
 OWN = "_cdcworker"
@@ -124,7 +124,7 @@ class Side:
 
 
 def letters_place() -> Place:
-    from cdcworker.connectors.spark.lake import Place
+    from cdcworker.connectors.spark.laketables import Place
 
     return Place(OWN, LETTERS)
 

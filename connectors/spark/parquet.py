@@ -32,7 +32,7 @@ from cdcworker.connectors.spark.manifests import (
     tables,
     write_synced,
 )
-from cdcworker.connectors.spark.staging import parts_of
+from cdcworker.connectors.spark.staging import count, no_counts, parts_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -132,15 +132,14 @@ class ParquetWriter:
                 yield manifests, found
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
-        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+        counts = no_counts()
         topics = parts_of(batch)
         self._still_ours()
         self._letters.bury(batch.dead)
         tables = [table for table in self._written(topics, batch) if table is not None]
         for table in tables:
             counts["orphans"] += table.orphans
-            for part in topics[table.state.topic]:
-                self._count(table, part, counts)
+            count(counts, ".".join(table.manifests.folder.parts[-2:]), topics[table.state.topic])
         counts["replayed"] = bool(topics) and not tables
         return counts
 
@@ -221,13 +220,6 @@ class ParquetWriter:
             self._append(table, shape, part)
         if part.floor is not None:
             table.state = replace(table.state, floor=max(table.state.floor, part.floor.hex()))
-
-    @staticmethod
-    def _count(table: Table, part: TableBatch, counts: dict[str, Any]) -> None:
-        counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
-        counts["changes"] += part.changes
-        name = ".".join(table.manifests.folder.parts[-2:])
-        counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
 
     def _append(self, table: Table, shape: shaping.Shape, part: TableBatch) -> None:
         if part.floor is not None:

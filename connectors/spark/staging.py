@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch
@@ -23,6 +23,19 @@ def parts_of(batch: SinkBatch) -> dict[str, list[TableBatch]]:
     for part in batch.tables:
         topics.setdefault(part.table, []).append(part)
     return topics
+
+
+def no_counts() -> dict[str, Any]:
+    """Of a batch, as `apply` returns them."""
+    return {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+
+
+def count(counts: dict[str, Any], name: str, parts: Iterable[TableBatch]) -> None:
+    """Add what went into one table."""
+    for part in parts:
+        counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
+        counts["changes"] += part.changes
+        counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
 
 
 def evolve(

@@ -16,7 +16,8 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.spark import parallel
-    from cdcworker.connectors.spark.lake import LakeWriter, Tables
+    from cdcworker.connectors.spark.lake import LakeWriter
+    from cdcworker.connectors.spark.laketables import Tables
     from pyspark.sql import SparkSession
 
 
@@ -33,6 +34,8 @@ SETTINGS: Final[Mapping[str, Mapping[str, str]]] = {
     "delta": {"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
 }
 """Of Spark, which it has to be started with for a lake; a lake has libraries of its own, under its name."""
+LANES_MAX: Final = 4
+"""Tables of a lake that are written at once, each with a copy of the rows that its batch concerns."""
 
 
 def jars_of(config: Mapping[str, str]) -> str:
@@ -75,8 +78,13 @@ def lake_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence
     from cdcworker.connectors.spark.lakesets import WholeLakeWriter
 
     kind = WholeLakeWriter if config["consistency"] == "source" else LakeWriter
-    output, stage = output_of(config), Stage(local=cluster_of(config) is None)
-    return kind(tables_of(config, roots), sink, task, schema=config["warehouse.schema"], output=output, stage=stage)
+    output, stage, lanes = output_of(config), Stage(local=cluster_of(config) is None), lanes_of(config)
+    schema = config["warehouse.schema"]
+    return kind(tables_of(config, roots), sink, task, schema=schema, output=output, stage=stage, lanes=lanes)
+
+
+def lanes_of(config: Mapping[str, Any]) -> int:
+    return min(LANES_MAX, int(config["spark.cores"]))
 
 
 def tables_of(config: Mapping[str, Any], roots: Sequence[str]) -> Tables:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cdcworker.connectors.api import POSITION
-from cdcworker.connectors.spark.lake import Found, Place, Work
+from cdcworker.connectors.spark.laketables import Found, Place, Work
 from cdcworker.connectors.spark.lakesql import plain_name
 from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.laketexts import LAKE, TEXTS, joined

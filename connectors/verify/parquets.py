@@ -9,7 +9,7 @@ from urllib.parse import quote, unquote
 
 from cdcworker.connectors.api import DELETED
 from cdcworker.connectors.spark import lakesql, shaping
-from cdcworker.connectors.spark.lake import Found, Place, Work
+from cdcworker.connectors.spark.laketables import Found, Place, Work
 from cdcworker.connectors.spark.manifests import Manifest, Manifests, tables
 from cdcworker.connectors.spark.parquetsets import ParquetSets
 from cdcworker.connectors.verify.sides import TableFailed

@@ -6,13 +6,16 @@ import datetime as dt
 import functools
 import itertools
 import signal
+import threading
 from decimal import Decimal
 
 import pytest
 from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
-from cdcworker.connectors.spark.lake import LakeWriter, Place
+from cdcworker.connectors.spark.lake import LakeWriter
+from cdcworker.connectors.spark.laketables import Place
 from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
 from ..unit.spark import support
@@ -68,8 +71,8 @@ class Lake(contract.Contract):
         self._root = tmp_path / "lake"
         writers = []
 
-        def make(epoch=(1, 0), sink="sink", **output):
-            writers.append(LakeWriter(self.tables(), sink, output=Output(**output)))
+        def make(epoch=(1, 0), sink="sink", lanes=1, **output):
+            writers.append(LakeWriter(self.tables(), sink, output=Output(**output), lanes=lanes))
             writers[-1].attach(lambda: spark)
             writers[-1].fence(epoch)
             self._writer = writers[-1]
@@ -119,6 +122,37 @@ class Lake(contract.Contract):
             other.apply(batch)
         assert caught.value.code == "spark.ledger_moved"
         assert contract.rows(one, "id") == [(1,), (2,)]
+
+    @pytest.mark.long
+    def test_several_tables_are_written_at_once_and_each_is_told_of(self, open_writer, spark):
+        stream, writer, lane = support.Stream(1), open_writer(lanes=3), threading.Barrier(3)
+        tables = [support.table(support.ID, name=f"t{number}") for number in range(3)]
+        topics, steps = [f"{support.PREFIX}.public.{of.path[1]}" for of in tables], []
+        writer.attach(lambda: spark, lambda: steps.append(threading.current_thread()))
+
+        def apply(id):
+            for of in tables:
+                stream.insert(of, (id,))
+            writer.apply(stream.assembler().build(support.arrow(stream.records), writer.ledger(), id))
+
+        writer.claim(topics)
+        # Nobody goes on before all have begun.
+        failpoints.listen(lambda name: lane.wait(LAKE_S_MAX) if name == "sink.before_commit" else None)
+        try:
+            apply(1)
+            apply(2)
+        finally:
+            failpoints.listen(None)
+        assert len(steps) == 6
+        assert [contract.rows(writer, "id", topic=topic) for topic in topics] == [[(1,), (2,)]] * 3
+        again = open_writer((2, 0), lanes=2)
+        again.claim(topics)
+        assert again.ledger() == writer.ledger()
+        # Each table holds the new owner's epoch.
+        for of in tables:
+            with pytest.raises(CdcError) as caught:
+                writer._found(f"{support.PREFIX}.public.{of.path[1]}", Place(*of.path))
+            assert caught.value.kind == "fenced"
 
     def test_offsets_can_be_altered_which_fences_off_tasks_from_before(self, open_writer):
         stream, writer = support.Stream(1), open_writer()

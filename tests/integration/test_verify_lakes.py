@@ -9,7 +9,7 @@ import psycopg
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api import POSITION
-from cdcworker.connectors.spark.lake import Found, Place
+from cdcworker.connectors.spark.laketables import Found, Place
 from cdcworker.connectors.spark.lakesql import type_of
 from cdcworker.connectors.spark.manifests import Manifest, schema_text
 from cdcworker.connectors.spark.parquet import ParquetWriter

@@ -10,7 +10,8 @@ import pytest
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.spark.delta import DeltaTables
 from cdcworker.connectors.spark.iceberg import IcebergTables
-from cdcworker.connectors.spark.lake import LakeWriter, Place
+from cdcworker.connectors.spark.lake import LakeWriter
+from cdcworker.connectors.spark.laketables import Place
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.connectors.verify.compare import Comparison, Settings
 from cdcworker.connectors.verify.lakes import LakeTarget

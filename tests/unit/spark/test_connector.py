@@ -8,8 +8,8 @@ from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.spark.driver import StateFolder
 from cdcworker.connectors.spark.errors import from_spark
 from cdcworker.connectors.spark.kafka import client_settings, jvm_settings
-from cdcworker.connectors.spark.lake import Place
 from cdcworker.connectors.spark.lakesets import WholeLakeWriter
+from cdcworker.connectors.spark.laketables import Place
 from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
 from cdcworker.connectors.spark.session import local, settings
 from cdcworker.schemas.errors import CdcError

@@ -1,0 +1,69 @@
+"""Tables of a lake written at once."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+from cdcworker.connectors.spark import lakelanes
+from cdcworker.connectors.spark.lakelanes import Lanes
+
+WAIT_S_MAX = 30
+
+
+class Writer:
+    """Fails where two threads have it."""
+
+    def __init__(self, made=None):
+        self.made = [] if made is None else made
+        self.made.append(self)
+        self.busy, self.released = threading.Lock(), False
+
+    def lane(self):
+        return Writer(self.made)
+
+    def release(self):
+        self.released = True
+
+    def used(self, work):
+        assert self.busy.acquire(blocking=False)
+        try:
+            return work()
+        finally:
+            self.busy.release()
+
+
+def test_as_many_as_there_are_lanes_run_at_once_each_with_a_writer_of_its_own():
+    first, lanes, met = Writer(), Lanes(3), threading.Barrier(3)
+
+    def work(writer, number):
+        return writer.used(lambda: (met.wait(WAIT_S_MAX) >= 0, number))
+
+    assert lanes.each(first, work, range(9)) == [(True, number) for number in range(9)]
+    assert len(first.made) == 3
+    lanes.close()
+    assert [writer.released for writer in first.made] == [False, True, True]
+
+
+@pytest.mark.parametrize(("count", "items"), [(1, 5), (4, 1), (4, 0)])
+def test_nothing_is_made_for_what_runs_one_by_one(count, items):
+    first, lanes = Writer(), Lanes(count)
+    threads = lanes.each(first, lambda *_: threading.current_thread(), range(items))
+    assert threads == [threading.current_thread()] * items
+    assert first.made == [first]
+
+
+def test_when_one_fails_those_that_run_end_and_the_others_do_not_begin(monkeypatch):
+    lanes, begun, waiting, wait = Lanes(2), [], threading.Event(), lakelanes.wait
+
+    def work(_, number):
+        if number == 0:
+            raise KeyError("one")
+        begun.append(waiting.wait(WAIT_S_MAX))
+
+    monkeypatch.setattr(lakelanes, "wait", lambda futures: waiting.set() or wait(futures))
+    with pytest.raises(KeyError, match="one"):
+        lanes.each(Writer(), work, range(50))
+    assert begun in ([True], [True, True])
+    assert lanes.each(Writer(), lambda _, number: number, (1, 2)) == [1, 2]
+    lanes.close()
