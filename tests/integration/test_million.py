@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import time
 
@@ -59,7 +60,7 @@ def applied(stream, writer, mixed, changes, log):
     writer.claim([f"{support.PREFIX}.public.{shape.name}" for shape in mixed.shapes])
     assembler, step = stream.assembler(log), changes // FEW_BATCHES
     ledger, number = dict(writer.ledger()), 0
-    for done in (*mixed.run(changes), changes):
+    for done in itertools.chain(mixed.run(changes), (changes,)):
         if done and len(stream.records) and (done == changes or done // step > number):
             number = done // step
             batch = assembler.build(support.arrow(stream.records), ledger, number)
