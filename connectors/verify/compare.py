@@ -20,7 +20,6 @@ PASS_S: Final = 10.0
 PASS_SPANS: Final = 200
 ROUNDS: Final = 12
 COARSE_MAX: Final = 4096
-KEYS_AT_ONCE: Final = 500
 SUSPECTS_MAX: Final = 10_000
 """Differences of one table; with so many it is not looked at row by row any further."""
 LISTED_TIMES: Final = 10
@@ -192,6 +191,9 @@ class Comparison:
 
     def _suspects(self, units: Sequence[Unit]) -> list[tuple[TableState, dict[Key, Suspect]]]:
         chosen = [(unit, _affordable(unit)) for unit in units]
+        if not chosen:
+            # The warehouse has come along since the look before: nobody waits for it once more.
+            return []
         position = self._source.begin()
         try:
             left = [self._rows(self._source, unit, parts) for unit, parts in chosen]
@@ -249,8 +251,8 @@ class Comparison:
         return [(state, keys) for state, keys in left if keys and not state.reason]
 
     def _looked_up(self, side: Side, state: TableState, keys: Sequence[Key]) -> Iterator[tuple[Key, Row | None]]:
-        for at in range(0, len(keys), KEYS_AT_ONCE):
-            part = keys[at : at + KEYS_AT_ONCE]
+        for at in range(0, len(keys), side.keys_at_once):
+            part = keys[at : at + side.keys_at_once]
             began = self._settings.clock()
             try:
                 found = side.rows_of(state.plan, part)

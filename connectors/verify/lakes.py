@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cdcworker.connectors.api import POSITION
-from cdcworker.connectors.spark.laketables import Found, Place, Work
 from cdcworker.connectors.spark.lakesql import plain_name
+from cdcworker.connectors.spark.laketables import Found, Place, Work
 from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.laketexts import LAKE, TEXTS, joined
 from cdcworker.connectors.verify.plan import Key, Plan, Table
@@ -41,6 +41,9 @@ class Tables(Protocol):
 
 
 class LakeTarget:
+    keys_at_once: Final = 1 << 20
+    """They are looked for in one pass over the table, however many there are."""
+
     def __init__(self, writer: Tables, sink: str) -> None:
         self._writer = writer
         self._sink = sink
@@ -51,7 +54,9 @@ class LakeTarget:
 
     def table(self, schema: str, name: str) -> Table | None:
         place = self._writer.place(schema, name)
-        found = self._found.get(place) or dict(self._writer.found()).get(place)
+        # All of them are looked at at once.
+        self._found = self._found or dict(self._writer.found())
+        found = self._found.get(place)
         if found is None or found.state is None or found.state.arrow is None:
             return None
         columns = tuple(Column(name, kind, LAKE, declared=kind) for name, kind in found.columns.items())
@@ -67,13 +72,15 @@ class LakeTarget:
     def begin(self, goal: Goal, deadline: float) -> None:
         """Each table as it was at one moment between now and the goal's being reached."""
         while True:
+            began = time.monotonic()
             self._found = dict(self._writer.found())
             ledger = self.ledger()
             if goal.reached(ledger):
                 return
             if time.monotonic() > deadline:
                 raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": self._sink})
-            time.sleep(POLL_S)
+            # Of a large lake one look takes long, and it is the sink that has to come along.
+            time.sleep(max(POLL_S, time.monotonic() - began))
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         states = [found.state for found in self._found.values() if found.state is not None]
@@ -144,12 +151,10 @@ class Reading:
 
         rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
         for batch in batches:
-            for texts, _ in self._texts(batch):
-                coarse, fine = self._parts(texts)
-                if self.chosen is None or coarse in self.chosen:
-                    part = coarse if self.chosen is None else fine
-                    rows[part] += 1
-                    totals[part] += hash_of(texts)
+            for key, texts, _ in self._texts(batch):
+                part = self._parts(key)[0 if self.chosen is None else 1]
+                rows[part] += 1
+                totals[part] += hash_of(texts)
         parts = list(rows)
         yield pa.record_batch(
             {
@@ -164,12 +169,7 @@ class Reading:
 
         for batch in batches:
             found: list[tuple[Any, ...]] = []
-            for texts, position in self._texts(batch):
-                key = tuple(texts[at] for at in self.key)
-                if self.keys is not None and key not in self.keys:
-                    continue
-                if self.fine is not None and self._parts(texts)[1] not in self.fine:
-                    continue
+            for key, texts, position in self._texts(batch):
                 short = ["~" if text is None else _md5(text.encode())[:8] for text in texts] if self.keys else []
                 found.append((list(key), str(hash_of(texts)), position, short))
             lists = pa.list_(pa.string())
@@ -178,20 +178,37 @@ class Reading:
                 {name: pa.array([row[at] for row in found], kind) for at, (name, kind) in enumerate(kinds.items())}
             )
 
-    def _texts(self, batch: pa.RecordBatch) -> Iterator[tuple[list[str | None], str]]:
-        columns = []
-        for name, text in self.texts:
-            make = TEXTS[text]
-            columns.append([None if value is None else make(value) for value in batch.column(name).to_pylist()])
-        positions = [value.hex() if value is not None else "" for value in batch.column(POSITION).to_pylist()]
-        for at, position in enumerate(positions):
-            yield [column[at] for column in columns], position
+    def _texts(self, batch: pa.RecordBatch) -> Iterator[tuple[Key, list[str | None], str]]:
+        """Key, texts of all columns, and position of the rows that are meant."""
+        import pyarrow as pa
 
-    def _parts(self, texts: list[str | None]) -> tuple[int, int]:
+        keys = list(zip(*(self._column(batch, at) for at in self.key), strict=True))
+        places = [at for at, key in enumerate(keys) if self._means(key)]
+        if len(places) < len(keys):
+            batch = batch.take(pa.array(places, pa.int64()))
+        columns = [self._column(batch, at) for at in range(len(self.texts))]
+        positions = [value.hex() if value is not None else "" for value in batch.column(POSITION).to_pylist()]
+        for at, (place, position) in enumerate(zip(places, positions, strict=True)):
+            yield keys[place], [column[at] for column in columns], position
+
+    def _column(self, batch: pa.RecordBatch, at: int) -> list[str | None]:
+        name, text = self.texts[at]
+        make = TEXTS[text]
+        return [None if value is None else make(value) for value in batch.column(name).to_pylist()]
+
+    def _means(self, key: Key) -> bool:
+        if self.keys is not None:
+            return key in self.keys
+        if self.chosen is None and self.fine is None:
+            return True
+        coarse, fine = self._parts(key)
+        return (self.chosen is None or coarse in self.chosen) and (self.fine is None or fine in self.fine)
+
+    def _parts(self, key: Key) -> tuple[int, int]:
         """As the source's database deals rows out by their keys."""
-        key = _md5(joined([texts[at] for at in self.key]))
-        coarse = int(key[:8], 16) % self.coarse if self.coarse > 1 else 0
-        return coarse, coarse * FINE + int(key[8:16], 16) % FINE
+        digits = _md5(joined(key))
+        coarse = int(digits[:8], 16) % self.coarse if self.coarse > 1 else 0
+        return coarse, coarse * FINE + int(digits[8:16], 16) % FINE
 
 
 def hash_of(texts: list[str | None]) -> int:

@@ -7,7 +7,7 @@ import datetime as dt
 import json
 import math
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from decimal import Decimal
 from typing import Any, Final
 
@@ -118,6 +118,6 @@ TEXTS: Final[Mapping[str, Text]] = {
 }
 
 
-def joined(parts: list[str | None]) -> bytes:
+def joined(parts: Sequence[str | None]) -> bytes:
     """As `texts.joined` writes a row."""
     return "".join("~" if part is None else f"{len(part)}:{part}" for part in parts).encode()

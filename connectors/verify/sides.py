@@ -58,6 +58,10 @@ class Goal(Protocol):
 
 
 class Side(Protocol):
+    @property
+    def keys_at_once(self) -> int:
+        """Of how many `rows_of` may be asked."""
+
     def sums(self, plan: Plan, span: Span, chosen: Sequence[int] | None = None) -> Mapping[int, Sum]: ...
 
     def rows(self, plan: Plan, span: Span, chosen: Sequence[int]) -> Mapping[Key, Row]: ...
@@ -98,6 +102,8 @@ class Limits:
 
 class _Postgres:
     """One connection; each statement in a savepoint, so that a table that fails takes no other with it."""
+
+    keys_at_once: Final = 500
 
     def __init__(self, connection: Connection, side: sql.Side, translate: Callable[[Exception], CdcError]) -> None:
         self.connection = connection

@@ -9,8 +9,8 @@ import psycopg
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api import POSITION
-from cdcworker.connectors.spark.laketables import Found, Place
 from cdcworker.connectors.spark.lakesql import type_of
+from cdcworker.connectors.spark.laketables import Found, Place
 from cdcworker.connectors.spark.manifests import Manifest, schema_text
 from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.shaping import Output
@@ -105,11 +105,13 @@ class Memory:
     def __init__(self):
         self.tables = {}
         self.offset = 0
+        self.looks = self.reads = 0
 
     def place(self, schema, table):
         return Place(schema, table)
 
     def found(self):
+        self.looks += 1
         for place, table in self.tables.items():
             columns = schema_text(table.schema)
             state = Manifest(
@@ -118,6 +120,7 @@ class Memory:
             yield place, Found(state, {field.name: type_of(field.type) for field in table.schema}, 1, False)
 
     def read(self, place, found, names, work, columns):
+        self.reads += 1
         return pa.Table.from_batches(work(iter(self.tables[place].select(names).to_batches(max_chunksize=37))))
 
     def close(self):
@@ -182,6 +185,20 @@ def test_a_lake_that_is_behind_is_waited_for(both):
 
     assert compared(both, lambda position, deadline: Later()).verdict == "equal"
     assert asked[:2] == [{("p.people", 0): 0}, {("p.people", 0): 5}]
+
+
+def test_a_lake_is_looked_at_once_for_all_its_tables_and_a_table_read_once_for_all_keys(both):
+    source, memory = both
+    target = LakeTarget(memory, "sink")
+    (place,) = memory.tables
+    memory.tables[place._replace(table="more")] = memory.tables[place]
+    assert [target.table("public", name) is None for name in ("people", "more", "none")] == [False, False, True]
+    assert memory.looks == 1
+    source.db.execute("update people set name = 'other'")
+    tally = compared(both)
+    assert summary(tally) == {"people": {"different": 400}}
+    # Sums, sums of the parts, rows, and one look at all keys between two of the source.
+    assert memory.reads == 4
 
 
 def test_a_parquet_warehouse_is_compared_by_its_files(source, tmp_path):

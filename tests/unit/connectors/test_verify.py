@@ -163,6 +163,8 @@ def number(text, digits=slice(0, 16)):
 class FakeSide:
     """Rows in memory: {table: {id: text}}; what each read saw is noted."""
 
+    keys_at_once = 7
+
     def __init__(self, tables, failing=()):
         self.tables = tables
         self.failing = failing
@@ -192,6 +194,7 @@ class FakeSide:
         return {(str(key),): self._row(key, value) for key, value, _, fine in found if fine in chosen}
 
     def rows_of(self, plan, keys):
+        assert len(keys) <= self.keys_at_once
         table = self.tables[plan.source.name]
         return {key: self._row(int(key[0]), table[int(key[0])]) for key in keys if int(key[0]) in table}
 
@@ -252,6 +255,19 @@ def test_a_table_that_fails_takes_no_other_with_it():
     tally = compared({"a": rows, "b": rows}, {"a": rows, "b": rows}, failing=("a",))[0]
     assert [(state.verdict, state.reason) for state in tally.tables] == [("impossible", "not readable"), ("equal", "")]
     assert tally.verdict == "impossible"
+
+
+def test_a_warehouse_that_has_come_along_is_not_waited_for_once_more(monkeypatch):
+    rows, begun = {1: "a", 2: "b"}, []
+
+    def begin(self, _goal, _deadline):
+        begun.append(self)
+        if len(begun) > 1:
+            self.tables = {"t": rows}
+
+    monkeypatch.setattr(FakeTarget, "begin", begin)
+    assert compared({"t": rows}, {"t": {1: "a"}})[0].verdict == "equal"
+    assert len(begun) == 2
 
 
 def test_what_never_stands_still_is_undecided(monkeypatch):
