@@ -174,14 +174,15 @@ class Assembler:
         if floor is not None:
             id = int(topic.schema[truncates[0]])
             shape = self._shapes.value(id, topic.where(int(truncates[0])))
-            key = self._key_fields(topic, len(out) > 0 and not out[0].key)
+            # Rows beside it know better: a topic that somebody mirrors under another name has no subject of its own.
+            key = out[0].key if out else self._key_fields(topic)
             place = arrays.position(*map(arrays.lone, floor))[0].as_py()
             none = pa.table({})
             out.insert(0, TableBatch(topic.name, key, none, none, shape.row, shape.path, floor=place, changes=1))
         return out
 
-    def _key_fields(self, topic: Topic, keyless: bool) -> tuple[str, ...]:
-        id = None if keyless else self._shapes.latest(subject(topic.name, "key"))
+    def _key_fields(self, topic: Topic) -> tuple[str, ...]:
+        id = self._shapes.latest(subject(topic.name, "key"))
         return () if id is None else self._shapes.key(id, topic.where(0)).fields
 
     def _table(self, topic: Topic, decoded: Decoded, rows: np.ndarray[Any, Any], id: int) -> TableBatch:

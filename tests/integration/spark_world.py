@@ -65,7 +65,7 @@ class World:
     def __init__(self, kafka, dsn, tmp_path, name):
         self.kafka, self.dsn, self.tmp_path, self.name = kafka, dsn, tmp_path, name
         self.schema_topic = f"{name}.schemas"
-        self.stream = support.Stream()
+        self.stream = support.Stream(prefix=name)
         self.model = support.Model()
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
         self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 2})
@@ -97,7 +97,7 @@ class World:
 
     def _produce(self, record):
         if isinstance(record, dict):
-            topic = record["topic"].replace(support.PREFIX, self.name, 1)
+            topic = record["topic"]
             headers = [(item["key"], item["value"]) for item in record["headers"] or []]
             self.producer.produce(topic, record["value"], record["key"], record["partition"], headers=headers)
         else:

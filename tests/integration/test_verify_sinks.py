@@ -186,7 +186,8 @@ class Mover(threading.Thread):
     def run(self):
         try:
             while not self.ending.is_set():
-                for _ in range(self.random.randrange(4, 30)):
+                # A few of the keys: those that have moved between two looks are looked at once more.
+                for _ in range(self.random.randrange(2, 10)):
                     with self.both.db.transaction():
                         for _ in range(self.random.randrange(1, 4)):
                             self.change()

@@ -80,9 +80,9 @@ class Schemas:
 class Stream:
     """Gives changes their positions and turns them into Kafka records with offsets."""
 
-    def __init__(self, partitions: int = PARTITIONS) -> None:
+    def __init__(self, partitions: int = PARTITIONS, prefix: str = PREFIX) -> None:
         self.schemas = Schemas()
-        self.encoder = Encoder(PREFIX, self.schemas.register)
+        self.encoder = Encoder(prefix, self.schemas.register)
         self.partitions = partitions
         self.lsn = 1000
         self.records: list[dict[str, Any]] = []

@@ -231,3 +231,13 @@ def test_topics_of_another_form_are_refused_by_what_they_hold(form, says):
     assert caught.value.where["topic"] == stream.records[0]["topic"]
     assert says in caught.value.message
     assert "JsonConverter" in caught.value.hint
+
+
+def test_a_truncate_has_the_key_of_the_rows_beside_it_where_its_topic_has_no_subject():
+    stream = support.Stream(1)
+    stream.truncate(NARROW)
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    for record in stream.records:
+        record["topic"] = f"mirror.{record['topic']}"
+    batch = stream.assembler().build(support.arrow(stream.records), {}, 1)
+    assert [(part.key, part.floor is None) for part in batch.tables] == [(("id",), False), (("id",), True)]
