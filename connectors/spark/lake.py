@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
-from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake, gone
+from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, counted, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
 from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
 from cdcworker.schemas.errors import CdcError
@@ -109,6 +109,8 @@ class LakeWriter:
         self._places: dict[str, Place] = {}
         self._states: dict[str, Manifest] = {}
         self._versions: dict[str, Any] = {}
+        self._seen: set[str] = set()
+        """Topics whose tables were there."""
         self._claimed = False
         self._tended: dict[str, float] = {}
         self._new_session: Callable[[], SparkSession] | None = None
@@ -143,6 +145,9 @@ class LakeWriter:
                 elif state.epoch > self._epoch:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
+            for topic in self._seen.intersection(topics) - self._states.keys():
+                raise gone(topic)
+            self._seen.update(self._states)
             self._claimed = True
             self._side.forget_letters(self._spark(), topics, self.ledger())
 
@@ -294,21 +299,16 @@ class LakeWriter:
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue
             self._states[topic] = state
+            self._seen.add(topic)
             break
-        self._count(counts, place, parts, orphans)
+        counted(counts, place, parts, orphans)
         return True
-
-    def _count(self, counts: dict[str, Any], place: Place, parts: Sequence[TableBatch], orphans: int) -> None:
-        counts["orphans"] += orphans
-        for part in parts:
-            counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
-            counts["changes"] += part.changes
-            name = ".".join(map(lakesql.plain_name, place))
-            counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
 
     def _found(self, topic: str, place: Place) -> Found:
         """The table, ours and as we left it; made when there is none."""
         found = self._tables.load(place)
+        if found is None and topic in self._seen:
+            raise gone(topic)
         if found is None:
             blank = Manifest(self._sink, topic, self._epoch)
             self._tables.create(place, f"{lakesql.quoted(POSITION)} binary", blank)

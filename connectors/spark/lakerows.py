@@ -215,6 +215,16 @@ def _marks(graves: pa.Table) -> list[tuple[Any, ...]]:
     return list(zip(*(graves[name].to_pylist() for name in names), strict=True))
 
 
+def counted(counts: dict[str, Any], place: Place, parts: Sequence[TableBatch], orphans: int) -> None:
+    """A table that was written, in what a writer says of a batch."""
+    counts["orphans"] += orphans
+    for part in parts:
+        counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
+        counts["changes"] += part.changes
+        name = ".".join(map(lakesql.plain_name, place))
+        counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
+
+
 def renamed(have: pa.Schema, want: pa.Schema) -> dict[str, str]:
     """Names of columns to those that they have now: by the source's identity."""
     by_id = {
