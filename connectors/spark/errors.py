@@ -120,6 +120,13 @@ CLUSTER_UNREACHABLE = declare(
     "Check spark.master, that it has free cores and memory, that it answers with the same spark.authenticate.secret, and"
     " that its executors reach spark.driver.host; the task tries again.",
 )
+ARCHIVE = declare(
+    "spark.archive",
+    "environment",
+    "An archive for Spark's executors is not there, or cannot be made",
+    "Make it with `cdcworker spark-archive FILE` in the worker's environment, with the extra spark, and put it where"
+    " spark.archives names it, on each worker.",
+)
 JVM_DIED = declare(
     "spark.jvm_died",
     "transient",
