@@ -10,11 +10,10 @@ import psycopg
 import pytest
 from cdcworker.worker.procstat import pids, read_stat
 
-from ..unit.spark import support
 from ..unit.spark.support import NARROW
 from . import one_worker, spark_world
-from .spark_world import await_end_of_group, eventually, is_stopped, load
-from .standalone import PARALLEL, Standalone
+from .spark_world import await_end_of_group, eventually, load
+from .standalone import PARALLEL
 from .test_spark_lakes import LAKE_S_MAX, lake_rows
 from .test_spark_standby import java_of
 
@@ -25,16 +24,6 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory):
-    made = Standalone(tmp_path_factory.mktemp("cluster"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
 
 
 def planned(world):
@@ -91,71 +80,6 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
 
 
 HANGS_SOON = {"task.hang.timeout.ms": "8000", "task.restart.backoff.ms": "100"}
-POINTS = ("sink.batch_start", "sink.merge", "sink.table_done", "sink.staged", "sink.before_commit", "sink.after_commit")
-"""Batch started, merge to come with its transaction open, between two tables, all staged and merged, committed or nearly."""
-
-
-def changes(world, tables, number):
-    """Of every kind, to each of the tables."""
-    for table in tables:
-        model = world.models[table.path[-1]]
-        first = number * 1000
-        for id in range(first, first + 200):
-            row = (id, 1, f"a{id}", "b" * 20)
-            world.stream.insert(table, row)
-            model.insert((id,), row)
-        for id in range(0, first, 7):
-            if (id,) in model.rows:
-                row = (id, number, "changed", None)
-                world.stream.update(table, row, (3,))
-                model.update((id,), row, (3,))
-        for id in range(first, first + 200, 50):
-            world.stream.delete(table, (id,))
-            del model.rows[id,]
-    world.send()
-
-
-def all_rows(world, tables):
-    return {table.path[-1]: world.rows(table) for table in tables}
-
-
-@pytest.mark.long
-@pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", [*POINTS, "sink.batch_start@2"])
-@pytest.mark.parametrize("victim", ["executor", "target"])
-def test_whoever_dies_at_whichever_step_the_tables_are_equal(world, standalone, postgres, victim, point):
-    """The second start of a batch comes when the checkpoint of the first has been written."""
-    tables = [NARROW, support.table(*NARROW.columns, name="others")]
-    world.models = {table.path[-1]: support.Model() for table in tables}
-    topics = [world.topic(table) for table in tables]
-    for topic in topics:
-        world.create(topic)
-    config = standalone.config(**PARALLEL)
-    changes(world, tables, 1)
-    wanted = {name: model.rows for name, model in world.models.items()}
-    process = world.start(topics, **config)
-    eventually(lambda: all_rows(world, tables) == wanted, "the first load")
-    world.stop(process)
-    changes(world, tables, 2)
-    process = world.start(topics, f"{point.partition('@')[0]}=stop@{point.partition('@')[2] or 1}", **config)
-    if "@" in point:
-        eventually(lambda: all_rows(world, tables) == wanted, "the batch before")
-        changes(world, tables, 3)
-    eventually(lambda: is_stopped(process), f"the step {point}")
-    if victim == "target":
-        postgres.kill()
-        postgres.start()
-    else:
-        for pid in eventually(standalone.executors, "executors"):
-            os.kill(pid, signal.SIGKILL)
-    changes(world, tables, 4)
-    os.kill(process.pid, signal.SIGCONT)
-    eventually(lambda: all_rows(world, tables) == wanted, "the rows after the kill")
-    world.stop(process)
-    assert process.returncode == 0
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        doubled = "select count(*) - count(distinct id) from public.orders"
-        assert connection.execute(doubled).fetchone()[0] == 0
 
 
 @pytest.mark.long
