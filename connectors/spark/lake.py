@@ -298,6 +298,11 @@ class LakeWriter:
                     raise
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue
+            except Exception as exc:
+                # To a statement a table of Delta's that is away is one without columns.
+                if self._tables.load(place) is None:
+                    raise gone(topic) from exc
+                raise
             self._states[topic] = state
             self._seen.add(topic)
             break
