@@ -224,9 +224,8 @@ class WorkerConfig:
         loopback = self.values[reach.LOOPBACK]
         if loopback is None:
             loopback = self.is_loopback
-        lists = {
-            name: ",".join(self.values[name]) for name in (FILE_ROOTS, reach.HOSTS, reach.MASTERS, reach.TLS_PATHS)
-        }
+        listed = (FILE_ROOTS, reach.ARCHIVES, reach.HOSTS, reach.MASTERS, reach.TLS_PATHS)
+        lists = {name: ",".join(self.values[name]) for name in listed}
         return {**found, **lists, reach.LOOPBACK: str(bool(loopback)).lower(), reach.TLS: self.values[reach.TLS]}
 
     @property

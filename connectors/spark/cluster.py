@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,6 +12,8 @@ from typing import Any
 
 from cdcworker.connectors.config import ConfigKey, Importance, Secret, between, one_of
 from cdcworker.connectors.hosts import form_problem
+from cdcworker.connectors.spark.errors import ARCHIVE
+from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
@@ -21,6 +24,10 @@ YARN = "yarn"
 FORMS = "expects spark://host:port, yarn or k8s://https://host:port"
 MEMORY = "1g"
 PYTHON = "spark.pyspark.python"
+ARCHIVES = "spark.archives"
+ARCHIVE_FORM = re.compile(
+    r"(?P<place>(?:/|[a-z][a-z0-9+.-]*://)[^#,\s]*\.(?:zip|jar|tar|tar\.gz|tgz))(?:#(?P<name>[A-Za-z0-9_][A-Za-z0-9_.-]*))?"
+)
 OPEN_PROPERTIES = (
     "spark.executor.cores",
     "spark.executor.instances",
@@ -63,6 +70,8 @@ class Cluster:
     """The interpreter of executors; empty: this one."""
     secret: Secret | None = None
     more: tuple[tuple[str, str], ...] = ()
+    archives: tuple[str, ...] = ()
+    """Each executor unpacks them in the folder it runs in, as the name behind `#`."""
 
     @property
     def authenticated(self) -> bool:
@@ -92,7 +101,17 @@ class Cluster:
             log.warning("connections between driver and executors are not authenticated: set spark.authenticate.secret")
         if self.secret is not None:
             found["spark.authenticate.secret"] = self.secret
+        if self.archives:
+            self._check_archives()
+            found[ARCHIVES] = ",".join(self.archives)
         return {**found, **dict(self.more)}
+
+    def _check_archives(self) -> None:
+        """The driver hands on those that are files of this machine."""
+        for place in map(place_of, self.archives):
+            path = place.removeprefix("file://")
+            if path.startswith("/") and not os.access(path, os.R_OK):
+                raise CdcError(ARCHIVE, "an archive for executors is not there", where={"key": ARCHIVES, "file": path})
 
     def _share(self, cores: int) -> dict[str, str]:
         """Of a standalone cluster an application would take all that is free."""
@@ -120,6 +139,7 @@ def cluster_of(config: Mapping[str, Any]) -> Cluster | None:
         config[PYTHON],
         config["spark.authenticate.secret"] or None,
         tuple(pair(text) for text in config["spark.properties"]),
+        tuple(config[ARCHIVES]),
     )
 
 
@@ -129,6 +149,16 @@ def cluster_of(config: Mapping[str, Any]) -> Cluster | None:
 def pair(text: str) -> tuple[str, str]:
     name, _, value = text.partition("=")
     return name.strip(), value.strip()
+
+
+def place_of(archive: str) -> str:
+    """Without the name that it gets on the executors."""
+    return archive.partition("#")[0]
+
+
+def _folder_of(archive: str) -> str:
+    """On the executors."""
+    return archive.partition("#")[2] or place_of(archive).rpartition("/")[2]
 
 
 def masters(value: str) -> list[str]:
@@ -156,7 +186,16 @@ def _is_place(host: str, port: str) -> bool:
 
 
 def _python_problem(value: str) -> str | None:
-    return None if not value or re.fullmatch(r"/[A-Za-z0-9_./-]+", value) else "expects an absolute path"
+    """Relative ones are checked with the archives."""
+    fine = not value or (re.fullmatch(r"(?:/|\./)[A-Za-z0-9_./-]+", value) and ".." not in value.split("/"))
+    return None if fine else "expects an absolute path, or ./name/… in one of spark.archives"
+
+
+def _archives_problem(value: Iterable[str]) -> str | None:
+    fine = all(ARCHIVE_FORM.fullmatch(text) for text in value)
+    return (
+        None if fine else "expects absolute paths or URIs of .tar.gz, .tgz, .tar, .zip or .jar files, each with #name"
+    )
 
 
 def _properties_problem(value: Iterable[str]) -> str | None:
@@ -226,6 +265,7 @@ def _detail_keys(memory: Any) -> Iterable[ConfigKey]:
     yield key(
         "spark.executor.memory", default=MEMORY, validator=memory, importance=low, group=group, doc="Heap per executor."
     )
+    yield from _python_keys()
     yield from _trust_keys()
     yield key(
         "spark.properties",
@@ -238,7 +278,7 @@ def _detail_keys(memory: Any) -> Iterable[ConfigKey]:
     )
 
 
-def _trust_keys() -> Iterable[ConfigKey]:
+def _python_keys() -> Iterable[ConfigKey]:
     key, group = ConfigKey, "Spark"
     low: Importance = "LOW"
     yield key(
@@ -248,8 +288,24 @@ def _trust_keys() -> Iterable[ConfigKey]:
         importance=low,
         group=group,
         doc="Interpreter on the machines of the executors, with cdcworker in the worker's version: they stage large"
-        " tables of a PostgreSQL warehouse. Empty: the path of the worker's own. Where there is none the driver stages.",
+        " tables of a PostgreSQL warehouse. ./name/bin/python is one in an archive of spark.archives. Empty: the path of"
+        " the worker's own. Where there is none the driver stages.",
     )
+    yield key(
+        ARCHIVES,
+        "LIST",
+        (),
+        validator=_archives_problem,
+        importance=low,
+        group=group,
+        doc="Archives that executors unpack, as path#name: such as what cdcworker spark-archive has made, for"
+        " spark.pyspark.python. The worker has to allow each (connector.spark.archives).",
+    )
+
+
+def _trust_keys() -> Iterable[ConfigKey]:
+    key, group = ConfigKey, "Spark"
+    low: Importance = "LOW"
     yield key(
         "spark.authenticate.secret",
         "PASSWORD",
@@ -266,3 +322,8 @@ def check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         yield "spark.master", "is required with spark.launcher=client"
     if config["spark.launcher"] != CLIENT and config["spark.master"]:
         yield "spark.master", "needs spark.launcher=client"
+    if config["spark.launcher"] != CLIENT and config[ARCHIVES]:
+        yield ARCHIVES, "needs spark.launcher=client"
+    folders = [f"./{_folder_of(archive)}/" for archive in config[ARCHIVES]]
+    if config[PYTHON].startswith("./") and not config[PYTHON].startswith(tuple(folders)):
+        yield PYTHON, f"is in none of {ARCHIVES}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Mapping
 from typing import Any
@@ -85,13 +86,14 @@ TARGET_RIGHTS = declare(
     "spark.target_rights",
     "config",
     "The warehouse user lacks a right",
-    "Grant CREATE on the database, or on the schemas it writes to, to warehouse.user.",
+    "Grant CREATE on the database, or on the schemas it writes to, to warehouse.user; of files, let the worker's user write.",
 )
 TARGET_UNREACHABLE = declare(
     "spark.target_unreachable",
     "transient",
     "The warehouse cannot be reached",
-    "Check warehouse.hostname, warehouse.port and the network; the task tries again.",
+    "Check warehouse.hostname, warehouse.port and the network; of files, that the disk is there, writable and not full."
+    " The task tries again.",
 )
 TARGET_VALUE = declare(
     "spark.target_value",
@@ -117,6 +119,13 @@ CLUSTER_UNREACHABLE = declare(
     "Spark's cluster did not take the driver",
     "Check spark.master, that it has free cores and memory, that it answers with the same spark.authenticate.secret, and"
     " that its executors reach spark.driver.host; the task tries again.",
+)
+ARCHIVE = declare(
+    "spark.archive",
+    "environment",
+    "An archive for Spark's executors is not there, or cannot be made",
+    "Make it with `cdcworker spark-archive FILE` in the worker's environment, with the extra spark, and put it where"
+    " spark.archives names it, on each worker.",
 )
 JVM_DIED = declare(
     "spark.jvm_died",
@@ -204,6 +213,14 @@ def _named(exc: Exception, where: Mapping[str, str | int] | None) -> dict[str, s
     return found
 
 
+def from_os(exc: OSError, where: Mapping[str, str | int] | None = None) -> CdcError:
+    """The one translation of what a file system refuses. What is missing or cannot be written may be back in a moment:
+    a disk that is away, full or read only."""
+    name = errno.errorcode.get(exc.errno or 0, type(exc).__name__)
+    code = TARGET_RIGHTS if isinstance(exc, PermissionError) else TARGET_UNREACHABLE
+    return CdcError(code, f"the file system refused it ({name})", where=where)
+
+
 _SPARK_CAUSES = (
     ("OffsetOutOfRangeException", DATA_LOST, "an offset is out of the topic's range"),
     ("data was missed", DATA_LOST, "records are gone from a topic"),
@@ -229,6 +246,11 @@ def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None)
     return CdcError(QUERY_FAILED, f"the streaming query ended with {condition or type(exc).__name__}", where=where)
 
 
+def gone(topic: str) -> CdcError:
+    """To make it anew would be to forget what is in it."""
+    return CdcError(TARGET_UNREACHABLE, "a table of the sink is not there any more", where={"topic": topic})
+
+
 _LAKE_CAUSES = (
     # By the names of Java's exceptions, which stand in the text of what py4j and Spark raise; the first that is there.
     (LEDGER_MOVED, ("CommitFailedException", "ConcurrentModification", "ConcurrentTransaction", "ConcurrentAppend")),
@@ -237,6 +259,9 @@ _LAKE_CAUSES = (
     (TARGET_UNREACHABLE, ("ServiceUnavailableException", "ServiceFailureException", "ConnectException")),
     (TARGET_UNREACHABLE, ("UnknownHostException", "SocketTimeoutException", "SQLTransientConnectionException")),
     (TARGET_UNREACHABLE, ("RuntimeIOException", "java.io.IOException", "UncheckedSQLException")),
+    # Tables that a statement is about were there when it was made.
+    (TARGET_UNREACHABLE, ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "NoSuchTableException")),
+    (TARGET_UNREACHABLE, ("NoSuchNamespaceException", "iceberg.exceptions.NotFoundException", "FileNotFoundException")),
     (SCHEMA_REFUSED, ("AnalysisException", "AMBIGUOUS_REFERENCE")),
 )
 
@@ -258,4 +283,4 @@ def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) 
     return CdcError(TARGET_FAILED, f"the lake refused it ({condition or type(exc).__name__})", where=where)
 
 
-__all__ = ["INTERNAL", "from_lake", "from_psycopg", "from_spark"]
+__all__ = ["INTERNAL", "from_lake", "from_os", "from_psycopg", "from_spark"]

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake, gone
 from cdcworker.connectors.spark.lakelanes import Lanes
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
@@ -63,6 +63,8 @@ class LakeWriter:
         self._places: dict[str, Place] = {}
         self._states: dict[str, Manifest] = {}
         self._versions: dict[str, Any] = {}
+        self._seen: set[str] = set()
+        """Topics whose tables were there."""
         self._claimed = False
         self._tended: dict[str, float] = {}
         self._new_session: Callable[[], SparkSession] | None = None
@@ -110,8 +112,11 @@ class LakeWriter:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
                 older += [place] if state.epoch < self._epoch else []
+            for topic in self._seen.intersection(topics) - self._states.keys():
+                raise gone(topic)
             raised = self._lanes.each(self, lambda lane, place: lane._raise(place), older)
             self._states.update({state.topic: state for state in raised})
+            self._seen.update(self._states)
             self._claimed = True
             self._side.forget_letters(self._spark(), topics, self.ledger())
 
@@ -268,7 +273,13 @@ class LakeWriter:
                     raise
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue
+            except Exception as exc:
+                # To a statement a table of Delta's that is away is one without columns.
+                if self._tables.load(place) is None:
+                    raise gone(topic) from exc
+                raise
             self._states[topic] = state
+            self._seen.add(topic)
             self._step()
             return orphans
         return None
@@ -276,6 +287,8 @@ class LakeWriter:
     def _found(self, topic: str, place: Place) -> Found:
         """The table, ours and as we left it; made when there is none."""
         found = self._tables.load(place)
+        if found is None and topic in self._seen:
+            raise gone(topic)
         if found is None:
             blank = Manifest(self._sink, topic, self._epoch)
             self._tables.create(place, f"{lakesql.quoted(POSITION)} binary", blank)

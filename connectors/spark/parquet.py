@@ -5,6 +5,7 @@ A change log is appended to; current state is kept in buckets of keys, and a bat
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import json
 import time
@@ -19,7 +20,7 @@ from urllib.parse import quote
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, from_os
 from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.manifests import (
     FOLDER,
@@ -92,6 +93,12 @@ class ParquetWriter:
     # -- the seam -----------------------------------------------------------------------------------------------------
 
     def fence(self, epoch: Epoch) -> None:
+        with self._reached():
+            self._fence(epoch)
+        self._epoch = epoch
+        self._states.clear()
+
+    def _fence(self, epoch: Epoch) -> None:
         home = self._root / "_cdcworker"
         home.mkdir(parents=True, exist_ok=True)
         path = home / f"{quote(self._sink, safe='')}-{self._task}.json"
@@ -103,26 +110,37 @@ class ParquetWriter:
             write_synced(scratch, json.dumps({"epoch": epoch}).encode())
             scratch.replace(path)
             sync_folder(home)
-        self._epoch = epoch
-        self._states.clear()
 
     def claim(self, topics: Sequence[str]) -> None:
-        for manifests, found in self._mine():
-            if found.topic not in topics:
-                continue
-            if found.epoch > self._epoch:
-                raise CdcError(FENCED, "a newer task applies this topic", where={"topic": found.topic})
-            mine = found.epoch == self._epoch
-            if not mine:
-                found = manifests.commit(replace(found, epoch=self._epoch, version=found.version))
-            self._sweep(manifests, found, not mine)
-        self._forget_letters(topics)
+        with self._reached():
+            # A folder that is away looks like one without tables.
+            self._still_ours()
+            for manifests, found in self._mine():
+                if found.topic in topics:
+                    self._claim(manifests, found)
+            self._forget_letters(topics)
+
+    def _claim(self, manifests: Manifests, found: Manifest) -> None:
+        if found.epoch > self._epoch:
+            raise CdcError(FENCED, "a newer task applies this topic", where={"topic": found.topic})
+        mine = found.epoch == self._epoch
+        if not mine:
+            found = manifests.commit(replace(found, epoch=self._epoch, version=found.version))
+        self._sweep(manifests, found, not mine)
+
+    @contextlib.contextmanager
+    def _reached(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as exc:
+            raise from_os(exc, {"sink": self._sink}) from exc
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         self._states.clear()
         out = {}
-        for _, found in self._mine():
-            out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
+        with self._reached():
+            for _, found in self._mine():
+                out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
         return out
 
     def _mine(self) -> Iterator[tuple[Manifests, Manifest]]:
@@ -134,9 +152,10 @@ class ParquetWriter:
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         counts = no_counts()
         topics = parts_of(batch)
-        self._still_ours()
-        self._letters.bury(batch.dead)
-        tables = [table for table in self._written(topics, batch) if table is not None]
+        with self._reached():
+            self._still_ours()
+            self._letters.bury(batch.dead)
+            tables = [table for table in self._written(topics, batch) if table is not None]
         for table in tables:
             counts["orphans"] += table.orphans
             count(counts, ".".join(table.manifests.folder.parts[-2:]), topics[table.state.topic])

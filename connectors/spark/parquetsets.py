@@ -173,7 +173,9 @@ class WholeParquetWriter(ParquetWriter):
 
     def claim(self, topics: Sequence[str]) -> None:
         self._topics = frozenset(topics)
-        self._sets.claim(self._epoch)
+        with self._reached():
+            self._still_ours()
+            self._sets.claim(self._epoch)
         super().claim(topics)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
@@ -210,11 +212,12 @@ class WholeParquetWriter(ParquetWriter):
         return Member(self._places[topic], state, state.version)
 
     def publish(self, shown: Mapping[str, Shown], marks: Marks) -> None:
-        self._still_ours()
-        self._sets.publish(self._epoch, shown, marks)
-        hit("sink.after_publish")
-        for topic, state in self._states.items():
-            self._sweep(Manifests(self._root.joinpath(*self._places[topic])), state)
+        with self._reached():
+            self._still_ours()
+            self._sets.publish(self._epoch, shown, marks)
+            hit("sink.after_publish")
+            for topic, state in self._states.items():
+                self._sweep(Manifests(self._root.joinpath(*self._places[topic])), state)
 
     def _tend(self, manifests: Manifests, made: Manifest) -> None:
         """Not before the next set: what the valid ones name is needed."""

@@ -91,6 +91,18 @@ def spark(shared_spark):
     return shared_spark.session()
 
 
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory):
+    from .standalone import Standalone
+
+    made = Standalone(tmp_path_factory.mktemp("cluster"))
+    try:
+        made.start()
+        yield made
+    finally:
+        made.close()
+
+
 @pytest.fixture
 def world(kafka, postgres, tmp_path, request):
     database = postgres.create_database()

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psycopg
 from cdcworker.schemas.log import encode_record
+from cdcworker.worker.procstat import read_stat
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
@@ -20,12 +21,23 @@ from ..unit.spark import support
 from ..unit.spark.support import NARROW
 
 CHILD = """
-import json, sys, threading, logging
+import json, os, pathlib, signal, sys, threading, logging
 logging.basicConfig(level="INFO")
 from cdcworker.connectors.api import SinkSpec, TaskContext
 from cdcworker.connectors.spark.connector import SparkSink
+from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 told = json.loads(sys.stdin.readline())
+asked = pathlib.Path(told["state_dir"], "stop-at")
+def at(point):
+    if asked.exists():
+        wanted, left = asked.read_text().split("@")
+        if point == wanted and int(left) > 1:
+            asked.write_text(f"{wanted}@{int(left) - 1}")
+        elif point == wanted:
+            asked.unlink()
+            os.kill(os.getpid(), signal.SIGSTOP)
+failpoints.listen(at)
 stop = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
 lock = threading.Lock()
@@ -70,14 +82,14 @@ class World:
         self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
         self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": name, "log_level": 2})
         self.producer.init_transactions(30)
-        self.create(self.schema_topic, 1)
+        self.create(self.schema_topic, 1, **{"cleanup.policy": "compact"})
         self.sent = 0
         self.logged = 0
         self.attempt = 0
         self.processes = []
 
-    def create(self, topic, partitions=support.PARTITIONS):
-        for future in self.admin.create_topics([NewTopic(topic, partitions, 1)]).values():
+    def create(self, topic, partitions=support.PARTITIONS, **config):
+        for future in self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
             future.result(30)
 
     def topic(self, table):
@@ -108,13 +120,23 @@ class World:
         key, value = {"connector": "source", "task": 0}, {"v": 1, "commit_lsn": position, "ts_ms": position}
         self.producer.produce(f"{self.name}.watermark", json.dumps(value).encode(), json.dumps(key).encode(), 0)
 
+    def config(self, topics):
+        """Of a sink into the database."""
+        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
+        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
+        return {
+            "connector.class": "spark",
+            "topics": ",".join(topics),
+            "trigger.interval.ms": "100",
+            **{f"warehouse.{ours}": str(parts[theirs]) for ours, theirs in names.items()},
+        }
+
     def start(self, topics, failpoints="", **config):
         from cdcworker.connectors.spark.warehouses import jars_of
         from cdcworker.worker.devstack import jars
         from cdcworker.worker.devstack.java import find_java
 
         self.attempt += 1
-        parts = psycopg.conninfo.conninfo_to_dict(self.dsn)
         spec = {
             "connector": self.name,
             "task": 0,
@@ -126,17 +148,7 @@ class World:
             "state_dir": str(self.tmp_path),
             "java_home": str(find_java().home),
             "jars": [str(path) for name in jars_of(config).split("+") for path in jars.ensure(name)],
-            "config": {
-                "connector.class": "spark",
-                "topics": ",".join(topics),
-                "trigger.interval.ms": "100",
-                "warehouse.hostname": parts["host"],
-                "warehouse.port": str(parts["port"]),
-                "warehouse.user": parts["user"],
-                "warehouse.password": parts["password"],
-                "warehouse.dbname": parts["dbname"],
-                **config,
-            },
+            "config": {**self.config(topics), **config},
         }
         with (
             (self.tmp_path / f"out{self.attempt}").open("w") as out,
@@ -155,6 +167,13 @@ class World:
         process.stdin.write(json.dumps(spec) + "\n")
         process.stdin.flush()
         return process
+
+    def stop_at(self, point):
+        """The driver that runs, or the next one, stops when it passes that place again; `name@n`: the n-th time."""
+        name, _, count = point.partition("@")
+        scratch = self.tmp_path / "stop-at.new"
+        scratch.write_text(f"{name}@{count or 1}")
+        scratch.replace(self.tmp_path / "stop-at")
 
     def said(self):
         lines = (self.tmp_path / f"out{self.attempt}").read_text().splitlines()
@@ -193,6 +212,11 @@ def group_is_gone(group):
         with contextlib.suppress(OSError):  # it has ended since it was listed
             states.append(stat.read_text().rpartition(")")[2].split())
     return all(state[0] == "Z" for state in states if int(state[2]) == group)
+
+
+def is_stopped(process):
+    stat = read_stat(process.pid)
+    return stat is not None and stat.state in "Tt"
 
 
 def await_end_of_group(group):

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 from pathlib import Path
+from typing import NamedTuple
 
 from cdcworker.connectors.spark.gateway import jvm_flags, spark_home
 from cdcworker.worker.devstack.java import find_java
@@ -24,11 +25,15 @@ die_with(os.getppid())
 os.execv(sys.argv[1], sys.argv[1:])
 """
 READY_S_MAX = 150
+PARALLEL = {"staging.parallel.min.bytes": "1", "spark.pyspark.python": sys.executable}
+"""Of a sink whose executors write stage tables too, however small."""
+LISTENING = "0A"
 
 
 class Standalone:
-    def __init__(self, folder):
-        self.folder = folder
+    def __init__(self, folder, **environment):
+        """`environment` is added to that of all its processes."""
+        self.folder, self.environment = folder, environment
         self.processes = []
         self.url = ""
 
@@ -112,6 +117,7 @@ class Standalone:
             "JAVA_HOME": str(find_java().home),
             # Of all of them, executors included: they live for seconds.
             "JAVA_TOOL_OPTIONS": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -XX:-UsePerfData",
+            **self.environment,
         }
         with (self.folder / f"{name}.log").open("w") as out:
             process = subprocess.Popen(
@@ -124,3 +130,34 @@ class Standalone:
             )
         self.processes.append(process)
         return process
+
+
+# -- what processes say to each other -----------------------------------------------------------------------------------
+
+
+class Socket(NamedTuple):
+    here: int
+    there: int
+    state: str
+    unread: int
+
+
+def sockets(pid):
+    """TCP sockets of a process: ports, and how many bytes have come that it has not taken."""
+    inodes = set()
+    for path in Path(f"/proc/{pid}/fd").glob("*"):
+        with contextlib.suppress(OSError):
+            inodes.add(os.readlink(path))
+    for name in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{name}").read_text().splitlines()[1:]:
+            _, here, there, state, queues, *rest = line.split()
+            if f"socket:[{rest[4]}]" in inodes:
+                ports = [int(place.rpartition(":")[2], 16) for place in (here, there)]
+                yield Socket(*ports, state, int(queues.partition(":")[2], 16))
+
+
+def unread(executor, session):
+    """Whether a driver, by its processes' session, has sent something to an executor that this has not taken."""
+    drivers = [pid for pid in pids() if (stat := read_stat(pid)) is not None and stat.session == session]
+    ports = {one.here for pid in drivers for one in sockets(pid) if one.state == LISTENING}
+    return any(one.unread for one in sockets(executor) if one.there in ports)

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 from pathlib import Path
 
 import psycopg
 import pytest
 from cdcworker.worker.procstat import pids, read_stat
 
-from ..unit.spark import support
 from ..unit.spark.support import NARROW
-from . import spark_world
-from .spark_world import eventually, load
-from .standalone import Standalone
+from . import one_worker, spark_world
+from .spark_world import await_end_of_group, eventually, load
+from .standalone import PARALLEL
 from .test_spark_lakes import LAKE_S_MAX, lake_rows
+from .test_spark_standby import java_of
 
 pytestmark = [
     pytest.mark.spark,
@@ -25,20 +24,6 @@ pytestmark = [
     # pyspark leaves the sockets over which Arrow tables come to the garbage collector.
     pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
 ]
-
-
-PARALLEL = {"staging.parallel.min.bytes": "1", "spark.pyspark.python": sys.executable}
-"""Executors write stage tables too, however small."""
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory):
-    made = Standalone(tmp_path_factory.mktemp("cluster"))
-    try:
-        made.start()
-        yield made
-    finally:
-        made.close()
 
 
 def planned(world):
@@ -94,76 +79,43 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
     eventually(lambda: not standalone.executors(), "the end of the executors", 60)
 
 
-POINTS = ("sink.batch_start", "sink.merge", "sink.table_done", "sink.staged", "sink.before_commit", "sink.after_commit")
-"""Batch started, merge to come with its transaction open, between two tables, all staged and merged, committed or nearly."""
-
-
-def changes(world, tables, number):
-    """Of every kind, to each of the tables."""
-    for table in tables:
-        model = world.models[table.path[-1]]
-        first = number * 1000
-        for id in range(first, first + 200):
-            row = (id, 1, f"a{id}", "b" * 20)
-            world.stream.insert(table, row)
-            model.insert((id,), row)
-        for id in range(0, first, 7):
-            if (id,) in model.rows:
-                row = (id, number, "changed", None)
-                world.stream.update(table, row, (3,))
-                model.update((id,), row, (3,))
-        for id in range(first, first + 200, 50):
-            world.stream.delete(table, (id,))
-            del model.rows[id,]
-    world.send()
-
-
-def is_stopped(process):
-    stat = read_stat(process.pid)
-    return stat is not None and stat.state in "Tt"
-
-
-def all_rows(world, tables):
-    return {table.path[-1]: world.rows(table) for table in tables}
+HANGS_SOON = {"task.hang.timeout.ms": "8000", "task.restart.backoff.ms": "100"}
 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-@pytest.mark.parametrize("point", [*POINTS, "sink.batch_start@2"])
-@pytest.mark.parametrize("victim", ["executor", "target"])
-def test_whoever_dies_at_whichever_step_the_tables_are_equal(world, standalone, postgres, victim, point):
-    """The second start of a batch comes when the checkpoint of the first has been written."""
-    tables = [NARROW, support.table(*NARROW.columns, name="others")]
-    world.models = {table.path[-1]: support.Model() for table in tables}
-    topics = [world.topic(table) for table in tables]
-    for topic in topics:
-        world.create(topic)
-    config = standalone.config(**PARALLEL)
-    changes(world, tables, 1)
-    wanted = {name: model.rows for name, model in world.models.items()}
-    process = world.start(topics, **config)
-    eventually(lambda: all_rows(world, tables) == wanted, "the first load")
-    world.stop(process)
-    changes(world, tables, 2)
-    process = world.start(topics, f"{point.partition('@')[0]}=stop@{point.partition('@')[2] or 1}", **config)
-    if "@" in point:
-        eventually(lambda: all_rows(world, tables) == wanted, "the batch before")
-        changes(world, tables, 3)
-    eventually(lambda: is_stopped(process), f"the step {point}")
-    if victim == "target":
-        postgres.kill()
-        postgres.start()
-    else:
-        for pid in eventually(standalone.executors, "executors"):
-            os.kill(pid, signal.SIGKILL)
-    changes(world, tables, 4)
-    os.kill(process.pid, signal.SIGCONT)
-    eventually(lambda: all_rows(world, tables) == wanted, "the rows after the kill")
-    world.stop(process)
-    assert process.returncode == 0
-    with psycopg.connect(world.dsn, autocommit=True) as connection:
-        doubled = "select count(*) - count(distinct id) from public.orders"
-        assert connection.execute(doubled).fetchone()[0] == 0
+def test_a_driver_that_hangs_is_shown_killed_and_started_again(world, standalone, tmp_path):
+    """Its Java process stands still, so the driver waits in a call to it. Nothing of it is left in the cluster."""
+    world.create(world.topic(NARROW))
+    load(world, 0, 300)
+    world.send()
+    allowed = {"connector.spark.masters": standalone.url, "sink.standby": "0"}
+    worker = one_worker.Worker(tmp_path, world.kafka.bootstrap, world.name, **allowed)
+    try:
+        worker.wait_ready()
+        config = {**world.config([world.topic(NARROW)]), **standalone.config(), **HANGS_SOON}
+        worker.put("sink", config)
+        eventually(lambda: world.rows() == world.model.rows, "the first load")
+        (first,) = worker.starts("sink-0")
+        (executor,) = standalone.executors()
+        (java,) = java_of(first)
+        os.kill(java, signal.SIGSTOP)
+        load(world, 300, 300)
+        world.send()
+        eventually(lambda: world.rows() == world.model.rows, "the rows after the hang")
+        _, second = worker.starts("sink-0")
+        log = worker.log.read_text()
+        assert "worker.task_hung" in log
+        assert "connectors/spark/driver.py" in log
+        assert "Traceback" not in log
+        await_end_of_group(first)
+        eventually(lambda: executor not in standalone.executors(), "the end of the executor", 60)
+        assert len(standalone.executors()) == 1
+        assert worker.end() == 0
+        await_end_of_group(second)
+        eventually(lambda: not standalone.executors(), "the end of all executors", 60)
+    finally:
+        worker.kill()
 
 
 @pytest.mark.long

@@ -318,12 +318,12 @@ class TestDelta(Lake):
         assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
 
 
-def lake_rows(spark, world, kind):
+def lake_rows(spark, world, kind, table=support.NARROW):
     root = str(world.tmp_path / "lake")
     tables = DeltaTables(root) if kind == "delta" else IcebergTables({"type": "hadoop", "warehouse": root})
     writer = LakeWriter(tables, world.name)
     writer.attach(lambda: spark)
-    found = writer.rows(world.topic(support.NARROW))
+    found = writer.rows(world.topic(table))
     names = ("id", "n", "a", "big")
     rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
     writer.close()

@@ -6,7 +6,6 @@ import os
 import queue
 from pathlib import Path
 
-import psycopg
 import pytest
 from cdcworker.coordinator.events import StandbyChanged, TaskExited
 from cdcworker.coordinator.model import AssignedTask
@@ -71,12 +70,10 @@ class Launcher:
 
     def start(self, **config):
         """The sink task of this world, by its worker."""
-        parts, name = psycopg.conninfo.conninfo_to_dict(self.world.dsn), self.world.name
-        names = {"hostname": "host", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
-        warehouse = {f"warehouse.{ours}": str(parts[theirs]) for ours, theirs in names.items()}
-        topics = self.world.topic(NARROW)
+        name = self.world.name
         task = AssignedTask(name, "i", 0, 1)
-        self.processes.start(task, self.spec(name, config={CLASS: "spark", "topics": topics, **warehouse, **config}))
+        usual = self.world.config([self.world.topic(NARROW)])
+        self.processes.start(task, self.spec(name, config={**usual, **config}))
         return task
 
     def exit_code(self, task):

@@ -38,6 +38,11 @@ COMMANDS = {
     "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
     "roles": ("cdcworker.worker.cli.roles", "roles", "The least rights in databases and in Kafka, as scripts."),
     "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
+    "spark-archive": (
+        "cdcworker.worker.cli.spark_archive",
+        "spark_archive",
+        "What executors of a Spark cluster need, as one file.",
+    ),
 }
 EXIT_INTERRUPTED = 130
 

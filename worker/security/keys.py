@@ -201,6 +201,13 @@ REACH_KEYS: Final = (
         validator=_masters,
     ),
     ConfigKey(
+        reach.ARCHIVES,
+        "LIST",
+        default=[],
+        doc="Archives that sinks may name in spark.archives, as they stand there before #name: absolute paths or URIs. "
+        "Their drivers read them, executors run what is in them. Empty: none.",
+    ),
+    ConfigKey(
         reach.TLS,
         default="any",
         doc="What connectors' connections to other machines need: any takes each config's own sslmode, encrypted require "

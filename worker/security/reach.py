@@ -1,4 +1,5 @@
-"""What a connector's config may reach besides its secrets: hosts, and files of certificates. Asked before it is used."""
+"""What a connector's config may reach besides its secrets: hosts, files of certificates, clusters of Spark's. Asked before it
+is used."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Final
 
 from cdcworker.connectors import hosts
 from cdcworker.connectors.config import parse_list
-from cdcworker.connectors.spark.cluster import masters
+from cdcworker.connectors.spark.cluster import ARCHIVES as ARCHIVES_KEY
+from cdcworker.connectors.spark.cluster import masters, place_of
 from cdcworker.schemas.errors import CdcError, declare
 
 PATH_NOT_ALLOWED: Final = declare(
@@ -33,6 +35,13 @@ MASTER_NOT_ALLOWED: Final = declare(
     "The worker's settings do not let connectors run on this cluster of Spark's",
     "Add the value of spark.master to the worker property connector.spark.masters, or leave spark.launcher local.",
 )
+ARCHIVE_NOT_ALLOWED: Final = declare(
+    "config.archive_not_allowed",
+    "config",
+    "The worker's settings do not let connectors hand this archive to executors",
+    "Add its path, without #name, to the worker property connector.spark.archives.",
+)
+ARCHIVES: Final = "connector.spark.archives"
 MASTERS: Final = "connector.spark.masters"
 MASTER_KEY: Final = "spark.master"
 TLS: Final = "connector.tls"
@@ -54,6 +63,7 @@ def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
     hosts.use(policy_of(rules))
     _check_tls(config, MODES[rules.get(TLS, "any")])
     check_master(config.get(MASTER_KEY, ""), rules)
+    check_archives(parse_list(config.get(ARCHIVES_KEY, "")), rules)
     if TLS_PATHS not in rules:
         return
     roots = parse_list(rules[TLS_PATHS])
@@ -84,6 +94,14 @@ def check_master(master: str, rules: Mapping[str, str]) -> None:
     if not all(one in allowed for one in masters(master.strip())):
         text = f"{MASTER_KEY} names a master that is not in {MASTERS}"
         raise CdcError(MASTER_NOT_ALLOWED, text, where={"key": MASTER_KEY})
+
+
+def check_archives(archives: Iterable[str], rules: Mapping[str, str]) -> None:
+    """A driver reads them with the worker's rights, and executors run what is in them."""
+    allowed = parse_list(rules.get(ARCHIVES, ""))
+    if ARCHIVES in rules and not all(place_of(archive) in allowed for archive in archives):
+        text = f"{ARCHIVES_KEY} names an archive that is not in {ARCHIVES}"
+        raise CdcError(ARCHIVE_NOT_ALLOWED, text, where={"key": ARCHIVES_KEY})
 
 
 def policy_of(rules: Mapping[str, str]) -> hosts.Policy:

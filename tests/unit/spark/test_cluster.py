@@ -25,6 +25,11 @@ BASE = {
 }
 MASTER = "spark://spark.internal:7077"
 CLIENT = {**BASE, "spark.launcher": "client", "spark.master": MASTER}
+PACKED = {
+    **CLIENT,
+    "spark.archives": "/srv/env.tar.gz#environment, hdfs://n/more.zip",
+    "spark.pyspark.python": "./environment/bin/python",
+}
 SECRET = "long-enough\\-for-it"
 
 
@@ -64,6 +69,13 @@ def test_other_masters_are_refused_by_their_form(master):
         ({**CLIENT, "spark.authenticate.secret": "short"}, "expects at least 16"),
         ({**CLIENT, "spark.driver.host": "a/b"}, "spark.driver.host"),
         ({**CLIENT, "spark.pyspark.python": "python -c x"}, "expects an absolute path"),
+        ({**CLIENT, "spark.pyspark.python": "./environment/../x"}, "expects an absolute path"),
+        ({**CLIENT, "spark.pyspark.python": "./environment/bin/python"}, "is in none of spark.archives"),
+        ({**PACKED, "spark.archives": "/srv/env.tar.gz#other"}, "is in none of spark.archives"),
+        ({**PACKED, "spark.archives": "env.tar.gz#environment"}, "expects absolute paths or URIs"),
+        ({**PACKED, "spark.archives": "/srv/env.tar.gz#../environment"}, "expects absolute paths or URIs"),
+        ({**PACKED, "spark.archives": "/etc/passwd#environment"}, "expects absolute paths or URIs"),
+        ({**BASE, "spark.archives": "/srv/env.tar.gz#environment"}, "spark.archives needs spark.launcher=client"),
     ],
 )
 def test_what_does_not_go_together_is_refused_by_name(config, problem):
@@ -147,3 +159,28 @@ def test_a_worker_lets_connectors_run_on_the_clusters_that_it_names_and_on_no_ot
         with pytest.raises(CdcError) as caught:
             reach.admit({"spark.master": two}, {reach.MASTERS: allowed})
         assert caught.value.code == "config.master_not_allowed"
+
+
+def test_archives_go_to_executors_where_the_interpreter_may_be_in_one_of_them(monkeypatch):
+    cluster = cluster_of(CONFIG_DEF.parse(PACKED))
+    monkeypatch.setattr("os.access", lambda path, _: path == "/srv/env.tar.gz")
+    found = cluster.settings(2, ())
+    assert found["spark.archives"] == "/srv/env.tar.gz#environment,hdfs://n/more.zip"
+    assert found["spark.pyspark.python"] == "./environment/bin/python"
+    inside = CONFIG_DEF.parse({**PACKED, "spark.pyspark.python": "./more.zip/bin/python"})
+    assert cluster_of(inside).python == "./more.zip/bin/python"
+    assert "spark.archives" not in cluster_of(CONFIG_DEF.parse(CLIENT)).settings(2, ())
+    monkeypatch.setattr("os.access", lambda path, _: False)
+    with pytest.raises(CdcError) as caught:
+        cluster.settings(2, ())
+    assert (caught.value.code, caught.value.where["file"]) == ("spark.archive", "/srv/env.tar.gz")
+
+
+def test_a_worker_lets_connectors_hand_on_the_archives_that_it_names_and_no_others():
+    config = {"spark.archives": PACKED["spark.archives"]}
+    reach.admit(config, {reach.ARCHIVES: "hdfs://n/more.zip,/srv/env.tar.gz,/srv/a.zip"})
+    reach.admit({}, {reach.ARCHIVES: ""})
+    for allowed in ("", "/srv/env.tar.gz", "/srv/env.tar.gz#environment,hdfs://n/more.zip"):
+        with pytest.raises(CdcError) as caught:
+            reach.admit(config, {reach.ARCHIVES: allowed})
+        assert caught.value.code == "config.archive_not_allowed"

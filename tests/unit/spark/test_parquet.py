@@ -54,6 +54,52 @@ def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cu
     assert {(row[0],): list(row) for row in found} == model.rows
 
 
+@pytest.mark.parametrize("instead", ["nothing", "a file", "an empty folder"])
+def test_a_folder_that_is_away_is_waited_for_and_no_other_is_begun(tmp_path, instead):
+    root, stream = tmp_path / "lake", support.Stream(1)
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    writer = ParquetWriter(str(root), "sink")
+    writer.fence((1, 0))
+    contract.run(stream, writer)
+    stream.insert(support.NARROW, (2, 2, "a", "b"))
+    batch = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1)
+    kept = root.rename(tmp_path / "kept")
+    {"nothing": lambda: None, "a file": root.touch, "an empty folder": root.mkdir}[instead]()
+    for step in (lambda: writer.apply(batch), lambda: writer.claim([contract.TOPIC])):
+        with pytest.raises(CdcError) as caught:
+            step()
+        assert (caught.value.code, caught.value.kind) == ("spark.target_unreachable", "transient")
+    {"nothing": lambda: None, "a file": root.unlink, "an empty folder": root.rmdir}[instead]()
+    kept.rename(root)
+    writer.claim([contract.TOPIC])
+    assert dict(writer.ledger()) == {(contract.TOPIC, 0): 1}
+    writer.apply(batch)
+    assert contract.rows(writer, "id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (OSError(28, "full"), "spark.target_unreachable"),
+        (OSError(116, "stale"), "spark.target_unreachable"),
+        (OSError(30, "read only"), "spark.target_unreachable"),
+        (OSError(13, "denied"), "spark.target_rights"),
+    ],
+)
+def test_what_a_file_system_refuses_has_a_code(open_writer, monkeypatch, error, code):
+    stream, writer = support.Stream(1), open_writer()
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+
+    def refuse(*_):
+        raise error
+
+    monkeypatch.setattr("cdcworker.connectors.spark.parquet.save", refuse)
+    with pytest.raises(CdcError) as caught:
+        contract.run(stream, writer)
+    assert caught.value.code == code
+    assert caught.value.where == {"sink": "sink"}
+
+
 def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
     stream = support.Stream(1)
     stream.insert(support.NARROW, (1, 2, "a", "b"))

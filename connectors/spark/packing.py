@@ -1,0 +1,75 @@
+"""What executors run of our Python code, as one archive: the packages of this interpreter that they import, and a program
+that starts the same Python of their machine with them."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import io
+import sys
+import tarfile
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+
+from cdcworker.connectors.spark.errors import ARCHIVE
+from cdcworker.schemas.errors import CdcError
+
+PACKAGES = ("cdcworker.schemas", "cdcworker.connectors", "cdcworker.connectors.spark")
+"""Of ours, each without those below it."""
+KEPT = (".py", ".so")
+DISTRIBUTIONS = ("fastavro", "numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
+"""What these packages import; Spark's own come from the cluster."""
+LEFT_OUT = {"__pycache__", "include", "tests"}
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+PROGRAM = f"""\
+#!/bin/sh
+# {PYTHON} of this machine, with the packages that lie beside.
+home=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd) || exit 1
+PYTHONPATH="$home/lib${{PYTHONPATH:+:$PYTHONPATH}}"
+export PYTHONPATH
+exec {PYTHON} "$@"
+"""
+
+
+def pack(target: Path) -> None:
+    """Writes the archive, a .tar.gz, whole or not at all. CdcError when something is not installed here; OSError."""
+    files = dict(_all_files())
+    scratch = target.with_name(f".{uuid.uuid4().hex}")
+    try:
+        with tarfile.open(scratch, "w:gz", compresslevel=6) as archive:
+            program = PROGRAM.encode()
+            member = tarfile.TarInfo("bin/python")
+            member.mode, member.size = 0o755, len(program)
+            archive.addfile(member, io.BytesIO(program))
+            for name in sorted(files):
+                archive.add(files[name], f"lib/{name}", recursive=False)
+        scratch.replace(target)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def _all_files() -> Iterator[tuple[str, Path]]:
+    """Names in the archive's `lib`, and where they are here."""
+    for package in PACKAGES:
+        spec = importlib.util.find_spec(package)
+        assert spec is not None
+        for folder in spec.submodule_search_locations or ():
+            for path in Path(folder).iterdir():
+                if path.suffix in KEPT:
+                    yield f"{package.replace('.', '/')}/{path.name}", path
+    for name in DISTRIBUTIONS:
+        yield from _installed(name)
+
+
+def _installed(name: str) -> Iterator[tuple[str, Path]]:
+    """Files of a distribution; what it has beside the packages, such as programs, is of no use to an executor."""
+    try:
+        files = importlib.metadata.files(name)
+    except importlib.metadata.PackageNotFoundError:
+        files = None
+    if files is None:
+        raise CdcError(ARCHIVE, "a package is not installed in this environment", where={"package": name})
+    for file in files:
+        if ".." not in file.parts and LEFT_OUT.isdisjoint(file.parts):
+            yield str(file), Path(str(file.locate()))
