@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -46,12 +47,18 @@ class StallWatch:
 
     def _stands(self, ends: Ends, before: Positions, now: Positions) -> bool:
         still = [number for number in ends if now[number] == before[number]]
-        try:
-            return any(ends[number].result(0).offset > now[number] for number in still)
-        except (KafkaException, TimeoutError):
-            # The one that asks keeps the leaders it once learnt, too.
-            self._learn_leaders()
-            return False
+        told = {number: _told(ends[number]) for number in still}
+        if None in told.values():
+            # The one that asks keeps the leaders it once learnt, too. Nobody waits for it.
+            threading.Thread(target=self._learn_leaders, name="leaders", daemon=True).start()
+        return any(end is not None and end > now[number] for number, end in told.items())
+
+
+def _told(answer: Future[Any]) -> int | None:
+    try:
+        return int(answer.result(0).offset)
+    except (KafkaException, TimeoutError):
+        return None
 
 
 def watch(admin: AdminClient, topic: str, partitions: tuple[int, ...]) -> StallWatch:

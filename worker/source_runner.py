@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import time
 from collections import deque
@@ -289,6 +290,9 @@ class SourceRunner:
                 for opened in (pen, registrar):
                     if opened is not None:
                         opened.close()
+                # What was open refers to itself, and may hold much in few objects.
+                del task
+                gc.collect()
 
     def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
         encoder = self._ports.encoder(registrar)

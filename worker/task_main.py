@@ -33,14 +33,13 @@ NO_SPEC: Final = declare(
 LEASE_SHARE: Final = 0.6
 """Of the session: a task stops producing well before its worker counts as lost."""
 YOUNG_MAX: Final = 50_000
-"""New containers before the collector looks for cycles. Records are tuples by the thousand and in no cycle."""
+"""New containers before the collector of a source looks for cycles. Records are tuples by the thousand and in no cycle."""
 EXIT_FAILED: Final = 1
 EXIT_FENCED: Final = 3
 
 
 def main() -> int:
     out = _private_stdout()
-    gc.set_threshold(YOUNG_MAX)
     lead()
     die_with(os.getppid())
     # A worker that gives the task up wants to know first where it stands.
@@ -66,6 +65,8 @@ def main() -> int:
         if task is None:
             return 0
         spec = task
+    if spec.kind == "source":
+        gc.set_threshold(YOUNG_MAX)
     if spec.kind == "source" and spec.memory_limit_mb:
         bound_data(spec.memory_limit_mb * MB)
     control = Control(LEASE_SHARE * spec.session_timeout_s, paused=spec.paused)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -305,6 +306,15 @@ class Loader:
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
         """As `Progress.forget_gaps`; nothing is read on of a table that is forgotten."""
         back = self.progress.forget_gaps(members)
+        self._leave()
+        return back
+
+    def forget_all_but(self, captured: AbstractSet[int]) -> None:
+        """As `Progress.forget_all_but`; nothing is read on of them."""
+        if self.progress.forget_all_but(captured):
+            self._leave()
+
+    def _leave(self) -> None:
         left = [table for _, table in self.progress.tables()]
         self.windows = [window for window in self.windows if window.table in left]
         if self.keyless is not None and self.keyless[1] not in left:
@@ -312,7 +322,6 @@ class Loader:
         self.moves += 1
         for load in [load for load in self.progress.loads if not load.tables]:
             self.end(load, "COMPLETED")
-        return back
 
     def add(self, load: Load) -> None:
         self.progress.loads.append(load)

@@ -172,6 +172,8 @@ class Progress:
     """The highest number of an entry in the publication that was seen."""
     left: bool = False
     """Tables were forgotten: one that comes may be one of them, and readers have rows of it."""
+    owed: bool = False
+    """Tables have come whose rows are read only when the stream has passed a boundary."""
     published: str = ""
     """Letters of the operations that the publication has let through."""
     gap: bool = False
@@ -236,6 +238,8 @@ class Progress:
 
     def table_done(self, load: Load, table: TableLoad, *, loaded: bool = True) -> None:
         load.drop(table)
+        # Readers may have some of its rows; it comes back as another table, or as one that is not known any more.
+        self.left = self.left or (table.fresh and not loaded)
         if loaded and table.oid not in self.loaded:
             self.loaded.append(table.oid)
 
@@ -270,7 +274,7 @@ class Progress:
 
 
 _PROGRESS: Final = (
-    "done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "published", "gap", "altered",
+    "done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "owed", "published", "gap", "altered",
 )  # fmt: skip
 
 
@@ -286,4 +290,4 @@ def _of_first_form(value: JsonObject) -> Load:
 
 def is_loaded(value: JsonObject | None) -> bool:
     """Whether a stored progress says that all rows were handed on."""
-    return value is not None and not any(value.get(name) for name in ("todo", "loads", "skips"))
+    return value is not None and not any(value.get(name) for name in ("todo", "loads", "skips", "owed"))

@@ -11,6 +11,8 @@ from cdcworker.connectors.postgres.operations import Operations
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.schemas.change import JsonObject
 
+OPEN_S: Final = 1.0
+"""Between two looks while older transactions are open."""
 AGAIN_S: Final = 0.2
 """At the least between two looks at tables: a look waits as long for a lock as half of it."""
 
@@ -34,8 +36,10 @@ class Rounds:
                 self._operations.made_good(session)
 
     def _is_due(self, session: Session, now: float) -> bool:
-        is_passed = self._boundary.lsn is not None and session.position.safe_lsn >= self._boundary.lsn
         since = now - self._tables_at
+        if self._boundary.blocked and since >= OPEN_S:
+            return True
+        is_passed = self._boundary.lsn is not None and session.position.safe_lsn >= self._boundary.lsn
         return since >= self._tables_s or (since >= AGAIN_S and (session.look_due or is_passed))
 
     def stored(self, position: JsonObject) -> None:

@@ -201,8 +201,6 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     planner = _planner(session)
     if starts_over:
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
-    if session.quarantine and session.quarantine.lifted and settings.snapshot_mode == "no_data":
-        log.warning("no rows are read again of tables that come back: snapshot.mode is no_data")
     template = source_template(settings.prefix, settings.dbname)
     changes = session.changes = _decoder(session, planner, template)
     session.ahead = aheads.Ahead(

@@ -82,6 +82,11 @@ class Snapshot:
         return not self.progress.loads and not self._skips
 
     @property
+    def complete(self) -> bool:
+        """And no table is waited for whose rows are to be read later."""
+        return self.finished and not self.progress.owed
+
+    @property
     def loading(self) -> list[str]:
         """Tables whose rows are handed on for the first time; not more names than a record should hold."""
         found = sorted({table.full_name for _, table in self.progress.tables() if table.fresh})

@@ -33,9 +33,11 @@ LOCK_MS = 100
 """How long a look at the publication may wait for a lock on a table: the stream waits as long. # INV-10"""
 
 OUT = "table was out of the publication"
+CAME = "table comes into the publication and may have been there before"
 _AGAIN = "its rows are read again"
 _LOST = "changes are lost: snapshot.mode or snapshot.include.collection.list leaves its rows out"
 
+_OLDEST = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _ESTIMATE = """
 select r.oid, coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
                         join pg_class c on c.oid = t.relid), r.reltuples)::bigint
@@ -86,16 +88,21 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
         return Progress(loaded=[oid for oid, _, _ in tables], start=epoch)
     progress = Progress.from_json(stored) if stored else Progress()
     members = slots.memberships(catalog, settings, [table[0] for table in tables])
-    expect(session, tables, progress.returning(members))
-    if not session.look_due and progress.differs(members):
+    before = progress.joined, progress.left, progress.owed, len(progress.loaded)
+    # At once, also where others are waited for: one that is back before these are must not go on as if it had not left.
+    progress.forget_all_but(members.keys())
+    expect(session, progress, tables, progress.returning(members))
+    if not progress.owed:
         progress.forget_gaps(members)
+    if before != (progress.joined, progress.left, progress.owed, len(progress.loaded)):
         # Stored at once: the log holds no changes of a table from the time in which it was not published.
         session.position_changed = True
+    _tell_lifted(session, tables)
     for load in [load for load in progress.loads if not load.tables]:
         progress.end(load, "COMPLETED", now_ms())
     if first:
         session.position.marker_lsn, _ = slots.mark(catalog, settings, session.connector)
-    added = [table for table in tables if not progress.knows(table[0])] if not session.look_due else []
+    added = [table for table in tables if not progress.knows(table[0])] if not progress.owed else []
     wanted = [table for table in added if wants_rows(settings, table)]
     progress.loaded.extend(table[0] for table in added if table not in wanted)
     if added or first:
@@ -110,6 +117,14 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
         _again(session, progress, tables, f"start-{epoch}")
     progress.start = epoch
     return progress
+
+
+def _tell_lifted(session: Session, tables: Sequence[TableName]) -> None:
+    """Tables that were held back, whose rows the config leaves out."""
+    lifted = session.quarantine.lifted if session.quarantine else ()
+    for table in tables:
+        if f"{table[1]}.{table[2]}" in lifted and not wants_rows(session.settings, table):
+            log.warning("table was held back table=%s.%s: %s", table[1], table[2], _LOST)
 
 
 def _existing(connection: AdminConnection) -> frozenset[int]:
@@ -147,15 +162,18 @@ def discover(session: Session, relation: Relation) -> None:
         # A partition whose changes come under its parent's name is described too.
         return
     members = slots.memberships(session.catalog, session.settings, [table[0] for table in tables])
-    expect(session, tables, session.snapshot.progress.returning(members))
-    if not session.look_due:
+    progress = session.snapshot.progress
+    expect(session, progress, tables, progress.returning(members))
+    if not progress.owed:
+        # Of the known ones none has a higher number, or it would be waited for.
+        progress.joined = max(progress.joined, *members.values())
         take_up(session, [(relation.oid, relation.schema, relation.table)])
 
 
-def expect(session: Session, tables: Sequence[TableName], returning: AbstractSet[int]) -> None:
+def expect(session: Session, progress: Progress, tables: Sequence[TableName], returning: AbstractSet[int]) -> None:
     """These tables are taken up by the next look, behind a boundary."""
     session.returning = [f"{table[1]}.{table[2]}" for table in tables if table[0] in returning]
-    session.look_due = bool(returning)
+    session.look_due = progress.owed = bool(returning)
 
 
 def take_up(session: Session, tables: Sequence[TableName]) -> None:
@@ -181,16 +199,32 @@ class Boundary:
 
     def __init__(self) -> None:
         self.lsn: int | None = None
-        self._found: tuple[str, int] | None = None
+        self._found: Any = None
+        self._barrier = 0
 
-    def is_passed(self, session: Session, found: tuple[str, int]) -> bool:
-        """Of what was `found`: another finding has a later boundary."""
-        if self.lsn is None or self._found != found:
-            self._found = found
+    def is_passed(self, session: Session, found: Any) -> bool:
+        """Of what was `found`: another finding has a later boundary. Transactions that were open then come before it,
+        since a part of what they did may have been published."""
+        if self._found != found:
+            self._found, self.lsn = found, None
+            _, self._barrier = slots.mark(session.catalog, session.settings, session.connector)
+        if self.lsn is None:
+            row = session.catalog.execute(_OLDEST).fetchone()
+            if not row or row[0] <= self._barrier:
+                return False
             # A transaction of its own, so that an idle log comes past it.
             self.lsn, _ = slots.mark(session.catalog, session.settings, session.connector)
             log.info("tables are emptied and read again once the stream is at lsn=%s", format_lsn(self.lsn))
         return session.position.safe_lsn >= self.lsn
+
+    @property
+    def blocked(self) -> bool:
+        """By transactions that were open when something was found."""
+        return self._found is not None and self.lsn is None
+
+    def forget(self) -> None:
+        """What was found has been done."""
+        self._found = self.lsn = None
 
 
 def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
@@ -203,15 +237,18 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
     assert session.snapshot
     settings, (tables, members) = session.settings, listed
     progress, loader = session.snapshot.progress, session.snapshot.loader
-    expect(session, tables, members.keys() if again else progress.returning(members))
-    if session.returning:
-        if not boundary.is_passed(session, (again, max(members.values(), default=0))):
+    loader.forget_all_but(members.keys())
+    returning = set(members) if again else progress.returning(members)
+    expect(session, progress, tables, returning)
+    if returning:
+        if not boundary.is_passed(session, (again, {oid: members[oid] for oid in returning})):
             session.look_due = False
             return False
         # Also tables made since the task was opened may lack rows.
         session.existing = _existing(session.catalog)
-        expect(session, (), frozenset())
-    boundary.lsn = None
+        expect(session, progress, (), frozenset())
+        loader.moves += 1
+    boundary.forget()
     back: AbstractSet[int] = frozenset()
     if again:
         back = {*progress.loaded, *(table.oid for _, table in progress.tables())}
@@ -229,6 +266,8 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
                 log.warning("replica identity not set error=%s", error)
         wanted = [table for table in found if wants_rows(settings, table)]
         tell_gaps(found, back, wanted, "the publication left out operations of a table" if again else OUT)
+        # What was forgotten is not known by its number: such a table may be a new one.
+        tell_gaps([table for table in found if table not in wanted], returning - back, wanted, CAME)
         if progress.left:
             assert session.changes
             session.changes.out += emptied(session, wanted)
@@ -274,6 +313,9 @@ def emptied(session: Session, tables: Sequence[TableName]) -> list[Change | Read
     snapshot, out = session.snapshot, list[Change | Ready]()
     assert snapshot
     if "t" in session.settings.skipped:
+        for _, schema, name in tables:
+            text = "truncates are skipped: rows that were deleted meanwhile stay in the topics' readers table=%s.%s"
+            log.warning(text, schema, name)
         return []
     for oid, _, _ in tables:
         try:

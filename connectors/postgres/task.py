@@ -381,7 +381,7 @@ class PostgresTask:
 
     def _session_complete(self) -> None:
         session = self._opened()
-        if self._settings.snapshot_mode == "initial_only" and session.snapshot and session.snapshot.finished:
+        if self._settings.snapshot_mode == "initial_only" and session.snapshot and session.snapshot.complete:
             session.complete = True
 
     def _let_go(self, session: Session) -> None:

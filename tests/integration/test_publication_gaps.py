@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import psycopg
 import pytest
+from cdcworker.connectors.postgres.errors import VALUE
+from cdcworker.schemas.errors import CdcError
 
 from .postgres_reader import materialise
 
@@ -166,3 +169,74 @@ def test_rows_without_a_column_that_is_published_are_counted(db, reader, decoder
     db.execute("insert into z default values")
     one.catch_up(db)
     assert [(change.op, change.after) for change in one.log] == [("r", ()), ("r", ()), ("c", ())]
+
+
+HELD = CdcError(VALUE, "a value without a form")
+
+
+def held(one, **troubles: CdcError) -> None:
+    one.kill()
+    one.start({f"public.{name}": error for name, error in troubles.items()})
+
+
+def lifted(one) -> None:
+    """A config that has changed brings back what is held."""
+    one.kill()
+    one.config["snapshot.chunk.max.bytes"] = "30000"
+    one.start()
+
+
+def test_a_table_that_was_held_back_while_it_was_loaded_begins_anew_when_it_comes_back(db, reader):
+    db.execute("create table a(id int primary key, v text)")
+    db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
+    one = reader(**{"snapshot.chunk.max.bytes": "20000"}).start()
+    one.until(lambda: len(one.events("r")) > 100)
+    held(one, a=HELD)
+    assert len(one.events("r")) < 2000
+    one.catch_up(db)
+    db.execute("delete from a where id <= 100")
+    lifted(one)
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(db)
+    last = max(at for at, change in enumerate(one.log) if change.op == "t")
+    assert sorted(change.after[0] for change in one.log[last + 1 :]) == list(range(101, 2001))
+
+
+def test_what_leaves_while_others_are_waited_for_is_read_again_as_well(table, given, postgres):
+    given.start()
+    given.catch_up(table)
+    with psycopg.connect(table.info.dsn, password=table.info.password) as other:
+        # As long as it is open nobody knows what of it was published, so that the boundary is not reached.
+        other.execute("insert into b values (500)")
+        taken_out(table, "p")
+        table.execute("alter publication p add table a; insert into a values (7, 'later')")
+        held(given, b=HELD)
+        given.catch_up_stream(table)
+        assert given.loading == ["public.a"]
+        table.execute("insert into b values (1)")
+        given.catch_up_stream(table)
+        lifted(given)
+        given.catch_up_stream(table)
+        assert given.loading == ["public.a", "public.b"]
+        other.rollback()
+    given.until(lambda: has(given, "tables-"))
+    given.catch_up(table)
+    assert (rows(given, "public", "a"), rows(given, "public", "b")) == (EXPECTED, {1: (1,)})
+
+
+def test_a_source_of_rows_only_is_not_complete_before_the_tables_that_it_waits_for(table, given):
+    table.execute("insert into a select g, repeat('x', 100) from generate_series(10, 2000) g; insert into b values (1)")
+    given.config |= {"snapshot.mode": "initial_only", "snapshot.chunk.max.bytes": "20000"}
+    given.start()
+    given.until(lambda: len(given.events("r")) > 100)
+    given.kill()
+    with psycopg.connect(table.info.dsn, password=table.info.password) as other:
+        other.execute("insert into b values (500)")
+        table.execute("alter publication p drop table b; insert into b values (2); alter publication p add table b")
+        given.start()
+        given.until(lambda: len({change.after[0] for change in given.events("r")}) >= 1996)
+        given.kill()
+        given.start()
+        other.rollback()
+    given.until(lambda: sorted(rows(given, "public", "b")) == [1, 2])
+    given.until(given.loaded)
