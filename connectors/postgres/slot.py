@@ -208,6 +208,13 @@ def mark(connection: AdminConnection, settings: Settings, connector: str) -> tup
     return parse_lsn(row[0]), row[1]
 
 
+def oldest(connection: AdminConnection) -> int:
+    """All transactions with smaller ids have ended."""
+    row = connection.execute(standby.OLDEST).fetchone()
+    assert row
+    return int(row[0])
+
+
 def drop(connection: AdminConnection, name: str) -> None:
     connection.execute("select pg_drop_replication_slot(%s)", (name,))
 

@@ -38,6 +38,8 @@ select case when pg_is_in_recovery() then {END_OF_LOG} else pg_logical_emit_mess
                  from pg_current_snapshot() s)
             else pg_current_xact_id()::text::bigint end
 """
+OLDEST: Final = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
+"""All transactions with smaller ids have ended."""
 PUSH: Final = "select pg_logical_emit_message(true, %s, 'chunk') where not pg_is_in_recovery()"
 """Moves an idle log on. A standby's moves with the primary's traffic."""
 

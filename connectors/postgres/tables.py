@@ -37,7 +37,6 @@ CAME = "table comes into the publication and may have been there before"
 _AGAIN = "its rows are read again"
 _LOST = "changes are lost: snapshot.mode or snapshot.include.collection.list leaves its rows out"
 
-_OLDEST = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 _ESTIMATE = """
 select r.oid, coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
                         join pg_class c on c.oid = t.relid), r.reltuples)::bigint
@@ -209,8 +208,7 @@ class Boundary:
             self._found, self.lsn = found, None
             _, self._barrier = slots.mark(session.catalog, session.settings, session.connector)
         if self.lsn is None:
-            row = session.catalog.execute(_OLDEST).fetchone()
-            if not row or row[0] <= self._barrier:
+            if slots.oldest(session.catalog) <= self._barrier:
                 return False
             # A transaction of its own, so that an idle log comes past it.
             self.lsn, _ = slots.mark(session.catalog, session.settings, session.connector)

@@ -196,7 +196,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         RECORDS_MAX,
         validator=between(100, 5_000_000),
         group=batches,
-        doc=f"Bound of a batch; unless it is given, {FILES_RECORDS_MAX} for Parquet and lakes.",
+        doc=f"Bound of a batch; unless it is given, {FILES_RECORDS_MAX} for Parquet.",
     )
     yield key(
         "consistency",

@@ -17,8 +17,9 @@ if TYPE_CHECKING:
 
 
 def records_of(given: Config, config: Mapping[str, Any]) -> int:
-    """Of files each batch is one more, or one more commit, per table: fewer and larger ones unless a number is given."""
-    few = "max.batch.records" in given or config["warehouse"] == "postgres"
+    """Of files each batch is one more per table: fewer and larger ones unless a number is given. A batch of a lake brings
+    the rows that it changes into the driver, of several tables at once."""
+    few = "max.batch.records" in given or config["warehouse"] != "parquet"
     return int(config["max.batch.records"]) if few else FILES_RECORDS_MAX
 
 

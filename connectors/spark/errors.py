@@ -216,6 +216,9 @@ def _named(exc: Exception, where: Mapping[str, str | int] | None) -> dict[str, s
 def from_os(exc: OSError, where: Mapping[str, str | int] | None = None) -> CdcError:
     """The one translation of what a file system refuses. What is missing or cannot be written may be back in a moment:
     a disk that is away, full or read only."""
+    if exc.errno is None and not isinstance(exc, FileNotFoundError):
+        # Of a library that could not read what is in a file: time does not mend it.
+        return CdcError(TARGET_FAILED, f"a file could not be read or written ({type(exc).__name__})", where=where)
     name = errno.errorcode.get(exc.errno or 0, type(exc).__name__)
     code = TARGET_RIGHTS if isinstance(exc, PermissionError) else TARGET_UNREACHABLE
     return CdcError(code, f"the file system refused it ({name})", where=where)
@@ -248,7 +251,8 @@ def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None)
 
 def gone(topic: str) -> CdcError:
     """To make it anew would be to forget what is in it."""
-    return CdcError(TARGET_UNREACHABLE, "a table of the sink is not there any more", where={"topic": topic})
+    hint = "Bring it back. If it was dropped on purpose, restart the task: it is made again from what the topic still holds."
+    return CdcError(TARGET_UNREACHABLE, "a table of the sink is not there any more", where={"topic": topic}, hint=hint)
 
 
 _LAKE_CAUSES = (

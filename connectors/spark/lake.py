@@ -225,7 +225,9 @@ class LakeWriter:
         """From now on nobody with an older epoch commits."""
         for left in reversed(range(TRIES)):
             found = self._tables.load(place)
-            if found is None or found.state is None or found.state.epoch > self._epoch:
+            if found is None:
+                raise gone(".".join(place))
+            if found.state is None or found.state.epoch > self._epoch:
                 break
             state = found.state.next(self._epoch)
             try:
@@ -264,9 +266,12 @@ class LakeWriter:
             try:
                 state, orphans = self._write(self._spark(), place, found, parts, batch)
             except CdcError as exc:
-                again = self._tables.load(place) if exc.code == LEDGER_MOVED and left else None
+                again = self._tables.load(place) if exc.code == LEDGER_MOVED else None
+                if again is None and exc.code == LEDGER_MOVED:
+                    raise gone(topic) from exc
                 if (
-                    again is None
+                    not left
+                    or again is None
                     or again.state is None
                     or (again.note != found.note and not again.state.is_beside(state))
                 ):

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor, wait
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, Self, TypeVar
+
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
 
 
 class Lane(Protocol):
@@ -49,12 +54,18 @@ class Lanes(Generic[Writer]):
                 free.put(writer)
 
         running = [self._pool.submit(one, item) for item in items]
-        try:
-            return [each.result() for each in running]
-        finally:
-            for each in running:
-                each.cancel()
-            wait(running)
+        wait(running, return_when=FIRST_EXCEPTION)
+        for each in running:
+            each.cancel()
+        wait(running)
+        failed = [exc for each in running if not each.cancelled() and (exc := each.exception()) is not None]
+        # Who is fenced has nothing more to say about the others.
+        failed.sort(key=lambda exc: not (isinstance(exc, CdcError) and exc.kind == "fenced"))
+        for exc in failed if len(failed) > 1 else ():
+            log.warning("a table failed error=%s", exc if isinstance(exc, CdcError) else type(exc).__name__)
+        if failed:
+            raise failed[0]
+        return [each.result() for each in running]
 
     def drop(self) -> None:
         """They are made again when they are needed."""

@@ -73,12 +73,15 @@ class LetterFiles:
 
     def forget(self, topics: Sequence[str], ends: Mapping[tuple[str, int], int]) -> None:
         """Those that the offsets stand before: their records are read again."""
-        if not self._home.exists():
+        if not self._ahead(topics, ends):
             return
         with self.alone():
-            for topic, partition, offset in self.places():
-                if topic in topics and offset >= ends.get((topic, partition), 0):
-                    self.path((topic, partition, offset)).unlink()
+            for place in self._ahead(topics, ends):
+                self.path(place).unlink()
+
+    def _ahead(self, topics: Sequence[str], ends: Mapping[tuple[str, int], int]) -> list[Place]:
+        found = self.places() if self._home.exists() else ()
+        return [place for place in found if place[0] in topics and place[2] >= ends.get(place[:2], 0)]
 
 
 def _said(letter: DeadLetter) -> dict[str, Any]:

@@ -37,7 +37,8 @@ def pack(target: Path) -> None:
     files = dict(_all_files())
     scratch = target.with_name(f".{uuid.uuid4().hex}")
     try:
-        with tarfile.open(scratch, "w:gz", compresslevel=6) as archive:
+        # What is linked from elsewhere is of this machine only.
+        with tarfile.open(scratch, "w:gz", compresslevel=6, dereference=True) as archive:
             program = PROGRAM.encode()
             member = tarfile.TarInfo("bin/python")
             member.mode, member.size = 0o755, len(program)

@@ -180,10 +180,11 @@ class WholeParquetWriter(ParquetWriter):
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         found = super().ledger()
-        for manifests, state in self._mine():
-            if state.topic in self._topics:
-                self._states[state.topic] = state
-                self._note(manifests, state)
+        with self._reached():
+            for manifests, state in self._mine():
+                if state.topic in self._topics:
+                    self._states[state.topic] = state
+                    self._note(manifests, state)
         return {**found, **self._sets.marks}
 
     def through(self) -> Mapping[str, int]:

@@ -31,6 +31,7 @@ class One:
     def __init__(self, monkeypatch, progress: Progress | None = None, **config: str) -> None:
         self.now, self.seen, self.locked = 0.0, WHOLE, False
         self.emptied: list = []
+        self.oldest = 51
         self.marked = 100
         more = {"table.discovery.interval.ms": "0", "position.lost.policy": "resnapshot"} | config
         settings = parse(CONFIG | more)
@@ -55,6 +56,7 @@ class One:
         monkeypatch.setattr(slot, "ensure_publication", lambda *_: False)
         monkeypatch.setattr(slot, "is_for_all_tables", lambda *_: True)
         monkeypatch.setattr(slot, "mark", lambda *_: (self.marked, 50))
+        monkeypatch.setattr(slot, "oldest", lambda _: self.oldest)
         monkeypatch.setattr(tables.identity, "set_of", lambda *_: None)
         monkeypatch.setattr(tables, "emptied", lambda _, wanted: self.emptied.extend(wanted) or [])
         monkeypatch.setattr(
@@ -206,3 +208,14 @@ def test_what_a_standby_answers_otherwise_is_asked_in_one_place():
         if any(name in path.read_text() for name in ("pg_current_wal", "pg_current_snapshot", "pg_current_xact"))
     }
     assert asked == {"standby.py"}
+
+
+def test_transactions_that_were_open_end_before_tables_are_emptied(monkeypatch):
+    one = One(monkeypatch)
+    one.oldest = 50
+    one.go()
+    assert (one.emptied, one.progress.owed) == ([], True)
+    one.oldest = 51
+    one.go(rounds.OPEN_S)
+    assert [table[0] for table in one.emptied] == [OLD, LATE, NEVER_NAMED]
+    assert not one.progress.owed

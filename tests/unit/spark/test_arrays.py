@@ -84,7 +84,7 @@ def test_batches_of_files_are_larger_unless_somebody_says_how_large():
     given = {**config, "max.batch.records": "500"}
     assert records_of(given, CONFIG_DEF.parse(given)) == 500
     lake = {**config, "warehouse": "delta"}
-    assert records_of(lake, CONFIG_DEF.parse(lake)) == FILES_RECORDS_MAX
+    assert records_of(lake, CONFIG_DEF.parse(lake)) == RECORDS_MAX
     server = {"warehouse.hostname": "h", "warehouse.user": "u", "warehouse.dbname": "d"}
     database = {**config, "warehouse": "postgres", **server}
     assert records_of(database, CONFIG_DEF.parse(database)) == RECORDS_MAX

@@ -6,7 +6,9 @@ import threading
 
 import pytest
 from cdcworker.connectors.spark import lakelanes
+from cdcworker.connectors.spark.errors import FENCED
 from cdcworker.connectors.spark.lakelanes import Lanes
+from cdcworker.schemas.errors import CdcError
 
 WAIT_S_MAX = 30
 
@@ -53,17 +55,38 @@ def test_nothing_is_made_for_what_runs_one_by_one(count, items):
     assert first.made == [first]
 
 
-def test_when_one_fails_those_that_run_end_and_the_others_do_not_begin(monkeypatch):
+@pytest.mark.parametrize("failing", [0, 1])
+def test_when_one_fails_those_that_run_end_and_the_others_do_not_begin(monkeypatch, failing):
     lanes, begun, waiting, wait = Lanes(2), [], threading.Event(), lakelanes.wait
 
     def work(_, number):
-        if number == 0:
+        if number == failing:
             raise KeyError("one")
         begun.append(waiting.wait(WAIT_S_MAX))
 
-    monkeypatch.setattr(lakelanes, "wait", lambda futures: waiting.set() or wait(futures))
+    def waited(futures, return_when=None):
+        if return_when is None:
+            waiting.set()
+            return wait(futures)
+        return wait(futures, return_when=return_when)
+
+    monkeypatch.setattr(lakelanes, "wait", waited)
     with pytest.raises(KeyError, match="one"):
         lanes.each(Writer(), work, range(50))
     assert begun in ([True], [True, True])
     assert lanes.each(Writer(), lambda _, number: number, (1, 2)) == [1, 2]
+    lanes.close()
+
+
+def test_of_several_failures_the_one_of_who_is_fenced_is_raised_and_the_others_are_told(caplog):
+    lanes, both = Lanes(2), threading.Barrier(2)
+
+    def work(_, number):
+        both.wait(WAIT_S_MAX)
+        raise CdcError(FENCED, "newer") if number else KeyError("a value")
+
+    with pytest.raises(CdcError, match="newer"):
+        lanes.each(Writer(), work, (0, 1))
+    assert "newer" in caplog.text
+    assert "a value" not in caplog.text
     lanes.close()
