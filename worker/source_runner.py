@@ -189,6 +189,8 @@ class SourceRunner:
     def _attempt(self) -> int | None:
         self._stands_since = None
         OWN.enter(STARTING)
+        # What was open before refers to itself, and may hold much in few objects.
+        gc.collect()
         try:
             self._session()
             self._failures = 0
@@ -290,9 +292,6 @@ class SourceRunner:
                 for opened in (pen, registrar):
                     if opened is not None:
                         opened.close()
-                # What was open refers to itself, and may hold much in few objects.
-                del task
-                gc.collect()
 
     def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
         encoder = self._ports.encoder(registrar)
