@@ -67,8 +67,8 @@ def main() -> int:
         spec = task
     if spec.kind == "source":
         gc.set_threshold(YOUNG_MAX)
-    if spec.kind == "source" and spec.memory_limit_mb:
-        bound_data(spec.memory_limit_mb * MB)
+        if spec.memory_limit_mb:
+            bound_data(spec.memory_limit_mb * MB)
     control = Control(LEASE_SHARE * spec.session_timeout_s, paused=spec.paused)
     threading.Thread(target=_read_commands, args=(stdin, control), name="commands", daemon=True).start()
     try:

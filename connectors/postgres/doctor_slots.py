@@ -216,8 +216,12 @@ def _feedback(patient: Patient) -> Iterator[Result]:
     if told and slot:
         yield ok(measured)
         return
-    name, value = ("primary_slot_name", "STANDBY_SLOT") if told else ("hot_standby_feedback", "on")
-    fix = fixes.parameter(patient.flavour, name, value, restart=False)
+    # Which slot is the standby's nobody here knows.
+    fix = (
+        Fix(steps=_ON_STANDBY)
+        if told
+        else fixes.parameter(patient.flavour, "hot_standby_feedback", "on", restart=False)
+    )
     text = "the primary is not told which rows of its catalog this standby's slot needs"
     if told:
         text = "without a slot of its own on the primary the standby tells it nothing while it is cut off"

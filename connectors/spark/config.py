@@ -14,7 +14,7 @@ from cdcworker.connectors.spark import cluster
 TRIGGER_MS = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
 RECORDS_MAX = 100_000
-FILES_RECORDS_MAX = 250_000
+PARQUET_RECORDS_MAX = 250_000
 """What goes through the driver at once: about 32 MB of ordinary rows."""
 
 
@@ -196,7 +196,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         RECORDS_MAX,
         validator=between(100, 5_000_000),
         group=batches,
-        doc=f"Bound of a batch; unless it is given, {FILES_RECORDS_MAX} for Parquet.",
+        doc=f"Bound of a batch; unless it is given, {PARQUET_RECORDS_MAX} for Parquet.",
     )
     yield key(
         "consistency",

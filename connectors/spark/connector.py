@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.cluster import cluster_of
-from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, FILES_RECORDS_MAX, MEMORY, data_topics
+from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, PARQUET_RECORDS_MAX, data_topics
 from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
 from cdcworker.schemas.errors import CdcError
 
@@ -20,7 +20,7 @@ def records_of(given: Config, config: Mapping[str, Any]) -> int:
     """Of files each batch is one more per table: fewer and larger ones unless a number is given. A batch of a lake brings
     the rows that it changes into the driver, of several tables at once."""
     few = "max.batch.records" in given or config["warehouse"] != "parquet"
-    return int(config["max.batch.records"]) if few else FILES_RECORDS_MAX
+    return int(config["max.batch.records"]) if few else PARQUET_RECORDS_MAX
 
 
 class SparkSink:

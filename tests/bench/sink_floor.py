@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from cdcworker.connectors.spark import read
-from cdcworker.connectors.spark.config import FILES_RECORDS_MAX
+from cdcworker.connectors.spark.config import PARQUET_RECORDS_MAX
 from cdcworker.connectors.spark.decode import decode_native, decode_pure, native
 from cdcworker.connectors.spark.kafka import Brokers
 from cdcworker.connectors.spark.reading import Reader
@@ -113,7 +113,7 @@ def parquet_limit(
 
 def batch_of(changes: int) -> int:
     """As the sink's, unless so few changes would be one batch."""
-    return min(FILES_RECORDS_MAX, changes // 4)
+    return min(PARQUET_RECORDS_MAX, changes // 4)
 
 
 @contextlib.contextmanager

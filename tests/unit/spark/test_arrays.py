@@ -11,7 +11,7 @@ import pytest
 from cdcworker.connectors.spark import arrays
 from cdcworker.connectors.spark.arrowtypes import instants
 from cdcworker.connectors.spark.buckets import SAMPLE_ROWS, repeating
-from cdcworker.connectors.spark.config import CONFIG_DEF, FILES_RECORDS_MAX, RECORDS_MAX
+from cdcworker.connectors.spark.config import CONFIG_DEF, PARQUET_RECORDS_MAX, RECORDS_MAX
 from cdcworker.connectors.spark.connector import records_of
 
 
@@ -80,7 +80,7 @@ def test_columns_with_few_values_get_a_dictionary():
 
 def test_batches_of_files_are_larger_unless_somebody_says_how_large():
     config = {"connector.class": "spark", "topics": "t", "warehouse": "parquet", "warehouse.path": "/w"}
-    assert records_of(config, CONFIG_DEF.parse(config)) == FILES_RECORDS_MAX
+    assert records_of(config, CONFIG_DEF.parse(config)) == PARQUET_RECORDS_MAX
     given = {**config, "max.batch.records": "500"}
     assert records_of(given, CONFIG_DEF.parse(given)) == 500
     lake = {**config, "warehouse": "delta"}

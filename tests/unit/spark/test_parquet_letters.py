@@ -17,7 +17,6 @@ from cdcworker.connectors.spark.parquetletters import ParquetBeside, letters_of
 from cdcworker.schemas.errors import CdcError
 
 from . import letters_contract as contract
-from .support import NARROW
 from .warehouse_contract import TOPIC, rows
 
 CAME_S_MAX = 5
@@ -68,11 +67,7 @@ class TestParquet(contract.Contract):
 
     def test_a_file_of_a_step_is_not_taken_for_one_that_died(self, open_sink, monkeypatch):
         sink = open_sink()
-        sink.stream.insert(NARROW, (1, 1, "a", "b"))
-        sink.stream.insert(NARROW, (2, 1, "a", "b"))
-        sink.spoil(0)
-        sink.apply()
-        sink.mend()
+        sink.miss_the_first()
         commit = ParquetBeside._commit
 
         def swept(self, table, batch):
@@ -86,11 +81,7 @@ class TestParquet(contract.Contract):
     def test_a_new_owner_takes_nothing_from_under_a_step(self, open_sink, monkeypatch):
         """It comes between the file of the step and the state that names it."""
         sink = open_sink()
-        sink.stream.insert(NARROW, (1, 1, "a", "b"))
-        sink.stream.insert(NARROW, (2, 1, "a", "b"))
-        sink.spoil(0)
-        sink.apply()
-        sink.mend()
+        sink.miss_the_first()
         commit, owners = ParquetBeside._commit, []
 
         def overtaken(self, table, batch):
