@@ -14,6 +14,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Term
 from cdcworker.coordinator.errors import OTHER_CLUSTER
 from cdcworker.coordinator.kafka_clients import make_consumer, member_config
+from cdcworker.coordinator.kafka_endings import end
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -68,8 +69,7 @@ class Flag:
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            with contextlib.suppress(KafkaException, RuntimeError):
-                consumer.close()
+            end(consumer.close, "flag in the group")
 
 
 _FLAG = re.compile(r"cdcworker-(?P<worker>.*)-cluster\.(?P<flag>[0-9a-f]{12})")
@@ -197,10 +197,7 @@ class KafkaLeadership:
             return
         self._closed = True
         self._owner, self._term = False, None
-        try:
-            self._consumer.close()
-        except (KafkaException, RuntimeError) as exc:
-            log.warning("leaving the group failed error=%s", exc)
+        end(self._consumer.close, "member of the group")
 
     # --- callbacks --------------------------------------------------------------------------------------------------
     # An exception in a callback would surface in poll() after the rebalance half happened: none may leave here.

@@ -20,6 +20,7 @@ from cdcworker.coordinator.kafka_clients import (
     reader_config,
     unreachable,
 )
+from cdcworker.coordinator.kafka_endings import end, let_go
 from cdcworker.coordinator.stalls import StallWatch, watch
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -173,7 +174,7 @@ class CompactedLog:
         """Go on reading where it stands, with a new consumer: one that met a broker between its start and its election
         of leaders may look for a leader for ever."""
         log.warning("the consumer reads nothing and is replaced topic=%s", self.topic)
-        self._consumer.close()
+        end(self._consumer.close, "reader of a log")
         self._consumer = make_consumer(reader_config(self._properties, client_id=self._client_id))
         places = [TopicPartition(self.topic, number, at or OFFSET_BEGINNING) for number, at in self._positions.items()]
         self._consumer.assign(places)
@@ -325,11 +326,12 @@ class CompactedLog:
 
     def _drop_producer(self) -> None:
         """One that met a broker between its start and its election of leaders may look for a leader for ever."""
-        producer, self._producer, self._is_stuck = self._producer, None, False
-        if producer is not None:
+        held, self._producer, self._is_stuck = [self._producer], None, False
+        if held[0] is not None:
             log.warning("the producer delivers nothing and is replaced topic=%s", self.topic)
-            producer.purge()
-            producer.flush(0)
+            held[0].purge()
+            held[0].flush(0)
+            let_go(held, "producer of a log")
 
     def _pen(self) -> Any:
         if self._is_stuck:
@@ -344,5 +346,6 @@ class CompactedLog:
             self._producer.flush(0.5)
             self._producer.purge()
             self._producer.flush(0)
-            self._producer = None
-        self._consumer.close()
+            held, self._producer = [self._producer], None
+            let_go(held, "producer of a log")
+        end(self._consumer.close, "reader of a log")

@@ -13,6 +13,7 @@ from typing import Any
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Fenced, Record, Stale, Term, Unknown
 from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
+from cdcworker.coordinator.kafka_endings import let_go
 from cdcworker.coordinator.kafka_group import proof_of
 from cdcworker.coordinator.kafka_log import encode
 from cdcworker.schemas.errors import CdcError
@@ -139,7 +140,9 @@ class KafkaWriter:
     def close(self) -> None:
         """Drop the producer. An open transaction is not aborted by that: the next claim does it."""
         self._spent = True
-        self._producer = None
+        held, self._producer = [self._producer], None
+        if held[0] is not None:
+            let_go(held, "leader's producer")
 
 
 def fence(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import shutil
 import time
@@ -61,6 +62,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         if left_out:
             config.hook.pytest_deselected(items=left_out)
             items[:] = chosen
+
+
+STUCK_S = 120.0
+_stderr: list[int] = []
+
+
+def pytest_configure() -> None:
+    _stderr.append(os.dup(2))  # before pytest captures it
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_protocol(item: pytest.Item):
+    """A time limit interrupts Python only: what stays in a library's call ends the run, with the stacks of all threads."""
+    marker = item.get_closest_marker("timeout")
+    limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout") or 0)
+    if limit:
+        faulthandler.dump_traceback_later(limit + STUCK_S, exit=True, file=_stderr[-1])
+    try:
+        return (yield)
+    finally:
+        faulthandler.cancel_dump_traceback_later()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

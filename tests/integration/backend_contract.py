@@ -193,6 +193,8 @@ class KafkaRig(Rig):
             self.kafka.resume()
 
     def quick_pen(self) -> Any:
+        # A broker's first transaction of all waits until the topic for them is made.
+        self.pen("warm")
         kafka = {"bootstrap.servers": self.bootstrap, "producer.socket.timeout.ms": "2000"}
         make = make_backend(self.config("quick", kafka=kafka))
         from cdcworker.worker import backends
