@@ -95,12 +95,8 @@ def spark(shared_spark):
 def standalone(tmp_path_factory):
     from .standalone import Standalone
 
-    made = Standalone(tmp_path_factory.mktemp("cluster"))
-    try:
-        made.start()
+    with Standalone(tmp_path_factory.mktemp("cluster")) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture

@@ -37,6 +37,17 @@ class Standalone:
         self.processes = []
         self.url = ""
 
+    def __enter__(self):
+        try:
+            self.start()
+        except BaseException:
+            self.close()
+            raise
+        return self
+
+    def __exit__(self, *_):
+        self.close()
+
     def start(self):
         place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
         self._run("master", *place)

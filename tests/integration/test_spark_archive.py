@@ -22,12 +22,8 @@ ALONE = "stages a large table alone"
 
 @pytest.fixture
 def bare(tmp_path_factory):
-    made = Standalone(tmp_path_factory.mktemp("cluster"), **BARE)
-    try:
-        made.start()
+    with Standalone(tmp_path_factory.mktemp("cluster"), **BARE) as made:
         yield made
-    finally:
-        made.close()
 
 
 @pytest.fixture
