@@ -1,13 +1,16 @@
-"""Ends Kafka clients without being held up by them.
+"""Ends Kafka clients without being held up by them: librdkafka's close and destroy may wait for ever.
 
-librdkafka's close and destroy join its threads, and may wait for ever for one that still knows a broker which went
-away (librdkafka issues 4519 and 4674). Such a client is left behind on a thread of its own.
+They join its threads, also one that still knows a broker which went away (librdkafka issues 4519 and 4674): such a
+client is left behind on a thread of its own. And an assignment that is given to a member while it closes may never be
+answered (issue 4884); the callback holds Python's lock meanwhile, so that the whole process stands still. A member
+therefore leaves first, is given what was on its way to it, and closes when it has nothing left.
 """
 
 from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -17,6 +20,8 @@ log = logging.getLogger(__name__)
 
 CLOSE_S = 10.0
 """A member whose coordinator is away takes up to its session's time to leave."""
+
+_STEP_S = 0.01
 
 
 def end(close: Callable[[], object], what: str, timeout_s: float = CLOSE_S) -> bool:
@@ -34,6 +39,24 @@ def _ended(close: Callable[[], object], what: str) -> None:
         close()
     except (KafkaException, RuntimeError) as exc:
         log.warning("a client did not end well client=%s error=%s", what, exc)
+
+
+def leave(member: Any, what: str, timeout_s: float = CLOSE_S) -> bool:
+    """End a member of a group, which leaves it at once; whether it came back within `timeout_s`.
+
+    Its callbacks run meanwhile, on another thread.
+    """
+    return end(lambda: _left(member, time.monotonic() + timeout_s), what, timeout_s)
+
+
+def _left(member: Any, deadline: float) -> None:
+    try:
+        member.unsubscribe()
+        member.poll(_STEP_S)
+        while member.assignment() and time.monotonic() < deadline:
+            member.poll(_STEP_S)
+    finally:
+        member.close()
 
 
 def let_go(held: list[Any], what: str, timeout_s: float = CLOSE_S) -> bool:

@@ -14,7 +14,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Term
 from cdcworker.coordinator.errors import OTHER_CLUSTER
 from cdcworker.coordinator.kafka_clients import make_consumer, member_config
-from cdcworker.coordinator.kafka_endings import end
+from cdcworker.coordinator.kafka_endings import leave
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient
@@ -69,7 +69,7 @@ class Flag:
     def close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            end(consumer.close, "flag in the group")
+            leave(consumer, "flag in the group")
 
 
 _FLAG = re.compile(r"cdcworker-(?P<worker>.*)-cluster\.(?P<flag>[0-9a-f]{12})")
@@ -197,12 +197,14 @@ class KafkaLeadership:
             return
         self._closed = True
         self._owner, self._term = False, None
-        end(self._consumer.close, "member of the group")
+        leave(self._consumer, "member of the group")
 
     # --- callbacks --------------------------------------------------------------------------------------------------
     # An exception in a callback would surface in poll() after the rebalance half happened: none may leave here.
 
     def _on_assign(self, consumer: Consumer, partitions: Sequence[TopicPartition]) -> None:
+        if self._closed:
+            return
         if any(place.partition == _ELECTING_PARTITION for place in partitions):
             self._owner = True
         if not self._owner:

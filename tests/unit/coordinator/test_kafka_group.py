@@ -37,8 +37,12 @@ class FakeConsumer:
             raise self.metadata
         return self.metadata
 
+    def assignment(self):
+        return list(self.script)
+
     def close(self):
         self.closed = True
+        self.unheard = len(self.script)
 
     def assign(self, *partitions):
         self.script.append(lambda: self.on_assign(self, [TopicPartition("c", p) for p in partitions]))
@@ -178,6 +182,21 @@ def test_a_closed_leadership_has_no_term_and_polls_no_more(leadership, consumer)
     leadership.close()
     assert consumer.closed
     assert leadership.term() is None
+
+
+def test_an_assignment_on_its_way_is_heard_before_the_member_closes_and_gives_no_term(leadership, consumer):
+    consumer.assign(0)
+    consumer.revoke(0)
+    leadership.close()
+    assert consumer.left == 1
+    assert consumer.unheard == 0
+    assert leadership.term() is None
+
+
+def test_a_member_that_cannot_be_polled_closes_all_the_same(leadership, consumer):
+    consumer.script.append(raising(KafkaError(KafkaError._FAIL)))
+    leadership.close()
+    assert consumer.closed
 
 
 def raising(error):
