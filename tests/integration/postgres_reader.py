@@ -18,6 +18,9 @@ from cdcworker.worker.quickstart.roles import run
 
 from .native_records import Registry
 
+SLOWLY = {"snapshot.chunk.max.bytes": "20000", "snapshot.inflight.max.bytes": "20000"}
+"""One chunk at a time: a test that stops in the middle of a load finds a middle, however late it looks."""
+
 
 class Reader:
     """One connector over any number of task lives. `log` is what a read_committed consumer sees."""

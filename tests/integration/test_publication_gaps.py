@@ -7,7 +7,7 @@ import pytest
 from cdcworker.connectors.postgres.errors import VALUE
 from cdcworker.schemas.errors import CdcError
 
-from .postgres_reader import materialise
+from .postgres_reader import SLOWLY, materialise
 
 pytestmark = pytest.mark.postgres
 
@@ -189,7 +189,7 @@ def lifted(one) -> None:
 def test_a_table_that_was_held_back_while_it_was_loaded_begins_anew_when_it_comes_back(db, reader):
     db.execute("create table a(id int primary key, v text)")
     db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
-    one = reader(**{"snapshot.chunk.max.bytes": "20000"}).start()
+    one = reader(**SLOWLY).start()
     one.until(lambda: len(one.events("r")) > 100)
     held(one, a=HELD)
     assert len(one.events("r")) < 2000
@@ -226,7 +226,7 @@ def test_what_leaves_while_others_are_waited_for_is_read_again_as_well(table, gi
 
 def test_a_source_of_rows_only_is_not_complete_before_the_tables_that_it_waits_for(table, given):
     table.execute("insert into a select g, repeat('x', 100) from generate_series(10, 2000) g; insert into b values (1)")
-    given.config |= {"snapshot.mode": "initial_only", "snapshot.chunk.max.bytes": "20000"}
+    given.config |= {"snapshot.mode": "initial_only", **SLOWLY}
     given.start()
     given.until(lambda: len(given.events("r")) > 100)
     given.kill()

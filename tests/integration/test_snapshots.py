@@ -10,7 +10,7 @@ import pytest
 from cdcworker.schemas import failpoints
 
 from .native_records import Registry
-from .postgres_reader import Reader, materialise
+from .postgres_reader import SLOWLY, Reader, materialise
 
 pytestmark = pytest.mark.postgres
 
@@ -150,7 +150,7 @@ def test_modes_say_when_rows_are_read(db, reader, mode, lives):
 def test_rows_alone_are_read_on_after_a_kill_and_not_once_more_when_they_are_done(db, reader):
     db.execute("create table a(id int primary key, v text)")
     db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
-    one = reader(snapshot_mode="initial_only", **{"snapshot.chunk.max.bytes": "20000"}).start()
+    one = reader(snapshot_mode="initial_only", **SLOWLY).start()
     one.until(lambda: len(one.events("r")) > 100)
     assert not one.loaded()
     one.kill()
