@@ -6,6 +6,7 @@ import time
 from typing import Final
 
 from cdcworker.connectors.postgres import tables
+from cdcworker.connectors.postgres.boundary import Boundary
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.operations import Operations
 from cdcworker.connectors.postgres.session import Session
@@ -24,7 +25,7 @@ class Rounds:
         self._tables_at = time.monotonic()
         self._tables_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
         self._operations = Operations(settings)
-        self._boundary = tables.Boundary()
+        self._boundary = Boundary()
 
     def go(self, session: Session) -> None:
         now = time.monotonic()

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import psycopg
 from cdcworker.connectors.postgres import identity
 from cdcworker.connectors.postgres import slot as slots
+from cdcworker.connectors.postgres.boundary import Boundary, Log
 from cdcworker.connectors.postgres.chunks import TableGone, View
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -20,7 +21,7 @@ from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
 from cdcworker.connectors.postgres.slot import TableName
 from cdcworker.connectors.postgres.visibility import TxSnapshot
-from cdcworker.connectors.postgres.wire import Relation, format_lsn
+from cdcworker.connectors.postgres.wire import Relation
 from cdcworker.schemas.change import Change, Ready
 from cdcworker.schemas.errors import CdcError
 
@@ -192,39 +193,6 @@ def take_up(session: Session, tables: Sequence[TableName]) -> None:
         log.info("new tables are loaded tables=%s", ", ".join(table.full_name for table in load.tables))
 
 
-class Boundary:
-    """Where the log ended when something was found for which tables are emptied. Changes that are still to come lie
-    before: rows that they make must not outlive the truncate, since what became of them may be in no log."""
-
-    def __init__(self) -> None:
-        self.lsn: int | None = None
-        self._found: Any = None
-        self._barrier = 0
-
-    def is_passed(self, session: Session, found: Any) -> bool:
-        """Of what was `found`: another finding has a later boundary. Transactions that were open then come before it,
-        since a part of what they did may have been published."""
-        if self._found != found:
-            self._found, self.lsn = found, None
-            _, self._barrier = slots.mark(session.catalog, session.settings, session.connector)
-        if self.lsn is None:
-            if slots.oldest(session.catalog) <= self._barrier:
-                return False
-            # A transaction of its own, so that an idle log comes past it.
-            self.lsn, _ = slots.mark(session.catalog, session.settings, session.connector)
-            log.info("tables are emptied and read again once the stream is at lsn=%s", format_lsn(self.lsn))
-        return session.position.safe_lsn >= self.lsn
-
-    @property
-    def blocked(self) -> bool:
-        """By transactions that were open when something was found."""
-        return self._found is not None and self.lsn is None
-
-    def forget(self) -> None:
-        """What was found has been done."""
-        self._found = self.lsn = None
-
-
 def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
     """New tables that the filters choose: the publication is altered where that is ours, and their rows are read;
     `again`: so are those of all others, since the publication, which was altered by this, has left out operations.
@@ -238,13 +206,17 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
     loader.forget_all_but(members.keys())
     returning = set(members) if again else progress.returning(members)
     expect(session, progress, tables, returning)
+    waiting: AbstractSet[int] = frozenset()
     if returning:
-        if not boundary.is_passed(session, (again, {oid: members[oid] for oid in returning})):
+        passed = boundary.passed({oid: members[oid] for oid in returning}, again, _log_of(session))
+        if not passed:
             session.look_due = False
             return False
+        waiting = returning - passed
         # Also tables made since the task was opened may lack rows.
         session.existing = _existing(session.catalog)
-        expect(session, progress, (), frozenset())
+        # Those that wait are forgotten below, as all that are back: they are owed as ones that nobody knows.
+        expect(session, progress, tables, waiting)
         loader.moves += 1
     boundary.forget()
     back: AbstractSet[int] = frozenset()
@@ -253,17 +225,13 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
         loader.forget_gaps({})
     if progress.differs(members):
         back |= loader.forget_gaps(members)
-    found = [table for table in tables if not progress.knows(table[0])]
+    found = [table for table in tables if not progress.knows(table[0]) and table[0] not in waiting]
     if found:
-        try:
-            identity.set_of(session, found, LOCK_MS)
-        except (psycopg.Error, CdcError) as exc:
-            # Tried again at the next start; the rows themselves do not need it.
-            error = translate(exc)
-            if session.told_once((1, error.code)):
-                log.warning("replica identity not set error=%s", error)
+        _identify(session, found)
         wanted = [table for table in found if wants_rows(settings, table)]
-        tell_gaps(found, back, wanted, "the publication left out operations of a table" if again else OUT)
+        # Also of those that wait: later nobody knows of it.
+        wanted_at_all = [table for table in tables if wants_rows(settings, table)]
+        tell_gaps(tables, back, wanted_at_all, "the publication left out operations of a table" if again else OUT)
         # What was forgotten is not known by its number: such a table may be a new one.
         tell_gaps([table for table in found if table not in wanted], returning - back, wanted, CAME)
         if progress.left:
@@ -271,6 +239,25 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
             session.changes.out += emptied(session, wanted)
         take_up(session, found)
     return True
+
+
+def _log_of(session: Session) -> Log:
+    catalog, settings = session.catalog, session.settings
+    return Log(
+        lambda: slots.mark(catalog, settings, session.connector),
+        lambda: slots.oldest(catalog),
+        session.position.safe_lsn,
+    )
+
+
+def _identify(session: Session, found: Sequence[TableName]) -> None:
+    try:
+        identity.set_of(session, found, LOCK_MS)
+    except (psycopg.Error, CdcError) as exc:
+        # Tried again at the next start; the rows themselves do not need it.
+        error = translate(exc)
+        if session.told_once((1, error.code)):
+            log.warning("replica identity not set error=%s", error)
 
 
 def _listed(session: Session) -> tuple[list[TableName], dict[int, int]] | None:

@@ -33,6 +33,7 @@ class One:
         self.emptied: list = []
         self.oldest = 51
         self.marked = 100
+        self.members = dict.fromkeys((OLD, LATE, NEVER_NAMED), 0)
         more = {"table.discovery.interval.ms": "0", "position.lost.policy": "resnapshot"} | config
         settings = parse(CONFIG | more)
         self.progress = progress or Progress(loaded=[OLD, LATE], published="cudt", altered="690 1 same", gap=True)
@@ -52,7 +53,7 @@ class One:
         monkeypatch.setattr(rounds.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(operations, "let_through", lambda *_: self.seen)
         monkeypatch.setattr(slot, "published", self.published)
-        monkeypatch.setattr(slot, "memberships", lambda *_: {oid: 0 for oid, _, _ in TABLES})
+        monkeypatch.setattr(slot, "memberships", lambda *_: dict(self.members))
         monkeypatch.setattr(slot, "ensure_publication", lambda *_: False)
         monkeypatch.setattr(slot, "is_for_all_tables", lambda *_: True)
         monkeypatch.setattr(slot, "mark", lambda *_: (self.marked, 50))
@@ -67,7 +68,7 @@ class One:
     def published(self, *_) -> list:
         if self.locked:
             raise psycopg.errors.LockNotAvailable
-        return TABLES
+        return [table for table in TABLES if table[0] in self.members]
 
     def execute(self, statement: str, *_):
         return [(oid,) for oid, _, _ in TABLES] if "pg_class" in statement else []
@@ -219,3 +220,29 @@ def test_transactions_that_were_open_end_before_tables_are_emptied(monkeypatch):
     one.go(rounds.OPEN_S)
     assert [table[0] for table in one.emptied] == [OLD, LATE, NEVER_NAMED]
     assert not one.progress.owed
+
+
+def test_a_table_that_comes_while_another_is_waited_for_waits_alone(monkeypatch, caplog):
+    one = One(monkeypatch, Progress(loaded=[OLD, LATE], joined=7, left=True, published="cudt", altered="700 1 same"))
+    one.members |= {OLD: 8, LATE: 7}
+    del one.members[NEVER_NAMED]
+    one.session.position.safe_lsn = 99
+    one.session.look_due = True
+    one.go(2 * rounds.AGAIN_S)
+    assert (one.progress.owed, one.read) == (True, [])
+    # Both come, one of them from before, between this look and the next.
+    one.members |= {LATE: 9, NEVER_NAMED: 10}
+    one.marked, one.session.look_due = 200, True
+    one.session.position.safe_lsn = 100
+    one.go(2 * rounds.AGAIN_S)
+    assert (one.read, [table[0] for table in one.emptied], one.progress.loaded) == ([OLD], [OLD], [])
+    assert (one.session.returning, one.progress.owed) == (["public.late", "public.never_named"], True)
+    assert one.progress.returning(one.members) == {LATE, NEVER_NAMED}, "also after a restart"
+    one.go(2 * rounds.AGAIN_S)
+    assert one.read == [OLD]
+    one.session.position.safe_lsn = 200
+    one.go(2 * rounds.AGAIN_S)
+    assert (one.read, one.progress.owed) == ([OLD, LATE, NEVER_NAMED], False)
+    assert [table[0] for table in one.emptied] == [OLD, LATE, NEVER_NAMED]
+    told = [line for line in caplog.messages if line.startswith(tables.OUT)]
+    assert [line.split()[6] for line in told] == ["table=public.old:", "table=public.late:"], told
