@@ -27,6 +27,9 @@ T = TypeVar("T")
 READ_TIMEOUT_S: Final = 60.0
 """Somebody else's open transaction in the same partition may have to time out first."""
 CONNECT_TIMEOUT_S: Final = 10.0
+STALL_S: Final = 10.0
+"""A client that came no further for so long is replaced: one that met a broker between its start and its election of
+leaders may look for a leader for ever."""
 WINDOWS: Final = (5_000, 200_000)
 """How far back from the end the position is looked for, step by step, before the whole partition is read: a task that
 ran a moment ago has written it near the end, however old the topic is."""
@@ -61,9 +64,15 @@ class StartReader:
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
-        self.admin: AdminClient = make_admin(spec.kafka, client_id=client_id(spec, "start-admin"))
-        self._consumer: Any = make_consumer(reader_config(quick(spec), client_id=client_id(spec, "start")))
+        self.admin: AdminClient = self._new_admin()
+        self._consumer: Any = self._new_consumer()
         self._connected = ahead(self._connect, "start-connect")
+
+    def _new_admin(self) -> AdminClient:
+        return make_admin(self._spec.kafka, client_id=client_id(self._spec, "start-admin"))
+
+    def _new_consumer(self) -> Any:
+        return make_consumer(reader_config(quick(self._spec), client_id=client_id(self._spec, "start")))
 
     def _connect(self) -> None:
         """Without the leaders at hand both clients wait for them, in steps of half a second and more."""
@@ -82,7 +91,7 @@ class StartReader:
         topic = self._spec.topics.configs
         self._connected.result()
         found = []
-        for message in self._read_until(topic, 0, self._offset(topic, 0, OffsetSpec.latest())):
+        for message in self._read_until(TopicPartition(topic, 0, 0), self._offset(topic, 0, OffsetSpec.latest())):
             try:
                 found.append(decode(message))
             except ValueError as exc:
@@ -98,30 +107,52 @@ class StartReader:
         key, until = position_key(self._spec), end
         for window in (*WINDOWS, end):
             start = max(first, end - window)
-            self._consumer.assign([TopicPartition(topic, number, start)])
-            found = last_of(self._read_until(topic, number, until), key)
+            place = TopicPartition(topic, number, start)
+            self._consumer.assign([place])
+            found = last_of(self._read_until(place, until), key)
             if found is not None or start == first:
                 return _position_of(found) if found is not None else None
             until = start
         return None
 
     def _offset(self, topic: str, number: int, spec: OffsetSpec) -> int:
-        return list_offsets(self.admin, topic, [number], spec, READ_TIMEOUT_S)[number]
+        deadline = time.monotonic() + READ_TIMEOUT_S
+        while True:
+            try:
+                return list_offsets(self.admin, topic, [number], spec, STALL_S)[number]
+            except CdcError as exc:
+                if not exc.retriable or time.monotonic() >= deadline:
+                    raise
+                log.warning("the client finds no offsets and is replaced topic=%s error=%s", topic, exc)
+            self.admin = self._new_admin()
 
-    def _read_until(self, topic: str, number: int, end: int) -> Iterator[Message]:
-        """Committed records before `end` from where the consumer stands."""
-        deadline, place = time.monotonic() + READ_TIMEOUT_S, TopicPartition(topic, number)
-        reached = 0
+    def _read_until(self, place: TopicPartition, end: int) -> Iterator[Message]:
+        """Committed records from `place` on, which is assigned, and before `end`."""
+        topic, reached = place.topic, place.offset
+        began = moved = time.monotonic()
         while reached < end:
+            before = reached
             for message in self._poll(topic):
                 reached = max(reached, (message.offset() or 0) + (message.error() is None))
                 if message.error() is None and (message.offset() or 0) < end:
                     yield message
             # position() moves past commit markers and aborted records, which never arrive as messages.
             reached = max(reached, self._consumer.position([place])[0].offset)
-            if reached < end and time.monotonic() > deadline:
-                where: dict[str, str | int] = {"topic": topic, "partition": number, "behind": end - reached}
+            now = time.monotonic()
+            if reached < end and now - began > READ_TIMEOUT_S:
+                where: dict[str, str | int] = {"topic": topic, "partition": place.partition, "behind": end - reached}
                 raise CdcError(e.TIMEOUT, "the log could not be read to its end in time", where=where)
+            if reached > before:
+                moved = now
+            elif now - moved > STALL_S:
+                self._reconnect(TopicPartition(topic, place.partition, reached or OFFSET_BEGINNING))
+                moved = now
+
+    def _reconnect(self, place: TopicPartition) -> None:
+        log.warning("the consumer reads nothing and is replaced topic=%s offset=%d", place.topic, place.offset)
+        self._consumer.close()
+        self._consumer = self._new_consumer()
+        self._consumer.assign([place])
 
     def _poll(self, topic: str) -> Sequence[Message]:
         first = self._consumer.poll(STEP_S)
