@@ -1,4 +1,5 @@
-"""What is looked at now and then between two transactions: new tables, and what the publication lets through."""
+"""What is looked at now and then between two transactions: new tables, what the publication lets through, and whether a
+table that is held back is asked for."""
 
 from __future__ import annotations
 
@@ -12,6 +13,8 @@ from cdcworker.connectors.postgres.operations import Operations
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.schemas.change import JsonObject
 
+ASKED_S: Final = 1.0
+"""Between two looks at what is asked for."""
 OPEN_S: Final = 1.0
 """Between two looks while older transactions are open."""
 AGAIN_S: Final = 0.2
@@ -22,13 +25,16 @@ class Rounds:
     """Over the connection beside the stream."""
 
     def __init__(self, settings: Settings) -> None:
-        self._tables_at = time.monotonic()
+        self._tables_at = self._asked_at = time.monotonic()
         self._tables_s = settings.raw["table.discovery.interval.ms"] / 1000 or float("inf")
         self._operations = Operations(settings)
         self._boundary = Boundary()
 
     def go(self, session: Session) -> None:
         now = time.monotonic()
+        if now - self._asked_at >= ASKED_S:
+            self._asked_at = now
+            session.look_for_returns()
         again = self._operations.look(session, now)
         if again or self._is_due(session, now):
             self._tables_at = now

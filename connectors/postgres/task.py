@@ -309,7 +309,6 @@ class PostgresTask:
         if session.complete or progressed or overdue:
             return self._with_position([], idle=dry)
         if now - self._watermark_at >= paces.WATERMARK_S:
-            session.look_for_returns()
             self._monitor.tick(session, now)
             self._watermark_at = now
             return Batch(watermark=self._watermark(), idle=dry)

@@ -48,6 +48,7 @@ class One:
             look_due=False,
             connector="c",
             observe=lambda: None,
+            look_for_returns=lambda: None,
             told_once=lambda key: True,
         )
         monkeypatch.setattr(rounds.time, "monotonic", lambda: self.now)
