@@ -247,17 +247,27 @@ def published(connection: AdminConnection, settings: Settings) -> list[TableName
     return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
 
 
+_MEMBERSHIPS = """
+with t as (
+    select c.oid, p.oid as relid, p.relnamespace from pg_class c
+    cross join lateral (select c.oid as relid union select relid from pg_partition_ancestors(c.oid)) a
+    join pg_class p on p.oid = a.relid where c.oid = any(%(oids)s::oid[])
+), entry as (
+    select prpubid as pub, oid, prrelid as relation, null::oid as schema from pg_publication_rel{schemas}
+)
+select t.oid, coalesce(max(e.oid::bigint), 0)
+from t left join (entry e join pg_publication p on p.oid = e.pub and p.pubname = %(name)s)
+    on e.relation = t.relid or e.schema = t.relnamespace
+group by 1
+"""
+_SCHEMAS = " union all select pnpubid, oid, null, pnnspid from pg_publication_namespace"
+
+
 def memberships(connection: AdminConnection, settings: Settings, oids: Sequence[int]) -> dict[int, int]:
-    """By published table the number of its entry in the publication, or of a parent's: a table that was taken out and
-    put back has a higher one. 0 where the publication names no tables."""
-    rows = connection.execute(
-        "select t.oid, coalesce((select max(r.oid) from pg_publication_rel r join pg_publication p on p.oid = r.prpubid"
-        " where p.pubname = %s and (r.prrelid = t.oid or c.relispartition and r.prrelid in"
-        " (select relid from pg_partition_ancestors(t.oid)))), 0)"
-        " from unnest(%s::oid[]) t(oid) join pg_class c on c.oid = t.oid",
-        (settings.publication, list(oids)),
-    ).fetchall()
-    return dict(rows)
+    """By published table the number of its entry in the publication, of its schema's or of a parent's: a table that was
+    taken out and put back has a higher one. 0 where the publication names neither tables nor schemas."""
+    statement = _MEMBERSHIPS.format(schemas=_SCHEMAS if connection.info.server_version >= 150000 else "")
+    return dict(connection.execute(statement, {"oids": list(oids), "name": settings.publication}).fetchall())
 
 
 def is_for_all_tables(connection: AdminConnection, settings: Settings) -> bool:

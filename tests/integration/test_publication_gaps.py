@@ -31,9 +31,12 @@ def table(db):
     return db
 
 
+MISSED = "insert into a values (6, 'missed'); delete from a where id = 2; update a set v = 'missed' where id = 3"
+
+
 def taken_out(db, publication: str) -> None:
     db.execute(f"alter publication {publication} drop table a")
-    db.execute("insert into a values (6, 'missed'); delete from a where id = 2; update a set v = 'missed' where id = 3")
+    db.execute(MISSED)
 
 
 EXPECTED = {i: (i, v) for i, v in ((1, "x"), (3, "missed"), (4, "x"), (5, "x"), (6, "missed"), (7, "later"))}
@@ -65,6 +68,26 @@ def test_so_is_one_that_was_put_back_before_the_task_was_started_again(table, re
     one.start()
     one.catch_up(table)
     assert len(one.events("t")) == 1
+
+
+def test_so_are_those_of_a_schema_that_was_put_back_meanwhile(table, reader):
+    if table.info.server_version < 150000:
+        pytest.skip("publications of schemas came with PostgreSQL 15")
+    table.execute("create publication p for tables in schema public")
+    one = reader(publication_name="p", publication_autocreate_mode="disabled", **OFTEN).start()
+    one.catch_up(table)
+    one.kill()
+    table.execute(f"alter publication p drop tables in schema public; insert into b values (9); {MISSED}")
+    table.execute("alter publication p add tables in schema public; insert into a values (7, 'later')")
+    one.start()
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(table)
+    assert (rows(one, "public", "a"), rows(one, "public", "b")) == (EXPECTED, {9: (9,)})
+    assert len(one.events("t")) == 2
+    one.kill()
+    one.start()
+    one.catch_up(table)
+    assert len(one.events("t")) == 2
 
 
 @pytest.fixture
