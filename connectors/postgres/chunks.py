@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Generator, Sequence
-from contextlib import closing
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from typing import Any, Final
@@ -15,7 +15,7 @@ from cdcworker.connectors.postgres.catalog import Catalog, TableInfo
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.copying import KeyTexts, copy_lines, key_of_line
-from cdcworker.connectors.postgres.errors import VALUE, translate
+from cdcworker.connectors.postgres.errors import PERMISSION, TABLE_CLOSED, VALUE, translate
 from cdcworker.connectors.postgres.frames import Frames, copy_frames
 from cdcworker.connectors.postgres.lane import native
 from cdcworker.connectors.postgres.relations import Plan, Planner
@@ -146,7 +146,8 @@ class Reader:
         self._execute(sql.SQL("begin isolation level repeatable read read only"))
         try:
             self.limit_locks()
-            self._execute(sql.SQL("lock table {} in access share mode").format(name))
+            with rights((info.schema, info.table)):
+                self._execute(sql.SQL("lock table {} in access share mode").format(name))
             info = catalog.table(oid)
             if info is None:
                 raise TableGone
@@ -196,7 +197,8 @@ class Reader:
             if not want.must_see.met(view.snap):
                 raise NotVisibleYet
             hit("snapshot.snapshot_taken")
-            self._read(chunk, self._select(plan, info, want), want)
+            with rights(plan.table.path):
+                self._read(chunk, self._select(plan, info, want), want)
             hit("snapshot.rows_read")
         finally:
             self.end()
@@ -226,12 +228,13 @@ class Reader:
     def rows(self, plan: Plan, info: TableInfo) -> Generator[Frames | list[bytes]]:
         """All rows of a table without a key, some at a time, inside the transaction that `begin` opened."""
         statement = self._select(plan, info, None)
-        if self._core is not None:
-            yield from self._frames(statement, PIECE_BYTES)
-            return
-        with closing(copy_lines(self.connection, statement)) as lines:
-            while piece := list(islice(lines, PIECE_ROWS)):
-                yield piece
+        with rights(plan.table.path):
+            if self._core is not None:
+                yield from self._frames(statement, PIECE_BYTES)
+                return
+            with closing(copy_lines(self.connection, statement)) as lines:
+                while piece := list(islice(lines, PIECE_ROWS)):
+                    yield piece
 
     # -- statements -------------------------------------------------------------------------------------------------
 
@@ -302,6 +305,18 @@ def _read_lines(connection: AdminConnection, chunk: Chunk, statement: sql.Compos
             if chunk.size > bytes_max:
                 return False
     return True
+
+
+@contextmanager
+def rights(path: Sequence[str]) -> Iterator[None]:
+    """A right that is lacking is this table's trouble, not the connection's."""
+    try:
+        yield
+    except (CdcError, psycopg.errors.InsufficientPrivilege) as exc:
+        error = translate(exc)
+        if error.code != PERMISSION:
+            raise
+        raise CdcError(TABLE_CLOSED, error.message, where={**error.where, "table": ".".join(path)}) from exc
 
 
 class Named:

@@ -57,16 +57,10 @@ NO_REPLICATION_RIGHT = declare(
     "ALTER ROLE … REPLICATION (or the provider's replication role) for database.user.",
 )
 WAL_LEVEL = declare(
-    "postgres.wal_level",
-    "config",
-    "wal_level is not logical",
-    "Set wal_level = logical and restart the server.",
+    "postgres.wal_level", "config", "wal_level is not logical", "Set wal_level = logical and restart the server."
 )
 SERVER_VERSION = declare(
-    "postgres.server_version",
-    "config",
-    "The server is too old",
-    "PostgreSQL 14 or newer is needed.",
+    "postgres.server_version", "config", "The server is too old", "PostgreSQL 14 or newer is needed."
 )
 STANDBY = declare(
     "postgres.standby",
@@ -192,6 +186,13 @@ TABLE_MISSING = declare(
     "config",
     "No table matches the include list",
     "Correct table.include.list: patterns match the whole of schema.table.",
+)
+TABLE_CLOSED = declare(
+    "postgres.table_closed",
+    "data",
+    "The database user may not read a table's rows",
+    "GRANT SELECT on the table, and USAGE on its schema, to database.user; a snapshot of the table, or a changed config, "
+    "then takes it back and reads its rows. With snapshot.mode=no_data the right is not needed.",
 )
 TABLE_KEYLESS = declare(
     "postgres.table_without_key",

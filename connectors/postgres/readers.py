@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import psycopg
-from cdcworker.connectors.postgres.chunks import Busy, Reader, trusted
+from cdcworker.connectors.postgres.chunks import Busy, Reader, rights, trusted
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.relations import Plan
 from psycopg import sql
@@ -196,7 +196,7 @@ def _sample(reader: Reader, plan: Plan, partitioned: bool, pages: int) -> list[t
         sql.Literal(SAMPLE_ROWS_MAX),
     )
     try:
-        with reader.connection.transaction():
+        with rights(plan.table.path), reader.connection.transaction():
             reader.limit_locks()
             return [tuple(row) for row in reader.connection.execute(statement).fetchall()]
     except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):

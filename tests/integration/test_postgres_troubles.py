@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 
 import psycopg
@@ -89,6 +90,38 @@ def test_a_refused_type_holds_its_table_back(db, reader):
     assert one.trouble().code == "postgres.type_refused"
     one.catch_up(db)
     assert (held(one), ids(one, "good")) == ({"public.bad": "postgres.type_refused"}, [1])
+
+
+def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_right(db, reader):
+    db.execute("create table good(id int primary key); create publication p for table good")
+    more = {"snapshot.max.threads": "2", "snapshot.chunk.max.bytes": "20000", "table.discovery.interval.ms": "50"}
+    one = reader(publication_name="p", publication_autocreate_mode="disabled", **more).start()
+    one.catch_up(db)
+    # Each is read in another way: in one range, divided by a sample, as a whole.
+    tables = {
+        "plain": "id int primary key",
+        "large": "id int primary key, v text default repeat('x', 200)",
+        "bare": "id int",
+    }
+    for name, columns in tables.items():
+        db.execute(f"create table {name}({columns}); revoke all on {name} from {one.config['database.user']}")
+        db.execute(f"insert into {name} select generate_series(1, 2000); alter publication p add table {name}")
+        error = one.trouble()
+        assert (error.code, error.where["table"]) == ("postgres.table_closed", f"public.{name}")
+    db.execute("insert into good values (1); insert into plain values (2001)")
+    one.catch_up(db)
+    assert (held(one), ids(one, "good")) == ({f"public.{name}": "postgres.table_closed" for name in tables}, [1])
+    db.execute(f"grant select on plain, large, bare to {one.config['database.user']}")
+    one.jobs = ({"id": "again", "kind": "snapshot", "wanted": "RUNNING", "spec": {"tables": [r"public\..*"]}},)
+    more_rows = itertools.count(2)
+    with pytest.raises(CdcError) as caught:
+        # Also while there is always something to read.
+        one.until(lambda: not db.execute("insert into good values (%s)", (next(more_rows),)))
+    assert caught.value.code == "postgres.table_returns"
+    one.kill()
+    one.start()
+    one.until(lambda: one.loaded() and len(one.events("r")) >= 3 * 2000)
+    assert (held(one), len(ids(one, "plain")), len(ids(one, "large"))) == ({}, 2001, 2000)
 
 
 # -- schema changes ---------------------------------------------------------------------------------------------------
