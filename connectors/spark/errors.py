@@ -95,6 +95,14 @@ TARGET_UNREACHABLE = declare(
     "Check warehouse.hostname, warehouse.port and the network; of files, that the disk is there, writable and not full."
     " The task tries again.",
 )
+TARGET_GONE = declare(
+    "spark.target_gone",
+    "transient",
+    "The sink has written a table, or all of them, that the warehouse does not have",
+    "Bring it back: mount its file system again, or restore it; the task goes on by itself. If it was dropped on purpose, stop"
+    " the connector, reset the offsets of its topic (DELETE or PATCH /connectors/NAME/offsets) and resume it: the table is"
+    " made again from what the topic still holds.",
+)
 TARGET_VALUE = declare(
     "spark.target_value",
     "data",
@@ -251,8 +259,7 @@ def from_spark(exc: BaseException, where: Mapping[str, str | int] | None = None)
 
 def gone(topic: str) -> CdcError:
     """To make it anew would be to forget what is in it."""
-    hint = "Bring it back. If it was dropped on purpose, restart the task: it is made again from what the topic still holds."
-    return CdcError(TARGET_UNREACHABLE, "a table of the sink is not there any more", where={"topic": topic}, hint=hint)
+    return CdcError(TARGET_GONE, "a table of the sink is not there any more", where={"topic": topic})
 
 
 _LAKE_CAUSES = (

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import SinkBatch, SinkOffsets, SinkPlace
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, gone
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -132,6 +132,9 @@ class Manifests:
                     return parse(path.read_text(encoding="utf-8"))
         return None
 
+    def there(self) -> bool:
+        return (self.folder / FOLDER).is_dir()
+
     def _paths(self) -> list[Path]:
         """The newest first."""
         return sorted((self.folder / FOLDER).glob("*.json"), reverse=True)
@@ -144,7 +147,11 @@ class Manifests:
         scratch = home / f".{uuid.uuid4().hex}"
         try:
             write_synced(scratch, made.text().encode())
-            if any(int(path.stem) >= made.version for path in self._paths()[:1]):
+            newest = next(iter(self._paths()), None)
+            if newest is None and manifest.version:
+                # What the state rests on went away with the folder that was there.
+                raise gone(manifest.topic)
+            if newest is not None and int(newest.stem) >= made.version:
                 # The number itself may be free again: old ones are swept.
                 raise self._overtaken(manifest)
             os.link(scratch, home / f"{made.version:012d}.json")

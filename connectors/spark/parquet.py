@@ -10,7 +10,7 @@ import fcntl
 import json
 import time
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -20,7 +20,7 @@ from urllib.parse import quote
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, from_os
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, from_os, gone
 from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.manifests import (
     FOLDER,
@@ -87,10 +87,17 @@ class ParquetWriter:
         self._buckets = buckets
         self._epoch: Epoch = (0, 0)
         self._states: dict[str, Manifest] = {}
+        self._seen: set[str] = set()
+        """Topics whose tables were there."""
+        self._folders: dict[str, Path] = {}
         self._pruned: dict[str, float] = {}
         self._letters = LetterFiles(self._root, sink)
 
     # -- the seam -----------------------------------------------------------------------------------------------------
+
+    def expect(self, topics: Collection[str]) -> None:
+        """Their tables were there: where they are not now they are away."""
+        self._seen.update(topics)
 
     def fence(self, epoch: Epoch) -> None:
         with self._reached():
@@ -100,6 +107,8 @@ class ParquetWriter:
 
     def _fence(self, epoch: Epoch) -> None:
         home = self._root / "_cdcworker"
+        if self._seen and not home.is_dir():
+            raise gone(min(self._seen))
         home.mkdir(parents=True, exist_ok=True)
         path = home / f"{quote(self._sink, safe='')}-{self._task}.json"
         with (home / "lock").open("w") as lock:
@@ -115,10 +124,19 @@ class ParquetWriter:
         with self._reached():
             # A folder that is away looks like one without tables.
             self._still_ours()
-            for manifests, found in self._mine():
-                if found.topic in topics:
-                    self._claim(manifests, found)
+            mine = [(manifests, found) for manifests, found in self._mine() if found.topic in topics]
+            self._folders.update({found.topic: manifests.folder for manifests, found in mine})
+            there = {found.topic for _, found in mine}
+            for topic in sorted(self._seen.intersection(topics) - there):
+                raise gone(topic)
+            self._seen |= there
+            self._begin()
+            for manifests, found in mine:
+                self._claim(manifests, found)
             self._forget_letters(topics)
+
+    def _begin(self) -> None:
+        """Before tables are claimed, once it is known that they are there."""
 
     def _claim(self, manifests: Manifests, found: Manifest) -> None:
         if found.epoch > self._epoch:
@@ -199,12 +217,16 @@ class ParquetWriter:
             raise CdcError(FENCED, "the target's fence changed", where={"sink": self._sink, "task": self._task})
 
     def _folder(self, topic: str, path: Sequence[str]) -> Path:
+        if topic in self._folders:
+            return self._folders[topic]
         schema, table = shaping.place_of(topic, path, self._schema)
         return self._root / quote(schema, safe=" ") / quote(table, safe=" ")
 
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> Table | None:
         """None: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
+        if topic in self._seen and not manifests.there():
+            raise gone(topic)
         for left in reversed(range(TRIES)):
             state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
             if (state.sink, state.topic) != (self._sink, topic):
@@ -218,6 +240,8 @@ class ParquetWriter:
                 for part in parts:
                     self._part(table, part)
                 self._states[topic] = self._commit(table, batch)
+                self._seen.add(topic)
+                self._folders[topic] = manifests.folder
                 return table
             except CdcError as exc:
                 newest = manifests.newest()

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import time
 import uuid
@@ -25,6 +26,8 @@ from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.spark.parquet import Epoch
+
+log = logging.getLogger(__name__)
 
 TRIES: Final = 5
 KEPT: Final = 5
@@ -87,7 +90,7 @@ class ParquetSets(Valid):
             raise self._newer()
         if self._now.epoch < epoch:
             self._commit(replace(self._now, epoch=epoch))
-        self.shown = dict(self._shown(self._now))
+        self.shown = dict(self._shown(self._now, whole=False))
 
     def publish(self, epoch: Epoch, shown: Mapping[str, Shown], marks: Marks) -> None:
         """All of them in one step; what is known of other sources stays."""
@@ -136,12 +139,17 @@ class ParquetSets(Valid):
                 said = json.loads(path.read_text(encoding="utf-8"))
                 yield _Set(tuple(said["epoch"]), int(path.stem), said["marks"], said["sources"])
 
-    def _shown(self, found: _Set) -> dict[str, Shown]:
+    def _shown(self, found: _Set, whole: bool = True) -> dict[str, Shown]:
+        """Not `whole`: without tables that were dropped, and may be there anew; the next set does not name them so."""
         out = {}
         for source, said in found.sources.items():
             members = {}
             for topic, table in said["tables"].items():
-                state = parse((self._root / table["folder"] / table["manifest"]).read_text(encoding="utf-8"))
+                manifest = self._root / table["folder"] / table["manifest"]
+                if not whole and not manifest.exists():
+                    log.warning("a table of the set is not there any more topic=%s", topic)
+                    continue
+                state = parse(manifest.read_text(encoding="utf-8"))
                 schema, name = Path(table["folder"]).parts
                 members[topic] = Member((schema, name), state, state.version)
             out[source] = Shown(Through(said["position"], said["committed_ms"], tuple(said["left_out"])), members)
@@ -173,10 +181,10 @@ class WholeParquetWriter(ParquetWriter):
 
     def claim(self, topics: Sequence[str]) -> None:
         self._topics = frozenset(topics)
-        with self._reached():
-            self._still_ours()
-            self._sets.claim(self._epoch)
         super().claim(topics)
+
+    def _begin(self) -> None:
+        self._sets.claim(self._epoch)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         found = super().ledger()

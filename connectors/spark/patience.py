@@ -8,10 +8,12 @@ import time
 from collections.abc import Callable
 
 from cdcworker.connectors.retrying import Retrying
-from cdcworker.connectors.spark.errors import TARGET_UNREACHABLE
+from cdcworker.connectors.spark.errors import TARGET_GONE, TARGET_UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
+
+AWAY = (TARGET_GONE, TARGET_UNREACHABLE)
 
 OUTAGE_S_MAX = 600.0
 """What lasts longer is reported as the task's failure."""
@@ -47,7 +49,7 @@ class Patience:
                 now = self._clock()
                 if not tries or self._progress() != seen:
                     since, tries, seen = now, 0, self._progress()
-                if exc.code != TARGET_UNREACHABLE or now - since >= OUTAGE_S_MAX or self._stopping():
+                if exc.code not in AWAY or now - since >= OUTAGE_S_MAX or self._stopping():
                     raise
                 delay = min(DELAY_S_MAX, DELAY_S_MIN * 2.0 ** min(tries, 16)) * (0.5 + random.random() / 2)
                 tries += 1

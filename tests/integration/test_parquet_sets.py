@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+
 import pytest
 from cdcworker.connectors.api import Through
 from cdcworker.connectors.spark import parquetsets
@@ -12,8 +14,8 @@ from cdcworker.connectors.verify.parquets import ParquetTables
 from cdcworker.schemas.errors import CdcError
 
 from ..unit.spark import support
-from .test_spark_sets import Folder, drivers_end_between_two_tables
-from .test_spark_whole import Bank, Sink, mark
+from .test_spark_sets import Folder, drivers_end_between_two_tables, ended
+from .test_spark_whole import TOPICS, Bank, Sink, mark
 
 
 def test_every_set_has_whole_transactions_also_when_drivers_end_again_and_again(tmp_path):
@@ -53,6 +55,24 @@ def test_readers_of_a_set_find_its_files_after_many_batches_without_one(tmp_path
     newest = {tuple(place): state.state.version for place, state in ParquetTables(str(folder.root), "sink").found()}
     assert found.keys() == newest.keys()
     assert all(found[place] < newest[place] for place in found)
+
+
+def test_a_table_that_was_dropped_is_missed_and_begun_anew_by_who_does_not_know_it(tmp_path):
+    folder, bank, sink = moved(tmp_path, 2)
+    shutil.rmtree(folder.root / "public" / "giro")
+    with pytest.raises(CdcError) as caught:
+        sink.writer.claim(TOPICS)
+    assert (caught.value.code, caught.value.where) == ("spark.target_gone", {"topic": "shop.public.giro"})
+    again = Sink(folder.writer(), sink.stream, sink.marks, tmp_path, 1)
+    assert {topic for topic, _ in again.writer.ledger()} == {"shop.public.savings", "shop.watermark"}
+    again.marks.append(mark(len(again.marks), again.stream.lsn + 1))
+    # Ended before the set that names the new table: the next one finds a table that the set does not mean.
+    ended(again, "sink.before_publish")
+    last = Sink(folder.writer(), sink.stream, sink.marks, tmp_path, 2)
+    bank.transfer()
+    last.marks.append(mark(len(last.marks), last.stream.lsn + 1))
+    last.step(None)
+    assert folder.look() == (bank.stream.lsn + 1, bank.balance)
 
 
 def test_old_sets_and_what_only_they_name_go_away(tmp_path):

@@ -77,6 +77,48 @@ def test_a_folder_that_is_away_is_waited_for_and_no_other_is_begun(tmp_path, ins
     assert contract.rows(writer, "id") == [(1,), (2,)]
 
 
+@pytest.mark.parametrize("key", [(), (0,)])
+def test_a_table_that_is_away_is_waited_for_and_not_begun_anew(tmp_path, open_writer, key):
+    of, stream, writer = support.table(support.ID, key=key), support.Stream(1), open_writer()
+    stream.insert(of, (1,))
+    contract.run(stream, writer)
+    stream.insert(of, (2,))
+    batch = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1)
+    table = tmp_path / "public" / "orders"
+    table.rename(tmp_path / "kept")
+    # The batch after which it is missed, one of a writer that has just read the ledger, and a start over.
+    for step in (lambda: writer.apply(batch), writer.ledger, lambda: writer.apply(batch), claim(writer)):
+        if step != writer.ledger:
+            with pytest.raises(CdcError) as caught:
+                step()
+            assert (caught.value.code, caught.value.where) == ("spark.target_gone", {"topic": contract.TOPIC})
+        else:
+            step()
+    assert not table.exists()
+    (tmp_path / "kept").rename(table)
+    writer.claim([contract.TOPIC])
+    writer.apply(batch)
+    assert contract.rows(writer, "id") == [(1,), (2,)]
+
+
+def claim(writer):
+    return lambda: writer.claim([contract.TOPIC])
+
+
+def test_a_state_is_not_gone_on_from_where_its_folder_is_empty(open_writer):
+    stream, writer = support.Stream(1), open_writer()
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    contract.run(stream, writer)
+    manifests = Manifests(writer._folder(contract.TOPIC, ()))
+    state = manifests.newest()
+    for path in manifests._paths():
+        path.unlink()
+    with pytest.raises(CdcError) as caught:
+        manifests.commit(state)
+    assert caught.value.code == "spark.target_gone"
+    assert manifests.newest() is None
+
+
 @pytest.mark.parametrize(
     ("error", "code"),
     [
