@@ -133,6 +133,8 @@ class SinkPlace:
     file_roots: tuple[str, ...] = ()
     machine: Callable[[], tuple[str, Sequence[str]]] = field(default=lambda: ("", ()))
     """For a ledger that only a JVM can reach: the home of Java, and the libraries that the connector names."""
+    kafka: Mapping[str, str] = field(default_factory=dict)
+    """Client properties, where something of the sink may be kept there too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +279,7 @@ class TableWriter(Protocol):
 
     One that works through Spark also has `attach(session, step)`, called before all else, and again with each new process:
     `session()` waits for it, and `step()` says that a table of many is done with.
+    One whose ledger lies with its tables has `expect(topics)`, called before `fence`: these tables were there before.
     """
 
     def fence(self, epoch: tuple[int, int]) -> None:

@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 from typing import Literal
 from urllib.parse import quote
 
+from cdcworker.connectors.spark.witness import GROUP
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.kafka_writer import leader_transactional_id
 
 Resource = Literal["topic", "group", "transactional-id", "cluster"]
+WRITTEN = "which tables sinks into files and lakes have written: without it one that is away looks new"
 NEVER_JOINED = "cdcworker-"
 """Names under which readers look for a coordinator, which the client library does whether they need one or not."""
 _OWN = ("Create", "Describe", "DescribeConfigs", "Read", "Write")
@@ -76,6 +78,8 @@ def _of_the_data(wanted: Wanted) -> Iterator[Acl]:
         yield Acl("topic", prefix + ".", operations, prefixed=True, why="changes, watermarks, messages")
     for prefix in wanted.reads:
         yield Acl("topic", prefix, ("Describe", "Read"), prefixed=True, why="what sinks read")
+    if wanted.reads:
+        yield Acl("group", GROUP, ("Describe", "Read"), prefixed=True, why=WRITTEN)
 
 
 def as_commands(found: Sequence[Acl], principal: str, bootstrap: str) -> str:

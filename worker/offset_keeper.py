@@ -42,7 +42,7 @@ class OffsetKeeper:
                 functools.partial(partitions, config.kafka, names.offsets),
                 functools.partial(_ends, config.kafka),
             )
-            return SinkOffsets(config.providers, lambda: counts()[1], ends)
+            return SinkOffsets(config.providers, lambda: counts()[1], ends, kafka=config.kafka)
         count = partitions(config.kafka, names.offsets)[0]
         topics = Topics(names.configs, names.offsets, names.status, names.schemas)
         return SourceOffsets(Place(config.kafka, config.group_id, topics, config.worker_id, count))

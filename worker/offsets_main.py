@@ -29,12 +29,16 @@ def answer(question: JsonObject) -> JsonObject:
 
 
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
+    from cdcworker.coordinator.kafka_clients import settings
+
     connector_class = lookup(question["config"].get("connector.class", "")).load()
     config = resolve(question["config"], question["providers"])
     secrets += telling(config, connector_class.config_def.secrets)
     sink: Any = connector_class(config)
     first, second = question["epoch"]
-    place = SinkPlace(question["connector"], (first, second), file_roots(question["providers"]), finder(sink))
+    kafka = settings(question["kafka"], "consumer") if question.get("kafka") else {}
+    roots = file_roots(question["providers"])
+    place = SinkPlace(question["connector"], (first, second), roots, finder(sink), kafka)
     if not hasattr(sink, "offsets"):
         raise CdcError(NOT_OFFERED, "this connector does not show its offsets")
     if question["do"] == "read":

@@ -28,9 +28,15 @@ Ends = Callable[[str, Sequence[int]], Mapping[int, int]]
 
 class SinkOffsets:
     def __init__(
-        self, providers: Mapping[str, str], partitions: Partitions, ends: Ends | None = None, ask: Ask | None = None
+        self,
+        providers: Mapping[str, str],
+        partitions: Partitions,
+        ends: Ends | None = None,
+        ask: Ask | None = None,
+        kafka: Mapping[str, str] | None = None,
     ) -> None:
         """`providers`: what references in configs may read; they are resolved in the child alone."""
+        self._kafka = dict(kafka or {})
         self._providers = dict(providers)
         self._partitions = partitions
         self._ends = ends
@@ -91,6 +97,7 @@ class SinkOffsets:
             "config": dict(connector.config),
             "epoch": [barrier, 0],
             "providers": self._providers,
+            "kafka": self._kafka,
             "changes": None,
         }
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -9,7 +10,7 @@ from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets,
 from cdcworker.connectors.config import ConfigDef
 from cdcworker.connectors.spark.cluster import cluster_of
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, PARQUET_RECORDS_MAX, data_topics
-from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored
+from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored, target_of
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -59,6 +60,7 @@ class SparkSink:
             config["consistency"] == "source",
             spark_settings(config),
             cluster_of(config),
+            target_of(config),
         )
         Driver(spec, context, writer, settings).run()
 
@@ -82,6 +84,12 @@ class SparkSink:
         """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
         gets them a second time."""
         alter(CONFIG_DEF.parse(self._config), place, changes)
+        if place.kafka:
+            from cdcworker.connectors.spark.groups import Group
+            from cdcworker.connectors.spark.witness import forget, group_of
+
+            with contextlib.closing(Group(place.kafka, group_of(place.connector))) as group:
+                forget(group, changes)
 
     def dead_letters(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
         from cdcworker.connectors.spark.asked import listed

@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -18,7 +17,8 @@ from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskConte
 from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.behind import Behind
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
-from cdcworker.connectors.spark.handover import Handover
+from cdcworker.connectors.spark.groups import Group
+from cdcworker.connectors.spark.handover import Built, Handover
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
@@ -30,6 +30,7 @@ from cdcworker.connectors.spark.session import Engine
 from cdcworker.connectors.spark.settings import Settings
 from cdcworker.connectors.spark.state import StateFolder
 from cdcworker.connectors.spark.whole import Whole, WholeTransactions
+from cdcworker.connectors.spark.witness import Witness, group_of, note_of
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -59,17 +60,6 @@ RECORDS_MIN = 20
 SHRINK = 8
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What is ready for the target: what it was built from and how long that took."""
-
-    batches: Iterable[SinkBatch]
-    """In one step of the target, where they are several."""
-    records: int
-    read_ms: int
-    build_ms: int
-
-
 class Driver:
     """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's and are applied in another,
     so that Spark reads the next one meanwhile: the checkpoint may be ahead of the ledger, which alone decides."""
@@ -82,6 +72,8 @@ class Driver:
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._behind = Behind(self._brokers.begin_ends)
+        note = note_of(spec.incarnation, settings.target)
+        self._witness = Witness(Group(spec.kafka, group_of(spec.connector)), note) if settings.target else None
         self._kafka = jvm_settings(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         shapes = Shapes(self._schemas, context.stopping)
@@ -116,7 +108,7 @@ class Driver:
             # The longest part of a start goes on beside all others.
             self._engine = self._new_engine()
             # The fence comes before the ledger is read: from here on no older owner commits, and it stands still.
-            self._patience.run(lambda: self._writer.fence(self._spec.epoch))
+            self._patience.run(self._fence)
             self.metrics.mark("fenced")
             self._schemas.refresh()
             self.metrics.mark("loaded")
@@ -126,11 +118,14 @@ class Driver:
             if not self._context.stopping():
                 raise
         finally:
-            if self._engine is not None:
-                self._engine.close()
-            self._writer.close()
-            self._schemas.close()
-            self._state.close()
+            for part in (self._engine, self._writer, self._schemas, self._witness, self._state):
+                if part is not None:
+                    part.close()
+
+    def _fence(self) -> None:
+        if self._witness is not None:
+            cast("Any", self._writer).expect(self._witness.written(self._spec.topics))
+        self._writer.fence(self._spec.epoch)
 
     def _new_engine(self) -> Engine:
         spec, settings = self._spec, self._settings
@@ -377,6 +372,8 @@ class Driver:
 
     def _report(self) -> None:
         self._reported = time.monotonic()
+        if self._witness is not None:
+            self._witness.tell(self._offsets)
         self._context.report(
             {
                 **self.metrics.numbers(),

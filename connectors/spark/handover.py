@@ -3,10 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from cdcworker.connectors.api import SinkBatch
+
 T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True)
+class Built:
+    """What is ready for the target: what it was built from and how long that took."""
+
+    batches: Iterable[SinkBatch]
+    """In one step of the target, where they are several."""
+    records: int
+    read_ms: int
+    build_ms: int
 
 
 class Handover(Generic[T]):

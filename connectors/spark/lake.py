@@ -6,7 +6,7 @@ import contextlib
 import copy
 import logging
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -82,6 +82,10 @@ class LakeWriter:
         self._claimed = False
 
     # -- the seam -----------------------------------------------------------------------------------------------------
+
+    def expect(self, topics: Collection[str]) -> None:
+        """Their tables were there: where they are not now they are away."""
+        self._seen.update(topics)
 
     def fence(self, epoch: Epoch) -> None:
         """Each table holds the epoch of whoever may write to it: `claim` raises it there."""

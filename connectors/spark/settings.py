@@ -22,3 +22,5 @@ class Settings:
     """Settings of Spark besides the usual ones."""
     cluster: Cluster | None = None
     """Where tasks run; None: in the driver."""
+    target: str = ""
+    """Where a ledger lies that may be away together with what it tells of; empty: it cannot be."""

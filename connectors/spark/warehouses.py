@@ -48,6 +48,15 @@ def spark_settings(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     return tuple(SETTINGS.get(config.get("warehouse", ""), {}).items())
 
 
+def target_of(config: Mapping[str, Any]) -> str:
+    """Names where the tables are, if their file system may be away while nothing says so; a server would say it."""
+    if config["warehouse"] == "postgres":
+        return ""
+    return " ".join(
+        config[name] for name in ("warehouse", "warehouse.path", "warehouse.catalog", "warehouse.catalog.uri")
+    )
+
+
 def open_writer(config: Mapping[str, Any], sink: str, task: int, roots: Sequence[str]) -> TableWriter:
     output, schema = output_of(config), config["warehouse.schema"]
     if config["warehouse"] == "parquet":

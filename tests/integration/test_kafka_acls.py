@@ -10,7 +10,7 @@ import psycopg
 import pytest
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
-from cdcworker.worker.kafka_acls import Acl, Wanted, acls
+from cdcworker.worker.kafka_acls import WRITTEN, Acl, Wanted, acls
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -169,7 +169,7 @@ def count(dsn):
 LACKING = [
     pytest.param(acl, marks=() if acl.why == "source tasks" else pytest.mark.long, id=f"{acl.resource} {acl.why or acl.name}")
     for acl in acls(Wanted("G", TopicNames.of_group("G"), ["data-G"], ["data-G."]))
-    if acl.why != "readers that join no group" and acl.why != "what sinks read"
+    if acl.why not in ("readers that join no group", "what sinks read", WRITTEN)
 ]  # fmt: skip
 WORKERS = ("source tasks", "changes, watermarks, messages")
 """What only a connector needs; without any other of them a worker joins no cluster."""

@@ -1,0 +1,140 @@
+"""What Kafka remembers of a sink whose ledger lies with its tables: which of them it has written. Where they are missing
+later, their file system is not there; without a witness that would look like a first start.
+
+Offsets are committed to a group of the sink's own that nobody joins, so Kafka's tools show the sink's lag as any consumer's.
+Where a task goes on the ledger alone decides.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Mapping
+from typing import Final, Protocol
+
+from cdcworker.connectors.api import SinkOffsets
+from cdcworker.connectors.spark.errors import KAFKA_DENIED
+from cdcworker.schemas.errors import CdcError
+
+log = logging.getLogger(__name__)
+
+Partition = tuple[str, int]
+GROUP: Final = "cdcworker-sink-"
+"""What the group's name begins with, before the connector's."""
+EVERY_S: Final = 10.0
+AGAIN_S: Final = 3600.0
+"""A broker forgets what was committed long ago."""
+
+
+class Commit(Protocol):
+    """One that has been begun."""
+
+    def done(self) -> bool: ...
+
+    def error(self) -> CdcError | None:
+        """Waits until it is done."""
+
+
+class Group(Protocol):
+    """Committed offsets of a group without members."""
+
+    def committed(self, topics: Collection[str] | None) -> Mapping[Partition, tuple[int, str]]:
+        """Offset and note of each partition of these topics, or of all. CdcError KAFKA_DENIED, KAFKA_UNREACHABLE."""
+
+    def commit(self, offsets: Mapping[Partition, int], note: str) -> Commit: ...
+
+    def close(self) -> None: ...
+
+
+def group_of(connector: str) -> str:
+    return GROUP + connector
+
+
+def note_of(incarnation: str, target: str) -> str:
+    """Of one connector and one target: another one begins with nothing."""
+    return f"{incarnation} {hashlib.sha256(target.encode()).hexdigest()[:16]}"
+
+
+class Witness:
+    """Of one task."""
+
+    def __init__(self, group: Group, note: str, clock: Callable[[], float] = time.monotonic) -> None:
+        self._group = group
+        self._note = note
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._denied = False
+        self._told: dict[Partition, int] = {}
+        self._at = self._all_at = -AGAIN_S
+        self._running: Commit | None = None
+
+    def written(self, topics: Collection[str]) -> set[str]:
+        """Those of which the sink has written something to this target."""
+        try:
+            found = self._group.committed(topics)
+        except CdcError as exc:
+            if exc.code != KAFKA_DENIED:
+                raise
+            self._deny(exc)
+            return set()
+        return {
+            topic for (topic, _), (offset, note) in found.items() if topic in topics and offset and note == self._note
+        }
+
+    def tell(self, ledger: Mapping[Partition, int]) -> None:
+        """Now and then, without waiting for the broker. From any thread."""
+        if self._denied or not self._lock.acquire(blocking=False):
+            return
+        try:
+            self._tell({place: offset for place, offset in dict(ledger).items() if offset})
+        finally:
+            self._lock.release()
+
+    def _tell(self, ledger: dict[Partition, int]) -> None:
+        if self._running is not None and not self._over(self._running):
+            return
+        now = self._clock()
+        whole = now - self._all_at >= AGAIN_S
+        news = ledger if whole else {place: at for place, at in ledger.items() if self._told.get(place) != at}
+        # A table is told of at once; how far it is, now and then.
+        first = any(place not in self._told for place in news)
+        if not news or not (whole or first or now - self._at >= EVERY_S):
+            return
+        self._at, self._all_at = now, now if whole else self._all_at
+        self._told.update(news)
+        self._running = self._group.commit(news, self._note)
+
+    def _over(self, commit: Commit) -> bool:
+        """Whether another one may be begun."""
+        if not commit.done():
+            return False
+        self._running, error = None, commit.error()
+        if error is not None and error.code == KAFKA_DENIED:
+            self._deny(error)
+        elif error is not None:
+            # All of it, in a while.
+            self._told.clear()
+            self._all_at = self._clock() - AGAIN_S + EVERY_S
+        return error is None
+
+    def _deny(self, error: CdcError) -> None:
+        self._denied = True
+        log.warning("an empty target will look new: Kafka does not keep what was written error=%s", error)
+
+    def close(self) -> None:
+        self._group.close()
+
+
+def forget(group: Group, changes: SinkOffsets | None) -> None:
+    """A person has altered the offsets of these topics, or of all: their tables may be begun anew."""
+    topics = None if changes is None else {topic for topic, _ in changes}
+    try:
+        gone = {place: 0 for place, (offset, _) in group.committed(topics).items() if offset}
+        error = group.commit(gone, "").error() if gone else None
+    except CdcError as exc:
+        error = exc
+    # Who may not read the group has never written to it.
+    if error is not None and error.code != KAFKA_DENIED:
+        raise error
