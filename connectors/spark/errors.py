@@ -103,6 +103,13 @@ TARGET_GONE = declare(
     " the connector, reset the offsets of its topic (DELETE or PATCH /connectors/NAME/offsets) and resume it: the table is"
     " made again from what the topic still holds.",
 )
+TARGET_LOCKED = declare(
+    "spark.target_locked",
+    "transient",
+    "A lock among the warehouse's files has been held by somebody else for long",
+    "Look which process has the file open (lsof, lslocks) on the machines that share the file system: a re-drive of dead"
+    " letters, or another task of the sink, that hangs. End it; the task tries again.",
+)
 TARGET_VALUE = declare(
     "spark.target_value",
     "data",

@@ -4,7 +4,6 @@ write them: each file is there whole or not at all, and one of them at a time lo
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -14,7 +13,7 @@ from urllib.parse import quote
 
 from cdcworker.connectors.api import DeadLetter
 from cdcworker.connectors.spark.ledger import headers_text
-from cdcworker.connectors.spark.manifests import sync_folder, write_synced
+from cdcworker.connectors.spark.manifests import alone, sync_folder, write_synced
 
 if TYPE_CHECKING:
     from cdcworker.connectors.spark.letters import Place
@@ -24,13 +23,13 @@ class LetterFiles:
     """Those of one sink."""
 
     def __init__(self, root: Path, sink: str) -> None:
+        self._sink = sink
         self._home = root / "_cdcworker" / "dead" / quote(sink, safe="")
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
         self._home.mkdir(parents=True, exist_ok=True)
-        with (self._home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(self._home / "lock", {"sink": self._sink}):
             yield
 
     def path(self, place: Place) -> Path:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import fcntl
 import json
 import os
 import time
@@ -15,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import SinkBatch, SinkOffsets, SinkPlace
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, gone
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, TARGET_LOCKED, gone
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -24,6 +25,9 @@ if TYPE_CHECKING:
 FOLDER = "_cdc"
 KEPT = 5
 """Manifests whose files stay, for readers that have begun with them."""
+LOCK_S_MAX = 30.0
+"""Who has a lock looks at a file and changes it."""
+LOCK_POLL_S = 0.02
 YOUNG_S = 3600.0
 """A file that no manifest names may belong to one that is being written."""
 BESIDE = "beside-"
@@ -205,6 +209,23 @@ def tables(root: Path) -> Iterator[Path]:
     """Folders that hold manifests."""
     for found in root.glob(f"*/*/{FOLDER}"):
         yield found.parent
+
+
+@contextlib.contextmanager
+def alone(lock: Path, where: Mapping[str, str | int]) -> Iterator[None]:
+    """One process at a time. CdcError TARGET_LOCKED when the one before does not let go."""
+    with lock.open("w") as file:
+        deadline = time.monotonic() + LOCK_S_MAX
+        while True:
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except BlockingIOError as exc:
+                if time.monotonic() > deadline:
+                    text = f"a lock was not let go of within {LOCK_S_MAX:g} s"
+                    raise CdcError(TARGET_LOCKED, text, where=where) from exc
+                time.sleep(LOCK_POLL_S)
+        yield
 
 
 def write_synced(path: Path, content: bytes) -> None:

@@ -6,7 +6,6 @@ A change log is appended to; current state is kept in buckets of keys, and a bat
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import json
 import time
 import uuid
@@ -28,6 +27,7 @@ from cdcworker.connectors.spark.manifests import (
     Manifest,
     Manifests,
     advanced,
+    alone,
     collision,
     sync_folder,
     tables,
@@ -111,8 +111,7 @@ class ParquetWriter:
             raise gone(min(self._seen))
         home.mkdir(parents=True, exist_ok=True)
         path = home / f"{quote(self._sink, safe='')}-{self._task}.json"
-        with (home / "lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
+        with alone(home / "lock", {"sink": self._sink}):
             if path.exists() and tuple(json.loads(path.read_text())["epoch"]) > epoch:
                 raise CdcError(FENCED, "the target's fence holds a newer epoch", where={"sink": self._sink})
             scratch = path.with_suffix(f".{uuid.uuid4().hex}")

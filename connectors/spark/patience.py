@@ -8,12 +8,12 @@ import time
 from collections.abc import Callable
 
 from cdcworker.connectors.retrying import Retrying
-from cdcworker.connectors.spark.errors import TARGET_GONE, TARGET_UNREACHABLE
+from cdcworker.connectors.spark.errors import TARGET_GONE, TARGET_LOCKED, TARGET_UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
-AWAY = (TARGET_GONE, TARGET_UNREACHABLE)
+AWAY = (TARGET_GONE, TARGET_LOCKED, TARGET_UNREACHABLE)
 
 OUTAGE_S_MAX = 600.0
 """What lasts longer is reported as the task's failure."""

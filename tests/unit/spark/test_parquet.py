@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
 from cdcworker.connectors.spark.manifests import FOLDER, KEPT, Manifest, Manifests, alter
 from cdcworker.connectors.spark.parquet import SMALL_FILES_MAX, ParquetWriter
+from cdcworker.connectors.spark.records import Assembler
+from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
@@ -105,18 +108,40 @@ def claim(writer):
     return lambda: writer.claim([contract.TOPIC])
 
 
+@pytest.mark.parametrize("lock", ["lock", "dead/sink/lock"])
+def test_a_lock_that_somebody_keeps_is_not_waited_for_forever(tmp_path, open_writer, monkeypatch, lock):
+    stream, writer = support.Stream(1), open_writer()
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    stream.records[0]["value"] = b"broken"
+    assembler = Assembler(Shapes(stream.schemas, wait_s_max=0), tolerant=True)
+    steps = {
+        "lock": lambda: writer.fence((1, 0)),
+        "dead/sink/lock": lambda: writer.apply(assembler.build(support.arrow(stream.records), {}, 1)),
+    }
+    monkeypatch.setattr("cdcworker.connectors.spark.manifests.LOCK_S_MAX", 0.1)
+    held = tmp_path / "_cdcworker" / lock
+    held.parent.mkdir(parents=True, exist_ok=True)
+    with held.open("w") as other:
+        fcntl.flock(other, fcntl.LOCK_EX)
+        with pytest.raises(CdcError) as caught:
+            steps[lock]()
+        assert (caught.value.code, caught.value.where) == ("spark.target_locked", {"sink": "sink"})
+    monkeypatch.undo()
+    steps[lock]()
+
+
 def test_a_state_is_not_gone_on_from_where_its_folder_is_empty(open_writer):
     stream, writer = support.Stream(1), open_writer()
     stream.insert(support.NARROW, (1, 2, "a", "b"))
     contract.run(stream, writer)
-    manifests = Manifests(writer._folder(contract.TOPIC, ()))
-    state = manifests.newest()
-    for path in manifests._paths():
+    table = Manifests(writer._folder(contract.TOPIC, ()))
+    state = table.newest()
+    for path in table._paths():
         path.unlink()
     with pytest.raises(CdcError) as caught:
-        manifests.commit(state)
+        table.commit(state)
     assert caught.value.code == "spark.target_gone"
-    assert manifests.newest() is None
+    assert table.newest() is None
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ class TestParquet(contract.Contract):
             came.wait(CAME_S_MAX)
             write(path, content)
 
-        monkeypatch.setattr(letterfiles.fcntl, "flock", locked)
+        monkeypatch.setattr(fcntl, "flock", locked)
         monkeypatch.setattr(letterfiles, "write_synced", written)
         kept.note([(first, CdcError(UNPLACED, "why"))])
         owner.join()
