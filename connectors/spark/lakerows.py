@@ -3,6 +3,7 @@ back those which changed."""
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -10,7 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, merging, shaping, staging
+from cdcworker.connectors.spark.errors import QUERY_FAILED
 from cdcworker.connectors.spark.state import TemporaryFolder
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -44,6 +47,8 @@ class Stage:
         self._local = local
         self._folder: TemporaryFolder | None = None
         self._files: list[Any] = []
+        self._lock = threading.Lock()
+        self._closed = False
 
     def view(self, session: SparkSession, name: str, rows: pa.Table) -> str:
         columns = lakesql.definition(rows.schema)
@@ -57,13 +62,17 @@ class Stage:
     def _file(self, rows: pa.Table) -> str:
         from pyarrow import parquet
 
-        self._folder = self._folder or TemporaryFolder()
-        path = self._folder.path / f"{uuid.uuid4().hex}.parquet"
-        parquet.write_table(rows, path, compression="none")
-        self._files.append(path)
-        while len(self._files) > _KEPT:
-            self._files.pop(0).unlink(missing_ok=True)
-        return path.as_uri()
+        with self._lock:
+            if self._closed:
+                # A thread that was not waited for still uses it.
+                raise CdcError(QUERY_FAILED, "a batch is staged although its writer was released")
+            self._folder = self._folder or TemporaryFolder()
+            path = self._folder.path / f"{uuid.uuid4().hex}.parquet"
+            parquet.write_table(rows, path, compression="none")
+            self._files.append(path)
+            while len(self._files) > _KEPT:
+                self._files.pop(0).unlink(missing_ok=True)
+        return str(path.as_uri())
 
     def keys(self, session: SparkSession, keys: Iterable[bytes]) -> str:
         import pyarrow as pa
@@ -74,10 +83,13 @@ class Stage:
         return Stage(self._local)
 
     def close(self) -> None:
-        folder, self._folder = self._folder, None
-        self._files.clear()
-        if folder is not None:
-            folder.close()
+        """For good."""
+        with self._lock:
+            self._closed = True
+            folder, self._folder = self._folder, None
+            self._files.clear()
+            if folder is not None:
+                folder.close()
 
 
 def read_arrow(session: SparkSession, query: str) -> pa.Table:
