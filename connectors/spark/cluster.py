@@ -8,11 +8,13 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from cdcworker.connectors.config import ConfigKey, Importance, Secret, between, one_of
 from cdcworker.connectors.hosts import form_problem
-from cdcworker.connectors.spark.errors import ARCHIVE
+from cdcworker.connectors.spark import packing
+from cdcworker.connectors.spark.errors import ARCHIVE, ARCHIVE_VERSION
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
@@ -110,8 +112,15 @@ class Cluster:
         """The driver hands on those that are files of this machine."""
         for place in map(place_of, self.archives):
             path = place.removeprefix("file://")
-            if path.startswith("/") and not os.access(path, os.R_OK):
-                raise CdcError(ARCHIVE, "an archive for executors is not there", where={"key": ARCHIVES, "file": path})
+            if not path.startswith("/"):
+                continue
+            where = {"key": ARCHIVES, "file": path}
+            if not os.access(path, os.R_OK):
+                raise CdcError(ARCHIVE, "an archive for executors is not there", where=where)
+            made = packing.version_of(Path(path))
+            if made is not None and made != packing.version():
+                text = f"the archive was made by version {made or 'unknown'}, the driver is {packing.version()}"
+                raise CdcError(ARCHIVE_VERSION, text, where=where)
 
     def _share(self, cores: int) -> dict[str, str]:
         """Of a standalone cluster an application would take all that is free."""

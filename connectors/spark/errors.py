@@ -142,6 +142,13 @@ ARCHIVE = declare(
     "Make it with `cdcworker spark-archive FILE` in the worker's environment, with the extra spark, and put it where"
     " spark.archives names it, on each worker.",
 )
+ARCHIVE_VERSION = declare(
+    "spark.archive_version",
+    "environment",
+    "An archive for Spark's executors was made by another version of cdcworker than the driver's",
+    "Make it anew with `cdcworker spark-archive FILE` in the worker's environment, after each upgrade, and put it where"
+    " spark.archives names it, on each worker.",
+)
 JVM_DIED = declare(
     "spark.jvm_died",
     "transient",

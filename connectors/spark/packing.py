@@ -3,6 +3,8 @@ that starts the same Python of their machine with them."""
 
 from __future__ import annotations
 
+import functools
+import hashlib
 import importlib.metadata
 import importlib.util
 import io
@@ -20,11 +22,16 @@ PACKAGES = ("cdcworker.schemas", "cdcworker.connectors", "cdcworker.connectors.s
 KEPT = (".py", ".so")
 DISTRIBUTIONS = ("fastavro", "numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
 """What these packages import; Spark's own come from the cluster."""
+MARK = "cdcworker"
+"""First member of an archive: which code of ours is in it."""
 LEFT_OUT = {"__pycache__", "include", "tests"}
 PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+PROGRAM_PATH = "bin/python"
+HERE = "with the packages that lie beside"
+TEXT_BYTES_MAX = 4096
 PROGRAM = f"""\
 #!/bin/sh
-# {PYTHON} of this machine, with the packages that lie beside.
+# {PYTHON} of this machine, {HERE}.
 home=$(CDPATH= cd -- "$(dirname -- "$0")/.." && pwd) || exit 1
 PYTHONPATH="$home/lib${{PYTHONPATH:+:$PYTHONPATH}}"
 export PYTHONPATH
@@ -39,10 +46,8 @@ def pack(target: Path) -> None:
     try:
         # What is linked from elsewhere is of this machine only.
         with tarfile.open(scratch, "w:gz", compresslevel=6, dereference=True) as archive:
-            program = PROGRAM.encode()
-            member = tarfile.TarInfo("bin/python")
-            member.mode, member.size = 0o755, len(program)
-            archive.addfile(member, io.BytesIO(program))
+            _add(archive, MARK, version().encode(), 0o644)
+            _add(archive, PROGRAM_PATH, PROGRAM.encode(), 0o755)
             for name in sorted(files):
                 archive.add(files[name], f"lib/{name}", recursive=False)
         scratch.replace(target)
@@ -50,8 +55,45 @@ def pack(target: Path) -> None:
         scratch.unlink(missing_ok=True)
 
 
+def _add(archive: tarfile.TarFile, name: str, content: bytes, mode: int) -> None:
+    member = tarfile.TarInfo(name)
+    member.mode, member.size = mode, len(content)
+    archive.addfile(member, io.BytesIO(content))
+
+
+@functools.cache
+def version() -> str:
+    """Of the code of ours that executors run: two with the same number may still differ."""
+    digest = hashlib.sha256()
+    for name, path in sorted(_our_files()):
+        if path.suffix == ".py":
+            digest.update(name.encode() + b"\0" + path.read_bytes() + b"\0")
+    return f"{importlib.metadata.version('cdcworker')}+{digest.hexdigest()[:12]}"
+
+
+def version_of(path: Path) -> str | None:
+    """By which an archive was made; None: it is none of `pack`'s, or no file that can be looked into."""
+    try:
+        with tarfile.open(path, "r|*") as archive:
+            first = archive.next()
+            found = archive.extractfile(first) if first is not None and first.isfile() else None
+            text = b"" if found is None else found.read(TEXT_BYTES_MAX)
+    except (OSError, tarfile.TarError, EOFError):
+        return None
+    if first is not None and first.name == MARK:
+        return text.decode(errors="replace")
+    # Versions that wrote no mark began with the program.
+    return "" if first is not None and first.name == PROGRAM_PATH and HERE.encode() in text else None
+
+
 def _all_files() -> Iterator[tuple[str, Path]]:
     """Names in the archive's `lib`, and where they are here."""
+    yield from _our_files()
+    for name in DISTRIBUTIONS:
+        yield from _installed(name)
+
+
+def _our_files() -> Iterator[tuple[str, Path]]:
     for package in PACKAGES:
         spec = importlib.util.find_spec(package)
         assert spec is not None
@@ -59,8 +101,6 @@ def _all_files() -> Iterator[tuple[str, Path]]:
             for path in Path(folder).iterdir():
                 if path.suffix in KEPT:
                     yield f"{package.replace('.', '/')}/{path.name}", path
-    for name in DISTRIBUTIONS:
-        yield from _installed(name)
 
 
 def _installed(name: str) -> Iterator[tuple[str, Path]]:

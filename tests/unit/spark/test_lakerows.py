@@ -40,7 +40,7 @@ class Session:
         self.staged.append(path)
         return self
 
-    def createOrReplaceTempView(self, _):  # noqa: N802 - Spark's name
+    def createOrReplaceTempView(self, _):
         pass
 
 
