@@ -219,6 +219,12 @@ class TableBatch:
     changes: int = 0
     fresh: Any = None
 
+    @property
+    def bare(self) -> bool:
+        """Nothing but a TRUNCATE, which does not say whether its table has a key; a topic that somebody mirrors under
+        another name has no schema of one. The target knows."""
+        return self.floor is not None and not self.key and not self.upserts.num_rows and not self.deletes.num_rows
+
 
 @dataclass(frozen=True, slots=True)
 class DeadLetter:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DELETED, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED
@@ -94,6 +94,21 @@ class Catalog:
         target = replace(target, unique=bool(found and found[0]))
         self._targets[batch.table] = (batch.schema, batch.key, target)
         return target
+
+    def standing(self, connection: Connection, batch: TableBatch) -> pgsql.Target | None:
+        """The table as it is, for a batch that is bare; None: there is none. Its key is named where there is one, not told."""
+        known = self._targets.get(batch.table)
+        if known is not None:
+            return known[2]
+        place = self._place(batch)
+        found = connection.execute(_TABLE, place).fetchone()
+        if found is None:
+            return None
+        types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
+        keyed = OP not in types
+        soft = self._output.soft and keyed
+        target = pgsql.Target(*place, types, (KEY,) if keyed else (), (), own=self._own(keyed), soft=soft)
+        return replace(target, types=self._evolve(connection, target, types))
 
     def stage(self, connection: Connection, target: pgsql.Target, kind: str) -> str:
         """An empty stage table of the target's shape; its name in SQL."""

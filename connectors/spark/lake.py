@@ -324,13 +324,16 @@ class LakeWriter:
         state, where = found.state, {"table": ".".join(place), "topic": parts[0].table if parts else ""}
         assert state is not None
         have = state.arrow
+        floor, graves = bytes.fromhex(state.floor), state.graves
+        after = staging.floor_of(parts, state.floor)
+        parts = staging.keyed(parts, state.key, have)
         shapes, key, schema = [], state.key, have
         for part in parts:
             if have is not None and bool(part.key) != bool(state.key):
                 raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
             shapes.append(staging.evolve(schema, key, part, self._output, where))
             schema, key = shapes[-1].schema, key or part.key
-        statement, orphans, floor, graves = "", 0, bytes.fromhex(state.floor), state.graves
+        statement, orphans = "", 0
         if schema is not None:
             self._alter(session, lakesql.changes(self._tables.name(place), found.columns, have, schema, where))
             work = Affected(parts, shapes, schema, have, self._output, floor)
@@ -342,9 +345,8 @@ class LakeWriter:
             else:
                 self._ready()
                 statement = work.append(session, self._stage, self._tables.name(place))
-            floor = max([floor, *(part.floor or b"" for part in parts)])
         hit("sink.staged")
-        made = advanced(replace(state, key=key, floor=floor.hex(), graves=graves), batch, schema)
+        made = advanced(replace(state, key=key, floor=after, graves=graves), batch, schema)
         made = made.next(self._epoch)
         self._versions[made.topic] = self._tables.commit(place, found, statement, made)
         hit("sink.after_commit")

@@ -236,8 +236,7 @@ class ParquetWriter:
                 return None
             table = Table(manifests, replace(state, epoch=self._epoch), state.arrow)
             try:
-                for part in parts:
-                    self._part(table, part)
+                self._parts(table, parts)
                 self._states[topic] = self._commit(table, batch)
                 self._seen.add(topic)
                 self._folders[topic] = manifests.folder
@@ -248,6 +247,11 @@ class ParquetWriter:
                     raise
                 self._states[topic] = newest
         return None
+
+    def _parts(self, table: Table, parts: Sequence[TableBatch]) -> None:
+        for part in staging.keyed(parts, table.state.key, table.schema):
+            self._part(table, part)
+        table.state = replace(table.state, floor=staging.floor_of(parts, table.state.floor))
 
     def _part(self, table: Table, part: TableBatch) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
@@ -260,8 +264,7 @@ class ParquetWriter:
             self._merge(table, shape, part, moved)
         else:
             self._append(table, shape, part)
-        if part.floor is not None:
-            table.state = replace(table.state, floor=max(table.state.floor, part.floor.hex()))
+        table.state = replace(table.state, floor=staging.floor_of([part], table.state.floor))
 
     def _append(self, table: Table, shape: shaping.Shape, part: TableBatch) -> None:
         if part.floor is not None:

@@ -88,8 +88,7 @@ class ParquetBeside(ParquetWriter):
             raise moved(state)
         table = Table(manifests, replace(state, redriven=letters), state.arrow)
         try:
-            for part in parts:
-                self._part(table, part)
+            self._parts(table, parts)
             if table.orphans:
                 raise CdcError(ROWLESS, "the row is not there", where={"topic": state.topic})
             if not dry_run:

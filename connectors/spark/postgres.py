@@ -219,13 +219,18 @@ class PostgresWriter:
     # -- one table ----------------------------------------------------------------------------------------------------
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
-        target = self._catalog.prepare(connection, batch)
+        catalog = self._catalog
+        target = catalog.standing(connection, batch) if batch.bare else catalog.prepare(connection, batch)
         if batch.floor is not None:
-            _written(counts, connection.execute(pgsql.truncate(target, batch.floor)).rowcount)
+            if target is not None:
+                _written(counts, connection.execute(pgsql.truncate(target, batch.floor)).rowcount)
             self._ledger.set_floor(connection, batch.table, batch.floor)
             self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
+        if target is None:
+            return
         if not batch.key:
-            copying.append(connection, target, batch)
+            if not batch.bare:
+                copying.append(connection, target, batch)
             _written(counts, batch.upserts.num_rows)
         else:
             self._upsert(connection, target, batch, counts, number)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch
@@ -36,6 +37,17 @@ def count(counts: dict[str, Any], name: str, parts: Iterable[TableBatch]) -> Non
         counts["rows"] += part.upserts.num_rows + part.deletes.num_rows
         counts["changes"] += part.changes
         counts["tables"][name] = counts["tables"].get(name, 0) + part.changes
+
+
+def keyed(parts: Iterable[TableBatch], key: tuple[str, ...], schema: pa.Schema | None) -> list[TableBatch]:
+    """With the table's key where they do not say it. A table that has no columns yet gets none from what is bare."""
+    named = [replace(part, key=key) if part.bare else part for part in parts]
+    return [part for part in named if not part.bare or schema is not None]
+
+
+def floor_of(parts: Iterable[TableBatch], floor: str) -> str:
+    """The table's with those of its batch, as hexadecimal text."""
+    return max([floor, *(part.floor.hex() for part in parts if part.floor is not None)])
 
 
 def evolve(

@@ -14,13 +14,14 @@ from . import support
 from .support import ID, NARROW, column, table
 
 TOPIC = "shop.public.orders"
+MIRRORED = "far.shop.public.orders"
 OWN = (KEY, POSITION, OP, UNCHANGED, DELETED)
 
 
-def run(stream, writer, cuts=(), log=False):
+def run(stream, writer, cuts=(), log=False, topic=TOPIC):
     """All records that the writer has not seen, cut into batches."""
     assembler = stream.assembler(log)
-    writer.claim([TOPIC])
+    writer.claim([topic])
     edges = [0, *sorted({min(cut, len(stream.records)) for cut in cuts}), len(stream.records)]
     counts = []
     for number, (start, end) in enumerate(itertools.pairwise(edges)):
@@ -28,6 +29,11 @@ def run(stream, writer, cuts=(), log=False):
         if batch.offsets:
             counts.append(writer.apply(batch))
     return counts
+
+
+def mirrored(stream):
+    for record in stream.records:
+        record["topic"] = MIRRORED
 
 
 def rows(writer, *names, topic=TOPIC):
@@ -133,6 +139,34 @@ class Contract:
         stream.insert(NARROW, (2, 1, "a", "b"))
         run(stream, writer, [1])
         assert rows(writer, "id") == [(2,)]
+
+    @pytest.mark.parametrize("cuts", [(1, 2, 3), (1, 3), (3, 4), ()])
+    def test_a_truncate_in_a_topic_without_a_schema_of_its_key_leaves_the_table_its_key(self, open_writer, cuts):
+        """Somebody mirrors the topic under another name."""
+        stream, writer = support.Stream(1), open_writer()
+        stream.truncate(NARROW)
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        stream.insert(NARROW, (2, 1, "a", "b"))
+        stream.truncate(NARROW)
+        for number in (2, 3, 3):
+            stream.insert(NARROW, (number, 2, "a", "b"))
+        mirrored(stream)
+        run(stream, writer, [*cuts, 5, 6], topic=MIRRORED)
+        assert rows(writer, "id", "n", topic=MIRRORED) == [(2, 2), (3, 2)]
+
+    def test_such_a_truncate_that_comes_late_leaves_the_rows_behind_it_where_they_are_found(self, open_writer):
+        stream, writer = support.Stream(), open_writer()
+        stream.truncate(NARROW)
+        for n in (1, 2):
+            for id in range(9):
+                stream.insert(NARROW, (id, n, "a", "b"))
+        mirrored(stream)
+        # The partition of the truncate is read after the others, and its rows after it.
+        first, last = ([r for r in stream.records if (r["partition"] == 0) == late] for late in (False, True))
+        stream.records = [*first[: len(first) // 2], *last[:1], *first[len(first) // 2 :], *last[1:]]
+        half = len(first) // 2
+        run(stream, writer, [half, half + 1, *range(half + 2, half + 6)], topic=MIRRORED)
+        assert rows(writer, "id", "n", topic=MIRRORED) == [(id, 2) for id in range(9)]
 
     def test_keys_of_several_columns_and_keys_with_null(self, open_writer):
         wide = table(
