@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.config import Secret
+from cdcworker.connectors.spark import redaction
 from cdcworker.connectors.spark.cluster import Cluster
 from cdcworker.connectors.spark.decode import native
 from cdcworker.connectors.spark.errors import CLUSTER_UNREACHABLE, GATEWAY
@@ -62,7 +63,7 @@ def settings(state: Path, cores: int) -> dict[str, str]:
         "spark.sql.streaming.numRecentProgressUpdates": "2",
         "spark.sql.streaming.minBatchesToRetain": "2",
         "spark.sql.streaming.pollingDelay": "10ms",
-        "spark.redaction.regex": "(?i)secret|password|token|jaas|credential|key",
+        **redaction.settings(),
     }
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace, TableWriter
 from cdcworker.connectors.files import NOT_ALLOWED, allowed_path
+from cdcworker.connectors.spark import redaction
 from cdcworker.connectors.spark.cluster import cluster_of
 from cdcworker.connectors.spark.config import conninfo
 from cdcworker.connectors.spark.shaping import Output
@@ -45,7 +46,8 @@ def jars_of(config: Mapping[str, str]) -> str:
 
 
 def spark_settings(config: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
-    return tuple(SETTINGS.get(config.get("warehouse", ""), {}).items())
+    kind = config.get("warehouse", "")
+    return tuple({**SETTINGS.get(kind, {}), **(redaction.of_catalog(config) if kind == "iceberg" else {})}.items())
 
 
 def target_of(config: Mapping[str, Any]) -> str:

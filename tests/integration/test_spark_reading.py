@@ -121,3 +121,15 @@ def test_without_javas_part_spark_reads(engine, kafka, topics, tmp_path, monkeyp
     reader.begin({})
     frame = engine.session().createDataFrame([("t", 0, 7)], "topic string, partition int, offset long")
     assert reader.read(frame, tmp_path, 0)["offset"].to_pylist() == [7]
+
+
+def test_spark_shows_no_secret_of_a_catalog_or_a_plan(engine):
+    session = engine.session().newSession()
+    session.conf.set("spark.sql.catalog.cdc_lake.header.Authorization", "canary")
+    shown = {row["key"]: row["value"] for row in session.sql("SET").collect()}
+    assert "redacted" in shown["spark.sql.catalog.cdc_lake.header.Authorization"]
+    found = session.sql("SELECT id FROM range(3) WHERE concat('password=canary', id) <> 'jdbc://u:canary@h'")
+    plan = str(found._jdf.queryExecution().toString())
+    assert "Filter" in plan
+    assert "canary" not in plan
+    assert found.count() == 3
