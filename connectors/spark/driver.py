@@ -168,7 +168,7 @@ class Driver:
             # A batch of the query before may still be ending: the connection is for one thread at a time.
             self._handover.wait()
             self._handover.reset()
-            self._writer.claim(self._topics)
+            self._paused.claim(self._writer.claim, self._topics)
             self._offsets = dict(self._writer.ledger())
             self._built = dict(self._offsets)
             if self._whole is not None:

@@ -103,6 +103,14 @@ TARGET_GONE = declare(
     " the connector, reset the offsets of its topic (DELETE or PATCH /connectors/NAME/offsets) and resume it: the table is"
     " made again from what the topic still holds.",
 )
+TARGET_BROKEN = declare(
+    "spark.target_broken",
+    "data",
+    "Files of a table of the lake are missing or cannot be read, and do not come back",
+    "Bring back what is missing, or roll the table back to a version that is whole; or drop it, reset the offsets of its topic"
+    " and let it be loaded again. Then restart the task. With schema.change.policy=pause-table the other tables go on"
+    " meanwhile.",
+)
 TARGET_LOCKED = declare(
     "spark.target_locked",
     "transient",
@@ -289,6 +297,32 @@ _LAKE_CAUSES = (
     (TARGET_UNREACHABLE, ("NoSuchNamespaceException", "iceberg.exceptions.NotFoundException", "FileNotFoundException")),
     (SCHEMA_REFUSED, ("AnalysisException", "AMBIGUOUS_REFERENCE")),
 )
+
+
+_OF_FILES = (
+    *("FileNotFoundException", "iceberg.exceptions.NotFoundException", "FAILED_READ_FILE", "FILE_NOT_EXIST"),
+    *("CANNOT_READ_FILE_FOOTER", "is not a Parquet file", "not an Avro data file", "Not a data file", "EOFException"),
+    *(
+        "JsonParseException",
+        "JsonEOFException",
+        "MismatchedInputException",
+        "Cannot parse",
+        "InvalidAvroMagicException",
+    ),
+    *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_VERSIONS_NOT_CONTIGUOUS"),
+    *(
+        "DELTA_TRUNCATED_TRANSACTION_LOG",
+        "DELTA_MISSING_PART_FILES",
+        "Failed to read file",
+        "Failed to open input stream",
+    ),
+)
+
+
+def is_of_files(exc: BaseException) -> bool:
+    """Whether what a lake raises is said of files of a table: missing ones, or such that hold something else."""
+    said = f"{type(exc).__name__} {exc}"
+    return from_lake(exc) is not None and any(name in said for name in _OF_FILES)
 
 
 def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) -> CdcError | None:

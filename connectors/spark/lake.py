@@ -14,6 +14,7 @@ from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, 
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake, gone
+from cdcworker.connectors.spark.lakefaults import Faults
 from cdcworker.connectors.spark.lakelanes import Lanes
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
@@ -72,6 +73,7 @@ class LakeWriter:
         self._stage = stage or Stage()
         self._side = Side(tables, sink)
         self._lanes = Lanes[LakeWriter](lanes)
+        self._faults = Faults()
         self._step: Callable[[], None] = lambda: None
 
     def attach(self, session: Callable[[], SparkSession], step: Callable[[], None] = lambda: None) -> None:
@@ -107,7 +109,7 @@ class LakeWriter:
         with self._translated():
             self._states.clear()
             older = []
-            for place, found in self._mine():
+            for place, found in self._mine(topics):
                 assert found.state is not None
                 state, self._versions[found.state.topic] = found.state, found.version
                 if state.topic not in topics:
@@ -115,10 +117,10 @@ class LakeWriter:
                 if state.epoch > self._epoch:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
-                older += [place] if state.epoch < self._epoch else []
+                older += [(state.topic, place)] if state.epoch < self._epoch else []
             for topic in self._seen.intersection(topics) - self._states.keys():
                 raise gone(topic)
-            raised = self._lanes.each(self, lambda lane, place: lane._raise(place), older)
+            raised = self._lanes.each(self, lambda lane, item: lane._raise(*item), older)
             self._states.update({state.topic: state for state in raised})
             self._seen.update(self._states)
             self._claimed = True
@@ -150,9 +152,7 @@ class LakeWriter:
         with self._translated():
             session, place = self._spark(), self._place(topic, ())
             found = self._tables.load(place)
-            if found is None or found.state is None or found.state.arrow is None:
-                return None
-            return read_place(session, self._tables, place, found)
+            return None if found is None else read_place(session, self._tables, place, found)
 
     def place(self, schema: str, table: str) -> Place:
         return Place(lakesql.stored_name(schema), lakesql.stored_name(table))
@@ -207,35 +207,46 @@ class LakeWriter:
             self._tables.open(self._session)
         return self._session
 
-    def _mine(self) -> Iterator[tuple[Place, Found]]:
+    def _mine(self, topics: Sequence[str] | None = None) -> Iterator[tuple[Place, Found]]:
+        """Without `topics` one whose files are broken is an error whosesoever it is."""
         self._spark()
         places = [place for place in self._tables.places() if place.schema != OWN]
-        loaded = self._lanes.each(self, lambda lane, place: lane._load(place), places)
+        wanted = None if topics is None else {self._place(topic, (), keep=False): topic for topic in topics}
+        loaded = self._lanes.each(self, lambda lane, place: lane._load(place, wanted), places)
         for place, found in zip(places, loaded, strict=True):
             if found is not None and found.state is not None and found.state.sink == self._sink:
                 yield place, found
 
-    def _load(self, place: Place) -> Found | None:
-        found = self._tables.load(place)
+    def _load(self, place: Place, wanted: Mapping[Place, str] | None = None) -> Found | None:
+        found = None
+        try:
+            with self._faults.of(wanted[place], place) if wanted and place in wanted else contextlib.nullcontext():
+                found = self._tables.load(place)
+        except CdcError:
+            raise
+        except Exception as exc:
+            if wanted is None:
+                raise
+            self._faults.aside(place, exc)
         self._step()
         return found
 
-    def _place(self, topic: str, path: Sequence[str]) -> Place:
-        if topic not in self._places:
-            self._places[topic] = self.place(*shaping.place_of(topic, path, self._schema))
-        return self._places[topic]
+    def _place(self, topic: str, path: Sequence[str], keep: bool = True) -> Place:
+        found = self._places.get(topic) or self.place(*shaping.place_of(topic, path, self._schema))
+        return self._places.setdefault(topic, found) if keep else found
 
-    def _raise(self, place: Place) -> Manifest:
+    def _raise(self, topic: str, place: Place) -> Manifest:
         """From now on nobody with an older epoch commits."""
         for left in reversed(range(TRIES)):
-            found = self._tables.load(place)
-            if found is None:
-                raise gone(".".join(place))
-            if found.state is None or found.state.epoch > self._epoch:
-                break
-            state = found.state.next(self._epoch)
             try:
-                self._versions[state.topic] = self._tables.commit(place, found, "", state)
+                with self._faults.of(topic, place):
+                    found = self._tables.load(place)
+                    if found is None:
+                        raise gone(topic)
+                    if found.state is None or found.state.epoch > self._epoch:
+                        break
+                    state = found.state.next(self._epoch)
+                    self._versions[topic] = self._tables.commit(place, found, "", state)
                 self._step()
                 return state
             except CdcError as exc:
@@ -262,7 +273,8 @@ class LakeWriter:
         """How many parts of rows found none; None: all of it had been applied before."""
         place = self._place(topic, parts[0].path if parts else ())
         for left in reversed(range(TRIES)):
-            found = self._found(topic, place)
+            with self._faults.of(topic, place):
+                found = self._found(topic, place)
             state = found.state
             assert state is not None
             if not fresh(state, batch):
@@ -284,11 +296,13 @@ class LakeWriter:
                 continue
             except Exception as exc:
                 # To a statement a table of Delta's that is away is one without columns.
-                if self._tables.load(place) is None:
-                    raise gone(topic) from exc
-                raise
+                with self._faults.of(topic, place):
+                    if self._tables.load(place) is None:
+                        raise gone(topic) from exc
+                    raise
             self._states[topic] = state
             self._seen.add(topic)
+            self._faults.over(topic)
             self._step()
             return orphans
         return None
@@ -302,7 +316,9 @@ class LakeWriter:
             blank = Manifest(self._sink, topic, self._epoch)
             self._tables.create(place, f"{lakesql.quoted(POSITION)} binary", blank)
             found = self._tables.load(place)
-            assert found is not None
+        if found is None:
+            # What is left of its folder lets none be made.
+            raise gone(topic)
         if found.state is None:
             if not found.empty:
                 where = {"topic": topic, "table": ".".join(place)}

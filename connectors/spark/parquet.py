@@ -216,15 +216,15 @@ class ParquetWriter:
             raise CdcError(FENCED, "the target's fence changed", where={"sink": self._sink, "task": self._task})
 
     def _folder(self, topic: str, path: Sequence[str]) -> Path:
-        if topic in self._folders:
-            return self._folders[topic]
         schema, table = shaping.place_of(topic, path, self._schema)
-        return self._root / quote(schema, safe=" ") / quote(table, safe=" ")
+        found = self._root / quote(schema, safe=" ") / quote(table, safe=" ")
+        return found if path or Manifests(found).there() else self._folders.get(topic, found)
 
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> Table | None:
         """None: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
-        if topic in self._seen and not manifests.there():
+        # One that somebody has put aside, in the lake, is not away: there may be another.
+        if topic in self._seen and not Manifests(self._folders.get(topic, manifests.folder)).there():
             raise gone(topic)
         for left in reversed(range(TRIES)):
             state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)

@@ -1,4 +1,4 @@
-"""Tables that a schema change stopped: they alone stand still, at their offsets in the ledger, and are tried again by and by."""
+"""Tables that a schema change stopped, or files that are broken: they alone stand still, at their offsets in the ledger, and are tried again by and by."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
 from cdcworker.connectors.spark.config import source_of
-from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_BROKEN
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
+OF_A_TABLE = (SCHEMA_REFUSED, TARGET_BROKEN)
 RETRY_S_MIN = 30.0
 RETRY_S_MAX = 600.0
 
@@ -44,7 +45,7 @@ class PausedTables:
     def take(self, error: CdcError) -> bool:
         """Whether the error stops one table only."""
         topic = str(error.where.get("topic", "")) if error.where else ""
-        if not self._enabled or error.code != SCHEMA_REFUSED or not topic or topic in self._errors:
+        if not self._enabled or error.code not in OF_A_TABLE or not topic or topic in self._errors:
             return False
         self._errors[topic] = error
         tries = self._tries[topic] = self._tries.get(topic, 0) + 1
@@ -84,6 +85,15 @@ class PausedTables:
             log.info("paused tables are tried again topics=%d", len(self._errors))
             self._errors.clear()
         return [topic for topic in topics if topic not in self._errors]
+
+    def claim(self, claim: Callable[[Sequence[str]], None], topics: Sequence[str]) -> None:
+        """All of them, but for tables that are paused, or must be from now on."""
+        while True:
+            try:
+                return claim([topic for topic in topics if topic not in self._errors])
+            except CdcError as exc:
+                if not self.take(exc):
+                    raise
 
     def apply(
         self, write: Callable[[SinkBatch], Mapping[str, Any]], batch: SinkBatch
