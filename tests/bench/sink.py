@@ -150,6 +150,29 @@ def hot_keys(stage: Stage, changes: int) -> dict[str, float]:
     return {f"hot_keys_{name}": value for name, value in figures.items()}
 
 
+def compare_staging(stage: Stage, changes: int) -> dict[str, float]:
+    """The same rows to merge, in large batches of one table, staged over the driver's own connection and over one for each
+    core."""
+    workload = Workload("staged", 1, changes, changes)
+    stage.feed.load(workload)
+    with psycopg.connect(stage.dsn, autocommit=True) as connection:
+        connection.execute("drop schema if exists expected cascade")
+    expect(stage, workload)
+    out: dict[str, float] = {}
+    for name, least in (("driver", "0"), ("connections", "1")):
+        settings = {"staging.parallel.min.bytes": least, "max.batch.records": str(changes // 2)}
+        with sink(stage, workload.topics, **{"warehouse.schema": f"staged_{name}", **settings}) as run:
+            figures = steady(run, workload)
+            batches = [row[1]["batch_ms"]["apply"] for row in run.reports if row[1].get("batch_ms", {}).get("apply")]
+        equal(stage, workload, f"staged_{name}")
+        out |= {f"staged_by_{name}_{what}": value for what, value in figures.items()}
+        out[f"staged_by_{name}_apply_ms_per_batch"] = statistics.median(batches)
+    out["staged_by_connections_vs_driver_ratio"] = (
+        out["staged_by_connections_changes_per_s"] / out["staged_by_driver_changes_per_s"]
+    )
+    return out
+
+
 def compare_tables(stage: Stage, changes: int) -> dict[str, float]:
     """The same number of rows into one table and into a hundred."""
     took: dict[int, dict[str, float]] = {}
@@ -217,7 +240,7 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
-    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,hot,visible,iceberg,delta")
+    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,hot,staging,visible,iceberg,delta")
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -253,6 +276,8 @@ def main() -> None:
                     figures |= told(compare_tables(stage, few))
                 if "hot" in parts:
                     figures |= told(hot_keys(stage, few))
+                if "staging" in parts:
+                    figures |= told(compare_staging(stage, few))
                 if "visible" in parts:
                     figures |= told(visible(stage, options.seconds))
                 for kind in filter(parts.__contains__, lakes.KINDS):
