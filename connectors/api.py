@@ -284,7 +284,7 @@ class TableWriter(Protocol):
     """A warehouse. Takes Arrow; one thread at a time calls it, but for `cancel`.
 
     One that works through Spark also has `attach(session, step)`, called before all else, and again with each new process:
-    `session()` waits for it, and `step()` says that a table of many is done with.
+    `session()` waits for it, and `step(doing)` says that a table of many begins or is done with, and which are under way.
     One whose ledger lies with its tables has `expect(topics)`, called before `fence`: these tables were there before.
     """
 

@@ -134,7 +134,7 @@ class Driver:
         engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
         attach = getattr(self._writer, "attach", None)
         if attach is not None:
-            attach(engine.session, lambda: self._context.beat("a table", BATCH_S_MAX))
+            attach(engine.session, lambda doing: self._context.beat(doing, BATCH_S_MAX))
         return engine
 
     def _session(self) -> None:

@@ -15,7 +15,7 @@ from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake, gone
 from cdcworker.connectors.spark.lakefaults import Faults
-from cdcworker.connectors.spark.lakelanes import Lanes
+from cdcworker.connectors.spark.lakelanes import Lanes, UnderWay
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
 from cdcworker.connectors.spark.laketables import Found, Place, Tables, Work
@@ -74,11 +74,12 @@ class LakeWriter:
         self._side = Side(tables, sink)
         self._lanes = Lanes[LakeWriter](lanes)
         self._faults = Faults()
-        self._step: Callable[[], None] = lambda: None
+        self._under_way = UnderWay()
 
-    def attach(self, session: Callable[[], SparkSession], step: Callable[[], None] = lambda: None) -> None:
-        """`session` waits for Spark; after the end of its process another one comes. `step` is called after each table."""
-        self._new_session, self._session, self._step = session, None, step
+    def attach(self, session: Callable[[], SparkSession], step: Callable[[str], None] = lambda _doing: None) -> None:
+        """`session` waits for Spark; after the end of its process another one comes. `step` is told, before and after each
+        table, which ones are under way."""
+        self._new_session, self._session, self._under_way = session, None, UnderWay(step)
         self._lanes.drop()
         self._states.clear()
         self._claimed = False
@@ -218,24 +219,27 @@ class LakeWriter:
                 yield place, found
 
     def _load(self, place: Place, wanted: Mapping[Place, str] | None = None) -> Found | None:
-        found = None
-        try:
-            with self._faults.of(wanted[place], place) if wanted and place in wanted else contextlib.nullcontext():
-                found = self._tables.load(place)
-        except CdcError:
-            raise
-        except Exception as exc:
-            if wanted is None:
+        with self._at(place):
+            try:
+                with self._faults.of(wanted[place], place) if wanted and place in wanted else contextlib.nullcontext():
+                    return self._tables.load(place)
+            except CdcError:
                 raise
-            self._faults.aside(place, exc)
-        self._step()
-        return found
+            except Exception as exc:
+                if wanted is None:
+                    raise
+                self._faults.aside(place, exc)
+                return None
 
     def _place(self, topic: str, path: Sequence[str], keep: bool = True) -> Place:
         found = self._places.get(topic) or self.place(*shaping.place_of(topic, path, self._schema))
         return self._places.setdefault(topic, found) if keep else found
 
     def _raise(self, topic: str, place: Place) -> Manifest:
+        with self._at(place):
+            return self._raised(topic, place)
+
+    def _raised(self, topic: str, place: Place) -> Manifest:
         """From now on nobody with an older epoch commits."""
         for left in reversed(range(TRIES)):
             try:
@@ -247,7 +251,6 @@ class LakeWriter:
                         break
                     state = found.state.next(self._epoch)
                     self._versions[topic] = self._tables.commit(place, found, "", state)
-                self._step()
                 return state
             except CdcError as exc:
                 if exc.code != LEDGER_MOVED or not left:
@@ -255,13 +258,20 @@ class LakeWriter:
         raise CdcError(FENCED, "a newer task applies this topic", where={"table": ".".join(place)})
 
     @contextlib.contextmanager
-    def _translated(self) -> Iterator[None]:
+    def _at(self, place: Place) -> Iterator[None]:
+        """One table of several: who waits for them hears of it, and what fails says which it was."""
+        name = ".".join(place)
+        with self._under_way.one(name), self._translated(table=name):
+            yield
+
+    @contextlib.contextmanager
+    def _translated(self, **where: str) -> Iterator[None]:
         try:
             yield
         except CdcError:
             raise
         except Exception as exc:
-            found = from_lake(exc, {"sink": self._sink})
+            found = from_lake(exc, {"sink": self._sink, **where})
             if found is None:
                 raise
             log.warning("lake refused a statement code=%s error=%s", found.code, found.message)
@@ -272,6 +282,10 @@ class LakeWriter:
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
         """How many parts of rows found none; None: all of it had been applied before."""
         place = self._place(topic, parts[0].path if parts else ())
+        with self._at(place):
+            return self._tried(topic, place, parts, batch)
+
+    def _tried(self, topic: str, place: Place, parts: Sequence[TableBatch], batch: SinkBatch) -> int | None:
         for left in reversed(range(TRIES)):
             with self._faults.of(topic, place):
                 found = self._found(topic, place)
@@ -303,7 +317,6 @@ class LakeWriter:
             self._states[topic] = state
             self._seen.add(topic)
             self._faults.over(topic)
-            self._step()
             return orphans
         return None
 

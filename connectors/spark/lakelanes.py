@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import queue
-from collections.abc import Callable, Sequence
+import threading
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
 from typing import Generic, Protocol, Self, TypeVar
 
@@ -78,3 +80,28 @@ class Lanes(Generic[Writer]):
         pool, self._pool = self._pool, None
         if pool is not None:
             pool.shutdown(wait=False)
+
+
+class UnderWay:
+    """What all lanes work on now. `step` is told it, in the order in which they began, before and after each."""
+
+    def __init__(self, step: Callable[[str], None] = lambda _doing: None) -> None:
+        self._step = step
+        self._names: list[str] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def one(self, name: str) -> Iterator[None]:
+        with self._lock:
+            self._names.append(name)
+            self._tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._names.remove(name)
+                self._tell()
+
+    def _tell(self) -> None:
+        # One that hangs comes first, and is alone in the end.
+        self._step("table " + ", ".join(self._names) if self._names else "the next table")

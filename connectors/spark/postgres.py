@@ -87,7 +87,7 @@ class PostgresWriter:
             self._recall(connection)
             return self._ledger.read(connection)
 
-    def attach(self, session: Callable[[], SparkSession], _step: Callable[[], None] | None = None) -> None:
+    def attach(self, session: Callable[[], SparkSession], _step: Callable[[str], None] | None = None) -> None:
         """`session` waits for Spark, whose executors may stage large tables."""
         self._staging.attach(session)
 

@@ -128,7 +128,7 @@ class Lake(contract.Contract):
         stream, writer, lane = support.Stream(1), open_writer(lanes=3), threading.Barrier(3)
         tables = [support.table(support.ID, name=f"t{number}") for number in range(3)]
         topics, steps = [f"{support.PREFIX}.public.{of.path[1]}" for of in tables], []
-        writer.attach(lambda: spark, lambda: steps.append(threading.current_thread()))
+        writer.attach(lambda: spark, steps.append)
 
         def apply(id):
             for of in tables:
@@ -143,7 +143,8 @@ class Lake(contract.Contract):
             apply(2)
         finally:
             failpoints.listen(None)
-        assert len(steps) == 6
+        assert len(steps) == 12
+        assert sum(len(said.split(", ")) == 3 for said in steps) >= 2
         assert [contract.rows(writer, "id", topic=topic) for topic in topics] == [[(1,), (2,)]] * 3
         again = open_writer((2, 0), lanes=2)
         again.claim(topics)

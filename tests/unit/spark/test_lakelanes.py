@@ -7,7 +7,7 @@ import threading
 import pytest
 from cdcworker.connectors.spark import lakelanes
 from cdcworker.connectors.spark.errors import FENCED
-from cdcworker.connectors.spark.lakelanes import Lanes
+from cdcworker.connectors.spark.lakelanes import Lanes, UnderWay
 from cdcworker.schemas.errors import CdcError
 
 WAIT_S_MAX = 30
@@ -90,3 +90,30 @@ def test_of_several_failures_the_one_of_who_is_fenced_is_raised_and_the_others_a
     assert "newer" in caplog.text
     assert "a value" not in caplog.text
     lanes.close()
+
+
+def test_a_table_that_hangs_is_told_of_alone_when_all_others_are_done():
+    said, alone, lanes = [], threading.Event(), Lanes(3)
+
+    def step(names):
+        said.append(names)
+        # Four have begun, and three are done.
+        if len(said) == 7:
+            alone.set()
+
+    under_way = UnderWay(step)
+
+    def work(_, name):
+        with under_way.one(name):
+            return name != "hangs" or alone.wait(WAIT_S_MAX)
+
+    assert lanes.each(Writer(), work, ("a", "hangs", "b", "c")) == [True] * 4
+    assert said[6:] == ["table hangs", "the next table"]
+    lanes.close()
+
+
+def test_a_table_that_failed_is_under_way_no_more():
+    said = []
+    with pytest.raises(KeyError), UnderWay(said.append).one("a"):
+        raise KeyError
+    assert said == ["table a", "the next table"]
