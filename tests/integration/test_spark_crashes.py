@@ -51,6 +51,8 @@ POINTS = {
     "iceberg": (*STEPS, MERGING, *TABLE_BY_TABLE),
     "delta": (*STEPS, MERGING, *TABLE_BY_TABLE),
 }
+FINDS_ROWS = ("sink.merge", MERGING)
+"""Rows that a batch is the first to bring are added without a merge."""
 OF_A_LAKES_DRIVER = ("sink.before_commit@3",)
 """A new driver raises the epoch of each table first, which is a commit too."""
 KINDS = [
@@ -155,6 +157,11 @@ class Matrix:
 
     # -- who dies -----------------------------------------------------------------------------------------------------
 
+    def stop_at_next(self, point):
+        """In the batch of changes that are made now."""
+        self.world.stop_at("sink.staged" if point == MERGING else point)
+        self.change()
+
     def reach(self, process, point):
         """The driver stands at the step, or on its way through the statement that merges; with more to do afterwards."""
         eventually(lambda: is_stopped(process), point, LAKE_S_MAX)
@@ -232,11 +239,6 @@ def matrix(world, standalone, postgres, request):
     return Matrix(world, standalone, request.getfixturevalue("kind"), postgres, request)
 
 
-def asked(point):
-    """The driver's step at which it has to stop for it."""
-    return "sink.staged" if point == MERGING else point
-
-
 def test_a_parquet_folder_that_is_away_at_whichever_step_is_waited_for(world, postgres, request):
     matrix = Matrix(world, NoCluster(), "parquet", postgres, request)
     goes_on(matrix, matrix.target_dies)
@@ -257,8 +259,7 @@ def goes_on(matrix, dies):
     matrix.assert_equal("the start")
     for point in POINTS[matrix.kind]:
         began = time.monotonic()
-        matrix.world.stop_at(asked(point))
-        matrix.change()
+        matrix.stop_at_next(point)
         matrix.reach(process, point)
         dies(process, point)
         matrix.assert_equal(point)
@@ -270,15 +271,17 @@ def goes_on(matrix, dies):
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
 def test_drivers_that_are_killed_at_each_step_lose_and_double_nothing(matrix, kind, standalone):
-    """The second start of a batch comes when the checkpoint of the first has been written."""
+    """With the checkpoint of a batch that a driver has applied, the next one begins in another place than its first."""
     more = OF_A_LAKES_DRIVER if MERGING in POINTS[kind] else ()
-    for point in (*POINTS[kind], *more, "sink.batch_start@2"):
-        matrix.world.stop_at(asked(point))
-        matrix.change()
-        process = matrix.start()
-        if point.endswith("start@2"):
-            matrix.assert_equal("the batch before")
-            matrix.change()
+    points = [(point, point in FINDS_ROWS) for point in (*POINTS[kind], *more)]
+    for point, later in (*points, ("sink.batch_start", True)):
+        began = time.monotonic()
+        if later:
+            process = matrix.start()
+            matrix.assert_equal(f"what came before {point}")
+        matrix.stop_at_next(point)
+        if not later:
+            process = matrix.start()
         matrix.reach(process, point)
         process.kill()
         for pid in standalone.executors():
@@ -286,6 +289,7 @@ def test_drivers_that_are_killed_at_each_step_lose_and_double_nothing(matrix, ki
         assert process.wait() == -signal.SIGKILL
         await_end_of_group(process.pid)
         eventually(lambda: not standalone.executors(), "the end of the executors", 60)
+        print(f"{kind} {point}{' later' * later}: {time.monotonic() - began:.1f} s", flush=True)
     process = matrix.start()
     matrix.assert_equal("all kills")
     matrix.world.stop(process)
