@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, from_lake, gone
-from cdcworker.connectors.spark.lakefaults import Faults
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, gone
+from cdcworker.connectors.spark.lakefaults import Faults, translated
 from cdcworker.connectors.spark.lakelanes import Lanes, UnderWay
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
@@ -264,18 +264,8 @@ class LakeWriter:
         with self._under_way.one(name), self._translated(table=name):
             yield
 
-    @contextlib.contextmanager
-    def _translated(self, **where: str) -> Iterator[None]:
-        try:
-            yield
-        except CdcError:
-            raise
-        except Exception as exc:
-            found = from_lake(exc, {"sink": self._sink, **where})
-            if found is None:
-                raise
-            log.warning("lake refused a statement code=%s error=%s", found.code, found.message)
-            raise found from exc
+    def _translated(self, **where: str) -> contextlib.AbstractContextManager[None]:
+        return translated({"sink": self._sink, **where})
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
@@ -299,12 +289,8 @@ class LakeWriter:
                 again = self._tables.load(place) if exc.code == LEDGER_MOVED else None
                 if again is None and exc.code == LEDGER_MOVED:
                     raise gone(topic) from exc
-                if (
-                    not left
-                    or again is None
-                    or again.state is None
-                    or (again.note != found.note and not again.state.is_beside(state))
-                ):
+                beside = again and again.state and (again.note == found.note or again.state.is_beside(state))
+                if not left or not beside:
                     raise
                 log.info("table moved and is written to again table=%s", ".".join(place))
                 continue

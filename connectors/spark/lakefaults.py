@@ -1,4 +1,5 @@
-"""Tables whose own files are missing or cannot be read although the lake is there: waited for a little, then held to be broken."""
+"""What goes wrong in a lake: tables whose own files are missing or cannot be read are waited for a little, then held to be
+broken."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
 from cdcworker.connectors.spark.errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, is_of_files
@@ -74,6 +75,21 @@ class Faults:
         log.warning(
             "a table is left alone whose files cannot be read table=%s error=%s", ".".join(place), type(exc).__name__
         )
+
+
+@contextlib.contextmanager
+def translated(where: Mapping[str, str]) -> Iterator[None]:
+    """What Spark raises about a lake, as a CdcError; what is not known is let through."""
+    try:
+        yield
+    except CdcError:
+        raise
+    except Exception as exc:
+        found = from_lake(exc, where)
+        if found is None:
+            raise
+        log.warning("lake refused a statement code=%s error=%s", found.code, found.message)
+        raise found from exc
 
 
 def is_broken(exc: Exception) -> bool:
