@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.kafka_clients import make_admin, make_consumer, reader_config
+from cdcworker.coordinator.kafka_endings import end
 from cdcworker.coordinator.kafka_log import decode, list_offsets
 from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
 from cdcworker.schemas.errors import CdcError
@@ -150,7 +151,7 @@ class StartReader:
 
     def _reconnect(self, place: TopicPartition) -> None:
         log.warning("the consumer reads nothing and is replaced topic=%s offset=%d", place.topic, place.offset)
-        self._consumer.close()
+        end(self._consumer.close, "reader of a start")
         self._consumer = self._new_consumer()
         self._consumer.assign([place])
 
