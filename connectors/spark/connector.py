@@ -83,8 +83,9 @@ class SparkSink:
     def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
         """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
         gets them a second time."""
-        alter(CONFIG_DEF.parse(self._config), place, changes)
-        if place.kafka:
+        config = CONFIG_DEF.parse(self._config)
+        alter(config, place, changes)
+        if place.kafka and target_of(config):
             from cdcworker.connectors.spark.groups import Group
             from cdcworker.connectors.spark.witness import forget, group_of
 
