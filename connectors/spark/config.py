@@ -214,7 +214,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         recommended=("evolve", "pause-table"),
         group=batches,
         doc="Columns are added, renamed and widened. What loses data halts the task, or with pause-table its table alone:"
-        " that is tried again, from where it stopped, until its target fits.",
+        " that is tried again, from where it stopped, until its target fits. So is one of a lake whose files are broken.",
     )
     yield key(
         "errors.tolerance",
