@@ -103,7 +103,7 @@ def _topic(change: Mapping[str, Any]) -> Json:
 
 
 def _written(question: JsonObject, search: Search, found: Found) -> list[Json]:
-    """The watermark that covers its Kafka transaction, and the position in it; they name the task."""
+    """The watermark and the position that its Kafka transaction holds; they name the task."""
     source, lsn = question["source"], found.change.get("source", {}).get("commit_lsn")
     if source is None:
         return [_missing("task", "no single source of this cluster has the topic's prefix")]
@@ -115,7 +115,7 @@ def _written(question: JsonObject, search: Search, found: Found) -> list[Json]:
     task = int(mark.key["task"]) if mark else 0 if len(source["runs"]) == 1 else None
     stages = [_task(source, task)]
     if mark:
-        text = f"Kafka transaction committed; the watermark {lsn_text(int(mark.value['commit_lsn']))} covers it"
+        text = f"Kafka transaction committed, with the watermark {lsn_text(int(mark.value['commit_lsn']))}"
         stages.append(_stage("transaction", mark.written_ms, text, watermark=mark.value, offset=mark.offset))
     else:
         stages.append(_missing("transaction", "the record is committed; its watermark is no longer, or not yet, there"))

@@ -43,10 +43,6 @@ TRANSACTION_TOO_LONG: Final = declare(
 )
 
 WATERMARK_INTERVAL_S: Final = 1.0
-WATERMARK_LEAST_S: Final = 0.1
-"""Between two of them while changes are committed more often: each is a partition more in its transaction, of which the
-broker writes a record and a marker before the next can end."""
-WHILE_BUSY: Final = frozenset({"idle", "records", "bytes", "time"})
 FLUSH_FIRST_AFTER_S: Final = 1.0
 """A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
 its offsets partition for milliseconds only."""
@@ -154,7 +150,6 @@ class Session:
         self._at_boundary = True
         self._open = Open()
         self.watermark: JsonObject | None = None
-        self._written: JsonObject | None = None
         self._watermark_written = float("-inf")
 
     def run(self) -> None:
@@ -237,9 +232,8 @@ class Session:
             return ""
         now, held, limits = self._tools.clock(), self._open, self._limits
         if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self.committed):
-            interval_s = WATERMARK_LEAST_S if self._watermark_owed else WATERMARK_INTERVAL_S
-            overdue = self.watermark is not None and now - self._watermark_written >= interval_s
-            return "watermark" if batch.idle and overdue else ""
+            overdue = now - self._watermark_written >= WATERMARK_INTERVAL_S
+            return "watermark" if batch.idle and self.watermark is not None and overdue else ""
         if batch.idle:
             return "idle"
         if held.records >= limits.records_max:
@@ -248,10 +242,6 @@ class Session:
             return "bytes"
         since = held.since if self._tools.pen.opened_at is not None else self._pending_since
         return "time" if (now - since) * 1000 >= limits.ms_max else ""
-
-    @property
-    def _watermark_owed(self) -> bool:
-        return self.watermark is not None and self.watermark is not self._written
 
     def _outgrown(self) -> bool:
         """The one exception to INV-3: what no Kafka transaction can hold is resumed by index in the source's."""
@@ -298,13 +288,11 @@ class Session:
         self._open.encoded(records, part.changes)
 
     def _commit(self, reason: Reason) -> None:
-        """The position, and the watermark when it is due, in the transaction of the data (INV-2), the position last."""
+        """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
         pen, started = self._tools.pen, self._tools.clock()
         self._begin()
-        is_due = reason not in WHILE_BUSY or started - self._watermark_written >= WATERMARK_LEAST_S
-        if self.watermark is not None and is_due:
+        if self.watermark is not None:
             self._produce_watermark(self.watermark)
-            self._written, self._watermark_written = self.watermark, started
         if started - self._open.since > FLUSH_FIRST_AFTER_S:
             pen.flush(FLUSH_TIMEOUT_S)
         position = self._pending if self._open.records or self._pending != self.committed else None
@@ -328,6 +316,7 @@ class Session:
         counters = self._tools.counters
         counters.committed(self._open, self._tools.clock() - started, reason)
         counters.late(self._open, self._place.watermark_topic.rpartition(".")[0], reason)
+        self._watermark_written = self._tools.clock()
         self._open = Open()
         self.on_commit()
 
@@ -345,7 +334,7 @@ class Session:
 
     def _settled(self, until: float) -> bool:
         if self._at_boundary:
-            if self._tools.pen.opened_at is not None or self._pending is not None or self._watermark_owed:
+            if self._tools.pen.opened_at is not None or self._pending is not None:
                 self._commit("stop")
             return True
         if self._tools.clock() < until:

@@ -74,30 +74,10 @@ def test_a_failure_at_every_call_in_turn_still_ends_with_everything_once(make_wo
 
 def test_position_is_the_last_record_of_its_transaction_and_watermark_travels_with_it(make_world):
     world = make_world((2, 3), idle=True)
-    world.poll_takes_s = 0.2
     world.run()
-    assert len(by_transaction(world)) == 2
     for topics in by_transaction(world):
         assert topics[-1] == world.place.offsets_topic
         assert topics[-2] == world.place.watermark_topic
-
-
-def watermarks(world) -> list[int]:
-    return [json.loads(record[2])["commit_lsn"] for record in world.broker.committed if "watermark" in record[0]]
-
-
-@pytest.mark.parametrize("idle_polls", [0, 20])
-def test_a_source_that_commits_often_writes_ten_watermarks_a_second_and_the_last(make_world, idle_polls):
-    world = make_world((1,) * 60, idle=True)
-    world.poll_takes_s, world.idle_polls_max = 0.03, idle_polls
-    before_the_stop: list[int] = []
-    world.on_poll = lambda world: before_the_stop.extend(watermarks(world) if world.idle_polls == 8 else ())
-    world.run()
-    found = watermarks(world)
-    assert 60 * 0.03 / 0.2 <= len(found) <= 60 * 0.03 / 0.1 + 2
-    assert (found, found[-1]) == (sorted(set(found)), 60)
-    assert all(topics[-1] == world.place.offsets_topic for topics in by_transaction(world)[:60])
-    assert before_the_stop == (found if idle_polls else [])
 
 
 def test_a_busy_stream_shares_transactions_and_an_idle_one_commits_at_once(make_world):
@@ -105,7 +85,7 @@ def test_a_busy_stream_shares_transactions_and_an_idle_one_commits_at_once(make_
     busy.run()
     idle.run()
     assert len(busy.broker.transactions) == 1
-    assert sum("p.public.t" in topics for topics in by_transaction(idle)) == 20
+    assert len(idle.broker.transactions) == 20
 
 
 @pytest.mark.parametrize(
@@ -315,8 +295,7 @@ def test_an_idle_source_writes_a_watermark_a_second_and_no_position(make_world):
     world.idle_watermark = {"commit_lsn": 1, "ts_ms": 1}
     world.run()
     later = by_transaction(world)[1:]
-    # What is new at once, then the same again.
-    assert 5 <= len(later) <= 6
+    assert 4 <= len(later) <= 5
     assert all(topics == [world.place.watermark_topic] for topics in later)
 
 
@@ -348,7 +327,8 @@ def test_what_no_kafka_transaction_can_hold_is_committed_in_parts_and_resumed_wi
     assert world.broker.data() == world.expected
     sizes = [sum(name == "p.public.t" for name in topics) for topics in by_transaction(world)]
     assert max(sizes) == 3
-    assert watermarks(world) == sorted(watermarks(world))
+    watermarks = [json.loads(record[2])["commit_lsn"] for record in world.broker.committed if "watermark" in record[0]]
+    assert watermarks == sorted(watermarks)
 
 
 def test_half_of_the_time_out_ends_a_part_as_well(make_world):
