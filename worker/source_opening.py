@@ -175,7 +175,7 @@ class StartReader:
         return False
 
     def close(self) -> None:
-        drop(self._connected, lambda _: self._consumer.close())
+        drop(self._connected, lambda _: end(self._consumer.close, "reader of a start"))
 
 
 def last_of(messages: Iterator[Message], key: str) -> Message | None:

@@ -255,7 +255,7 @@ with t as (
 ), entry as (
     select prpubid as pub, oid, prrelid as relation, null::oid as schema from pg_publication_rel{schemas}
 )
-select t.oid, coalesce(max(e.oid::bigint), 0)
+select t.oid, coalesce(min(e.oid::bigint), 0)
 from t left join (entry e join pg_publication p on p.oid = e.pub and p.pubname = %(name)s)
     on e.relation = t.relid or e.schema = t.relnamespace
 group by 1
@@ -264,8 +264,8 @@ _SCHEMAS = " union all select pnpubid, oid, null, pnnspid from pg_publication_na
 
 
 def memberships(connection: AdminConnection, settings: Settings, oids: Sequence[int]) -> dict[int, int]:
-    """By published table the number of its entry in the publication, of its schema's or of a parent's: a table that was
-    taken out and put back has a higher one. 0 where the publication names neither tables nor schemas."""
+    """By published table the number of its oldest entry in the publication, its own, its schema's or a parent's: a table
+    that was taken out and put back has higher ones only. 0 where the publication names neither tables nor schemas."""
     statement = _MEMBERSHIPS.format(schemas=_SCHEMAS if connection.info.server_version >= 150000 else "")
     return dict(connection.execute(statement, {"oids": list(oids), "name": settings.publication}).fetchall())
 

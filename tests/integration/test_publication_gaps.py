@@ -91,6 +91,23 @@ def test_so_are_those_of_a_schema_that_was_put_back_meanwhile(table, reader):
     assert len(one.events("t")) == 2
 
 
+def test_tables_whose_schema_is_published_as_well_were_never_out(table, reader):
+    if table.info.server_version < 150000:
+        pytest.skip("publications of schemas came with PostgreSQL 15")
+    table.execute("create publication p for table a, b")
+    one = reader(publication_name="p", publication_autocreate_mode="disabled", **OFTEN).start()
+    one.catch_up(table)
+    one.kill()
+    table.execute("alter publication p add tables in schema public; create table c(id int primary key)")
+    table.execute("grant select on c to public")
+    one.start()
+    one.until(lambda: has(one, "tables-"))
+    table.execute("insert into a values (7, 'later')")
+    one.catch_up(table)
+    assert one.events("t") == []
+    assert len(one.events("r")) == 5
+
+
 @pytest.fixture
 def given(table, reader):
     """A reader of a publication that is altered by its owner only."""
