@@ -46,7 +46,7 @@ def ahead(call: Callable[[], T], name: str) -> Future[T]:
     return future
 
 
-def drop(future: Future[T], close: Callable[[T], None]) -> None:
+def drop(future: Future[T], close: Callable[[T], object]) -> None:
     """Nobody wants the result any more: it is closed when it is there."""
 
     def done(ended: Future[T]) -> None:

@@ -72,8 +72,8 @@ class Driver:
         self._state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
         self._brokers = Brokers(spec.kafka)
         self._behind = Behind(self._brokers.begin_ends)
-        note = note_of(spec.incarnation, settings.target)
-        self._witness = Witness(Group(spec.kafka, group_of(spec.connector)), note) if settings.target else None
+        note, group = note_of(spec.incarnation, settings.target), group_of(spec.connector)
+        self._witness = Witness(Group(spec.kafka, group), note, spec.topics) if settings.target else None
         self._kafka = jvm_settings(spec.kafka)
         self._schemas = SchemaLogReader(spec.kafka, spec.schema_topic)
         shapes = Shapes(self._schemas, context.stopping)
@@ -124,7 +124,7 @@ class Driver:
 
     def _fence(self) -> None:
         if self._witness is not None:
-            cast("Any", self._writer).expect(self._witness.written(self._spec.topics))
+            cast("Any", self._writer).expect(self._witness.written())
         self._writer.fence(self._spec.epoch)
 
     def _new_engine(self) -> Engine:

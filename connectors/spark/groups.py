@@ -16,6 +16,8 @@ READ: Final = "the offsets of the sink's group cannot be read"
 COMMITTED: Final = "the offsets of the sink's group cannot be committed"
 MOVING: Final = (14, 15, 16)
 """Kafka's numbers for a group whose broker is being chosen, or loads it: a new cluster's first group takes a second."""
+UNKNOWN: Final = 3
+"""Kafka's number for a topic that there is not."""
 POLL_S: Final = 0.05
 
 
@@ -78,10 +80,15 @@ class Group:
         from confluent_kafka import TopicPartition
 
         there = self._consumer.list_topics(timeout=REQUEST_S_MAX).topics
+        wanted = {name: topic for name, topic in there.items() if topics is None or name in topics}
+        for name, topic in wanted.items():
+            # One that cannot be looked at is not one of which nothing was written.
+            if topics is not None and topic.error is not None and topic.error.code() != UNKNOWN:
+                raise refused(topic.error, READ, {"topic": name})
         asked = [
             TopicPartition(name, number)
-            for name, topic in there.items()
-            if (topics is None or name in topics) and topic.error is None
+            for name, topic in wanted.items()
+            if topic.error is None
             for number in topic.partitions
         ]
         found: Sequence[Any] = self._consumer.committed(asked, timeout=REQUEST_S_MAX) if asked else []
@@ -92,6 +99,8 @@ class Group:
             self._patiently(lambda: self._consumer.commit(offsets=parts, asynchronous=False), COMMITTED)
         except CdcError as exc:
             return exc
+        except Exception as exc:  # noqa: BLE001 - whoever asks must hear of it: a commit is asked after, not waited for
+            return CdcError(KAFKA_UNREACHABLE, f"{COMMITTED}: {type(exc).__name__}")
         return None
 
     def _patiently(self, ask: Callable[[], Sequence[Any]], doing: str) -> Sequence[Any]:

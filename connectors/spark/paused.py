@@ -87,10 +87,11 @@ class PausedTables:
         return [topic for topic in topics if topic not in self._errors]
 
     def claim(self, claim: Callable[[Sequence[str]], None], topics: Sequence[str]) -> None:
-        """All of them, but for tables that are paused, or must be from now on."""
+        """All of them, but for those whose files are broken."""
         while True:
+            broken = {topic for topic, error in self._errors.items() if error.code == TARGET_BROKEN}
             try:
-                return claim([topic for topic in topics if topic not in self._errors])
+                return claim([topic for topic in topics if topic not in broken])
             except CdcError as exc:
                 if not self.take(exc):
                     raise

@@ -102,9 +102,17 @@ def show(writer: Writer, told: Mapping[str, Through], marks: Marks) -> None:
     shown = {}
     for source, mark in told.items():
         mine = {topic: state for topic, state in writer._states.items() if source_of(topic) == source}
-        shown[source] = Shown(mark, {topic: writer.member(topic, state) for topic, state in mine.items()})
+        members = {topic: writer.member(topic, state) for topic, state in mine.items()}
+        shown[source] = Shown(mark, {**_standing(writer, source, mark), **members})
     if any(writer.valid().is_due(source, item) for source, item in shown.items()):
         writer.publish(shown, marks)
+
+
+def _standing(writer: Writer, source: str, mark: Through) -> dict[str, Member]:
+    """Tables that are left out stay in the set as they were, also while nobody has claimed them."""
+    known = writer.valid().shown.get(source)
+    members = known.members if known is not None else {}
+    return {topic: one for topic, one in members.items() if topic.removeprefix(f"{source}.") in mark.left_out}
 
 
 def _is_mark(topic: str, batch: SinkBatch) -> bool:

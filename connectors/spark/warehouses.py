@@ -55,7 +55,8 @@ def target_of(config: Mapping[str, Any]) -> str:
     if config["warehouse"] == "postgres":
         return ""
     return " ".join(
-        config[name] for name in ("warehouse", "warehouse.path", "warehouse.catalog", "warehouse.catalog.uri")
+        config[name].rstrip("/")
+        for name in ("warehouse", "warehouse.path", "warehouse.catalog", "warehouse.catalog.uri")
     )
 
 

@@ -58,37 +58,41 @@ def note_of(incarnation: str, target: str) -> str:
 
 
 class Witness:
-    """Of one task."""
+    """Of one task, and of its topics."""
 
-    def __init__(self, group: Group, note: str, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, group: Group, note: str, topics: Collection[str], clock: Callable[[], float] = time.monotonic
+    ) -> None:
         self._group = group
         self._note = note
+        self._topics = frozenset(topics)
         self._clock = clock
         self._lock = threading.Lock()
         self._denied = False
         self._told: dict[Partition, int] = {}
-        self._at = self._all_at = -AGAIN_S
+        self._at = self._all_at = self._not_before = -AGAIN_S
         self._running: Commit | None = None
 
-    def written(self, topics: Collection[str]) -> set[str]:
-        """Those of which the sink has written something to this target."""
+    def written(self) -> set[str]:
+        """Topics of which the sink has written something to this target."""
         try:
-            found = self._group.committed(topics)
+            found = self._group.committed(self._topics)
         except CdcError as exc:
             if exc.code != KAFKA_DENIED:
                 raise
             self._deny(exc)
             return set()
-        return {
-            topic for (topic, _), (offset, note) in found.items() if topic in topics and offset and note == self._note
-        }
+        there = {place: note for place, (offset, note) in found.items() if offset and place[0] in self._topics}
+        if any(note and note != self._note for note in there.values()):
+            log.warning("Kafka keeps what another sink of this name, or this one elsewhere, has written")
+        return {topic for (topic, _), note in there.items() if note == self._note}
 
     def tell(self, ledger: Mapping[Partition, int]) -> None:
         """Now and then, without waiting for the broker. From any thread."""
         if self._denied or not self._lock.acquire(blocking=False):
             return
         try:
-            self._tell({place: offset for place, offset in dict(ledger).items() if offset})
+            self._tell({place: at for place, at in dict(ledger).items() if at and place[0] in self._topics})
         finally:
             self._lock.release()
 
@@ -96,6 +100,8 @@ class Witness:
         if self._running is not None and not self._over(self._running):
             return
         now = self._clock()
+        if now < self._not_before:
+            return
         whole = now - self._all_at >= AGAIN_S
         news = ledger if whole else {place: at for place, at in ledger.items() if self._told.get(place) != at}
         # A table is told of at once; how far it is, now and then.
@@ -116,7 +122,8 @@ class Witness:
         elif error is not None:
             # All of it, in a while.
             self._told.clear()
-            self._all_at = self._clock() - AGAIN_S + EVERY_S
+            self._not_before = self._clock() + EVERY_S
+            log.warning("Kafka did not keep what was written, it is told again error=%s", error)
         return error is None
 
     def _deny(self, error: CdcError) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_BROKEN
 from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.paused import RETRY_S_MIN, PausedTables
 from cdcworker.schemas.errors import CdcError
@@ -94,3 +95,14 @@ def test_how_many_tables_stand_still_is_told_in_numbers(tmp_path):
     refused(world)
     assert world.paused.numbers()["tables_held"] == 1
     assert list(world.paused.numbers()["paused"]) == [contract.TOPIC]
+
+
+def test_a_table_that_stands_still_is_claimed_all_the_same_but_not_one_whose_files_are_broken():
+    paused, claimed = PausedTables(True, lambda: 0.0), []
+    topics = (contract.TOPIC, OTHER)
+    assert paused.take(CdcError(SCHEMA_REFUSED, "no", where={"topic": OTHER}))
+    paused.claim(lambda wanted: claimed.append(list(wanted)), topics)
+    broken = PausedTables(True, lambda: 0.0)
+    assert broken.take(CdcError(TARGET_BROKEN, "no", where={"topic": OTHER}))
+    broken.claim(lambda wanted: claimed.append(list(wanted)), topics)
+    assert claimed == [list(topics), [contract.TOPIC]]

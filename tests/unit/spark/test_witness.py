@@ -48,7 +48,7 @@ class World:
         self.witness = self.another()
 
     def another(self, note=NOTE):
-        return Witness(self.broker, note, lambda: self.now)
+        return Witness(self.broker, note, TOPICS, lambda: self.now)
 
 
 @pytest.fixture
@@ -57,11 +57,11 @@ def world():
 
 
 def test_what_was_written_is_known_to_the_next_task_and_to_no_other_connector_or_target(world):
-    assert world.another().written(TOPICS) == set()
+    assert world.another().written() == set()
     world.witness.tell({A: 5, B: 0, ("shop.public.elsewhere", 1): 3})
-    assert world.another().written(TOPICS) == {A[0]}
+    assert world.another().written() == {A[0]}
     for note in (note_of("i2", "parquet /srv/lake"), note_of("i1", "parquet /srv/other")):
-        assert world.another(note).written(TOPICS) == set()
+        assert world.another(note).written() == set()
 
 
 def test_a_table_is_told_of_at_once_and_how_far_it_is_now_and_then(world):
@@ -78,6 +78,26 @@ def test_a_table_is_told_of_at_once_and_how_far_it_is_now_and_then(world):
     assert world.broker.commits[3:] == [{A: 7, B: 1}]
 
 
+def test_an_error_of_the_broker_is_told_and_nothing_is_sent_again_at_once(world, caplog):
+    world.broker.failing = KAFKA_UNREACHABLE
+    for _ in range(60):
+        world.witness.tell({A: 5})
+        world.now += 1.0
+    assert 3 < len(world.broker.commits) <= 7
+    assert "did not keep what was written" in caplog.text
+
+
+def test_topics_of_other_tasks_are_theirs_to_tell_of(world):
+    world.witness.tell({A: 5, ("shop.public.other", 0): 7, ("shop.watermark", 0): 9})
+    assert world.broker.commits == [{A: 5}]
+
+
+def test_what_somebody_else_keeps_under_this_name_is_told_of(world, caplog):
+    world.another(note_of("i2", "parquet /srv/lake")).tell({A: 5})
+    assert world.witness.written() == set()
+    assert "another sink of this name" in caplog.text
+
+
 def test_nobody_waits_for_a_broker_and_what_it_did_not_take_comes_again_whole(world):
     world.broker.slow, world.broker.failing = True, KAFKA_UNREACHABLE
     world.witness.tell({A: 5})
@@ -88,15 +108,15 @@ def test_nobody_waits_for_a_broker_and_what_it_did_not_take_comes_again_whole(wo
     world.now += witness.EVERY_S
     world.witness.tell({A: 5, B: 1})
     assert world.broker.commits == [{A: 5}, {A: 5, B: 1}]
-    assert world.another().written(TOPICS) == set(TOPICS)
+    assert world.another().written() == set(TOPICS)
 
 
 def test_a_broker_that_denies_it_is_told_of_once_and_one_that_is_away_is_an_error(world, caplog):
     world.broker.failing = KAFKA_UNREACHABLE
     with pytest.raises(CdcError):
-        world.witness.written(TOPICS)
+        world.witness.written()
     world.broker.failing = KAFKA_DENIED
-    assert world.witness.written(TOPICS) == set()
+    assert world.witness.written() == set()
     world.witness.tell({A: 5})
     assert world.broker.commits == []
     other = world.another()
@@ -110,9 +130,9 @@ def test_a_broker_that_denies_it_is_told_of_once_and_one_that_is_away_is_an_erro
 def test_offsets_that_a_person_alters_are_forgotten(world):
     world.witness.tell({A: 5, B: 1})
     forget(world.broker, {(A[0], 0): None})
-    assert world.another().written(TOPICS) == {B[0]}
+    assert world.another().written() == {B[0]}
     forget(world.broker, None)
-    assert world.another().written(TOPICS) == set()
+    assert world.another().written() == set()
     assert world.broker.kept == {A: (0, ""), B: (0, "")}
     forget(world.broker, None)
     assert len(world.broker.commits) == 3
