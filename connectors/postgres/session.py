@@ -195,6 +195,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     if slots.ensure_publication(catalog, settings):
         operations.altered_by_us(session, before)
     if first:
+        slots.check_readable(catalog, settings)
         session.position = _first_position(session, system)
     session.position.timeline = system.timeline
     safety.follow_failovers(session, stream)

@@ -247,6 +247,18 @@ def published(connection: AdminConnection, settings: Settings) -> list[TableName
     return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
 
 
+def check_readable(connection: AdminConnection, settings: Settings) -> None:
+    """CdcError when the role may read the rows of no table at all: that is no table's trouble, and none would come."""
+    tables = published(connection, settings) if settings.snapshot_mode != "no_data" else []
+    row = connection.execute(
+        "select count(*) from pg_class where oid = any(%s::oid[]) and has_table_privilege(oid, 'select')"
+        " and has_schema_privilege(relnamespace, 'usage')",
+        ([table[0] for table in tables],),
+    ).fetchone()
+    if tables and row and not row[0]:
+        raise CdcError(e.PERMISSION, "the role may read the rows of no table", where={"tables": len(tables)})
+
+
 _MEMBERSHIPS = """
 with t as (
     select c.oid, p.oid as relid, p.relnamespace from pg_class c

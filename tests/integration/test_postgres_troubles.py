@@ -124,6 +124,30 @@ def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_
     assert (held(one), len(ids(one, "plain")), len(ids(one, "large"))) == ({}, 2001, 2000)
 
 
+def test_a_role_that_may_read_no_table_at_all_does_not_start_and_leaves_no_slot(db, reader):
+    db.execute("create table a(id int primary key); create table b(id int primary key)")
+    one = reader()
+
+    def revoke(_):
+        db.execute(f"revoke all on a, b from {one.config['database.user']}, public")
+
+    prepare, one.before_first_start = one.before_first_start, lambda it: (prepare and prepare(it), revoke(it))
+    with pytest.raises(CdcError) as caught:
+        one.start()
+    assert (caught.value.code, caught.value.where["tables"]) == ("postgres.permission_denied", 2)
+    assert (
+        db.execute(
+            "select count(*) from pg_replication_slots where slot_name = %s", (one.config["slot.name"],)
+        ).fetchone()[0]
+        == 0
+    )
+    db.execute(f"grant select on a to {one.config['database.user']}; insert into a values (1)")
+    one.start()
+    assert one.trouble().code == "postgres.table_closed"
+    one.catch_up(db)
+    assert ids(one, "a") == [1]
+
+
 # -- schema changes ---------------------------------------------------------------------------------------------------
 
 CHANGES = [
