@@ -284,13 +284,29 @@ def gone(topic: str) -> CdcError:
     return CdcError(TARGET_GONE, "a table of the sink is not there any more", where={"topic": topic})
 
 
+_PASSING = (
+    # A server, the network or a machine's handles: what the files hold is not known then.
+    *("ConnectException", "UnknownHostException", "NoRouteToHost", "SocketTimeout", "SocketException", "SSLException"),
+    *("ConnectTimeout", "ConnectionClosedException", "NoHttpResponseException", "InterruptedIOException"),
+    *("Connection refused", "Connection reset", "Broken pipe", "Premature end of", "Unable to execute HTTP request"),
+    *("Stale file handle", "Too many open files", "Input/output error", "Transport endpoint is not connected"),
+    *("Host is down", "No space left on device", "Permission denied"),
+    # HDFS, and stores of objects.
+    *("End of File Exception between local host", "StandbyException", "SafeModeException", "BlockMissingException"),
+    *("AWSClientIOException", "AWSServiceThrottledException", "AWSStatus500Exception", "Status Code: 5", "Slow Down"),
+    # A catalog's answers, which a proxy may have given in its place, as a page.
+    *("ServiceUnavailableException", "ServiceFailureException", "iceberg.exceptions.RESTException"),
+    *("iceberg.rest.HTTPClient", "Unexpected character ('<'"),
+)
+
+
 _LAKE_CAUSES = (
     # By the names of Java's exceptions, which stand in the text of what py4j and Spark raise; the first that is there.
     (LEDGER_MOVED, ("CommitFailedException", "ConcurrentModification", "ConcurrentTransaction", "ConcurrentAppend")),
     (LEDGER_MOVED, ("ConcurrentDelete", "ConcurrentWrite", "MetadataChangedException", "ProtocolChangedException")),
     (TARGET_AUTH, ("NotAuthorizedException", "ForbiddenException", "AccessControlException", "AccessDenied")),
-    (TARGET_UNREACHABLE, ("ServiceUnavailableException", "ServiceFailureException", "ConnectException")),
-    (TARGET_UNREACHABLE, ("UnknownHostException", "SocketTimeoutException", "SQLTransientConnectionException")),
+    (TARGET_AUTH, ("Status Code: 401", "Status Code: 403")),
+    (TARGET_UNREACHABLE, (*_PASSING, "SQLTransientConnectionException")),
     (TARGET_UNREACHABLE, ("RuntimeIOException", "java.io.IOException", "UncheckedSQLException")),
     # Tables that a statement is about were there when it was made.
     (TARGET_UNREACHABLE, ("TABLE_OR_VIEW_NOT_FOUND", "PATH_NOT_FOUND", "NoSuchTableException")),
@@ -300,29 +316,23 @@ _LAKE_CAUSES = (
 
 
 _OF_FILES = (
-    *("FileNotFoundException", "iceberg.exceptions.NotFoundException", "FAILED_READ_FILE", "FILE_NOT_EXIST"),
-    *("CANNOT_READ_FILE_FOOTER", "is not a Parquet file", "not an Avro data file", "Not a data file", "EOFException"),
-    *(
-        "JsonParseException",
-        "JsonEOFException",
-        "MismatchedInputException",
-        "Cannot parse",
-        "InvalidAvroMagicException",
-    ),
+    # Why a file could not be opened or read: that it could not be says nothing yet.
+    *("FileNotFoundException", "iceberg.exceptions.NotFoundException", "FILE_NOT_EXIST", "CANNOT_READ_FILE_FOOTER"),
+    *("is not a Parquet file", "ParquetDecodingException", "not an Avro data file", "Not a data file"),
+    *("InvalidAvroMagicException", "EOFException", "Not in GZIP format"),
+    *("JsonParseException", "JsonEOFException", "MismatchedInputException", "Cannot parse"),
     *("DELTA_LOG_FILE_NOT_FOUND", "DELTA_FILE_NOT_FOUND", "DELTA_STATE_RECOVER_ERROR", "DELTA_VERSIONS_NOT_CONTIGUOUS"),
-    *(
-        "DELTA_TRUNCATED_TRANSACTION_LOG",
-        "DELTA_MISSING_PART_FILES",
-        "Failed to read file",
-        "Failed to open input stream",
-    ),
+    *("DELTA_TRUNCATED_TRANSACTION_LOG", "DELTA_MISSING_PART_FILES"),
 )
 
 
 def is_of_files(exc: BaseException) -> bool:
-    """Whether what a lake raises is said of files of a table: missing ones, or such that hold something else."""
-    said = f"{type(exc).__name__} {exc}"
-    return from_lake(exc) is not None and any(name in said for name in _OF_FILES)
+    """Whether what a lake raises is said of files of a table: missing ones, or such that hold something else. Not so when it
+    says as well why nobody could look: the network, a server, a right."""
+    found, said = from_lake(exc), f"{type(exc).__name__} {exc}"
+    if found is None or found.code in (LEDGER_MOVED, TARGET_AUTH) or any(name in said for name in _PASSING):
+        return False
+    return any(name in said for name in _OF_FILES)
 
 
 def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) -> CdcError | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+from cdcworker.connectors.spark.errors import from_lake, is_of_files
 from cdcworker.connectors.spark.lakefaults import FORGET_S, TRIES, WAIT_S, Faults
 from cdcworker.connectors.spark.laketables import Place
 from cdcworker.connectors.spark.paused import RETRY_S_MIN, PausedTables
@@ -33,7 +34,13 @@ def world():
     return World()
 
 
-AWAY, BROKEN = "spark.target_unreachable", "spark.target_broken"
+AWAY, DENIED, BROKEN = "spark.target_unreachable", "spark.target_auth", "spark.target_broken"
+BY = "Caused by:"
+IO = "org.apache.iceberg.exceptions.RuntimeIOException"
+OPEN = f"{IO}: Failed to open input stream for file: /lake/t/m.avro {BY}"
+UNREAD = "[FAILED_READ_FILE.NO_HINT] Encountered error while reading file /lake/t/x.parquet."
+MISSED = "java.io.FileNotFoundException: /lake/t/x.parquet"
+JSON = "com.fasterxml.jackson.core.JsonParseException: Unexpected character"
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,15 @@ AWAY, BROKEN = "spark.target_unreachable", "spark.target_broken"
         ),
         PySparkException("[DELTA_TRUNCATED_TRANSACTION_LOG] /t/_delta_log/0.json: Unable to reconstruct state"),
         PySparkException("com.fasterxml.jackson.core.JsonParseException: Unexpected character"),
+        PySparkException(
+            f"{IO}: Failed to read file: /v3.metadata.json {BY} com.fasterxml.jackson.core.JsonParseException"
+        ),
+        PySparkException(
+            f"{IO}: Failed to read file: /v3.gz.metadata.json {BY} java.util.zip.ZipException: Not in GZIP format"
+        ),
+        PySparkException(f"{UNREAD} {BY} java.lang.RuntimeException: /x.parquet is not a Parquet file"),
+        PySparkException(f"{UNREAD} {BY} java.io.EOFException: Reached the end of stream with 4 bytes left to read"),
+        AnalysisException("[DELTA_MISSING_PART_FILES] /t/_delta_log"),
         json.JSONDecodeError("Expecting value", "4111-secret", 0),
     ],
 )
@@ -56,6 +72,38 @@ def test_a_file_that_is_missing_is_waited_for_a_little_and_then_its_table_is_bro
     assert world.fail(exc, OTHER) == AWAY
     world.faults.over(ONE)
     assert world.fail(exc) == AWAY
+
+
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (f"{OPEN} java.net.ConnectException: Connection refused", AWAY),
+        (f"{OPEN} java.net.UnknownHostException: store.local", AWAY),
+        (f"{OPEN} java.io.IOException: Stale file handle", AWAY),
+        (f"{OPEN} org.apache.hadoop.security.AccessControlException: Permission denied", DENIED),
+        (f"{UNREAD} {BY} java.net.SocketTimeoutException: Read timed out", AWAY),
+        (f"{UNREAD} {BY} java.net.SocketException: Connection reset", AWAY),
+        (f"{UNREAD} {BY} java.nio.file.AccessDeniedException: s3a://b/x: 403 Forbidden", DENIED),
+        (f"{UNREAD} {BY} S3Exception: Forbidden (Service: S3, Status Code: 403, Request ID: 1)", DENIED),
+        (f"{UNREAD} {BY} S3Exception: Slow Down (Service: S3, Status Code: 503, Request ID: 1)", AWAY),
+        (f"{UNREAD} {BY} java.io.EOFException: Premature end of Content-Length delimited message body", AWAY),
+        (f"{UNREAD} {BY} {MISSED} (Input/output error)", AWAY),
+        (f"{MISSED} (Too many open files)", AWAY),
+        (f"{MISSED} (Permission denied)", AWAY),
+        (f"{MISSED} (Stale file handle)", AWAY),
+        ("java.io.EOFException: End of File Exception between local host is: a; destination host is: nn:8020", AWAY),
+        (f"{JSON} ('<' (code 60)): expected a valid value", AWAY),
+        (f"{JSON} ('u' (code 117)) at org.apache.iceberg.rest.HTTPClient.execute(HTTPClient.java:200)", AWAY),
+        (f"org.apache.iceberg.exceptions.ServiceFailureException: Server error: {MISSED}", AWAY),
+        (f"org.apache.iceberg.exceptions.RESTException: Unable to process: {JSON}", AWAY),
+        (f"CommitFailedException: {MISSED}", "spark.ledger_moved"),
+    ],
+)
+def test_what_keeps_the_files_from_being_looked_at_is_no_fault_of_theirs(world, text, code):
+    exc = PySparkException(text)
+    assert not is_of_files(exc)
+    assert from_lake(exc).code == code
+    assert {world.fail(exc) for _ in range(2 * TRIES)} == {PySparkException}
 
 
 def test_the_error_names_the_table_and_no_file_and_no_value(world):
