@@ -80,7 +80,7 @@ def version_of(path: Path) -> str | None:
             text = b"" if found is None else found.read(TEXT_BYTES_MAX)
     except (OSError, tarfile.TarError, EOFError):
         return None
-    if first is not None and first.name == MARK:
+    if first is not None and first.isfile() and first.name == MARK:
         return text.decode(errors="replace")
     # Versions that wrote no mark began with the program.
     return "" if first is not None and first.name == PROGRAM_PATH and HERE.encode() in text else None

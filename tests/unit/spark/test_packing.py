@@ -51,6 +51,11 @@ def test_what_is_packed_here_and_what_others_packed_is_taken(tmp_path, monkeypat
         assert started(path)["spark.archives"] == f"{path}#environment"
     (tmp_path / "bad.tar.gz").write_bytes(b"PK")
     assert packing.version_of(tmp_path / "bad.tar.gz") is None
+    folder = tarfile.TarInfo(packing.MARK)
+    folder.type = tarfile.DIRTYPE
+    with tarfile.open(tmp_path / "folder.tar", "w") as made:
+        made.addfile(folder)
+    assert packing.version_of(tmp_path / "folder.tar") is None
     # Whose code differs in one line is another version.
     packing.version.cache_clear()
     monkeypatch.setattr(packing, "PACKAGES", packing.PACKAGES[:2])
