@@ -9,10 +9,27 @@ from typing import Any, Final
 from cdcworker.connectors import veil
 from cdcworker.connectors.config import Secret
 
-NAMES: Final = f"(?i){veil.WORDS}|jaas|key|auth|signature|sas[-._]?token|connection[-._]?string|cookie|session[-._]?id"
-"""Of settings and options, in Java's form and Python's; Kafka's, JDBC's, S3's, Azure's and Google's among them."""
-TEXTS: Final = rf"(?i)(?:{veil.WORDS})[\w.-]*\s*[=:]\s*[^\s,;&\]}})]+|(?<=://)[^/?#\s:@]+:[^@\s/]+(?=@)"
-"""In the plan of a query: settings written out in it, and logins in addresses."""
+_KEY: Final = (
+    r"(?<!primary)(?<!primary[._-])(?<!foreign)(?<!foreign[._-])(?<!mon)key(?!words?\b|space)(?!(?<![a-z]key)value)"
+)
+_AUTH: Final = r"auth(?!or(?!i[sz]ation)|enticate(?![a-z]))"
+NAMES: Final = (
+    rf"(?i){veil.WORDS}|jaas|{_KEY}|{_AUTH}|signature|sas[-._]?token|connection[-._]?string|cookie|session[-._]?id"
+)
+"""Of settings and options, in Java's form and Python's; Kafka's, JDBC's, S3's, Azure's and Google's among them. Spark looks
+for it in values too."""
+_NAMED: Final = rf"(?:{veil.WORDS})[\w.-]{{0,40}}+(?:\s{{0,9}}(?:=>?|->|:)|\\{{0,7}}[\"']\s{{0,9}}[:=])\s{{0,9}}"
+_VALUE: Final = (
+    r"(?:\"[^\"\\]*+(?:(?:\\.|\"\")[^\"\\]*+)*+\"?|'[^'\\]*+(?:(?:\\.|'')[^'\\]*+)*+'?"
+    r"|(\\{1,7}[\"'])(?:(?!(?<!\\)\1).)*+(?:\1)?|(?:\\.|[^\s&;,\"'}\\])++)"
+)
+_LOGIN: Final = (
+    r"(?<=://)[^/?#\s:]*+:(?:(?![0-9]{1,5}[;,][\w.-]{1,60}=)[^/?#\s]+"
+    r"|(?!(?:[0-9]{1,5})?[/?#,;])(?:(?!://)\S){1,500}?)(?=@)"
+)
+TEXTS: Final = rf"(?is){_NAMED}{_VALUE}|{_LOGIN}"
+"""In the plan of a query: settings written out in it, and logins in addresses, as in `veil`, in Java's form and Python's.
+Java goes through a group that repeats by calling itself, but for a possessive one: a long text must not end its stack."""
 
 
 def settings(names: Iterable[str] = ()) -> dict[str, str]:
