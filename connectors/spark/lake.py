@@ -109,6 +109,7 @@ class LakeWriter:
     def claim(self, topics: Sequence[str]) -> None:
         with self._translated():
             self._states.clear()
+            self._faults.begin()
             older = []
             for place, found in self._mine(topics):
                 assert found.state is not None
@@ -119,8 +120,7 @@ class LakeWriter:
                     raise CdcError(FENCED, "a newer task applies this topic", where={"topic": state.topic})
                 self._places[state.topic], self._states[state.topic] = place, state
                 older += [(state.topic, place)] if state.epoch < self._epoch else []
-            for topic in self._seen.intersection(topics) - self._states.keys():
-                raise gone(topic)
+            self._faults.missing(self._seen.intersection(topics) - self._states.keys())
             raised = self._lanes.each(self, lambda lane, item: lane._raise(*item), older)
             self._states.update({state.topic: state for state in raised})
             self._seen.update(self._states)

@@ -7,10 +7,10 @@ import contextlib
 import json
 import logging
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from cdcworker.connectors.spark.errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, is_of_files
+from cdcworker.connectors.spark.errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, gone, is_of_files
 from cdcworker.connectors.spark.laketables import Place
 from cdcworker.schemas.errors import CdcError
 
@@ -35,12 +35,14 @@ class Faults:
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
         self._faults: dict[str, _Fault] = {}
-        self._broken: set[str] = set()
+        self._broken: dict[str, Place | None] = {}
+        """None: which table it is, is not known."""
+        self._aside: dict[Place, Exception] = {}
 
     def over(self, topic: str) -> None:
         """Its files were read, and written."""
         self._faults.pop(topic, None)
-        self._broken.discard(topic)
+        self._broken.pop(topic, None)
 
     @contextlib.contextmanager
     def of(self, topic: str, place: Place) -> Iterator[None]:
@@ -54,24 +56,44 @@ class Faults:
                 raise
             raise self._fault(topic, place, exc) from exc
 
-    def _fault(self, topic: str, place: Place, exc: Exception) -> CdcError:
+    def _fault(self, topic: str, place: Place | None, exc: Exception) -> CdcError:
         now = self._clock()
         known = self._faults.get(topic)
         if known is None or now - known.last > FORGET_S:
             known = self._faults[topic] = _Fault(now, now)
         known.last, known.count = now, known.count + 1
         said = from_lake(exc)
-        where = {"topic": topic, "table": ".".join(place)}
-        text = f"files of a table cannot be read ({said.message if said else type(exc).__name__})"
+        where = {"topic": topic, "table": ", ".join(sorted(map(".".join, [place] if place else self._unknown())))}
+        text = "files of a table cannot be read" if place else "its table may be one whose files cannot be read"
+        text = f"{text} ({said.message if said else type(exc).__name__})"
         if topic not in self._broken and (known.count < TRIES or now - known.since < WAIT_S):
             return CdcError(TARGET_UNREACHABLE, text, where=where)
-        self._broken.add(topic)
+        self._broken[topic] = place
         return CdcError(TARGET_BROKEN, text, where=where)
 
+    def begin(self) -> None:
+        """All tables are looked at anew."""
+        self._aside.clear()
+
+    def missing(self, topics: Collection[str]) -> None:
+        """Of topics whose tables were there and are not found now. A table whose files cannot be read does not say whose it
+        is: while there are as many of them, each of the topics may have its own among these. CdcError of one of them."""
+        if not topics:
+            return
+        held = {topic for topic, place in self._broken.items() if place is None}
+        topic, unknown = min(topics), self._unknown()
+        if len(held.union(topics)) > len(unknown):
+            raise gone(topic)
+        raise self._fault(topic, None, self._aside[min(unknown)])
+
+    def _unknown(self) -> set[Place]:
+        return self._aside.keys() - set(self._broken.values())
+
     def aside(self, place: Place, exc: Exception) -> None:
-        """Of a table that is nobody's business now; raises what is not said of its files."""
+        """Of a table that is, as far as is known, nobody's business now; raises what is not said of its files."""
         if not is_broken(exc):
             raise exc
+        self._aside[place] = exc
         log.warning(
             "a table is left alone whose files cannot be read table=%s error=%s", ".".join(place), type(exc).__name__
         )

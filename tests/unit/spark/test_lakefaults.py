@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 
 import pytest
 from cdcworker.connectors.spark.errors import from_lake, is_of_files
+from cdcworker.connectors.spark.lake import LakeWriter
 from cdcworker.connectors.spark.lakefaults import FORGET_S, TRIES, WAIT_S, Faults
-from cdcworker.connectors.spark.laketables import Place
+from cdcworker.connectors.spark.laketables import Found, Place
+from cdcworker.connectors.spark.manifests import Manifest
 from cdcworker.connectors.spark.paused import RETRY_S_MIN, PausedTables
 from cdcworker.schemas.errors import CdcError
 from pyspark.errors import AnalysisException, PySparkException
@@ -150,3 +153,99 @@ def test_a_broken_table_is_claimed_and_read_again_when_its_time_has_come():
     assert claims[2:] == [[ONE, OTHER]]
     with pytest.raises(CdcError):
         PausedTables(False).claim(lambda _: claim([broken.append(ONE) or ONE]), [ONE])
+
+
+class Lake:
+    """Tables by their places: a state, or what reading it raises."""
+
+    def __init__(self, tables):
+        self.tables = tables
+
+    def open(self, session):
+        pass
+
+    def places(self):
+        return list(self.tables)
+
+    def load(self, place):
+        found = self.tables[place]
+        if isinstance(found, Exception):
+            raise found
+        return Found(found, {})
+
+
+class Session:
+    def __init__(self):
+        self.conf = self
+
+    def newSession(self):
+        return self
+
+    def set(self, name, value):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("broken", "topics", "code"),
+    [
+        # Where a topic's table lies is not told by its name.
+        ([Place("elsewhere", "all")], [ONE], BROKEN),
+        ([Place("elsewhere", "all"), Place("elsewhere", "more")], [ONE, OTHER], BROKEN),
+        # One of them is not there at all.
+        ([Place("elsewhere", "all")], [ONE, OTHER], "spark.target_gone"),
+        ([], [ONE], "spark.target_gone"),
+    ],
+)
+def test_a_broken_table_whose_topic_is_not_told_by_its_place_holds_back_what_it_may_be_of(
+    monkeypatch, broken, topics, code
+):
+    third = "shop.public.third"
+    lake = Lake(
+        {Place("public", "third"): Manifest("sink", third, (1, 0), offsets={"0": 5}), **dict.fromkeys(broken, MISSING)}
+    )
+    writer = LakeWriter(lake, "sink")
+    writer.attach(Session)
+    writer.expect([*topics, third])
+    writer.fence((1, 0))
+    now, paused = [0.0], PausedTables(True)
+    monkeypatch.setattr(writer._faults, "_clock", lambda: now[0])
+    monkeypatch.setattr(writer._side, "forget_letters", lambda *_: None)
+    raised = []
+    for _ in range(TRIES * len(topics)):
+        with contextlib.suppress(CdcError):
+            paused.claim(lambda asked: told(writer.claim, asked, raised), [*topics, third])
+        now[0] += WAIT_S
+    assert raised[-1].code == code
+    assert {error.where["topic"] for error in raised} <= set(topics)
+    assert paused.topics == (set(topics) if code == BROKEN else set())
+    if code == BROKEN:
+        assert {error.where["table"] for error in raised} == {", ".join(map(".".join, broken))}
+        assert writer.ledger() == {(third, 0): 5}
+
+
+def told(work, asked, raised):
+    try:
+        work(asked)
+    except CdcError as exc:
+        raised.append(exc)
+        raise
+
+
+def test_a_table_known_to_be_another_topics_is_no_excuse_for_one_that_is_gone(world):
+    for _ in range(TRIES):
+        world.fail()
+    world.faults.aside(PLACE, MISSING)
+    with pytest.raises(CdcError) as caught:
+        world.faults.missing([OTHER])
+    assert caught.value.code == "spark.target_gone"
+    found = Place("elsewhere", "all")
+    for _ in range(TRIES):
+        world.now += WAIT_S
+        world.faults.aside(found, MISSING)
+        with pytest.raises(CdcError) as caught:
+            world.faults.missing([OTHER])
+    assert (caught.value.code, caught.value.where["table"]) == (BROKEN, "elsewhere.all")
+    # It may be that of one topic only.
+    with pytest.raises(CdcError) as caught:
+        world.faults.missing(["shop.public.third"])
+    assert caught.value.code == "spark.target_gone"
