@@ -64,6 +64,14 @@ TARGET_COLLISION = declare(
     "Two topics write to the same target table",
     "Set warehouse.schema for one of the sinks, or leave one of the topics out.",
 )
+TARGET_TWICE = declare(
+    "spark.target_twice",
+    "config",
+    "Two tables of the warehouse hold offsets of one topic",
+    "Look at both folders and move one of them out of warehouse.path, then restart the task: it goes on with the one that stays,"
+    " wherever that lies, from its offsets. Of a table and a copy keep the table; of a table that was begun while another one"
+    " lay elsewhere keep the older one, which has the rows from before: the rest is read from the topic again.",
+)
 TARGET_RESERVED = declare(
     "spark.target_reserved",
     "config",

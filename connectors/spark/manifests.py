@@ -10,13 +10,13 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import SinkBatch, SinkOffsets, SinkPlace
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, TARGET_LOCKED, gone
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, TARGET_LOCKED, TARGET_TWICE, gone
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -61,6 +61,11 @@ class Manifest:
     at_ms: int = 0
     redriven: tuple[tuple[int, int], ...] = ()
     """Partition and offset of dead letters whose changes this state has and that may still be kept as letters."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it says where to go on. One whose offsets were reset does not, whatever rows it has."""
+        return any(self.offsets.values())
 
     @property
     def arrow(self) -> pa.Schema | None:
@@ -211,6 +216,37 @@ def tables(root: Path) -> Iterator[Path]:
         yield found.parent
 
 
+Table = tuple[Manifests, Manifest]
+
+
+def of_sink(root: Path, sink: str) -> Iterator[Table]:
+    """Its tables with their newest states, wherever somebody has moved them in the warehouse."""
+    for manifests in map(Manifests, tables(root)):
+        found = manifests.newest()
+        if found is not None and found.sink == sink:
+            yield manifests, found
+
+
+def begun(found: Iterable[Table]) -> dict[str, Table]:
+    """By topic the table that holds its offsets: the sink goes on with it wherever it lies, for it alone has the rows from
+    before them. CdcError TARGET_TWICE where there are two."""
+    out: dict[str, Table] = {}
+    for manifests, state in found:
+        other, _ = out.setdefault(state.topic, (manifests, state)) if state.begun else (manifests, state)
+        if other.folder != manifests.folder:
+            first, second = sorted("/".join(each.folder.parts[-2:]) for each in (other, manifests))
+            where = {"topic": state.topic, "table": first, "other": second}
+            raise CdcError(TARGET_TWICE, "two tables hold offsets of one topic", where=where)
+    return out
+
+
+def folders(found: Sequence[Table], home: Callable[[str], Path]) -> dict[str, Path]:
+    """By topic where the table lies that is gone on with. One that somebody has put aside, its offsets reset, is none: another
+    one is begun at the topic's `home`."""
+    there = {state.topic: manifests.folder for manifests, state in found if manifests.folder == home(state.topic)}
+    return there | {topic: manifests.folder for topic, (manifests, _) in begun(found).items()}
+
+
 @contextlib.contextmanager
 def alone(lock: Path, where: Mapping[str, str | int]) -> Iterator[None]:
     """One process at a time. CdcError TARGET_LOCKED when the one before does not let go."""
@@ -245,11 +281,13 @@ def sync_folder(path: Path) -> None:
 
 def alter(root: str, place: SinkPlace, changes: SinkOffsets | None) -> None:
     """Every table that changes gets a state with the new offsets and the epoch of whoever asks, which fences off tasks
-    from before; the rows stay. CdcError when a newer task has been there; then nothing is changed."""
-    found = [(Manifests(folder), Manifests(folder).newest()) for folder in tables(Path(root))]
-    mine = [(manifests, state) for manifests, state in found if state is not None and state.sink == place.connector]
+    from before; the rows stay. CdcError when a newer task has been there; then nothing is changed. A table that was put
+    aside with its offsets reset is given none while another one holds the topic's."""
+    mine = list(of_sink(Path(root), place.connector))
+    held = {state.topic for _, state in mine if state.begun}
     for _, state in mine:
         if state.epoch > place.epoch:
             raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": place.connector})
     for manifests, state in mine:
-        manifests.commit(replace(state.altered(changes), epoch=place.epoch))
+        aside = state.topic in held and not state.begun
+        manifests.commit(replace(state.altered(None if aside else changes), epoch=place.epoch))

@@ -28,9 +28,11 @@ from cdcworker.connectors.spark.manifests import (
     Manifests,
     advanced,
     alone,
+    begun,
     collision,
+    folders,
+    of_sink,
     sync_folder,
-    tables,
     write_synced,
 )
 from cdcworker.connectors.spark.staging import count, no_counts, parts_of
@@ -90,6 +92,7 @@ class ParquetWriter:
         self._seen: set[str] = set()
         """Topics whose tables were there."""
         self._folders: dict[str, Path] = {}
+        """Of tables that are gone on with, wherever they lie."""
         self._pruned: dict[str, float] = {}
         self._letters = LetterFiles(self._root, sink)
 
@@ -124,15 +127,14 @@ class ParquetWriter:
             # A folder that is away looks like one without tables.
             self._still_ours()
             mine = [(manifests, found) for manifests, found in self._mine() if found.topic in topics]
-            self._folders.update({found.topic: manifests.folder for manifests, found in mine})
-            there = {found.topic for _, found in mine}
-            for topic in sorted(self._seen.intersection(topics) - there):
+            self._folders = folders(mine, self._folder)
+            for topic in sorted(self._seen.intersection(topics) - self._folders.keys()):
                 raise gone(topic)
-            self._seen |= there
+            self._seen.update(self._folders)
             self._begin()
             for manifests, found in mine:
                 self._claim(manifests, found)
-            self._forget_letters(topics)
+            self._letters.forget(topics, self.ledger())
 
     def _begin(self) -> None:
         """Before tables are claimed, once it is known that they are there."""
@@ -156,15 +158,16 @@ class ParquetWriter:
         self._states.clear()
         out = {}
         with self._reached():
-            for _, found in self._mine():
-                out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
+            for manifests, found in sorted(self._mine(), key=lambda pair: pair[1].begun):
+                if self._folders.get(found.topic, manifests.folder) == manifests.folder:
+                    out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
         return out
 
     def _mine(self) -> Iterator[tuple[Manifests, Manifest]]:
-        for manifests in map(Manifests, tables(self._root)):
-            found = manifests.newest()
-            if found is not None and found.sink == self._sink:
-                yield manifests, found
+        return of_sink(self._root, self._sink)
+
+    def _of(self, topic: str) -> Iterator[tuple[Manifests, Manifest]]:
+        return ((manifests, state) for manifests, state in self._mine() if state.topic == topic)
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         counts = no_counts()
@@ -187,13 +190,11 @@ class ParquetWriter:
         with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
             return list(pool.map(lambda topic: self._topic(topic, topics[topic], batch), topics))
 
-    def _forget_letters(self, topics: Sequence[str]) -> None:
-        ends = {(found.topic, int(number)): end for _, found in self._mine() for number, end in found.offsets.items()}
-        self._letters.forget(topics, ends)
-
     def rows(self, topic: str) -> TargetRows | None:
-        manifests = Manifests(self._folder(topic, ()))
+        manifests = Manifests(self._folder(topic))
         found = manifests.newest()
+        if found is None or not found.begun:
+            manifests, found = begun(self._of(topic)).get(topic, (manifests, found))
         return None if found is None else self._rows_of(manifests.folder, found)
 
     def _rows_of(self, folder: Path, found: Manifest) -> TargetRows | None:
@@ -215,16 +216,14 @@ class ParquetWriter:
         if tuple(json.loads(path.read_text())["epoch"]) != self._epoch:
             raise CdcError(FENCED, "the target's fence changed", where={"sink": self._sink, "task": self._task})
 
-    def _folder(self, topic: str, path: Sequence[str]) -> Path:
+    def _folder(self, topic: str, path: Sequence[str] = ()) -> Path:
         schema, table = shaping.place_of(topic, path, self._schema)
-        found = self._root / quote(schema, safe=" ") / quote(table, safe=" ")
-        return found if path or Manifests(found).there() else self._folders.get(topic, found)
+        return self._folders.get(topic) or self._root / quote(schema, safe=" ") / quote(table, safe=" ")
 
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> Table | None:
         """None: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
-        # One that somebody has put aside, in the lake, is not away: there may be another.
-        if topic in self._seen and not Manifests(self._folders.get(topic, manifests.folder)).there():
+        if topic in self._seen and not manifests.there():
             raise gone(topic)
         for left in reversed(range(TRIES)):
             state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)

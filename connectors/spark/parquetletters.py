@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
 from cdcworker.connectors.spark.ledger import headers_of
 from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.letters import BYTES_MAX, ROWLESS, Letter, Place
-from cdcworker.connectors.spark.manifests import BESIDE, Manifest, Manifests, moved
+from cdcworker.connectors.spark.manifests import BESIDE, Manifest, begun, moved
 from cdcworker.connectors.spark.parquet import ParquetWriter, Table
 from cdcworker.schemas.errors import CdcError
 
@@ -78,7 +78,8 @@ class ParquetBeside(ParquetWriter):
     _prefix = BESIDE
 
     def state(self, topic: str) -> Manifest | None:
-        return next((state for _, state in self._of(topic)), None)
+        found = list(self._of(topic))
+        return next((state for _, state in [*begun(found).values(), *found]), None)
 
     def put(
         self, state: Manifest, parts: Sequence[TableBatch], letters: tuple[tuple[int, int], ...], dry_run: bool
@@ -98,9 +99,6 @@ class ParquetBeside(ParquetWriter):
             for file in table.added:
                 (manifests.folder / file.path).unlink(missing_ok=True)
         return table.written
-
-    def _of(self, topic: str) -> Iterator[tuple[Manifests, Manifest]]:
-        return ((manifests, state) for manifests, state in self._mine() if state.topic == topic)
 
 
 def letters_of(root: str, sink: str, output: shaping.Output, buckets: int = 8) -> LettersBeside:

@@ -9,7 +9,7 @@ import logging
 import os
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -176,12 +176,7 @@ class WholeParquetWriter(ParquetWriter):
     def __init__(self, root: str, sink: str, task: int = 0, **more: Any) -> None:
         super().__init__(root, sink, task, **more)
         self._sets = ParquetSets(root, sink)
-        self._topics: frozenset[str] = frozenset()
         self._places: dict[str, tuple[str, str]] = {}
-
-    def claim(self, topics: Sequence[str]) -> None:
-        self._topics = frozenset(topics)
-        super().claim(topics)
 
     def _begin(self) -> None:
         self._sets.claim(self._epoch)
@@ -190,7 +185,7 @@ class WholeParquetWriter(ParquetWriter):
         found = super().ledger()
         with self._reached():
             for manifests, state in self._mine():
-                if state.topic in self._topics:
+                if self._folders.get(state.topic) == manifests.folder:
                     self._states[state.topic] = state
                     self._note(manifests, state)
         return {**found, **self._sets.marks}

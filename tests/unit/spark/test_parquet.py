@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import fcntl
 import json
+import shutil
 
 import pytest
 from cdcworker.connectors.api import SinkPlace
 from cdcworker.connectors.spark.manifests import FOLDER, KEPT, Manifest, Manifests, alter
 from cdcworker.connectors.spark.parquet import SMALL_FILES_MAX, ParquetWriter
+from cdcworker.connectors.spark.parquetletters import ParquetBeside
+from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.shaping import Output
@@ -101,6 +104,66 @@ def test_a_table_that_is_away_is_waited_for_and_not_begun_anew(tmp_path, open_wr
     (tmp_path / "kept").rename(table)
     writer.claim([contract.TOPIC])
     writer.apply(batch)
+    assert contract.rows(writer, "id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize("kind", [ParquetWriter, WholeParquetWriter])
+@pytest.mark.parametrize(("aside", "schema"), [("public/aside", ""), ("public/zz", ""), ("public/orders", "z")])
+def test_a_table_that_lies_elsewhere_is_gone_on_with_until_its_offsets_are_reset(tmp_path, kind, aside, schema):
+    def start(schema, *seen):
+        writer = kind(str(tmp_path), "sink", schema=schema, buckets=2)
+        writer.expect(seen)
+        writer.fence((1, 0))
+        return writer
+
+    def end():
+        return stream.records[-1]["offset"] + 1
+
+    stream, home = support.Stream(1), tmp_path / (schema or "public") / "orders"
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    contract.run(stream, start(""))
+    (tmp_path / "public" / "orders").rename(tmp_path / aside)
+    for number in (2, 3):
+        stream.insert(support.NARROW, (number, 2, "a", "b"))
+        writer = start(schema, contract.TOPIC)
+        contract.run(stream, writer)
+        assert dict(writer.ledger()) == {(contract.TOPIC, 0): end()}
+    assert not home.exists()
+    for reader in (ParquetWriter(str(tmp_path), "sink", schema=schema), writer if kind is ParquetWriter else None):
+        assert reader is None or contract.rows(reader, "id") == [(1,), (2,), (3,)]
+    alter(str(tmp_path), SinkPlace("sink", (1, 0)), {(contract.TOPIC, 0): None})
+    contract.run(stream, start(schema))
+    found = [Manifests(folder).newest() for folder in (home, tmp_path / aside)]
+    assert [state.offsets for state in found] == [{"0": end()}, {}]
+    assert sum(file.rows for file in found[0].files) == 3
+    # What was put aside is not given offsets again.
+    alter(str(tmp_path), SinkPlace("sink", (1, 0)), {(contract.TOPIC, 0): end() - 1})
+    writer = start(schema, contract.TOPIC)
+    contract.run(stream, writer)
+    assert dict(writer.ledger()) == {(contract.TOPIC, 0): end()}
+    # It does not stand for the table that was begun anew.
+    home.rename(tmp_path / "kept")
+    with pytest.raises(CdcError) as caught:
+        start(schema, contract.TOPIC).claim([contract.TOPIC])
+    assert caught.value.code == "spark.target_gone"
+
+
+def test_of_two_tables_with_offsets_of_one_topic_a_person_says_which_it_is(tmp_path, open_writer):
+    stream, other = support.Stream(1), tmp_path / "public" / "copy"
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    contract.run(stream, open_writer())
+    shutil.copytree(tmp_path / "public" / "orders", other)
+    stream.insert(support.NARROW, (2, 2, "a", "b"))
+    writer = open_writer()
+    for step in (claim(writer), lambda: ParquetBeside(str(tmp_path), "sink").state(contract.TOPIC)):
+        with pytest.raises(CdcError) as caught:
+            step()
+        assert (caught.value.code, caught.value.kind) == ("spark.target_twice", "config")
+        assert caught.value.where == {"topic": contract.TOPIC, "table": "public/copy", "other": "public/orders"}
+    # Others of the sink's tasks go on.
+    writer.claim(["shop.public.other"])
+    other.rename(tmp_path / "copy")
+    contract.run(stream, writer)
     assert contract.rows(writer, "id") == [(1,), (2,)]
 
 
