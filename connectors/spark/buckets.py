@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import zlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.api import SinkBatch
-from cdcworker.connectors.spark import merging, staging
+from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.errors import LEDGER_MOVED
 from cdcworker.connectors.spark.manifests import Manifest
 from cdcworker.schemas.errors import CdcError
@@ -33,7 +34,6 @@ def save(path: Path, rows: pa.Table) -> int:
     """On disk when it returns: the manifest that names it must not outlive it."""
     from pyarrow import parquet
 
-    path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(rows, path, compression="zstd", compression_level=1, use_dictionary=repeating(rows))
     handle = os.open(path, os.O_RDONLY)
     try:
@@ -41,6 +41,18 @@ def save(path: Path, rows: pa.Table) -> int:
         return os.fstat(handle).st_size
     finally:
         os.close(handle)
+
+
+def batches(folder: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+    """Rows of a table, in the columns of its state."""
+    from pyarrow import parquet
+
+    schema = manifest.arrow
+    assert schema is not None
+    for file in manifest.files:
+        with parquet.ParquetFile(folder / file.path) as source:
+            for group in range(source.num_row_groups):
+                yield from shaping.conform(source.read_row_group(group), schema).to_batches()
 
 
 def repeating(rows: pa.Table) -> list[str]:

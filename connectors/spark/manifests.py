@@ -142,7 +142,22 @@ class Manifests:
         return None
 
     def there(self) -> bool:
-        return (self.folder / FOLDER).is_dir()
+        """Folders alone are what a restore has brought so far."""
+        return bool(self._paths())
+
+    def make(self) -> None:
+        """Folders of a new table. Of one that has a state none is made: it would stand where the table is to come back."""
+        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
+
+    @contextlib.contextmanager
+    def writing(self, state: Manifest) -> Iterator[None]:
+        """CdcError TARGET_GONE where the table went away meanwhile."""
+        try:
+            yield
+        except OSError as exc:
+            if state.version and not self.there():
+                raise gone(state.topic) from exc
+            raise
 
     def _paths(self) -> list[Path]:
         """The newest first."""
@@ -150,9 +165,14 @@ class Manifests:
 
     def commit(self, manifest: Manifest) -> Manifest:
         """The next state. CdcError when somebody else has made it already, or must not be overtaken."""
+        if not manifest.version:
+            self.make()
+        with self.writing(manifest):
+            return self._commit(manifest)
+
+    def _commit(self, manifest: Manifest) -> Manifest:
         made = manifest.next(manifest.epoch)
         home = self.folder / FOLDER
-        home.mkdir(parents=True, exist_ok=True)
         scratch = home / f".{uuid.uuid4().hex}"
         try:
             write_synced(scratch, made.text().encode())

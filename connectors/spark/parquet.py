@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
 from cdcworker.connectors.spark import merging, shaping, staging
-from cdcworker.connectors.spark.buckets import bucket_of, fresh, save, touched
+from cdcworker.connectors.spark.buckets import batches, bucket_of, fresh, save, touched
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, from_os, gone
 from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.manifests import (
@@ -201,7 +201,7 @@ class ParquetWriter:
         if found.arrow is None:
             return None
         applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.applied.items()}
-        return TargetRows(str(folder), found.key, applied, self._batches(folder, found))
+        return TargetRows(str(folder), found.key, applied, batches(folder, found))
 
     def cancel(self) -> None:
         """A batch ends by itself soon, and its manifest alone makes it count."""
@@ -223,10 +223,8 @@ class ParquetWriter:
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> Table | None:
         """None: all of it had been applied before."""
         manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
-        if topic in self._seen and not manifests.there():
-            raise gone(topic)
         for left in reversed(range(TRIES)):
-            state = self._states.get(topic) or manifests.newest() or Manifest(self._sink, topic, self._epoch)
+            state = self._state(topic, manifests)
             if (state.sink, state.topic) != (self._sink, topic):
                 raise collision(state, topic)
             if state.epoch > self._epoch:
@@ -235,8 +233,9 @@ class ParquetWriter:
                 return None
             table = Table(manifests, replace(state, epoch=self._epoch), state.arrow)
             try:
-                self._parts(table, parts)
-                self._states[topic] = self._commit(table, batch)
+                with manifests.writing(state):
+                    self._parts(table, parts)
+                    self._states[topic] = self._commit(table, batch)
                 self._seen.add(topic)
                 self._folders[topic] = manifests.folder
                 return table
@@ -246,6 +245,14 @@ class ParquetWriter:
                     raise
                 self._states[topic] = newest
         return None
+
+    def _state(self, topic: str, manifests: Manifests) -> Manifest:
+        state = (self._states.get(topic) if manifests.there() else None) or manifests.newest()
+        if state is None and topic in self._seen:
+            raise gone(topic)
+        if state is None:
+            manifests.make()
+        return state or Manifest(self._sink, topic, self._epoch)
 
     def _parts(self, table: Table, parts: Sequence[TableBatch]) -> None:
         for part in staging.keyed(parts, table.state.key, table.schema):
@@ -385,14 +392,3 @@ class ParquetWriter:
 
     def _sweep(self, manifests: Manifests, newest: Manifest, everything: bool = False) -> None:
         manifests.sweep(newest, everything)
-
-    @staticmethod
-    def _batches(folder: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:
-        from pyarrow import parquet
-
-        schema = manifest.arrow
-        assert schema is not None
-        for file in manifest.files:
-            with parquet.ParquetFile(folder / file.path) as source:
-                for group in range(source.num_row_groups):
-                    yield from shaping.conform(source.read_row_group(group), schema).to_batches()

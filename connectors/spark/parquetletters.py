@@ -89,7 +89,8 @@ class ParquetBeside(ParquetWriter):
             raise moved(state)
         table = Table(manifests, replace(state, redriven=letters), state.arrow)
         try:
-            self._parts(table, parts)
+            with manifests.writing(state):
+                self._parts(table, parts)
             if table.orphans:
                 raise CdcError(ROWLESS, "the row is not there", where={"topic": state.topic})
             if not dry_run:

@@ -107,6 +107,65 @@ def test_a_table_that_is_away_is_waited_for_and_not_begun_anew(tmp_path, open_wr
     assert contract.rows(writer, "id") == [(1,), (2,)]
 
 
+@pytest.mark.parametrize("known", ["by Kafka", "by its claim", "by its state"])
+def test_folders_without_a_state_are_no_table_to_begin_anew(tmp_path, open_writer, known):
+    """A restore has brought no more of it so far."""
+    stream, table = support.Stream(1), tmp_path / "public" / "orders"
+    stream.insert(support.NARROW, (1, 2, "a", "b"))
+    writer = open_writer()
+    contract.run(stream, writer)
+    if known != "by its state":
+        writer = open_writer()
+        writer.expect([contract.TOPIC])
+    if known == "by its claim":
+        writer.claim([contract.TOPIC])
+    stream.insert(support.NARROW, (2, 2, "a", "b"))
+    offsets = {(contract.TOPIC, 0): stream.records[0]["offset"] + 1}
+    batch = stream.assembler().build(support.arrow(stream.records), offsets, 1)
+    shutil.copytree(table, tmp_path / "kept")
+    files = [path for path in table.rglob("*") if path.is_file()]
+    for path in files:
+        path.unlink()
+    with pytest.raises(CdcError) as caught:
+        writer.apply(batch)
+    assert caught.value.code == "spark.target_gone"
+    assert not [path for path in table.rglob("*") if path.is_file()]
+    shutil.copytree(tmp_path / "kept", table, dirs_exist_ok=True)
+    writer.apply(batch)
+    assert contract.rows(writer, "id") == [(1,), (2,)]
+
+
+@pytest.mark.parametrize(
+    ("step", "key"), [(step, (0,)) for step in ("_part", "_write", "_write_graves", "_commit")] + [("_write", ())]
+)
+def test_of_a_table_that_is_moved_away_in_a_batch_no_folder_is_made(tmp_path, open_writer, monkeypatch, step, key):
+    of, stream, writer = support.table(support.ID, key=key), support.Stream(1), open_writer()
+    for number in (1, 2):
+        stream.insert(of, (number,))
+    contract.run(stream, writer)
+    if key:
+        stream.delete(of, (2,))
+    stream.insert(of, (3,))
+    batch = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1)
+    table, inner = tmp_path / "public" / "orders", getattr(ParquetWriter, step)
+
+    def moved(self, *args):
+        if table.exists():
+            table.rename(tmp_path / "kept")
+        return inner(self, *args)
+
+    monkeypatch.setattr(ParquetWriter, step, moved)
+    with pytest.raises(CdcError) as caught:
+        writer.apply(batch)
+    monkeypatch.undo()
+    assert (caught.value.code, caught.value.where) == ("spark.target_gone", {"topic": contract.TOPIC})
+    assert not table.exists()
+    (tmp_path / "kept").rename(table)
+    writer.claim([contract.TOPIC])
+    writer.apply(batch)
+    assert len(contract.rows(writer, "id")) == (2 if key else 3)
+
+
 @pytest.mark.parametrize("kind", [ParquetWriter, WholeParquetWriter])
 @pytest.mark.parametrize(("aside", "schema"), [("public/aside", ""), ("public/zz", ""), ("public/orders", "z")])
 def test_a_table_that_lies_elsewhere_is_gone_on_with_until_its_offsets_are_reset(tmp_path, kind, aside, schema):
