@@ -223,6 +223,17 @@ class Consumer(Client):
         self.member = GroupClient(self.proc, cluster.network, cluster.group, self.config)
         self.member.wake = self.poke
 
+    def unsubscribe(self) -> None:
+        self.live()
+        member, self.member = self.member, None
+        if member is not None:
+            member.close()
+
+    def assignment(self) -> list[TopicPartition]:
+        """Of the group's: who has left it is given nothing more."""
+        self.live()
+        return [TopicPartition(self._topic, 0)] if self.member is not None and self.member.has else []
+
     def _poll_member(self) -> Message | None:
         assert self.member is not None
         events, exceeded = self.member.poll()

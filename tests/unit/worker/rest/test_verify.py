@@ -71,7 +71,9 @@ def test_a_comparison_is_begun_shown_and_kept_without_keys(serving, cluster, pai
     assert client.get(PATH).status_code == 404
     begun = client.post(PATH)
     assert begun.status_code == 202
-    assert (begun.json()["state"], begun.json()["source"], begun.json()["connector"]) == ("running", "s", "w")
+    assert (begun.json()["source"], begun.json()["connector"]) == ("s", "w")
+    # The child may have ended before the answer is made.
+    assert begun.json()["state"] in ("running", "done")
     until(lambda: runs.get("w").is_over, 30)
     look(client, keeper)
     found = client.get(PATH).json()
