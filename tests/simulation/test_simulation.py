@@ -36,7 +36,7 @@ def all_hold(first: int, count: int, profile: str) -> None:
     assert f"{2 * count} histories of {count} seeds" in done.stdout
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(2700)
 def test_a_thousand_histories_keep_every_invariant_and_run_twice_they_are_the_same(request):
     all_hold(first_seed(request.config), CI_SEEDS, "ci")
 
