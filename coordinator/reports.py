@@ -7,11 +7,13 @@ from dataclasses import replace
 from operator import itemgetter
 
 from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.errors import TASK_CRASHED
 from cdcworker.coordinator.herd_state import Report, Turn
 from cdcworker.coordinator.jobs import NUMBERS
 from cdcworker.coordinator.model import AssignedTask, JsonObject, TaskId, TaskState, TaskStatus
 from cdcworker.coordinator.restarts import is_quarantine, policy_for
 from cdcworker.coordinator.status import status_order, task_key, task_status_record
+from cdcworker.schemas.errors import CdcError
 
 
 def last_status(turn: Turn, task_id: TaskId) -> TaskStatus | None:
@@ -19,6 +21,18 @@ def last_status(turn: Turn, task_id: TaskId) -> TaskStatus | None:
     sent = turn.work.reports.get(task_id)
     said = [s for s in (sent.status if sent else None, turn.status.tasks.get(task_id)) if s is not None]
     return max(said, key=status_order, default=None)
+
+
+def left_by_others(turn: Turn, entry: AssignedTask) -> JsonObject | None:
+    """How the last process of a task ended whose entry is revoked before this worker ran it, as far as that is bad.
+
+    Of one that was running when it was last heard of nobody knows whether it ended a transaction: a start would have
+    ended it, and there was none.
+    """
+    last = last_status(turn, entry.id)
+    if last is None or last.error is not None or last.state == "STOPPED":
+        return last.error if last is not None else None
+    return CdcError(TASK_CRASHED, "its last owner was not heard to stop it", where={"task": str(entry.id)}).to_dict()
 
 
 def report(turn: Turn, entry: AssignedTask, state: TaskState, left_by: JsonObject | None = None) -> None:

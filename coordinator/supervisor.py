@@ -25,7 +25,7 @@ from cdcworker.coordinator.fences import is_sink
 from cdcworker.coordinator.herd_state import LocalTask, Turn
 from cdcworker.coordinator.model import AssignedTask, Assignment, Command, JsonObject, TaskId, TaskStatus
 from cdcworker.coordinator.numbers import joined, with_failure
-from cdcworker.coordinator.reports import last_status, report
+from cdcworker.coordinator.reports import last_status, left_by_others, report
 from cdcworker.coordinator.restarts import is_quarantine, policy_for, policy_of, quarantine
 from cdcworker.coordinator.state import is_wanted, task_set_of
 from cdcworker.coordinator.status import topics_record
@@ -94,8 +94,7 @@ def _release(turn: Turn, revoked: Iterable[AssignedTask]) -> None:
         local_task = turn.work.local.get(entry.id)
         is_over = local_task is None or local_task.task.task_epoch > entry.task_epoch
         if is_over and not _was_stopped(turn, entry):
-            last = last_status(turn, entry.id)
-            report(turn, entry, "STOPPED", last.error if last is not None and last.state == "STOPPED" else None)
+            report(turn, entry, "STOPPED", left_by_others(turn, entry))
 
 
 def may_start(turn: Turn) -> bool:
@@ -299,6 +298,8 @@ def on_exited(turn: Turn, event: TaskExited) -> None:
         turn.set_local(local.task.id, None)
         if entry is None:
             report(turn, local.task, "STOPPED", local.error)
+        elif local.error is not None:  # the entry that replaces it may be revoked before it has ever run
+            report(turn, local.task, "RESTARTING", local.error)
 
 
 def _error_of(local: LocalTask, event: TaskExited) -> JsonObject:

@@ -18,6 +18,9 @@ from .run import PROFILES, Result, run_seed
 
 CHUNK = 20
 """Seeds that a process runs at a time."""
+CHUNKS_PER_POOL = 10
+"""Some histories leave objects that nothing ends (a killed greenlet keeps a reference to itself): each costs every
+collection that follows, so a thousand in one process take more than twice as long as in ten."""
 
 
 @dataclass(frozen=True)
@@ -73,6 +76,11 @@ def _results(seeds: Sequence[int], profile: str, times: int, processes: int) -> 
     """Both runs of a seed in different processes as a rule: nothing may depend on the order or the hash seed."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     todo = [chunk for again in range(times) for chunk in (chunks if again % 2 == 0 else chunks[1:] + chunks[:1])]
+    for at in range(0, len(todo), CHUNKS_PER_POOL):
+        yield from _of_pool(todo[at : at + CHUNKS_PER_POOL], profile, processes)
+
+
+def _of_pool(todo: list[Sequence[int]], profile: str, processes: int) -> Iterator[Sequence[Result]]:
     with ProcessPoolExecutor(processes, mp_context=get_context("spawn"), initializer=_freeze) as pool:
         waiting: set[Future[list[Result]]] = set()
         while todo or waiting:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from cdcworker.coordinator import events as ev
-from cdcworker.coordinator.model import Connector, TaskStatus
+from cdcworker.coordinator.model import AssignedTask, Connector, TaskStatus
 from cdcworker.coordinator.state import connector_record, tombstone
 from cdcworker.coordinator.status import presence_record, task_status_record
 
@@ -83,6 +83,67 @@ def test_the_release_of_a_start_that_never_ran_waits_for_the_older_one_and_tells
         ("STOPPED", newer.task_epoch),
     ]
     assert said[-1]["error"]["code"] == "coordinator.task_crashed"
+
+
+NEWER = ENTRY._replace(task_epoch=ENTRY.task_epoch + 1)
+
+
+def without_a_lease() -> Driver:
+    """The task was killed for want of a lease; what replaces it may not start before there is one."""
+    driver = Driver()
+    driver.running()
+    driver.now += 60.0
+    assert of(driver.told(ev.Tick()), ev.StopProducing)
+    return driver
+
+
+def released(driver: Driver, entry: AssignedTask) -> str | None:
+    commands = driver.assigned(revoke=(entry,))
+    assert not of(commands, ev.StartTask)
+    ((state, epoch, error),) = (
+        (r.value["state"], r.value["task_epoch"], r.value["error"])
+        for a in of(commands, ev.AppendStatus)
+        for r in a.records
+    )
+    assert (state, epoch) == ("STOPPED", entry.task_epoch)
+    return error and error["code"]
+
+
+def test_the_release_of_a_start_that_never_ran_tells_how_the_older_one_ended_while_it_waited():
+    driver = without_a_lease()
+    driver.told(ev.TaskExited(ENTRY, -9))
+    assert not of(driver.assigned(NEWER), ev.StartTask)
+    assert released(driver, NEWER) == "coordinator.task_crashed"
+
+
+def test_the_release_of_a_start_that_never_ran_tells_how_the_older_one_ended_that_it_replaced():
+    driver = without_a_lease()
+    driver.assigned(NEWER)
+    driver.told(ev.TaskExited(ENTRY, -9))
+    assert released(driver, NEWER) == "coordinator.task_crashed"
+
+
+@pytest.mark.parametrize(
+    ("state", "told"),
+    [("RUNNING", "coordinator.task_crashed"), ("PAUSED", "coordinator.task_crashed"), ("STOPPED", None)],
+)
+def test_the_release_of_a_start_that_never_ran_tells_what_was_not_heard_of_the_owner_before(state, told):
+    """Its worker died: the leader left the fence to the new owner's start, and there was none."""
+    driver = without_a_lease()
+    driver.told(ev.TaskExited(ENTRY, 0))
+    theirs = TaskStatus("c", 1, state, "other", ENTRY.task_epoch, 7)
+    driver.told(ev.StatusRecords((task_status_record(theirs),)))
+    ours = NEWER._replace(task=1)
+    driver.assigned(ours)
+    assert released(driver, ours) == told
+
+
+def test_the_release_of_a_task_that_never_ran_anywhere_names_no_error():
+    driver = without_a_lease()
+    driver.told(ev.TaskExited(ENTRY, 0))
+    ours = NEWER._replace(task=1)
+    driver.assigned(ours)
+    assert released(driver, ours) is None
 
 
 # --- what the leader makes of it --------------------------------------------------------------------------------------
