@@ -29,7 +29,7 @@ Peek = Callable[[Partition, int], int | None]
 
 
 class KafkaProgress:
-    """`tasks` of the source have each to have come past a position. One consumer, closed with `close`."""
+    """`tasks` of the source have each to have come past a position. Its consumers are closed with `close`."""
 
     def __init__(
         self, kafka: Mapping[str, str], prefix: str, source: tuple[str, int], topics: Sequence[str] = ()
@@ -42,6 +42,9 @@ class KafkaProgress:
         config = {**reader_config(kafka, client_id=CLIENT), "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
         self._tail: Consumer = make_consumer(config)
         self._peeker: Consumer = make_consumer(config)
+        # Of committed records the end lies before what a transaction wrote whose markers are still on their way, and
+        # the watermark that tells of this very transaction may be ahead of them.
+        self._ender: Consumer = make_consumer({**config, "isolation.level": "read_uncommitted"})
         self._seen: dict[int, int] = {}
         self._tailing = False
         self._last: KafkaGoal | None = None
@@ -59,8 +62,8 @@ class KafkaProgress:
         return self._last
 
     def close(self) -> None:
-        self._tail.close()
-        self._peeker.close()
+        for consumer in (self._tail, self._peeker, self._ender):
+            consumer.close()
 
     def _lowest(self) -> int:
         return min((self._seen.get(task, -1) for task in range(self._tasks)), default=-1)
@@ -82,9 +85,9 @@ class KafkaProgress:
 
     def _ends(self) -> dict[Partition, int]:
         """Of those topics that exist, whether the transactions that lie there have ended or not."""
-        known = self._peeker.list_topics(timeout=ANSWER_S).topics
+        known = self._ender.list_topics(timeout=ANSWER_S).topics
         places = [(topic, part) for topic in self.topics if topic in known for part in known[topic].partitions]
-        ends = {place: self._offsets(self._peeker, *place) for place in places}
+        ends = {place: self._offsets(self._ender, *place) for place in places}
         return {place: high for place, (low, high) in ends.items() if high > low}
 
     def _offsets(self, client: Consumer, topic: str, partition: int) -> tuple[int, int]:

@@ -396,5 +396,19 @@ def test_a_ledger_has_reached_a_position_when_no_committed_record_lies_between(k
             progress.goal(101, time.monotonic() + 0.5)
         write(200)
         assert not progress.goal(101, time.monotonic() + 30).reached({("goal.data", 0): 2})
+        # As when the markers of the transaction that the watermark tells of have not come to all partitions yet.
+        other = Producer({"bootstrap.servers": kafka.bootstrap, "transactional.id": "goal-other"})
+        other.init_transactions(30)
+        other.begin_transaction()
+        other.produce("goal.data", b"x")
+        assert not other.flush(20)
+        producer.begin_transaction()
+        producer.produce("goal.watermark", b'{"v":1,"commit_lsn":300,"ts_ms":1}', b'{"connector":"s","task":0}')
+        producer.commit_transaction(30)
+        goal, unended = progress.goal(300, time.monotonic() + 30), {("goal.data", 0): 9}
+        assert not goal.reached(unended)
+        other.commit_transaction(30)
+        assert not goal.reached(unended)
+        assert goal.reached({("goal.data", 0): 10})
     finally:
         progress.close()
