@@ -20,7 +20,7 @@ from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect
-from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_RETURNS, translate
+from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_CLOSED, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
 from cdcworker.connectors.postgres.loading import Limits, Loader
 from cdcworker.connectors.postgres.orders import Orders
@@ -150,9 +150,9 @@ def open_session(
     session: Session | None = None
     quarantine = Quarantine(stored.quarantine if stored else None, settings, getattr(context, "jobs", tuple))
     quarantine.lift()
-    quarantine.hold(troubles or {})
-    settings = quarantine.applied(settings)
     try:
+        quarantine.hold(_with_those_alike(catalog, stored, troubles or {}))
+        settings = quarantine.applied(settings)
         position = stored or _nowhere(settings)
         session = Session(settings, position, catalog, quarantine=quarantine)
         session.connector, session.application = context.connector, application
@@ -165,6 +165,20 @@ def open_session(
         (session or catalog).close()
         raise
     return session
+
+
+def _with_those_alike(
+    catalog: AdminConnection, stored: StoredPosition | None, troubles: Mapping[str, CdcError]
+) -> Mapping[str, CdcError]:
+    """Also all others that are still to be read and may not be: each would end a session of its own otherwise."""
+    if stored is None or not stored.snapshot or all(error.code != TABLE_CLOSED for error in troubles.values()):
+        return troubles
+    waiting = {table.oid: table.full_name for _, table in Progress.from_json(stored.snapshot).tables()}
+    names = sorted(waiting[oid] for oid in slots.unreadable(catalog, waiting))
+    return {
+        **{name: CdcError(TABLE_CLOSED, "the role may not read it", where={"table": name}) for name in names},
+        **troubles,
+    }
 
 
 def _nowhere(settings: Settings) -> StoredPosition:

@@ -250,13 +250,18 @@ def published(connection: AdminConnection, settings: Settings) -> list[TableName
 def check_readable(connection: AdminConnection, settings: Settings) -> None:
     """CdcError when the role may read the rows of no table at all: that is no table's trouble, and none would come."""
     tables = published(connection, settings) if settings.snapshot_mode != "no_data" else []
-    row = connection.execute(
-        "select count(*) from pg_class where oid = any(%s::oid[]) and has_table_privilege(oid, 'select')"
-        " and has_schema_privilege(relnamespace, 'usage')",
-        ([table[0] for table in tables],),
-    ).fetchone()
-    if tables and row and not row[0]:
+    if tables and len(unreadable(connection, [table[0] for table in tables])) == len(tables):
         raise CdcError(e.PERMISSION, "the role may read the rows of no table", where={"tables": len(tables)})
+
+
+def unreadable(connection: AdminConnection, oids: Iterable[int]) -> set[int]:
+    """Those tables of which the role may not read all columns."""
+    rows = connection.execute(
+        "select oid from pg_class where oid = any(%s::oid[])"
+        " and not (has_table_privilege(oid, 'select') and has_schema_privilege(relnamespace, 'usage'))",
+        (list(oids),),
+    ).fetchall()
+    return {row[0] for row in rows}
 
 
 _MEMBERSHIPS = """

@@ -124,14 +124,34 @@ def test_tables_that_the_role_may_not_read_are_held_back_and_come_back_with_the_
     assert (held(one), len(ids(one, "plain")), len(ids(one, "large"))) == ({}, 2001, 2000)
 
 
+def without_rights(one: Reader, db, tables: list[str]) -> Reader:
+    prepare = one.before_first_start
+
+    def revoke(it):
+        if prepare:
+            prepare(it)
+        db.execute(f"revoke all on {', '.join(tables)} from {one.config['database.user']}, public")
+
+    one.before_first_start = revoke
+    return one
+
+
+def test_tables_that_the_role_may_not_read_are_held_back_together_with_the_first_that_is_found(db, reader):
+    names = [f"closed_{number}" for number in range(5)]
+    db.execute("create table good(id int primary key); create table loaded(id int primary key)")
+    db.execute("".join(f"create table {name}(id int primary key); insert into {name} values (1);" for name in names))
+    one = without_rights(reader(), db, names).start()
+    assert one.trouble().code == "postgres.table_closed"
+    one.catch_up(db)
+    assert held(one) == {f"public.{name}": "postgres.table_closed" for name in names}
+    db.execute("insert into good values (1)")
+    one.catch_up(db)
+    assert ids(one, "good") == [1]
+
+
 def test_a_role_that_may_read_no_table_at_all_does_not_start_and_leaves_no_slot(db, reader):
     db.execute("create table a(id int primary key); create table b(id int primary key)")
-    one = reader()
-
-    def revoke(_):
-        db.execute(f"revoke all on a, b from {one.config['database.user']}, public")
-
-    prepare, one.before_first_start = one.before_first_start, lambda it: (prepare and prepare(it), revoke(it))
+    one = without_rights(reader(), db, ["a", "b"])
     with pytest.raises(CdcError) as caught:
         one.start()
     assert (caught.value.code, caught.value.where["tables"]) == ("postgres.permission_denied", 2)
