@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import closing
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Final, Protocol
 
 from cdcworker.connectors.postgres.catalog import TableInfo
 from cdcworker.connectors.postgres.chunks import Busy, KeyChanged, Named, NotVisibleYet, Reader, TableGone, View
@@ -13,9 +13,19 @@ from cdcworker.connectors.postgres.progress import Load, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.stamping import stamped
 from cdcworker.schemas.change import Batch, Change, Ready
+from cdcworker.schemas.errors import CdcError, declare
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
+
+
+KEYLESS_TOO_LARGE: Final = declare(
+    "postgres.keyless_too_large",
+    "data",
+    "A table without a key is too large to be read in one transaction",
+    "Give it a primary key or a replica identity index, so that it is read in chunks; or raise snapshot.keyless.max.bytes "
+    "and mind that the transaction holds back vacuum meanwhile.",
+)
 
 
 class MakeBatch(Protocol):
@@ -29,8 +39,14 @@ def read_whole(session: Session, load: Load, table: TableLoad, batch: MakeBatch)
     snapshot = session.snapshot
     assert snapshot
     reader = session.own_reader()
-    opened = _begin(reader, snapshot.loader, load, table)
+    loader = snapshot.loader
+    opened = _begin(reader, loader, load, table)
     if opened is None:
+        return
+    too_large = _beyond(reader, table, session.settings.raw["snapshot.keyless.max.bytes"])
+    if too_large:
+        reader.end()
+        loader.set_back(load, table, too_large)
         return
     view, plan, info = opened
     snapshot.check(plan.relation)
@@ -65,3 +81,14 @@ def _begin(reader: Reader, loader: Loader, load: Load, table: TableLoad) -> tupl
     reader.end()
     loader.set_back(load, table, KeyChanged() if plan.table.key else NotVisibleYet())
     return None
+
+
+def _beyond(reader: Reader, table: TableLoad, bytes_max: int) -> CdcError | None:
+    """One transaction is open for as long as the read takes, and a read that is broken off begins again."""
+    parts = "select sum(pg_table_size(relid))::bigint from pg_partition_tree(%(oid)s)"
+    statement = f"select greatest(pg_table_size(%(oid)s), ({parts}))"
+    row = reader.connection.execute(statement, {"oid": table.oid}).fetchone()
+    if not bytes_max or row is None or row[0] <= bytes_max:
+        return None
+    text = f"a table without a key has {row[0]} bytes, snapshot.keyless.max.bytes is {bytes_max}"
+    return CdcError(KEYLESS_TOO_LARGE, text, where={"table": table.full_name})

@@ -23,6 +23,7 @@ from cdcworker.connectors.postgres.chunks import (
     TableGone,
     Want,
 )
+from cdcworker.connectors.postgres.errors import SNAPSHOT_REFUSED
 from cdcworker.connectors.postgres.progress import AGAIN_ROWS_MAX, Load, Part, Progress, TableLoad
 from cdcworker.connectors.postgres.readers import Crew, Survey
 from cdcworker.connectors.postgres.window import Window
@@ -217,6 +218,9 @@ class Loader:
         if not isinstance(result, Survey):
             self._judge(load, table, result)
             return
+        if result.keyless and table.filter:
+            self._judge(load, table, _in_part(table))
+            return
         table.keyless = result.keyless
         lower: list[str] | None = None
         for bound in result.bounds if not result.keyless else ():
@@ -232,6 +236,8 @@ class Loader:
         elif isinstance(result, TableGone):
             log.info("table is gone, or not published any more table=%s", table.full_name)
             self.finish(load, table, loaded=False)
+        elif isinstance(result, Keyless) and table.filter:
+            self._judge(load, table, _in_part(table))
         elif isinstance(result, Keyless):
             self.start_over(table)
             table.keyless = True
@@ -336,6 +342,12 @@ class Loader:
         self.progress.end(load, state, time.time_ns() // 1_000_000, error.to_dict() if error else None)
         self.moves += 1
         log.info("snapshot ended id=%s state=%s rows=%d error=%s", load.id, state, load.rows_total, error)
+
+
+def _in_part(table: TableLoad) -> CdcError:
+    """Its rows cannot be told from those that were handed on before, so consumers start it again: with all of them."""
+    text = "a table without a key can only be read whole, without a condition"
+    return CdcError(SNAPSHOT_REFUSED, text, where={"table": table.full_name})
 
 
 def _chunk(reader: Reader, want: Want) -> Chunk:

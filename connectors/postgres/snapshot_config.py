@@ -41,6 +41,10 @@ def snapshot_keys() -> Iterable[ConfigKey]:
         group=group, importance="LOW", doc="Rows that were read and wait to be handed on; beyond it no more are read.",
     )  # fmt: skip
     yield ConfigKey(
+        "snapshot.keyless.max.bytes", "LONG", 64 * 1024**3, validator=between(0), group=group, importance="LOW",
+        doc="A table without a key is read in one transaction and not resumed: a larger one is held back. 0: whatever its size.",
+    )  # fmt: skip
+    yield ConfigKey(
         "snapshot.load.max.backends", "INT", 0, validator=between(0), group=group, importance="LOW",
         doc="No rows are read while more of the server's other connections than this are active. 0: whatever they do.",
     )  # fmt: skip

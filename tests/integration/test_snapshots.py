@@ -78,6 +78,40 @@ def test_a_table_is_read_once_more_beside_the_stream_paused_killed_and_cancelled
     assert outcome(one, "odd")["error"]["code"] == "postgres.snapshot_refused"
 
 
+@pytest.mark.parametrize("columns", ["id int", "id int not null, v int"])
+def test_a_part_of_a_table_without_a_key_is_refused_and_the_whole_of_it_is_read(db, reader, columns):
+    db.execute(f"create table a({columns}); insert into a(id) select generate_series(1, 100)")
+    one = reader().start()
+    one.until(one.loaded)
+    one.log.clear()
+    one.jobs = (asked("part", tables=["public.a"], filters={"public.a": "id <= 20"}),)
+    one.until(lambda: ended(one, "part"))
+    assert (outcome(one, "part")["state"], one.events("r", "t")) == ("FAILED", [])
+    assert outcome(one, "part")["error"]["code"] == "postgres.snapshot_refused"
+    one.jobs = (*one.jobs, asked("whole", tables=["public.a"]))
+    one.until(lambda: ended(one, "whole"))
+    assert [change.op for change in one.events("r", "t")] == ["t", *["r"] * 100]
+
+
+def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(db, reader):
+    db.execute("create table large(id int); create table small(id int); create table keyed(id int primary key)")
+    for name, rows in {"large": 5000, "small": 100, "keyed": 5000}.items():
+        db.execute(f"insert into {name} select generate_series(1, {rows})")
+    one = reader(**{"snapshot.keyless.max.bytes": "65536"}).start()
+    error = one.trouble()
+    assert (error.code, error.where["table"]) == ("postgres.keyless_too_large", "public.large")
+    one.until(one.loaded)
+    assert {name: len(rows_of(one, name)) for name in ("large", "small", "keyed")} == {
+        "large": 0,
+        "small": 100,
+        "keyed": 5000,
+    }
+    db.execute("insert into small select generate_series(1, 5000)")
+    one.jobs = (asked("grown", tables=["public.small"]),)
+    one.until(lambda: ended(one, "grown"))
+    assert outcome(one, "grown")["error"]["code"] == "postgres.keyless_too_large"
+
+
 def test_signals_of_debezium_begin_and_stop_snapshots(db, reader):
     db.execute("create table signals(id varchar(42) primary key, type varchar(32) not null, data varchar(2048))")
     db.execute("create table a(id int primary key, v text); create table b(id int primary key)")
