@@ -105,6 +105,7 @@ class Archive:
             with self._alone() as alone:
                 if not alone or self.path.exists():
                     return
+                self._sweep()
                 record.write_bytes(names)
                 began = time.monotonic()
                 if self._dump(record, partial, stopping):
@@ -146,6 +147,13 @@ class Archive:
             self._failed.touch()
             return False
         return True
+
+    def _sweep(self) -> None:
+        """What processes left that were killed while they made one."""
+        for path in self._folder.glob(".*"):
+            with contextlib.suppress(FileNotFoundError):
+                if time.time() - path.stat().st_mtime > MAKE_S_MAX:
+                    path.unlink()
 
     def _prune(self) -> None:
         """Keep the newest by their last use."""

@@ -7,6 +7,7 @@ import importlib.util
 import logging
 import os
 import shutil
+import signal
 import struct
 import subprocess
 import sys
@@ -25,6 +26,9 @@ from cdcworker.schemas.errors import CdcError
 log = logging.getLogger(__name__)
 
 START_S_MAX = 60.0
+_SIGNALS = (signal.SIGHUP, signal.SIGINT, signal.SIGTERM)
+ENDED = {-signal.SIGKILL, *(-number for number in _SIGNALS), *(128 + number for number in _SIGNALS)}
+"""Codes of a process that was told to end; Java catches what can be caught."""
 OPENED = (
     # What Spark's own launcher opens; without jdk.incubator.vector, whose warning nobody needs.
     *("java.lang", "java.lang.invoke", "java.lang.reflect", "java.io", "java.net", "java.nio", "java.util"),
@@ -130,7 +134,7 @@ class Gateway:
             self.port, self.secret = self._await(stopping)
             (self._work / "secrets").unlink(missing_ok=True)
         except BaseException:
-            if self._archived and self._archive is not None and not self.alive:
+            if self._archived and self._archive is not None and self._failed:
                 self._archive.distrust()
             raise
 
@@ -149,6 +153,11 @@ class Gateway:
     @property
     def alive(self) -> bool:
         return self._process is not None and self._process.poll() is None
+
+    @property
+    def _failed(self) -> bool:
+        """It ended by itself. What ends by a signal, such as ours when nobody wants it any more, says nothing of its archive."""
+        return not self.alive and self._process is not None and self._process.returncode not in ENDED
 
     def _launch(
         self, java: str, class_path: Sequence[str], settings: Mapping[str, str | Secret], options: Sequence[str]

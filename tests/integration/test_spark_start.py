@@ -81,6 +81,14 @@ def test_a_start_that_is_not_wanted_any_more_is_broken_off(engines):
     assert not engine.alive
 
 
+def test_a_start_that_is_broken_off_keeps_the_archive(engines, tmp_path):
+    archive = archive_of(tmp_path)
+    archive.path.parent.mkdir(parents=True)
+    archive.path.touch()
+    engines().close()
+    assert archive.path.exists()
+
+
 def test_java_that_cannot_start_is_an_error_with_its_code(engines):
     engine = engines(memory="1m")
     with pytest.raises(CdcError) as raised:

@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from cdcworker.connectors.spark.archive import KEPT, RETRY_S, Archive
+from cdcworker.connectors.spark.archive import KEPT, MAKE_S_MAX, RETRY_S, Archive
 
 JAVA = """#!{python}
 import sys
@@ -84,6 +84,21 @@ def test_only_the_last_used_are_kept(make, tmp_path):
         archive.make_in_background(recorded(tmp_path)).join(20)
         os.utime(archive.path, (number + 1, number + 1))
     assert len(list(archive.path.parent.glob("*.jsa"))) == KEPT
+
+
+def test_what_was_left_half_made_goes_when_another_is_made(make, tmp_path):
+    archive = make()
+    folder = archive.path.parent
+    folder.mkdir(parents=True)
+    old, young = folder / ".old", folder / ".young.classes"
+    for path in (old, young):
+        path.write_text("half")
+    past = time.time() - MAKE_S_MAX - 60
+    os.utime(old, (past, past))
+    archive.make_in_background(recorded(tmp_path)).join(20)
+    assert archive.path.exists()
+    assert not old.exists()
+    assert young.exists()
 
 
 def test_without_a_record_nothing_is_made(make, tmp_path):
