@@ -390,11 +390,19 @@ def decode(bytes nodes, bytes kids, bytes widths, object data, object offsets, i
         PyBuffer_Release(&source)
 
 
+cdef int ends_ok(const int32_t* ends, int64_t n, int64_t size) noexcept nogil:
+    cdef int64_t i
+    for i in range(n):
+        if ends[i] < 0 or ends[i + 1] < ends[i] or ends[i + 1] > size:
+            return 0
+    return n >= 0
+
+
 def decimals(object data, object offsets):
     """Big-endian two's complement of up to 16 bytes each, as little-endian 128-bit integers; None: one is longer."""
     cdef Py_buffer source
     cdef Py_buffer ends
-    cdef int64_t n, i, k, size
+    cdef int64_t n, i, k, size = 0
     cdef int held = 0
     cdef const int32_t* at
     cdef const uint8_t* p
@@ -404,23 +412,22 @@ def decimals(object data, object offsets):
         PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
         held = 1
         n = ends.len // 4 - 1
-        if n < 0:
-            raise ValueError("bad offsets")
         at = <const int32_t*>ends.buf
+        if not ends_ok(at, n, source.len):
+            raise ValueError("bad offsets")
         out = PyBytes_FromStringAndSize(NULL, n * 16)
         d = <uint8_t*>PyBytes_AsString(out)
-        for i in range(n):
-            size = <int64_t>at[i + 1] - at[i]
-            if at[i] < 0 or size < 0 or at[i + 1] > source.len:
-                raise ValueError("bad offsets")
-            if size > 16:
-                return None
-            p = <const uint8_t*>source.buf + at[i]
-            memset(d, 255 if size and p[0] & 128 else 0, 16)
-            for k in range(size):
-                d[k] = p[size - 1 - k]
-            d += 16
-        return out
+        with nogil:
+            for i in range(n):
+                size = <int64_t>at[i + 1] - at[i]
+                if size > 16:
+                    break
+                p = <const uint8_t*>source.buf + at[i]
+                memset(d, 255 if size and p[0] & 128 else 0, 16)
+                for k in range(size):
+                    d[k] = p[size - 1 - k]
+                d += 16
+        return None if size > 16 else out
     finally:
         if held:
             PyBuffer_Release(&ends)
@@ -443,12 +450,9 @@ def hexes(object data, object offsets):
         PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
         held = 1
         n = ends.len // 4 - 1
-        if n < 0:
-            raise ValueError("bad offsets")
         at = <const int32_t*>ends.buf
-        for i in range(n):
-            if at[i] < 0 or at[i + 1] < at[i] or at[i + 1] > source.len:
-                raise ValueError("bad offsets")
+        if not ends_ok(at, n, source.len):
+            raise ValueError("bad offsets")
         if n > 0:
             used = (<int64_t>at[n] - at[0]) * 2 + n * 2
         if used > 0x7FFFFFFF:
@@ -459,18 +463,103 @@ def hexes(object data, object offsets):
         o = <int32_t*>PyBytes_AsString(outends)
         used = 0
         o[0] = 0
-        for i in range(n):
-            d[used] = 92
-            d[used + 1] = 120
-            used += 2
-            p = <const uint8_t*>source.buf
-            for k in range(at[i], at[i + 1]):
-                d[used] = digits[p[k] >> 4]
-                d[used + 1] = digits[p[k] & 15]
+        p = <const uint8_t*>source.buf
+        with nogil:
+            for i in range(n):
+                d[used] = 92
+                d[used + 1] = 120
                 used += 2
-            o[i + 1] = <int32_t>used
+                for k in range(at[i], at[i + 1]):
+                    d[used] = digits[p[k] >> 4]
+                    d[used + 1] = digits[p[k] & 15]
+                    used += 2
+                o[i + 1] = <int32_t>used
         return outends, out
     finally:
+        if held:
+            PyBuffer_Release(&ends)
+        PyBuffer_Release(&source)
+
+
+cdef inline int64_t number(const uint8_t* p, int64_t digits) noexcept nogil:
+    """Of decimal digits; -1: one is none."""
+    cdef int64_t i, value = 0
+    for i in range(digits):
+        if p[i] < 48 or p[i] > 57:
+            return -1
+        value = value * 10 + p[i] - 48
+    return value
+
+
+cdef inline int64_t month_days(int64_t year, int64_t month) noexcept nogil:
+    if month == 2:
+        return 29 if year % 4 == 0 and (year % 100 != 0 or year % 400 == 0) else 28
+    return 30 if month == 4 or month == 6 or month == 9 or month == 11 else 31
+
+
+cdef int64_t instant(const uint8_t* p, int64_t size) noexcept nogil:
+    """Microseconds since 1970 of `YYYY-MM-DDTHH:MM:SS[.f]Z`, up to six digits of a second's part; INT64_MIN: it is not so."""
+    cdef int64_t year, month, day, hour, minute, second, part = 0, digits = 0, since
+    if size < 20 or size == 21 or size > 27 or p[size - 1] != 90:
+        return INT64_MIN
+    if p[4] != 45 or p[7] != 45 or p[10] != 84 or p[13] != 58 or p[16] != 58:
+        return INT64_MIN
+    year, month, day = number(p, 4), number(p + 5, 2), number(p + 8, 2)
+    hour, minute, second = number(p + 11, 2), number(p + 14, 2), number(p + 17, 2)
+    if size > 20:
+        digits = size - 21
+        part = number(p + 20, digits) if p[19] == 46 else -1
+    if year < 1 or month < 1 or month > 12 or day < 1 or day > month_days(year, month):
+        return INT64_MIN
+    if hour < 0 or hour > 23 or minute < 0 or minute > 59 or second < 0 or second > 59 or part < 0:
+        return INT64_MIN
+    while digits < 6:
+        part *= 10
+        digits += 1
+    # A year that begins in March ends in the day that only some have.
+    year -= month < 3
+    month = month + 9 if month < 3 else month - 3
+    since = year * 365 + year // 4 - year // 100 + year // 400 + (153 * month + 2) // 5 + day - 719469
+    return ((since * 24 + hour) * 60 + minute) * 60000000 + second * 1000000 + part
+
+
+def instants(object data, object offsets, object valid):
+    """ISO 8601 texts in UTC as microseconds, 0 where the bit in `valid` is not set; None: one of them is something else."""
+    cdef Py_buffer source
+    cdef Py_buffer ends
+    cdef Py_buffer bits
+    cdef int64_t n, i, found = 0
+    cdef int held = 0
+    cdef const int32_t* at
+    cdef const uint8_t* mask = NULL
+    cdef int64_t* out
+    PyObject_GetBuffer(data, &source, PyBUF_SIMPLE)
+    try:
+        PyObject_GetBuffer(offsets, &ends, PyBUF_SIMPLE)
+        held = 1
+        n = ends.len // 4 - 1
+        at = <const int32_t*>ends.buf
+        if valid is not None:
+            PyObject_GetBuffer(valid, &bits, PyBUF_SIMPLE)
+            held = 2
+            mask = <const uint8_t*>bits.buf
+        if not ends_ok(at, n, source.len) or (mask != NULL and bits.len * 8 < n):
+            raise ValueError("bad offsets")
+        numbers = PyBytes_FromStringAndSize(NULL, n * 8)
+        out = <int64_t*>PyBytes_AsString(numbers)
+        with nogil:
+            for i in range(n):
+                if mask != NULL and not mask[i >> 3] >> (i & 7) & 1:
+                    out[i] = 0
+                    continue
+                found = instant(<const uint8_t*>source.buf + at[i], <int64_t>at[i + 1] - at[i])
+                if found == INT64_MIN:
+                    break
+                out[i] = found
+        return None if found == INT64_MIN else numbers
+    finally:
+        if held > 1:
+            PyBuffer_Release(&bits)
         if held:
             PyBuffer_Release(&ends)
         PyBuffer_Release(&source)

@@ -6,13 +6,13 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.spark import values
+from cdcworker.connectors.spark.decode import native
 from cdcworker.connectors.spark.pgtypes import TargetColumn, parse_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 DIGITS_MAX = 38
-_FIELDS = ((0, 4), (4, 6), (6, 8), (8, 10), (10, 12), (12, 14))
 SECONDS = r"^[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9:]{8}"
 
 
@@ -91,44 +91,17 @@ def _timestamp(found: pa.Array, column: TargetColumn) -> pa.Array:
 
 
 def instants(found: pa.Array) -> pa.Array | None:
-    """Microseconds of ISO 8601 texts in UTC, of one length, with four digits of a year; None where one is not so."""
-    import numpy as np
+    """Microseconds of ISO 8601 texts in UTC with four digits of a year; None where one is not so, or there is nothing to do
+    it with."""
     import pyarrow as pa
 
-    _, ends, data = found.buffers()
-    n = len(found)
-    offsets = np.frombuffer(ends, np.int32, n + 1, 4 * found.offset)
-    width = int(offsets[1] - offsets[0]) if n else 0
-    if found.null_count or not 22 <= width <= 27 or offsets[-1] - offsets[0] != n * width:
+    module = native()
+    if module is None or not len(found):
         return None
-    if bool((np.diff(offsets) != width).any()):
-        return None
-    text = np.frombuffer(data, np.uint8, n * width, int(offsets[0])).reshape(n, width)
-    marks = [(4, "-"), (7, "-"), (10, "T"), (13, ":"), (16, ":"), (19, "."), (width - 1, "Z")]
-    places = [at for at in range(width - 1) if at not in {place for place, _ in marks}]
-    if not all(bool((text[:, at] == ord(mark)).all()) for at, mark in marks):
-        return None
-    digits = np.ascontiguousarray(text[:, places].T).astype(np.int64) - ord("0")
-    if bool(((digits < 0) | (digits > 9)).any()):
-        return None
-    return pa.array(_micros(digits))
-
-
-def _micros(digits: Any) -> Any:
-    """Of the digits of a year, a month, a day, an hour, a minute, a second and a part of one."""
-    import numpy as np
-
-    def number(start: int, end: int) -> Any:
-        total = digits[start]
-        for at in range(start + 1, end):
-            total = total * 10 + digits[at]
-        return total
-
-    year, month, day, hour, minute, second = (number(*span) for span in _FIELDS)
-    part = number(14, len(digits)) * 10 ** (20 - len(digits))
-    months = ((year - 1970) * 12 + month - 1).astype("datetime64[M]")
-    days = months.astype("datetime64[D]").astype(np.int64) + day - 1
-    return ((days * 24 + hour) * 60 + minute) * 60_000_000 + second * 1_000_000 + part
+    ends, data = values.parts(found)
+    mask = None if found.null_count == 0 else found.is_valid().buffers()[1]
+    micros = module.instants(data, ends, mask)
+    return None if micros is None else pa.Array.from_buffers(pa.int64(), len(found), [mask, pa.py_buffer(micros)])
 
 
 def _iso(found: pa.Array, wanted: pa.DataType) -> pa.Array:

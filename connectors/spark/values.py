@@ -48,7 +48,7 @@ def _each(values: pa.Array, function: Callable[[Any], str]) -> pa.Array:
 # -- bytes --------------------------------------------------------------------------------------------------------------
 
 
-def _parts(values: pa.Array) -> tuple[Any, Any]:
+def parts(values: pa.Array) -> tuple[Any, Any]:
     """(offsets, data) of a binary array without a slice."""
     import numpy as np
 
@@ -62,7 +62,7 @@ def hexes(values: pa.Array) -> pa.Array:
     import pyarrow as pa
 
     module = native()
-    found = module.hexes(_parts(values)[1], _parts(values)[0]) if module is not None and len(values) else None
+    found = module.hexes(parts(values)[1], parts(values)[0]) if module is not None and len(values) else None
     if found is None:
         return _each(values, lambda value: "\\x" + value.hex())
     mask = None if values.null_count == 0 else values.is_valid().buffers()[1]
@@ -122,7 +122,7 @@ def decimal_numbers(values: pa.Array, scale: int) -> pa.Array | None:
     longest = pc.max(pc.binary_length(values)).as_py()
     if module is None or longest is None or longest > 15 or not 0 <= scale <= 38:
         return None
-    ends, data = _parts(values)
+    ends, data = parts(values)
     mask = None if values.null_count == 0 else values.is_valid().buffers()[1]
     kind = pa.decimal128(38, scale)
     return pa.Array.from_buffers(kind, len(values), [mask, pa.py_buffer(module.decimals(data, ends))])

@@ -13,6 +13,8 @@ from cdcworker.connectors.spark.arrowtypes import instants
 from cdcworker.connectors.spark.buckets import SAMPLE_ROWS, repeating
 from cdcworker.connectors.spark.config import CONFIG_DEF, PARQUET_RECORDS_MAX, RECORDS_MAX
 from cdcworker.connectors.spark.connector import records_of
+from hypothesis import given
+from hypothesis import strategies as st
 
 
 def batch(*rows):
@@ -46,29 +48,44 @@ def test_chosen_values_are_those_rows_whatever_lies_between_them(values, rows):
     assert [held[start:end] for start, end in itertools.pairwise(offsets)] == [values[row] for row in rows]
 
 
-@pytest.mark.parametrize("part", ["1", "123", "123456"])
-def test_times_of_one_length_are_read_as_any_others(part):
-    moments = ["1969-12-31T23:59:59", "2024-02-29T12:34:56", "0001-01-01T00:00:00", "9999-12-31T23:59:59"]
-    texts = pa.array([f"{moment}.{part}Z" for moment in moments])
-    wanted = [dt.datetime.fromisoformat(f"{moment}.{part.ljust(6, '0')}+00:00") for moment in moments]
+MOMENTS = (
+    *(
+        "1969-12-31T23:59:59",
+        "2024-02-29T12:34:56",
+        "2000-02-29T00:00:00",
+        "0001-01-01T00:00:00",
+        "9999-12-31T23:59:59",
+    ),
+    *("1900-03-01T00:00:00", "2023-02-28T23:59:59"),
+)
+
+
+@pytest.mark.parametrize("part", ["", ".1", ".123", ".123456"])
+def test_times_are_read_as_any_others(part):
+    texts = pa.array([f"{moment}{part}Z" for moment in MOMENTS])
+    wanted = [dt.datetime.fromisoformat(f"{moment}.{part[1:].ljust(6, '0')}+00:00") for moment in MOMENTS]
     found = instants(pa.concat_arrays([pa.array(["x"]), texts]).slice(1))
     assert found.view(pa.timestamp("us", "UTC")).to_pylist() == wanted
 
 
+@given(st.lists(st.none() | st.datetimes(), min_size=1))
+def test_times_and_nulls_among_them_are_read_back(moments):
+    texts = pa.array([None if moment is None else f"{moment.isoformat()}Z" for moment in moments], pa.string())
+    assert instants(texts).view(pa.timestamp("us")).to_pylist() == moments
+
+
 @pytest.mark.parametrize(
-    "texts",
+    "text",
     [
-        ["2024-01-01T00:00:00.1Z", "2024-01-01T00:00:00.12Z"],
-        ["2024-01-01T00:00:00.1Z", None],
-        ["+12024-01-01T00:00:00Z"],
-        ["2024-01-01T00:00:00.x1Z"],
-        ["2024-01-01 00:00:00.12Z"],
-        ["infinity"],
-        [],
+        *("+12024-01-01T00:00:00Z", "2024-01-01T00:00:00.x1Z", "2024-01-01 00:00:00.12Z", "infinity", ""),
+        *("2024-01-01T00:00:00.Z", "2024-01-01T00:00:00.1234567Z", "2024-01-01T00:00:00", "2024-01-01T00:00:00,1Z"),
+        *("2023-02-29T00:00:00Z", "1900-02-29T00:00:00Z", "2024-04-31T00:00:00Z", "2024-13-01T00:00:00Z"),
+        *("0000-01-01T00:00:00Z", "2024-01-01T24:00:00Z", "2024-01-01T00:60:00Z", "2024-01-01T00:00:60Z"),
     ],
 )
-def test_times_of_other_forms_are_left_to_the_plain_way(texts):
-    assert instants(pa.array(texts, pa.string())) is None
+def test_times_of_other_forms_are_left_to_the_plain_way(text):
+    assert instants(pa.array(["2024-01-01T00:00:00.1Z", text], pa.string())) is None
+    assert instants(pa.array([], pa.string())) is None
 
 
 def test_columns_with_few_values_get_a_dictionary():
