@@ -8,7 +8,6 @@ import threading
 import time
 import uuid
 from collections.abc import Iterable, Mapping
-from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
@@ -18,7 +17,6 @@ from cdcworker.connectors.spark import read, standby
 from cdcworker.connectors.spark.behind import Behind
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.groups import Group
-from cdcworker.connectors.spark.handover import Built, Handover
 from cdcworker.connectors.spark.kafka import Brokers, SchemaLogReader, jvm_settings
 from cdcworker.connectors.spark.metrics import Metrics
 from cdcworker.connectors.spark.patience import Patience
@@ -28,6 +26,7 @@ from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.session import Engine
 from cdcworker.connectors.spark.settings import Settings
+from cdcworker.connectors.spark.stages import BATCH_BYTES_MAX, Built, Raw, Stages
 from cdcworker.connectors.spark.state import StateFolder
 from cdcworker.connectors.spark.whole import Whole, WholeTransactions
 from cdcworker.connectors.spark.witness import Witness, group_of, note_of
@@ -50,19 +49,15 @@ BEGIN_S_MAX = 120.0
 """For Spark's start, and for what comes before the first trigger of a query."""
 TRIGGER_S_MAX = 300.0
 """For a trigger until its batch comes in; Kafka's clients try for long when a broker is away."""
-BATCH_S_MAX = 600.0
-"""For one batch, in a lake for one table of it: a statement may wait for somebody's lock on a table."""
 SETTLED_S = 30.0
 """A Java process this old has loaded what a first batch needs, and its task has caught up a little."""
-BATCH_BYTES_MAX = 128 * 1024 * 1024
-"""Past this the next batches are smaller; several copies of a batch are in memory at a time."""
 RECORDS_MIN = 20
 SHRINK = 8
 
 
 class Driver:
-    """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's and are applied in another,
-    so that Spark reads the next one meanwhile: the checkpoint may be ahead of the ledger, which alone decides."""
+    """Runs one task until it is told to stop. The query's batches come in on a thread of py4j's and go on in others, so that
+    Spark reads the next one meanwhile: the checkpoint may be ahead of the ledger, which alone decides."""
 
     def __init__(self, spec: SinkSpec, context: TaskContext, writer: TableWriter, settings: Settings) -> None:
         self._spec = spec
@@ -90,7 +85,7 @@ class Driver:
         """Offsets like those of the ledger, with what is being applied."""
         self._batch = 0
         self._busy = threading.Lock()
-        self._handover = Handover(self._apply)
+        self._stages = Stages(self._build, self._apply, context.beat)
         self._paused = PausedTables(settings.pausing)
         self._halting = False
         self._triggered = False
@@ -134,7 +129,7 @@ class Driver:
         engine = standby.take(runtime) or Engine(runtime, self._state.path, self._context.stopping, touch)
         attach = getattr(self._writer, "attach", None)
         if attach is not None:
-            attach(engine.session, lambda doing: self._context.beat(doing, BATCH_S_MAX))
+            attach(engine.session, self._stages.within)
         return engine
 
     def _session(self) -> None:
@@ -166,8 +161,8 @@ class Driver:
         self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
             # A batch of the query before may still be ending: the connection is for one thread at a time.
-            self._handover.wait()
-            self._handover.reset()
+            self._stages.wait()
+            self._stages.reset()
             self._paused.claim(self._writer.claim, self._topics)
             self._offsets = dict(self._writer.ledger())
             self._built = dict(self._offsets)
@@ -217,7 +212,7 @@ class Driver:
     def _watch(self, query: StreamingQuery, partitions: Mapping[str, int], engine: Engine) -> None:
         looked, records_max = time.monotonic(), self._records_max
         while not self._context.stopping():
-            self._error = self._error or self._handover.error
+            self._error = self._error or self._stages.error
             if not query.isActive or self._error is not None:
                 self._raise(query)
             if self._records_max != records_max:
@@ -242,7 +237,7 @@ class Driver:
     def _look(self, query: StreamingQuery) -> None:
         """A query between two triggers comes along; a trigger has its time until it ends or its batch comes in."""
         status = query.status
-        if self._busy.locked() or self._handover.busy:
+        if self._busy.locked() or self._stages.busy:
             return
         if not status["isTriggerActive"]:
             self._triggered = False
@@ -282,7 +277,7 @@ class Driver:
         if not self._busy.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         self._busy.release()
-        return self._handover.wait(max(0.0, deadline - time.monotonic()))
+        return self._stages.wait(max(0.0, deadline - time.monotonic()))
 
     # -- a batch ------------------------------------------------------------------------------------------------------
 
@@ -290,42 +285,41 @@ class Driver:
         with self._busy:
             if self._halting or self._context.stopping():
                 return
-            self._context.beat("a batch", BATCH_S_MAX)
             try:
-                built = self._build(frame, number)
                 # Of a batch before that failed the watch hears by itself.
-                if built is not None:
-                    self._handover.give(built)
+                self._stages.read(lambda: self._read(frame, number))
                 self._triggered = False
-                if not self._handover.busy:
-                    self._context.beat("the end of a batch", 0.0)
             except BaseException as exc:
                 if not self._halting:
                     self._error = exc
                 raise
 
-    def _build(self, frame: DataFrame, number: int) -> Built | None:
+    def _read(self, frame: DataFrame, number: int) -> Raw:
         hit("sink.batch_start")
-        times = [time.monotonic()]
+        began = time.monotonic()
         self.metrics.mark("batch")
         assert self._reader is not None
-        raw = self._reader.read(frame, self._checkpoint, number)
+        records = self._reader.read(frame, self._checkpoint, number)
         self.metrics.mark("read")
         read_to = read.read_to(self._checkpoint, number)
-        self._behind.read(raw, read_to)
-        self._bound(raw.num_rows, raw.nbytes)
-        times.append(time.monotonic())
+        self._behind.read(records, read_to)
+        self._bound(records.num_rows, records.nbytes)
+        return Raw(records, read_to, records.num_rows, records.nbytes, round((time.monotonic() - began) * 1000))
+
+    def _build(self, raw: Raw) -> Built | None:
+        if self._halting:
+            return None
+        began = time.monotonic()
         batches: Iterable[SinkBatch] | None
         if self._whole is not None:
-            batches = self._whole.take(raw, read_to)
+            batches = self._whole.take(raw.take(), raw.read_to)
         else:
-            batch = self._assembler.build(raw, self._built, self._batch)
+            batch = self._assembler.build(raw.take(), self._built, self._batch)
             self._built.update({place: end for place, (_, end) in batch.offsets.items()})
             batches = [batch] if batch.offsets else None
-        times.append(time.monotonic())
         self._batch += 1
-        read_ms, build_ms = (round((end - start) * 1000) for start, end in pairwise(times))
-        return Built(batches, raw.num_rows, read_ms, build_ms) if batches is not None else None
+        build_ms = round((time.monotonic() - began) * 1000)
+        return Built(batches, raw.rows, raw.read_ms, build_ms) if batches is not None else None
 
     def _ends(self) -> Mapping[tuple[str, int], int]:
         """Behind everything that has been written, of the tables that are not paused."""
@@ -337,7 +331,6 @@ class Driver:
     def _apply(self, built: Built) -> None:
         if self._halting:
             return
-        self._context.beat("a batch", BATCH_S_MAX)
         began = time.monotonic()
         batch, counts = self._paused.apply_all(self._write, built.batches)
         if isinstance(built.batches, Whole):
@@ -355,8 +348,6 @@ class Driver:
             log.info(
                 "first batch applied %s", " ".join(f"{name}_ms={ms}" for name, ms in self.metrics.start_ms.items())
             )
-        if not self._busy.locked():
-            self._context.beat("the end of a batch", 0.0)
         self._report()
 
     def _write(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:

@@ -1,33 +1,21 @@
-"""Applies one batch in a thread of its own while the next one is read: the target and Spark work at the same time."""
+"""Works on one item in a thread of its own while the next one is made ready."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from collections.abc import Callable
 from typing import Generic, TypeVar
-
-from cdcworker.connectors.api import SinkBatch
 
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class Built:
-    """What is ready for the target: what it was built from and how long that took."""
-
-    batches: Iterable[SinkBatch]
-    """In one step of the target, where they are several."""
-    records: int
-    read_ms: int
-    build_ms: int
-
-
 class Handover(Generic[T]):
-    """One item at a time, in order. An item that fails ends it: what comes later was built on its success."""
+    """One item at a time, in order. An item that fails ends it: what comes later was made on its success."""
 
-    def __init__(self, work: Callable[[T], None]) -> None:
+    def __init__(self, work: Callable[[T], None], name: str = "") -> None:
+        """`name` is that of its threads."""
         self._work = work
+        self._name = name or None
         self._thread: threading.Thread | None = None
         self._error: BaseException | None = None
 
@@ -52,7 +40,7 @@ class Handover(Generic[T]):
         self.wait()
         if self._error is not None:
             return False
-        self._thread = threading.Thread(target=self._run, args=(item,), name="apply", daemon=True)
+        self._thread = threading.Thread(target=self._run, args=(item,), name=self._name, daemon=True)
         self._thread.start()
         return True
 
