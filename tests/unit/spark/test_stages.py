@@ -9,6 +9,8 @@ import pytest
 from cdcworker.connectors.spark.stages import AHEAD_BYTES_MAX, APPLYING, BUILDING, READING, Built, Raw, Stages, Steps
 
 WAIT_S = 30
+MOMENT_S = 0.2
+"""Time enough for what must not come."""
 END = "the end of a batch"
 
 
@@ -56,14 +58,15 @@ def test_a_batch_is_read_while_the_one_before_is_built_and_the_one_before_that_a
 
 
 def test_nothing_is_read_behind_a_large_batch_until_it_is_built():
-    done = []
+    read, ahead = threading.Event(), []
 
     def build(found):
-        done.append(found.take())
+        ahead.append(read.wait(MOMENT_S))
 
     made = stages(build)
     made.read(lambda: raw(1, AHEAD_BYTES_MAX + 1))
-    assert done == [1]
+    read.set()
+    assert ahead == [False]
 
 
 def test_records_are_held_no_longer_once_they_are_built(until):
@@ -73,7 +76,7 @@ def test_records_are_held_no_longer_once_they_are_built(until):
     made.read(lambda: raw(None))
     # It is built, and waits for the one before to be applied.
     made.read(lambda: raw(held.pop()))
-    until(lambda: gone() is None, WAIT_S)
+    until(lambda: gone() is None)
     assert made.busy
     go.set()
     assert made.wait(WAIT_S)
