@@ -139,7 +139,11 @@ class LoosePen:
             for record in kept:
                 self._fenced.produce(*record)
             self._fenced.commit()
+            self._fenced.settle()
         self.opened_at = None
+
+    def settle(self) -> None:
+        """The commit has returned with everything committed."""
 
     def abort(self) -> None:
         self.opened_at = None

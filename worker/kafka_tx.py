@@ -224,6 +224,11 @@ class TxProducer(Sender):
                 self._producer = make_producer(config)
 
     @property
+    def is_sent(self) -> bool:
+        """Nothing that was produced still waits for the broker's answer."""
+        return not len(self._usable())
+
+    @property
     def in_transaction(self) -> bool:
         return self.opened_at is not None
 

@@ -21,16 +21,8 @@ from cdcworker.worker.control import Control
 from cdcworker.worker.policy import backoff, decide, unexpected
 from cdcworker.worker.progress import OWN, STARTING
 from cdcworker.worker.source_counts import Counters
-from cdcworker.worker.source_session import (
-    LEASE_LAPSED,
-    ChangeEncoder,
-    Limits,
-    Pen,
-    Place,
-    Session,
-    Tools,
-    TopicFacts,
-)
+from cdcworker.worker.source_seams import ChangeEncoder, Limits, Place, SessionPen, TopicFacts
+from cdcworker.worker.source_session import LEASE_LAPSED, Session, Tools
 from cdcworker.worker.source_shaper import shaper_of
 from cdcworker.worker.troubles import Troubles
 
@@ -78,7 +70,7 @@ class Ports(Protocol):
     def release(self) -> None:
         """What only the start needed; called once the source is open, and after any failure."""
 
-    def pen(self) -> Pen:
+    def pen(self) -> SessionPen:
         """A new producer of the task's id; every predecessor is fenced when it returns (INV-5)."""
 
     def registrar(self) -> Registering:
@@ -247,7 +239,7 @@ class SourceRunner:
     def _session(self) -> None:
         """Fence, then read, then open: in this order nobody else can write what has been read (INV-5)."""
         ports, laps = self._ports, Laps()
-        pen: Pen | None = None
+        pen: SessionPen | None = None
         registrar: Registering | None = None
         task: SourceTask | None = None
         try:
@@ -293,7 +285,9 @@ class SourceRunner:
                     if opened is not None:
                         opened.close()
 
-    def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
+    def _run_session(
+        self, pen: SessionPen, registrar: Registering, task: SourceTask, position: JsonObject | None
+    ) -> None:
         encoder = self._ports.encoder(registrar)
         lend, shaper = getattr(task, "lend", None), shaper_of(encoder, self._ports.topics)
         if lend is not None and shaper is not None:
@@ -307,6 +301,7 @@ class SourceRunner:
             counters=self._counters,
             on_tick=self._tick,
             clock=self._clock,
+            glance=getattr(task, "glance", None),
         )
         session = Session(tools, self._ports.place, self._ports.limits, position)
         session.on_commit = self._committed

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Any, Final, Protocol, cast
+from typing import Final, cast
 
 from cdcworker.connectors.api import SourceTask
 from cdcworker.coordinator import kafka_errors
@@ -20,6 +20,7 @@ from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
 from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_counts import Counters, Open, Reason
+from cdcworker.worker.source_seams import ChangeEncoder, Encoded, Limits, Place, SessionPen, TopicFacts
 
 log = logging.getLogger(__name__)
 
@@ -47,6 +48,9 @@ FLUSH_FIRST_AFTER_S: Final = 1.0
 """A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
 its offsets partition for milliseconds only."""
 FLUSH_TIMEOUT_S: Final = 30.0
+GATHER_S: Final = 0.002
+"""The broker takes this long to enter a transaction's partitions, and no record goes out before: what arrives
+meanwhile joins."""
 SETTLE_S: Final = 3.0
 """How long a stop or a pause waits for the end of the source's transaction before the work is aborted and replayed."""
 LEASE_CHECK_RECORDS: Final = 1_000
@@ -57,75 +61,11 @@ RECORD_OVERHEAD_BYTES: Final = 100
 _POSITIVE: Final = 0x7FFFFFFF
 
 
-class Pen(Protocol):
-    """What a session needs of a transactional producer."""
-
-    @property
-    def opened_at(self) -> float | None: ...
-    def begin(self) -> None: ...
-    def produce(
-        self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Any = None
-    ) -> None: ...
-    def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None: ...
-    def serve(self) -> None: ...
-    def flush(self, timeout_s: float) -> None: ...
-    def commit(self) -> None: ...
-    def abort(self) -> None: ...
-    def close(self) -> None: ...
-
-
-class ChangeEncoder(Protocol):
-    def encode(self, changes: Sequence[Change]) -> list[OutRecord]: ...
-
-
-@dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What matters of a data topic. `record_bytes_max` None: only the broker can tell."""
-
-    partitions: int
-    record_bytes_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """A transaction is committed at the first boundary after any of these."""
-
-    records_max: int = 20_000
-    bytes_max: int = 8_000_000
-    ms_max: int = 200
-    transaction_timeout_ms: int = 900_000
-    split_bytes: int = 1 << 30
-    """From here on a source transaction is committed in parts, at the latest after half of the time-out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Place:
-    """Where a session writes besides its data topics, and as whom."""
-
-    connector: str
-    task: int
-    incarnation: str
-    task_epoch: int
-    offsets_topic: str
-    offsets_partition: int
-    offsets_key: str
-    watermark_topic: str
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded:
-    """Records that the encoder made of changes, and the facts of their topics."""
-
-    records: Sequence[OutRecord]
-    changes: Sequence[Change]
-    facts: dict[str, TopicFacts]
-
-
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The parts that a session works with; all are its own and die with it, the topics excepted."""
 
-    pen: Pen
+    pen: SessionPen
     task: SourceTask
     encoder: ChangeEncoder
     topics: Callable[[str], TopicFacts]
@@ -133,6 +73,18 @@ class Tools:
     counters: Counters
     on_tick: Callable[[Session], None]
     clock: Callable[[], float] = field(default=time.monotonic)
+    glance: Callable[[], Batch] | None = None
+    """The task's, where it has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A transaction whose commit was asked for at `started`; `position`: what it holds, None: it moved nothing."""
+
+    position: JsonObject | None
+    held: Open
+    started: float
+    reason: Reason
 
 
 class Session:
@@ -151,10 +103,16 @@ class Session:
         self._open = Open()
         self.watermark: JsonObject | None = None
         self._watermark_written = float("-inf")
+        self._gathering = False
+        self._told: tuple[JsonObject | None, JsonObject | None] = (None, None)
+        """Watermark and position that stand in the open transaction."""
+        self._ended: Ended | None = None
+        self._position = committed
+        """The last that was written, in a transaction that may not be decided yet."""
 
     def run(self) -> None:
         """Returns with everything committed, or aborted where the source's transaction did not end in time."""
-        control, poll = self._tools.control, self._tools.task.poll
+        control = self._tools.control
         settle_until: float | None = None
         while True:
             if control.interrupted():
@@ -162,7 +120,7 @@ class Session:
                 if self._settled(settle_until):
                     return
             began = time.perf_counter()
-            batch = poll()
+            batch = self._read()
             if batch.changes or batch.records:  # else it has waited
                 self._tools.counters.took("read", began)
             self._require_lease()
@@ -171,6 +129,21 @@ class Session:
             del batch
             OWN.beat("the next poll")
             self._tools.on_tick(self)
+
+    def _read(self) -> Batch:
+        """Waits for changes only while no transaction is open or under way that could be ended meanwhile."""
+        glance = self._tools.glance
+        if glance is None:
+            return self._tools.task.poll()
+        if self._gathering:
+            time.sleep(GATHER_S)
+            return glance()
+        if self._ended is None:
+            return self._tools.task.poll()
+        batch = glance()
+        if not (batch.changes or batch.records or batch.position):
+            self._settle()
+        return batch
 
     def take(self, batch: Batch) -> None:
         """One batch: produced, and committed with what is open when it is time."""
@@ -194,7 +167,11 @@ class Session:
         if batch.watermark is not None:
             self.watermark = batch.watermark
         reason = self._due(batch)
-        if reason:
+        if reason == "idle" and self._may_gather():
+            self._tell()
+            self._tools.pen.serve()
+            self._gathering = True
+        elif reason:
             self._commit(reason)
         elif batch.part is not None and self._outgrown():
             log.info("part of a source transaction is committed records=%d", self._open.records)
@@ -231,10 +208,10 @@ class Session:
         if not self._at_boundary:
             return ""
         now, held, limits = self._tools.clock(), self._open, self._limits
-        if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self.committed):
+        if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self._position):
             overdue = now - self._watermark_written >= WATERMARK_INTERVAL_S
             return "watermark" if batch.idle and self.watermark is not None and overdue else ""
-        if batch.idle:
+        if batch.idle or self._gathering:
             return "idle"
         if held.records >= limits.records_max:
             return "records"
@@ -287,37 +264,68 @@ class Session:
         self._tools.pen.serve()
         self._open.encoded(records, part.changes)
 
+    def _may_gather(self) -> bool:
+        """Once per transaction, and not in an old one: its position would hold back others of its partition."""
+        is_young = self._tools.clock() - self._open.since <= FLUSH_FIRST_AFTER_S
+        return self._tools.glance is not None and not self._gathering and self._open.records > 0 and is_young
+
     def _commit(self, reason: Reason) -> None:
         """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
         pen, started = self._tools.pen, self._tools.clock()
         self._begin()
-        if self.watermark is not None:
-            self._produce_watermark(self.watermark)
         if started - self._open.since > FLUSH_FIRST_AFTER_S:
             pen.flush(FLUSH_TIMEOUT_S)
-        position = self._pending if self._open.records or self._pending != self.committed else None
-        if position is not None:
-            self._produce_position(position)
+        position = self._tell()
+        overlaps = self._tools.glance is not None and reason == "idle"
+        if overlaps:
+            pen.flush(FLUSH_TIMEOUT_S)
+        self._settle()
         self._require_lease()
         hit("source.before_commit")
         try:
             pen.commit()
         except CdcError as error:
-            raise self._named(error) from error
-        hit("source.after_commit")
-        self._count(started, reason)
+            raise self._named(error, self._open) from error
+        self._ended = Ended(position, self._open, started, reason)
         if position is not None:
-            self.committed = position
-            hit("source.before_ack")
-            self._tools.task.ack(position)  # INV-1: the commit has returned
-        self._pending = None
+            self._position = position
+        self._pending, self._open = None, Open()
+        self._told, self._gathering = (None, None), False
+        if not overlaps:
+            self._settle()
 
-    def _count(self, started: float, reason: Reason) -> None:
+    def _settle(self) -> None:
+        """The transaction that was ended last is committed, if there is one that is not known to be."""
+        ended, self._ended = self._ended, None
+        if ended is None:
+            return
+        try:
+            self._tools.pen.settle()
+        except CdcError as error:
+            raise self._named(error, ended.held) from error
+        hit("source.after_commit")
+        self._count(ended)
+        if ended.position is not None:
+            self.committed = ended.position
+            hit("source.before_ack")
+            self._tools.task.ack(ended.position)  # INV-1: the commit has returned
+
+    def _tell(self) -> JsonObject | None:
+        """Watermark and position, unless they stand in this transaction already. Gives the position."""
+        position = self._pending if self._open.records or self._pending != self._position else None
+        watermark, (stands, place) = self.watermark, self._told
+        if watermark is not None and watermark is not stands:
+            self._produce_watermark(watermark)
+        if position is not None and position is not place:
+            self._produce_position(position)
+        self._told = watermark, position
+        return position
+
+    def _count(self, ended: Ended) -> None:
         counters = self._tools.counters
-        counters.committed(self._open, self._tools.clock() - started, reason)
-        counters.late(self._open, self._place.watermark_topic.rpartition(".")[0], reason)
+        counters.committed(ended.held, self._tools.clock() - ended.started, ended.reason)
+        counters.late(ended.held, self._place.watermark_topic.rpartition(".")[0], ended.reason)
         self._watermark_written = self._tools.clock()
-        self._open = Open()
         self.on_commit()
 
     def _produce_watermark(self, watermark: JsonObject) -> None:
@@ -336,9 +344,11 @@ class Session:
         if self._at_boundary:
             if self._tools.pen.opened_at is not None or self._pending is not None:
                 self._commit("stop")
+            self._settle()
             return True
         if self._tools.clock() < until:
             return False
+        self._settle()
         self._tools.pen.abort()
         log.info("open transaction aborted for a stop records=%d", self._open.records)
         return True
@@ -355,11 +365,11 @@ class Session:
             where = {"records": self._open.records, "open_ms": int(open_ms)}
             raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
 
-    def _named(self, error: CdcError) -> CdcError:
+    def _named(self, error: CdcError, held: Open) -> CdcError:
         """The broker does not say which record was too large: the largest is."""
         if error.code != kafka_errors.RECORD_TOO_LARGE:
             return error
-        where: dict[str, str | int] = {"topic": self._open.largest_topic, "bytes": self._open.largest_bytes}
+        where: dict[str, str | int] = {"topic": held.largest_topic, "bytes": held.largest_bytes}
         return CdcError(RECORD_TOO_LARGE, "the broker refused a record for its size", where=where)
 
     def _too_large(self, record: OutRecord, changes: Sequence[Change], size: int, limit: int) -> CdcError:

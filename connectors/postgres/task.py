@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres import paces
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import application_name, connect
+from cdcworker.connectors.postgres.connection import application_name
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
 from cdcworker.connectors.postgres.heart import Heart
@@ -64,6 +64,7 @@ class PostgresTask:
         self._monitor = Monitor(context, self._jobs, self._heart.report)
         self._keyless: Iterator[Batch] | None = None
         self._part_of = 0
+        self._patient = True
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
         self._troubles: dict[str, CdcError] = {}
@@ -105,7 +106,8 @@ class PostgresTask:
                 self._first = False
                 return self._with_position(session.emptied, idle=True)
             if session.complete or session.stream is None or session.changes is None:
-                time.sleep(paces.POLL_S_MAX)
+                if self._patient:
+                    time.sleep(paces.POLL_S_MAX)
                 return Batch(idle=True)
             if session.snapshot is not None and session.snapshot.loader.keyless:
                 self._context.beat("a read of the snapshot", paces.READ_S_MAX)
@@ -117,6 +119,14 @@ class PostgresTask:
             return self._batch(session.changes, dry)
         except psycopg.Error as exc:
             raise translate(exc) from exc
+
+    def glance(self) -> Batch:
+        """As `poll`, of what has arrived: it waits for nothing."""
+        self._patient = False
+        try:
+            return self.poll()
+        finally:
+            self._patient = True
 
     def ack(self, position: JsonObject) -> None:
         session = self._opened()
@@ -139,7 +149,7 @@ class PostgresTask:
             return
         session.close()
         if self._settings.raw["slot.drop.on.stop"] and self._context.ending():
-            self._drop_slot()
+            slots.drop_own(self._settings, self._application)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -164,7 +174,7 @@ class PostgresTask:
             self._caught_up(stream, changes)
             # In the middle of a transaction the server may be silent for long: what has arrived is no reason to spin.
             unripe = not changes.out or (changes.in_transaction and not self._boundary)
-            if unripe and stream.wait(self._wait_s(stream)):
+            if unripe and self._patient and stream.wait(self._wait_s(stream)):
                 dry = self._read(stream)
         if dry:
             self._caught_up(stream, changes)
@@ -387,12 +397,4 @@ class PostgresTask:
         """Nothing is to be streamed after the rows: a slot that nobody reads would hold the log for ever."""
         session.close()
         session.stream = None
-        self._drop_slot()
-
-    def _drop_slot(self) -> None:
-        try:
-            with connect(self._settings, self._application) as connection:
-                slots.take_over(connection, self._settings.slot, lambda: False)
-                slots.drop(connection, self._settings.slot)
-        except (CdcError, psycopg.Error) as exc:
-            log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))
+        slots.drop_own(self._settings, self._application)

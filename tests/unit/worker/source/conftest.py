@@ -13,7 +13,7 @@ from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Ready, 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_session import Limits, Place, TopicFacts
+from cdcworker.worker.source_seams import Limits, Place, TopicFacts
 
 TABLE = Table(("public", "t"), 1, (), (), {})
 PLACE = Place("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task":0}]', "p.watermark")
@@ -112,6 +112,9 @@ class FakePen:
             raise error
         self._open, self.opened_at = [], None
 
+    def settle(self) -> None:
+        pass
+
     def abort(self) -> None:
         self._open, self.opened_at = [], None
 
@@ -198,6 +201,11 @@ class ScriptedTask:
             world.control.apply({"type": "stop"})
         return Batch(idle=True, watermark=world.idle_watermark)
 
+    def glance(self) -> Batch:
+        self._world.faults.pass_("glance")
+        self._world.glances += 1
+        return self._next.pop(0) if self._next and self._world.arrives else Batch(idle=True)
+
     def ack(self, position) -> None:
         # INV-1: what is acknowledged is committed.
         stored = self._world.broker.position()
@@ -235,6 +243,9 @@ class World:
         self.opened: list[object] = []
         self.acked: list[int] = []
         self.closed = self.polls = self.idle_polls = 0
+        self.glances = 0
+        self.arrives = False
+        """More has come whenever the source is glanced at."""
         self.idle_polls_max = 2
         self.idle_watermark: dict | None = None
         self.on_poll: Callable[[World], None] | None = None
