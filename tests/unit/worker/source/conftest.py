@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -67,12 +68,16 @@ class Broker:
 
 
 class FakePen:
-    def __init__(self, broker: Broker, faults: Faults, clock: Callable[[], float]) -> None:
+    """`decides_late`: a commit returns before it has happened, and the next `settle` says how it ended."""
+
+    def __init__(self, broker: Broker, faults: Faults, clock: Callable[[], float], *, decides_late: bool) -> None:
         faults.pass_("init")
         self._broker, self._faults, self._clock = broker, faults, clock
         broker.holder = self
         self.opened_at: float | None = None
         self._open: list[tuple[str, bytes | None, bytes | None, int]] = []
+        self._decides_late, self._undecided = decides_late, False
+        self._sent: list[tuple[str, bytes | None, bytes | None, int]] = []
         self.closed = False
 
     def _guard(self, name: str) -> None:
@@ -102,20 +107,28 @@ class FakePen:
 
     def commit(self) -> None:
         assert self.opened_at is not None
+        self.settle()
+        self._sent, self._undecided = self._open, True
+        if not self._decides_late:
+            self.settle()
+        self._open, self.opened_at = [], None
+
+    def settle(self) -> None:
+        if not self._undecided:
+            return
+        self._undecided = False
         error = self._faults.due("commit")
         if self._broker.holder is not self:
             raise failure(e.FENCED)
         if error is None or self._faults.lost_answer:
-            self._broker.committed += self._open
-            self._broker.transactions.append(self._open)
+            self._broker.committed += self._sent
+            self._broker.transactions.append(self._sent)
         if error is not None:
             raise error
-        self._open, self.opened_at = [], None
-
-    def settle(self) -> None:
-        pass
 
     def abort(self) -> None:
+        with contextlib.suppress(CdcError):
+            self.settle()
         self._open, self.opened_at = [], None
 
     def close(self) -> None:
@@ -244,6 +257,7 @@ class World:
         self.acked: list[int] = []
         self.closed = self.polls = self.idle_polls = 0
         self.glances = 0
+        self.decides_late = False
         self.arrives = False
         """More has come whenever the source is glanced at."""
         self.idle_polls_max = 2
@@ -292,7 +306,7 @@ class World:
         pass
 
     def pen(self):
-        self.pens.append(FakePen(self.broker, self.faults, self.clock))
+        self.pens.append(FakePen(self.broker, self.faults, self.clock, decides_late=self.decides_late))
         return self.pens[-1]
 
     def registrar(self):

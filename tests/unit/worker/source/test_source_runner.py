@@ -43,12 +43,13 @@ def test_one_passing_failure_at_any_step_loses_and_doubles_nothing(make_world, s
 
 @pytest.mark.parametrize("number", [1, 2, 3])
 @pytest.mark.parametrize("split", [0, 1, 2])
+@pytest.mark.parametrize("late", [False, True])
 @pytest.mark.parametrize("step", [*STEPS, "glance"])
 def test_a_failure_while_what_arrives_meanwhile_joins_a_transaction_loses_and_doubles_nothing(
-    make_world, step, split, number
+    make_world, step, late, split, number
 ):
     world = make_world(SIZES, split=split, idle=True)
-    world.arrives = True
+    world.arrives, world.decides_late = True, late
     world.fail(step, number)
     assert world.run() == 0
     assert world.broker.data() == world.expected
@@ -63,6 +64,27 @@ def test_what_arrives_while_a_transaction_is_registered_joins_it_and_its_positio
     assert data == [["1.0", "2.0", "2.1"], ["3.0", "4.0"]]
     stored = [parse_offset_value(json.loads(made[-1])).position["lsn"] for made in values]
     assert stored == [2, 4]
+
+
+@pytest.mark.parametrize("number", [1, 2, 3])
+@pytest.mark.parametrize("is_lost", [False, True])
+def test_a_commit_that_fails_after_the_next_transaction_has_begun_ends_that_one_too(make_world, is_lost, number):
+    world = make_world((1,) * 9, idle=True)
+    world.arrives = world.decides_late = True
+    world.faults.lost_answer = is_lost
+    world.fail("commit", number)
+    assert world.run() == 0
+    assert world.broker.data() == world.expected
+    assert world.acked == sorted(world.acked)
+    assert len(world.pens) == 2
+
+
+def test_the_next_transaction_has_begun_when_the_one_before_is_acknowledged(make_world):
+    world = make_world((1,) * 6, idle=True)
+    world.arrives = world.decides_late = True
+    world.run()
+    assert world.acked == [2, 4, 6]
+    assert world.glances > world.polls
 
 
 def test_a_transaction_holds_its_position_once_when_nothing_joins_it(make_world):
