@@ -79,11 +79,12 @@ class Tools:
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A transaction whose commit was asked for at `started`; `position`: what it holds, None: it moved nothing."""
+    """A transaction whose commit was asked for. `position`: what it holds, None: it moved nothing. `took_s`: what the
+    task has spent on it so far, without what it did meanwhile."""
 
     position: JsonObject | None
     held: Open
-    started: float
+    took_s: float
     reason: Reason
 
 
@@ -279,14 +280,14 @@ class Session:
         overlaps = self._tools.glance is not None and reason == "idle"
         if overlaps:
             pen.flush(FLUSH_TIMEOUT_S)
-        self._settle()
+        started += self._settle()
         self._require_lease()
         hit("source.before_commit")
         try:
             pen.commit()
         except CdcError as error:
             raise self._named(error, self._open) from error
-        self._ended = Ended(position, self._open, started, reason)
+        self._ended = Ended(position, self._open, self._tools.clock() - started, reason)
         if position is not None:
             self._position = position
         self._pending, self._open = None, Open()
@@ -294,21 +295,24 @@ class Session:
         if not overlaps:
             self._settle()
 
-    def _settle(self) -> None:
-        """The transaction that was ended last is committed, if there is one that is not known to be."""
-        ended, self._ended = self._ended, None
+    def _settle(self) -> float:
+        """The transaction that was ended last is committed, if there is one that is not known to be. Gives the seconds
+        that this took."""
+        (ended, self._ended), began = (self._ended, None), self._tools.clock()
         if ended is None:
-            return
+            return 0.0
         try:
             self._tools.pen.settle()
         except CdcError as error:
             raise self._named(error, ended.held) from error
         hit("source.after_commit")
-        self._count(ended)
+        took_s = self._tools.clock() - began
+        self._count(ended, ended.took_s + took_s)
         if ended.position is not None:
             self.committed = ended.position
             hit("source.before_ack")
             self._tools.task.ack(ended.position)  # INV-1: the commit has returned
+        return took_s
 
     def _tell(self) -> JsonObject | None:
         """Watermark and position, unless they stand in this transaction already. Gives the position."""
@@ -321,9 +325,9 @@ class Session:
         self._told = watermark, position
         return position
 
-    def _count(self, ended: Ended) -> None:
+    def _count(self, ended: Ended, took_s: float) -> None:
         counters = self._tools.counters
-        counters.committed(ended.held, self._tools.clock() - ended.started, ended.reason)
+        counters.committed(ended.held, took_s, ended.reason)
         counters.late(ended.held, self._place.watermark_topic.rpartition(".")[0], ended.reason)
         self._watermark_written = self._tools.clock()
         self.on_commit()
