@@ -12,9 +12,10 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.kafka_tx import COMMIT_TIMEOUT_S, Headers, TxProducer
 from cdcworker.worker.pen import Pen
 from cdcworker.worker.progress import OWN
-from cdcworker.worker.watchdog import GRACE_S
+from cdcworker.worker.watchdog import CHECK_S, GRACE_S
 
-SETTLE_S_MAX = COMMIT_TIMEOUT_S + GRACE_S
+SETTLE_S_MAX = COMMIT_TIMEOUT_S + GRACE_S + 3 * CHECK_S
+"""The watchdog of the call comes first."""
 
 
 class PairPen:
@@ -66,8 +67,12 @@ class PairPen:
             ended.commit()
         else:
             decision = self._decision = Future[None]()
-            self._committer.do(lambda: _decide(decision, ended.commit))
+            self._committer.do(lambda: _decide(decision, lambda: ended.commit(beside=True)))
         self._now = other
+
+    @property
+    def is_decided(self) -> bool:
+        return self._decision is None or self._decision.done()
 
     def settle(self) -> None:
         decision, self._decision = self._decision, None

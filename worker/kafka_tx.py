@@ -56,7 +56,7 @@ Headers = list[tuple[str, bytes]] | None
 
 
 @contextlib.contextmanager
-def _no_guard(timeout_s: float, doing: str) -> Iterator[None]:
+def _no_guard(timeout_s: float, doing: str, *, beside: bool = False) -> Iterator[None]:
     yield
 
 
@@ -236,11 +236,16 @@ class TxProducer(Sender):
         self._call("begin a transaction", lambda: self._producer.begin_transaction())
         self.opened_at = time.monotonic()
 
-    def commit(self) -> None:
-        """Raises when the transaction is not known to have been committed: it may have been all the same."""
-        self._call(
-            "commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S), COMMIT_TIMEOUT_S
-        )
+    def commit(self, *, beside: bool = False) -> None:
+        """Raises when the transaction is not known to have been committed: it may have been all the same.
+
+        `beside`: on another thread than the task's own.
+        """
+
+        def action() -> None:
+            self._producer.commit_transaction(COMMIT_TIMEOUT_S)
+
+        self._call("commit the transaction", action, COMMIT_TIMEOUT_S, beside=beside)
         self.opened_at = None
 
     def abort(self) -> None:
@@ -253,10 +258,10 @@ class TxProducer(Sender):
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
-    def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0) -> None:
+    def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0, *, beside: bool = False) -> None:
         self._usable()
         try:
-            with self._guard(timeout_s, doing):
+            with self._guard(timeout_s, doing, beside=beside):
                 action()
         except KafkaException as exc:
             raise self._failed(exc, doing) from exc

@@ -268,11 +268,11 @@ class SourceRunner:
             self._first_commit = laps
             self._run_session(pen, registrar, task, position)
         except BaseException as exc:
-            # What is open would hold back readers until the next start; a fenced producer has nothing to end.
-            if not (isinstance(exc, CdcError) and exc.kind == "fenced"):
-                for opened in (pen, registrar):
-                    if opened is not None:
-                        opened.abort()
+            # What is open would hold back readers until the next start. Of two producers one alone may be fenced.
+            is_fenced = isinstance(exc, CdcError) and exc.kind == "fenced"
+            for opened in (pen,) if is_fenced else (pen, registrar):
+                if opened is not None:
+                    opened.abort()
             raise
         finally:
             ports.release()

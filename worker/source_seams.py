@@ -30,6 +30,8 @@ class SessionPen(Pen, Protocol):
     """What a session needs of one. `commit` may return before it is known how it ended: the next transaction may then
     begin, and `settle` returns when the one before is committed and raises when that is not known."""
 
+    @property
+    def is_decided(self) -> bool: ...
     def settle(self) -> None: ...
 
 

@@ -48,6 +48,8 @@ FLUSH_FIRST_AFTER_S: Final = 1.0
 """A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
 its offsets partition for milliseconds only."""
 FLUSH_TIMEOUT_S: Final = 30.0
+POLL_EVERY_S: Final = 0.05
+"""However much arrives: a poll does what a glance leaves undone."""
 GATHER_S: Final = 0.002
 """The broker takes this long to enter a transaction's partitions, and no record goes out before: what arrives
 meanwhile joins."""
@@ -104,7 +106,7 @@ class Session:
         self._open = Open()
         self.watermark: JsonObject | None = None
         self._watermark_written = float("-inf")
-        self._gathering = False
+        self._gathering, self._polled_at = False, float("-inf")
         self._told: tuple[JsonObject | None, JsonObject | None] = (None, None)
         """Watermark and position that stand in the open transaction."""
         self._ended: Ended | None = None
@@ -133,13 +135,14 @@ class Session:
 
     def _read(self) -> Batch:
         """Waits for changes only while no transaction is open or under way that could be ended meanwhile."""
-        glance = self._tools.glance
-        if glance is None:
-            return self._tools.task.poll()
-        if self._gathering:
+        glance, now = self._tools.glance, self._tools.clock()
+        if self._ended is not None and (self._tools.pen.is_decided or now - self._polled_at >= POLL_EVERY_S):
+            self._settle()
+        if self._gathering and glance is not None:
             time.sleep(GATHER_S)
             return glance()
-        if self._ended is None:
+        if self._ended is None or glance is None:
+            self._polled_at = now
             return self._tools.task.poll()
         batch = glance()
         if not (batch.changes or batch.records or batch.position):

@@ -28,14 +28,17 @@ class Watchdog:
         return self
 
     @contextlib.contextmanager
-    def guard(self, timeout_s: float, doing: str) -> Iterator[None]:
+    def guard(self, timeout_s: float, doing: str, *, beside: bool = False) -> Iterator[None]:
+        """`beside`: the task's own loop goes on meanwhile and beats for itself."""
         self._guarded = (self._clock() + timeout_s + GRACE_S, doing)
-        OWN.beat(doing, timeout_s + GRACE_S)
+        if not beside:
+            OWN.beat(doing, timeout_s + GRACE_S)
         try:
             yield
         finally:
             self._guarded = None
-            OWN.beat()
+            if not beside:
+                OWN.beat()
 
     def check(self) -> None:
         guarded = self._guarded

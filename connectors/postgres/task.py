@@ -22,6 +22,7 @@ from cdcworker.connectors.postgres.keyless import read_whole
 from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.progress import is_loaded
 from cdcworker.connectors.postgres.quarantine import may_hold
 from cdcworker.connectors.postgres.rounds import Rounds
 from cdcworker.connectors.postgres.session import Session, open_session
@@ -53,8 +54,7 @@ class PostgresTask:
         self._bytes = 0
         self._boundary_bytes = 0
         self._ts_us = 0
-        self._stored_safe = -1
-        self._stored_moves = 0
+        self._stored_safe, self._stored_moves = -1, 0
         self._stored_at = 0.0
         self._watermark_at = 0.0
         self._behind_since = 0.0
@@ -109,9 +109,7 @@ class PostgresTask:
                 if self._patient:
                     time.sleep(paces.POLL_S_MAX)
                 return Batch(idle=True)
-            if session.snapshot is not None and session.snapshot.loader.keyless:
-                self._context.beat("a read of the snapshot", paces.READ_S_MAX)
-            if self._keyless is None:
+            if self._patient and self._keyless is None:
                 self._open_window(session)
             if self._keyless is not None:
                 return self._keyless_batch()
@@ -121,7 +119,7 @@ class PostgresTask:
             raise translate(exc) from exc
 
     def glance(self) -> Batch:
-        """As `poll`, of what has arrived: it waits for nothing."""
+        """As `poll`, of the stream what has arrived: it waits for nothing and orders nothing."""
         self._patient = False
         try:
             return self.poll()
@@ -137,7 +135,7 @@ class PostgresTask:
             hit("postgres.before_confirm")
             session.stream.confirm(int(position["safe_lsn"]))  # INV-1
             hit("postgres.after_confirm")
-            if session.complete:
+            if session.complete and is_loaded(position.get("snapshot")):
                 self._let_go(session)
         except CdcError as exc:
             # The next poll meets the same connection and says so; the position is stored already.
@@ -160,7 +158,7 @@ class PostgresTask:
 
     def _receive(self, session: Session, changes: Changes) -> bool:
         try:
-            if session.fallback and not changes.in_transaction:
+            if session.fallback and self._patient and not changes.in_transaction:
                 recover(session, self._context, self._application)
             assert session.stream
             return self._advance(session.stream, changes)
@@ -380,11 +378,13 @@ class PostgresTask:
 
     def _keyless_batch(self) -> Batch:
         assert self._keyless
-        try:
-            return next(self._keyless)
-        except StopIteration:
-            self._keyless = None
+        if not self._patient:
             return Batch()
+        self._context.beat("a read of the snapshot", paces.READ_S_MAX)
+        batch = next(self._keyless, None)
+        if batch is None:
+            self._keyless, batch = None, Batch()
+        return batch
 
     # -- the end ----------------------------------------------------------------------------------------------------
 

@@ -151,7 +151,7 @@ class Archive:
     def _sweep(self) -> None:
         """What processes left that were killed while they made one."""
         for path in self._folder.glob(".*"):
-            with contextlib.suppress(FileNotFoundError):
+            with contextlib.suppress(OSError):
                 if time.time() - path.stat().st_mtime > MAKE_S_MAX:
                     path.unlink()
 

@@ -21,7 +21,8 @@ BATCH_BYTES_MAX = 128 * 1024 * 1024
 COPIES = 3
 """Of such a batch: its records, what is built of them, and what was built of the batch before."""
 AHEAD_BYTES_MAX = COPIES * BATCH_BYTES_MAX // (COPIES + 1)
-"""Behind a batch up to this size the records of the next one are read before it is built: as much memory as without."""
+"""Behind a batch up to this size the records of the next one are read before it is built: with batches of one size as much
+memory as without, with a small one between two large ones a sixth more."""
 STAGE_S_MAX = 600.0
 """For one stage of a batch, in a lake for one table of it: a statement may wait for somebody's lock on a table."""
 READING, BUILDING, APPLYING = "the read of a batch", "the build of a batch", "the write of a batch"

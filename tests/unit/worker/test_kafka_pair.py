@@ -21,6 +21,7 @@ class Producer:
         self.is_sent = True
         self.asked, self.may = threading.Event(), threading.Event()
         self.may.set()
+        self.beside: list[bool] = []
 
     def _do(self, what: str) -> None:
         self.said.append(f"{self.name} {what}")
@@ -43,7 +44,8 @@ class Producer:
     def flush(self, _timeout_s: float) -> None:
         self._do("flush")
 
-    def commit(self) -> None:
+    def commit(self, *, beside: bool = False) -> None:
+        self.beside.append(beside)
         self.asked.set()
         assert self.may.wait(10)
         self._do("commit")
@@ -195,3 +197,19 @@ def test_both_write_only_where_everybody_fences_both(protocols, may):
         Presence(f"w{n}", f"b{n}", "http://w", "1", "h", protocol=protocol) for n, protocol in enumerate(protocols)
     ]
     assert may_take_turns(workers) is may
+
+
+def test_a_commit_beside_the_task_is_asked_for_as_such_and_says_when_it_is_decided(said):
+    pen, one, _ = pair(said)
+    one.may.clear()
+    pen.begin()
+    pen.commit()
+    assert one.asked.wait(10)
+    assert not pen.is_decided
+    one.may.set()
+    pen.settle()
+    assert pen.is_decided
+    alone, only, _ = pair(said, takes_turns=False)
+    alone.begin()
+    alone.commit()
+    assert (one.beside, only.beside) == ([True], [False])

@@ -113,6 +113,10 @@ class FakePen:
             self.settle()
         self._open, self.opened_at = [], None
 
+    @property
+    def is_decided(self) -> bool:
+        return not self._undecided
+
     def settle(self) -> None:
         if not self._undecided:
             return
@@ -217,6 +221,7 @@ class ScriptedTask:
     def glance(self) -> Batch:
         self._world.faults.pass_("glance")
         self._world.glances += 1
+        self._world.now += self._world.glance_takes_s
         return self._next.pop(0) if self._next and self._world.arrives else Batch(idle=True)
 
     def ack(self, position) -> None:
@@ -256,7 +261,7 @@ class World:
         self.opened: list[object] = []
         self.acked: list[int] = []
         self.closed = self.polls = self.idle_polls = 0
-        self.glances = 0
+        self.glances, self.glance_takes_s = 0, 0.0
         self.decides_late = False
         self.arrives = False
         """More has come whenever the source is glanced at."""

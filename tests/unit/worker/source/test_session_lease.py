@@ -41,6 +41,8 @@ class Pen:
     def commit(self):
         self._note("commit")
 
+    is_decided = True
+
     def settle(self):
         pass
 

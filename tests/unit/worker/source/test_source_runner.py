@@ -87,6 +87,20 @@ def test_the_next_transaction_has_begun_when_the_one_before_is_acknowledged(make
     assert world.glances > world.polls
 
 
+def test_however_much_arrives_the_source_is_polled_now_and_then(make_world):
+    """What a glance leaves undone is not put off for as long as the source never runs dry."""
+    polls = {}
+    for takes_s in (0.0, 0.02):
+        world = make_world((1,) * 40, idle=True)
+        world.arrives = world.decides_late = True
+        world.glance_takes_s = takes_s
+        world.run()
+        assert world.broker.data() == world.expected
+        polls[takes_s] = world.polls - world.idle_polls
+    assert polls[0.0] <= 2
+    assert polls[0.02] >= 40 * 0.02 / 0.05 / 3
+
+
 def test_a_transaction_holds_its_position_once_when_nothing_joins_it(make_world):
     world = make_world((1, 1), idle=True)
     world.run()
