@@ -57,8 +57,6 @@ class SourceTask(Protocol):
 
     A task may also have `lend(shaper: Shaper)`: called after `open` where it may write records itself and hand them on
     as `Ready` among its changes.
-    It may also have `glance() -> Batch`: as `poll`, of what has arrived, without a wait. With it a transaction takes up
-    what arrives while Kafka prepares it, and is ended while the next one is under way.
     A task that can leave out single tables also has `holds(error) -> bool`, which says whether the table that an error
     of kind `data` names may be left out, and `hold(troubles: Mapping[str, CdcError])`, called before `open` with such
     tables; from then on they are part of its position.

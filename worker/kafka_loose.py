@@ -139,16 +139,7 @@ class LoosePen:
             for record in kept:
                 self._fenced.produce(*record)
             self._fenced.commit()
-            self._fenced.settle()
         self.opened_at = None
-
-    @property
-    def is_decided(self) -> bool:
-        """The commit has returned with everything committed."""
-        return True
-
-    def settle(self) -> None:
-        pass
 
     def abort(self) -> None:
         self.opened_at = None

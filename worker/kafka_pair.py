@@ -2,26 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from typing import Any
 
-from cdcworker.coordinator import kafka_errors as e
-from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.kafka_tx import COMMIT_TIMEOUT_S, Headers, TxProducer
-from cdcworker.worker.pen import Pen
-from cdcworker.worker.progress import OWN
-from cdcworker.worker.watchdog import CHECK_S, GRACE_S
-
-SETTLE_S_MAX = COMMIT_TIMEOUT_S + GRACE_S + 3 * CHECK_S
-"""The watchdog of the call comes first."""
+from cdcworker.worker.kafka_tx import Headers, TxProducer
 
 
 class PairPen:
-    """A session's pen. Transactions in their order: the next begins when every record of the one before stands in the
-    broker's log, and its commit is asked for when the one before is known to be committed. So none is ever committed
-    behind one that is not, and no record overtakes another.
+    """A session's pen. One transaction at a time as with one producer, and in the same order: the next begins when the
+    broker has decided the one before. What it still does for that one, its markers, holds up readers alone.
 
     With one producer the next transaction's first request arrives while the markers are being written; the broker says
     `later`, which the client takes for 20 ms.
@@ -34,8 +23,6 @@ class PairPen:
         self._first, self._second = first, second
         self._now = first
         self._takes_turns = takes_turns
-        self._committer = Pen("commit")
-        self._decision: Future[None] | None = None
 
     @property
     def opened_at(self) -> float | None:
@@ -59,54 +46,15 @@ class PairPen:
         self._now.flush(timeout_s)
 
     def commit(self) -> None:
-        """Returns when it is decided, or when the other producer may begin; `settle` waits for the rest."""
-        self.settle()
-        ended, at_first = self._now, self._now is self._first
-        other = self._second if at_first and self._takes_turns() else self._first
-        if other is ended or not ended.is_sent:
-            ended.commit()
-        else:
-            decision = self._decision = Future[None]()
-            self._committer.do(lambda: _decide(decision, lambda: ended.commit(beside=True)))
-        self._now = other
-
-    @property
-    def is_decided(self) -> bool:
-        return self._decision is None or self._decision.done()
-
-    def settle(self) -> None:
-        decision, self._decision = self._decision, None
-        if decision is None:
-            return
-        OWN.beat("commit the transaction", SETTLE_S_MAX)
-        try:
-            decision.result(SETTLE_S_MAX)
-        except TimeoutError as exc:
-            raise CdcError(e.TIMEOUT, "commit the transaction: no answer") from exc
+        self._now.commit()
+        at_first = self._now is self._first
+        self._now = self._second if at_first and self._takes_turns() else self._first
 
     def abort(self) -> None:
-        self._await()
-        for producer in (self._first, self._second):
-            producer.abort()
+        self._now.abort()
 
     def close(self) -> None:
-        self._await()
-        self._committer.end()
         try:
             self._first.close()
         finally:
             self._second.close()
-
-    def _await(self) -> None:
-        """No call of a producer is under way any more. How it ended the next owner reads from the log."""
-        with contextlib.suppress(Exception):
-            self.settle()
-
-
-def _decide(decision: Future[None], commit: Callable[[], None]) -> None:
-    try:
-        commit()
-    except BaseException as exc:  # noqa: BLE001 - it is the session's
-        decision.set_exception(exc)
-    else:
-        decision.set_result(None)

@@ -56,7 +56,7 @@ Headers = list[tuple[str, bytes]] | None
 
 
 @contextlib.contextmanager
-def _no_guard(timeout_s: float, doing: str, *, beside: bool = False) -> Iterator[None]:
+def _no_guard(timeout_s: float, doing: str) -> Iterator[None]:
     yield
 
 
@@ -140,8 +140,12 @@ class Sender:
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what is queued has reached the broker; the commit would wait for it anyway."""
-        with self._guard(timeout_s, "flush"):
-            self._usable().flush(timeout_s)
+        producer = self._usable()
+        try:
+            with self._guard(timeout_s, "flush"):
+                producer.flush(timeout_s)
+        except KafkaException as exc:
+            raise self._failed(exc, "flush") from exc
 
     def close(self) -> None:
         """Drop the client and what it still has queued. An open transaction is not aborted by that."""
@@ -224,11 +228,6 @@ class TxProducer(Sender):
                 self._producer = make_producer(config)
 
     @property
-    def is_sent(self) -> bool:
-        """Nothing that was produced still waits for the broker's answer."""
-        return not len(self._usable())
-
-    @property
     def in_transaction(self) -> bool:
         return self.opened_at is not None
 
@@ -236,16 +235,11 @@ class TxProducer(Sender):
         self._call("begin a transaction", lambda: self._producer.begin_transaction())
         self.opened_at = time.monotonic()
 
-    def commit(self, *, beside: bool = False) -> None:
-        """Raises when the transaction is not known to have been committed: it may have been all the same.
-
-        `beside`: on another thread than the task's own.
-        """
-
-        def action() -> None:
-            self._producer.commit_transaction(COMMIT_TIMEOUT_S)
-
-        self._call("commit the transaction", action, COMMIT_TIMEOUT_S, beside=beside)
+    def commit(self) -> None:
+        """Raises when the transaction is not known to have been committed: it may have been all the same."""
+        self._call(
+            "commit the transaction", lambda: self._producer.commit_transaction(COMMIT_TIMEOUT_S), COMMIT_TIMEOUT_S
+        )
         self.opened_at = None
 
     def abort(self) -> None:
@@ -258,10 +252,10 @@ class TxProducer(Sender):
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 
-    def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0, *, beside: bool = False) -> None:
+    def _call(self, doing: str, action: Callable[[], object], timeout_s: float = 0.0) -> None:
         self._usable()
         try:
-            with self._guard(timeout_s, doing, beside=beside):
+            with self._guard(timeout_s, doing):
                 action()
         except KafkaException as exc:
             raise self._failed(exc, doing) from exc

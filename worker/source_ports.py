@@ -26,8 +26,7 @@ from cdcworker.worker.source_kafka import client_id, owns, position_key, positio
 from cdcworker.worker.source_opening import StartReader, ahead, drop
 from cdcworker.worker.source_runner import Registering
 from cdcworker.worker.source_schemas import Registrar
-from cdcworker.worker.source_seams import ChangeEncoder, Place, SessionPen
-from cdcworker.worker.source_session import LEASE_LAPSED
+from cdcworker.worker.source_session import LEASE_LAPSED, ChangeEncoder, Pen, Place
 from cdcworker.worker.source_settings import SourceSettings
 from cdcworker.worker.source_topics import TopicBook
 from cdcworker.worker.taskspec import TaskSpec, other_transactional_id, schema_transactional_id, transactional_id
@@ -97,7 +96,7 @@ class SourcePorts:
                 drop(opening, TxProducer.close)
         self._schema_pen = self._other = None
 
-    def pen(self) -> SessionPen:
+    def pen(self) -> Pen:
         spec = self._spec
         fenced = self._data_pen()
         if self._settings.delivery == EXACTLY_ONCE:

@@ -21,8 +21,16 @@ from cdcworker.worker.control import Control
 from cdcworker.worker.policy import backoff, decide, unexpected
 from cdcworker.worker.progress import OWN, STARTING
 from cdcworker.worker.source_counts import Counters
-from cdcworker.worker.source_seams import ChangeEncoder, Limits, Place, SessionPen, TopicFacts
-from cdcworker.worker.source_session import LEASE_LAPSED, Session, Tools
+from cdcworker.worker.source_session import (
+    LEASE_LAPSED,
+    ChangeEncoder,
+    Limits,
+    Pen,
+    Place,
+    Session,
+    Tools,
+    TopicFacts,
+)
 from cdcworker.worker.source_shaper import shaper_of
 from cdcworker.worker.troubles import Troubles
 
@@ -70,7 +78,7 @@ class Ports(Protocol):
     def release(self) -> None:
         """What only the start needed; called once the source is open, and after any failure."""
 
-    def pen(self) -> SessionPen:
+    def pen(self) -> Pen:
         """A new producer of the task's id; every predecessor is fenced when it returns (INV-5)."""
 
     def registrar(self) -> Registering:
@@ -239,7 +247,7 @@ class SourceRunner:
     def _session(self) -> None:
         """Fence, then read, then open: in this order nobody else can write what has been read (INV-5)."""
         ports, laps = self._ports, Laps()
-        pen: SessionPen | None = None
+        pen: Pen | None = None
         registrar: Registering | None = None
         task: SourceTask | None = None
         try:
@@ -268,11 +276,11 @@ class SourceRunner:
             self._first_commit = laps
             self._run_session(pen, registrar, task, position)
         except BaseException as exc:
-            # What is open would hold back readers until the next start. Of two producers one alone may be fenced.
-            is_fenced = isinstance(exc, CdcError) and exc.kind == "fenced"
-            for opened in (pen,) if is_fenced else (pen, registrar):
-                if opened is not None:
-                    opened.abort()
+            # What is open would hold back readers until the next start; a fenced producer has nothing to end.
+            if not (isinstance(exc, CdcError) and exc.kind == "fenced"):
+                for opened in (pen, registrar):
+                    if opened is not None:
+                        opened.abort()
             raise
         finally:
             ports.release()
@@ -285,9 +293,7 @@ class SourceRunner:
                     if opened is not None:
                         opened.close()
 
-    def _run_session(
-        self, pen: SessionPen, registrar: Registering, task: SourceTask, position: JsonObject | None
-    ) -> None:
+    def _run_session(self, pen: Pen, registrar: Registering, task: SourceTask, position: JsonObject | None) -> None:
         encoder = self._ports.encoder(registrar)
         lend, shaper = getattr(task, "lend", None), shaper_of(encoder, self._ports.topics)
         if lend is not None and shaper is not None:
@@ -301,7 +307,6 @@ class SourceRunner:
             counters=self._counters,
             on_tick=self._tick,
             clock=self._clock,
-            glance=getattr(task, "glance", None),
         )
         session = Session(tools, self._ports.place, self._ports.limits, position)
         session.on_commit = self._committed

@@ -12,7 +12,7 @@ from cdcworker.coordinator.api import Log
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.log import LogRecord, Registration, SchemaLog, encode_record, plan_all
-from cdcworker.worker.source_seams import Pen
+from cdcworker.worker.source_session import Pen
 
 log = logging.getLogger(__name__)
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import chain, groupby
 from operator import attrgetter
-from typing import Final, cast
+from typing import Any, Final, Protocol, cast
 
 from cdcworker.connectors.api import SourceTask
 from cdcworker.coordinator import kafka_errors
@@ -20,7 +20,6 @@ from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
 from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_counts import Counters, Open, Reason
-from cdcworker.worker.source_seams import ChangeEncoder, Encoded, Limits, Place, SessionPen, TopicFacts
 
 log = logging.getLogger(__name__)
 
@@ -48,11 +47,6 @@ FLUSH_FIRST_AFTER_S: Final = 1.0
 """A transaction older than this is flushed before its position is written, so that it holds back the other tasks of
 its offsets partition for milliseconds only."""
 FLUSH_TIMEOUT_S: Final = 30.0
-POLL_EVERY_S: Final = 0.05
-"""However much arrives: a poll does what a glance leaves undone."""
-GATHER_S: Final = 0.002
-"""The broker takes this long to enter a transaction's partitions, and no record goes out before: what arrives
-meanwhile joins."""
 SETTLE_S: Final = 3.0
 """How long a stop or a pause waits for the end of the source's transaction before the work is aborted and replayed."""
 LEASE_CHECK_RECORDS: Final = 1_000
@@ -63,11 +57,75 @@ RECORD_OVERHEAD_BYTES: Final = 100
 _POSITIVE: Final = 0x7FFFFFFF
 
 
+class Pen(Protocol):
+    """What a session needs of a transactional producer."""
+
+    @property
+    def opened_at(self) -> float | None: ...
+    def begin(self) -> None: ...
+    def produce(
+        self, topic: str, key: bytes | None, value: bytes | None, partition: int, headers: Any = None
+    ) -> None: ...
+    def produce_all(self, records: Sequence[tuple[Any, ...]]) -> None: ...
+    def serve(self) -> None: ...
+    def flush(self, timeout_s: float) -> None: ...
+    def commit(self) -> None: ...
+    def abort(self) -> None: ...
+    def close(self) -> None: ...
+
+
+class ChangeEncoder(Protocol):
+    def encode(self, changes: Sequence[Change]) -> list[OutRecord]: ...
+
+
+@dataclass(frozen=True, slots=True)
+class TopicFacts:
+    """What matters of a data topic. `record_bytes_max` None: only the broker can tell."""
+
+    partitions: int
+    record_bytes_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """A transaction is committed at the first boundary after any of these."""
+
+    records_max: int = 20_000
+    bytes_max: int = 8_000_000
+    ms_max: int = 200
+    transaction_timeout_ms: int = 900_000
+    split_bytes: int = 1 << 30
+    """From here on a source transaction is committed in parts, at the latest after half of the time-out."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Where a session writes besides its data topics, and as whom."""
+
+    connector: str
+    task: int
+    incarnation: str
+    task_epoch: int
+    offsets_topic: str
+    offsets_partition: int
+    offsets_key: str
+    watermark_topic: str
+
+
+@dataclass(frozen=True, slots=True)
+class Encoded:
+    """Records that the encoder made of changes, and the facts of their topics."""
+
+    records: Sequence[OutRecord]
+    changes: Sequence[Change]
+    facts: dict[str, TopicFacts]
+
+
 @dataclass(frozen=True, slots=True)
 class Tools:
     """The parts that a session works with; all are its own and die with it, the topics excepted."""
 
-    pen: SessionPen
+    pen: Pen
     task: SourceTask
     encoder: ChangeEncoder
     topics: Callable[[str], TopicFacts]
@@ -75,19 +133,6 @@ class Tools:
     counters: Counters
     on_tick: Callable[[Session], None]
     clock: Callable[[], float] = field(default=time.monotonic)
-    glance: Callable[[], Batch] | None = None
-    """The task's, where it has one."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A transaction whose commit was asked for. `position`: what it holds, None: it moved nothing. `took_s`: what the
-    task has spent on it so far, without what it did meanwhile."""
-
-    position: JsonObject | None
-    held: Open
-    took_s: float
-    reason: Reason
 
 
 class Session:
@@ -106,16 +151,10 @@ class Session:
         self._open = Open()
         self.watermark: JsonObject | None = None
         self._watermark_written = float("-inf")
-        self._gathering, self._polled_at = False, float("-inf")
-        self._told: tuple[JsonObject | None, JsonObject | None] = (None, None)
-        """Watermark and position that stand in the open transaction."""
-        self._ended: Ended | None = None
-        self._position = committed
-        """The last that was written, in a transaction that may not be decided yet."""
 
     def run(self) -> None:
         """Returns with everything committed, or aborted where the source's transaction did not end in time."""
-        control = self._tools.control
+        control, poll = self._tools.control, self._tools.task.poll
         settle_until: float | None = None
         while True:
             if control.interrupted():
@@ -123,7 +162,7 @@ class Session:
                 if self._settled(settle_until):
                     return
             began = time.perf_counter()
-            batch = self._read()
+            batch = poll()
             if batch.changes or batch.records:  # else it has waited
                 self._tools.counters.took("read", began)
             self._require_lease()
@@ -132,22 +171,6 @@ class Session:
             del batch
             OWN.beat("the next poll")
             self._tools.on_tick(self)
-
-    def _read(self) -> Batch:
-        """Waits for changes only while no transaction is open or under way that could be ended meanwhile."""
-        glance, now = self._tools.glance, self._tools.clock()
-        if self._ended is not None and (self._tools.pen.is_decided or now - self._polled_at >= POLL_EVERY_S):
-            self._settle()
-        if self._gathering and glance is not None:
-            time.sleep(GATHER_S)
-            return glance()
-        if self._ended is None or glance is None:
-            self._polled_at = now
-            return self._tools.task.poll()
-        batch = glance()
-        if not (batch.changes or batch.records or batch.position):
-            self._settle()
-        return batch
 
     def take(self, batch: Batch) -> None:
         """One batch: produced, and committed with what is open when it is time."""
@@ -171,11 +194,7 @@ class Session:
         if batch.watermark is not None:
             self.watermark = batch.watermark
         reason = self._due(batch)
-        if reason == "idle" and self._may_gather():
-            self._tell()
-            self._tools.pen.serve()
-            self._gathering = True
-        elif reason:
+        if reason:
             self._commit(reason)
         elif batch.part is not None and self._outgrown():
             log.info("part of a source transaction is committed records=%d", self._open.records)
@@ -212,10 +231,10 @@ class Session:
         if not self._at_boundary:
             return ""
         now, held, limits = self._tools.clock(), self._open, self._limits
-        if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self._position):
+        if self._tools.pen.opened_at is None and (self._pending is None or self._pending == self.committed):
             overdue = now - self._watermark_written >= WATERMARK_INTERVAL_S
             return "watermark" if batch.idle and self.watermark is not None and overdue else ""
-        if batch.idle or self._gathering:
+        if batch.idle:
             return "idle"
         if held.records >= limits.records_max:
             return "records"
@@ -268,71 +287,37 @@ class Session:
         self._tools.pen.serve()
         self._open.encoded(records, part.changes)
 
-    def _may_gather(self) -> bool:
-        """Once per transaction, and not in an old one: its position would hold back others of its partition."""
-        is_young = self._tools.clock() - self._open.since <= FLUSH_FIRST_AFTER_S
-        return self._tools.glance is not None and not self._gathering and self._open.records > 0 and is_young
-
     def _commit(self, reason: Reason) -> None:
         """Watermark and position in the transaction of the data (INV-2), the position as its last record."""
         pen, started = self._tools.pen, self._tools.clock()
         self._begin()
+        if self.watermark is not None:
+            self._produce_watermark(self.watermark)
         if started - self._open.since > FLUSH_FIRST_AFTER_S:
             pen.flush(FLUSH_TIMEOUT_S)
-        position = self._tell()
-        overlaps = self._tools.glance is not None and reason == "idle"
-        if overlaps:
-            pen.flush(FLUSH_TIMEOUT_S)
-        started += self._settle()
+        position = self._pending if self._open.records or self._pending != self.committed else None
+        if position is not None:
+            self._produce_position(position)
         self._require_lease()
         hit("source.before_commit")
         try:
             pen.commit()
         except CdcError as error:
-            raise self._named(error, self._open) from error
-        self._ended = Ended(position, self._open, self._tools.clock() - started, reason)
-        if position is not None:
-            self._position = position
-        self._pending, self._open = None, Open()
-        self._told, self._gathering = (None, None), False
-        if not overlaps:
-            self._settle()
-
-    def _settle(self) -> float:
-        """The transaction that was ended last is committed, if there is one that is not known to be. Gives the seconds
-        that this took."""
-        (ended, self._ended), began = (self._ended, None), self._tools.clock()
-        if ended is None:
-            return 0.0
-        try:
-            self._tools.pen.settle()
-        except CdcError as error:
-            raise self._named(error, ended.held) from error
+            raise self._named(error) from error
         hit("source.after_commit")
-        took_s = self._tools.clock() - began
-        self._count(ended, ended.took_s + took_s)
-        if ended.position is not None:
-            self.committed = ended.position
+        self._count(started, reason)
+        if position is not None:
+            self.committed = position
             hit("source.before_ack")
-            self._tools.task.ack(ended.position)  # INV-1: the commit has returned
-        return took_s
+            self._tools.task.ack(position)  # INV-1: the commit has returned
+        self._pending = None
 
-    def _tell(self) -> JsonObject | None:
-        """Watermark and position, unless they stand in this transaction already. Gives the position."""
-        position = self._pending if self._open.records or self._pending != self._position else None
-        watermark, (stands, place) = self.watermark, self._told
-        if watermark is not None and watermark is not stands:
-            self._produce_watermark(watermark)
-        if position is not None and position is not place:
-            self._produce_position(position)
-        self._told = watermark, position
-        return position
-
-    def _count(self, ended: Ended, took_s: float) -> None:
+    def _count(self, started: float, reason: Reason) -> None:
         counters = self._tools.counters
-        counters.committed(ended.held, took_s, ended.reason)
-        counters.late(ended.held, self._place.watermark_topic.rpartition(".")[0], ended.reason)
+        counters.committed(self._open, self._tools.clock() - started, reason)
+        counters.late(self._open, self._place.watermark_topic.rpartition(".")[0], reason)
         self._watermark_written = self._tools.clock()
+        self._open = Open()
         self.on_commit()
 
     def _produce_watermark(self, watermark: JsonObject) -> None:
@@ -351,11 +336,9 @@ class Session:
         if self._at_boundary:
             if self._tools.pen.opened_at is not None or self._pending is not None:
                 self._commit("stop")
-            self._settle()
             return True
         if self._tools.clock() < until:
             return False
-        self._settle()
         self._tools.pen.abort()
         log.info("open transaction aborted for a stop records=%d", self._open.records)
         return True
@@ -372,11 +355,11 @@ class Session:
             where = {"records": self._open.records, "open_ms": int(open_ms)}
             raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
 
-    def _named(self, error: CdcError, held: Open) -> CdcError:
+    def _named(self, error: CdcError) -> CdcError:
         """The broker does not say which record was too large: the largest is."""
         if error.code != kafka_errors.RECORD_TOO_LARGE:
             return error
-        where: dict[str, str | int] = {"topic": held.largest_topic, "bytes": held.largest_bytes}
+        where: dict[str, str | int] = {"topic": self._open.largest_topic, "bytes": self._open.largest_bytes}
         return CdcError(RECORD_TOO_LARGE, "the broker refused a record for its size", where=where)
 
     def _too_large(self, record: OutRecord, changes: Sequence[Change], size: int, limit: int) -> CdcError:

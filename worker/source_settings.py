@@ -9,7 +9,7 @@ from typing import Any, Final
 from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey
 from cdcworker.schemas.absent import UNAVAILABLE
-from cdcworker.worker.source_seams import Limits
+from cdcworker.worker.source_session import Limits
 from cdcworker.worker.source_topics import TopicPlan
 
 _KEYS: Final = ConfigDef(

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import connection, make_admin
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_seams import TopicFacts
+from cdcworker.worker.source_session import TopicFacts
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 

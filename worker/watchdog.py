@@ -28,17 +28,14 @@ class Watchdog:
         return self
 
     @contextlib.contextmanager
-    def guard(self, timeout_s: float, doing: str, *, beside: bool = False) -> Iterator[None]:
-        """`beside`: the task's own loop goes on meanwhile and beats for itself."""
+    def guard(self, timeout_s: float, doing: str) -> Iterator[None]:
         self._guarded = (self._clock() + timeout_s + GRACE_S, doing)
-        if not beside:
-            OWN.beat(doing, timeout_s + GRACE_S)
+        OWN.beat(doing, timeout_s + GRACE_S)
         try:
             yield
         finally:
             self._guarded = None
-            if not beside:
-                OWN.beat()
+            OWN.beat()
 
     def check(self) -> None:
         guarded = self._guarded

@@ -14,7 +14,7 @@ from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres import standby
 from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import AdminConnection, connect
+from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
@@ -228,16 +228,6 @@ where c.relpersistence = 'p' and (c.relkind = 'r' or (c.relkind = 'p' and %(root
   and n.nspname not in ('pg_catalog', 'information_schema') and n.nspname not like 'pg\\_toast%%'
 order by 2, 3
 """
-
-
-def drop_own(settings: Settings, application: str) -> None:
-    """Drop the slot on a connection of its own, whoever still reads it; never raises."""
-    try:
-        with connect(settings, application) as connection:
-            take_over(connection, settings.slot, lambda: False)
-            drop(connection, settings.slot)
-    except (CdcError, psycopg.Error) as exc:
-        log.warning("slot not dropped slot=%s error=%s", settings.slot, e.translate(exc))
 
 
 def candidates(connection: AdminConnection, settings: Settings) -> list[TableName]:

@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres import paces
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import application_name
+from cdcworker.connectors.postgres.connection import application_name, connect
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.fallback import fall_back, recover
 from cdcworker.connectors.postgres.heart import Heart
@@ -22,7 +22,6 @@ from cdcworker.connectors.postgres.keyless import read_whole
 from cdcworker.connectors.postgres.lane import Lane, native
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
-from cdcworker.connectors.postgres.progress import is_loaded
 from cdcworker.connectors.postgres.quarantine import may_hold
 from cdcworker.connectors.postgres.rounds import Rounds
 from cdcworker.connectors.postgres.session import Session, open_session
@@ -54,7 +53,8 @@ class PostgresTask:
         self._bytes = 0
         self._boundary_bytes = 0
         self._ts_us = 0
-        self._stored_safe, self._stored_moves = -1, 0
+        self._stored_safe = -1
+        self._stored_moves = 0
         self._stored_at = 0.0
         self._watermark_at = 0.0
         self._behind_since = 0.0
@@ -64,7 +64,6 @@ class PostgresTask:
         self._monitor = Monitor(context, self._jobs, self._heart.report)
         self._keyless: Iterator[Batch] | None = None
         self._part_of = 0
-        self._patient = True
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
         self._troubles: dict[str, CdcError] = {}
@@ -106,10 +105,11 @@ class PostgresTask:
                 self._first = False
                 return self._with_position(session.emptied, idle=True)
             if session.complete or session.stream is None or session.changes is None:
-                if self._patient:
-                    time.sleep(paces.POLL_S_MAX)
+                time.sleep(paces.POLL_S_MAX)
                 return Batch(idle=True)
-            if self._patient and self._keyless is None:
+            if session.snapshot is not None and session.snapshot.loader.keyless:
+                self._context.beat("a read of the snapshot", paces.READ_S_MAX)
+            if self._keyless is None:
                 self._open_window(session)
             if self._keyless is not None:
                 return self._keyless_batch()
@@ -117,14 +117,6 @@ class PostgresTask:
             return self._batch(session.changes, dry)
         except psycopg.Error as exc:
             raise translate(exc) from exc
-
-    def glance(self) -> Batch:
-        """As `poll`, of the stream what has arrived: it waits for nothing and orders nothing."""
-        self._patient = False
-        try:
-            return self.poll()
-        finally:
-            self._patient = True
 
     def ack(self, position: JsonObject) -> None:
         session = self._opened()
@@ -135,7 +127,7 @@ class PostgresTask:
             hit("postgres.before_confirm")
             session.stream.confirm(int(position["safe_lsn"]))  # INV-1
             hit("postgres.after_confirm")
-            if session.complete and is_loaded(position.get("snapshot")):
+            if session.complete:
                 self._let_go(session)
         except CdcError as exc:
             # The next poll meets the same connection and says so; the position is stored already.
@@ -147,7 +139,7 @@ class PostgresTask:
             return
         session.close()
         if self._settings.raw["slot.drop.on.stop"] and self._context.ending():
-            slots.drop_own(self._settings, self._application)
+            self._drop_slot()
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -158,7 +150,7 @@ class PostgresTask:
 
     def _receive(self, session: Session, changes: Changes) -> bool:
         try:
-            if session.fallback and self._patient and not changes.in_transaction:
+            if session.fallback and not changes.in_transaction:
                 recover(session, self._context, self._application)
             assert session.stream
             return self._advance(session.stream, changes)
@@ -172,7 +164,7 @@ class PostgresTask:
             self._caught_up(stream, changes)
             # In the middle of a transaction the server may be silent for long: what has arrived is no reason to spin.
             unripe = not changes.out or (changes.in_transaction and not self._boundary)
-            if unripe and self._patient and stream.wait(self._wait_s(stream)):
+            if unripe and stream.wait(self._wait_s(stream)):
                 dry = self._read(stream)
         if dry:
             self._caught_up(stream, changes)
@@ -378,13 +370,11 @@ class PostgresTask:
 
     def _keyless_batch(self) -> Batch:
         assert self._keyless
-        if not self._patient:
+        try:
+            return next(self._keyless)
+        except StopIteration:
+            self._keyless = None
             return Batch()
-        self._context.beat("a read of the snapshot", paces.READ_S_MAX)
-        batch = next(self._keyless, None)
-        if batch is None:
-            self._keyless, batch = None, Batch()
-        return batch
 
     # -- the end ----------------------------------------------------------------------------------------------------
 
@@ -397,4 +387,12 @@ class PostgresTask:
         """Nothing is to be streamed after the rows: a slot that nobody reads would hold the log for ever."""
         session.close()
         session.stream = None
-        slots.drop_own(self._settings, self._application)
+        self._drop_slot()
+
+    def _drop_slot(self) -> None:
+        try:
+            with connect(self._settings, self._application) as connection:
+                slots.take_over(connection, self._settings.slot, lambda: False)
+                slots.drop(connection, self._settings.slot)
+        except (CdcError, psycopg.Error) as exc:
+            log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))

@@ -201,41 +201,6 @@ def test_rows_alone_are_read_on_after_a_kill_and_not_once_more_when_they_are_don
     assert sorted(change.after[0] for change in one.log) == list(range(1, 2001))
 
 
-def test_the_slot_stays_until_the_position_behind_the_last_row_is_stored(db, reader):
-    """An older one may be acknowledged when the last rows have been handed on: their transaction may still fail."""
-    db.execute("create table a(id int primary key, v text)")
-    db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
-    one = reader(snapshot_mode="initial_only", **SLOWLY).start()
-    one.until(lambda: len(one.events("r")) > 100)
-    older = one.position
-    while not one.loaded():
-        assert one.poll(ack=False)
-    one.task.ack(older)
-    there = "select count(*) from pg_replication_slots where slot_name = %s"
-    assert db.execute(there, (one.config["slot.name"],)).fetchone() == (1,)
-    one.task.ack(one.position)
-    assert db.execute(there, (one.config["slot.name"],)).fetchone() == (0,)
-
-
-def test_a_glance_takes_what_has_arrived_and_orders_no_rows(db, reader):
-    db.execute("create table a(id int primary key); create table bare(id int)")
-    db.execute("insert into bare select generate_series(1, 100)")
-    one = reader().start()
-    one.until(one.loaded)
-    one.jobs = (asked("again", tables=["public.bare"]),)
-    db.execute("insert into a values (1)")
-    deadline, found = time.monotonic() + 20, []
-    while not found:
-        assert time.monotonic() < deadline
-        found = one.task.glance().changes
-    assert len(found) == 1
-    assert not any(one.task.glance().changes for _ in range(20))
-    one.kill()
-    one.start()
-    one.until(lambda: ended(one, "again"))
-    assert len(rows_of(one, "bare")) == 200
-
-
 @pytest.mark.parametrize("decoder", ["true", "false"])
 def test_keys_that_become_one_are_read_whole_and_the_stream_goes_by_the_rows(db, reader, decoder):
     """Milliseconds of a key that counts microseconds: chunks go by the server's form of it, which loses nothing."""

@@ -306,8 +306,8 @@ BUGS = (
     Bug(
         "session-goes-on-after-a-failed-commit",
         "worker/source_session.py",
-        "            raise self._named(error, self._open) from error",
-        '            log.info("%s", error)',
+        '        except CdcError as error:\n            raise self._named(error) from error\n        hit("source.after_commit")',
+        '        except CdcError as error:\n            log.info("%s", error)\n        hit("source.after_commit")',
         "a commit that is not known to have happened would be acknowledged",
         SOURCE,
     ),
@@ -322,35 +322,11 @@ BUGS = (
     Bug(
         "position-in-another-transaction",
         "worker/source_session.py",
-        "            self._produce_position(position)\n        self._told",
-        "            self._tools.pen.commit()\n            self._tools.pen.begin()\n"
-        "            self._produce_position(position)\n        self._told",
+        "            self._produce_position(position)\n        self._require_lease()",
+        "            pen.commit()\n            pen.begin()\n            self._produce_position(position)\n"
+        "        self._require_lease()",
         "a crash between the two would write the changes twice",
         SOURCE,
-    ),
-    Bug(
-        "position-left-behind-what-joined",
-        "worker/source_session.py",
-        "position is not place:",
-        "place is None:",
-        "what joined a transaction after its position had been written would be written again after a restart",
-        SOURCE,
-    ),
-    Bug(
-        "committed-behind-what-is-not-decided",
-        "worker/kafka_pair.py",
-        "        self.settle()\n        ended, at_first",
-        "        ended, at_first",
-        "a transaction would be committed behind one that failed, and what that one held would be lost",
-        WORKER,
-    ),
-    Bug(
-        "begun-before-the-one-before-is-sent",
-        "worker/kafka_pair.py",
-        "other is ended or not ended.is_sent",
-        "other is ended",
-        "records of a transaction would overtake those of the one before",
-        WORKER,
     ),
     Bug(
         "committed-inside-a-source-transaction",

@@ -131,18 +131,11 @@ class SourceTask(Client):
         self.position = self._call(lambda: self.database.open(self.name, self, start))
 
     def poll(self) -> Batch:
-        return self._read(POLL_S)
-
-    def glance(self) -> Batch:
-        return self._read(0.0)
-
-    def _read(self, wait_s: float) -> Batch:
         if self._hang():
             block(None)
         rows, end = self._call(lambda: self.database.read(self.name, self, self.position))
         if rows == 0:
-            if wait_s:
-                block(wait_s)
+            block(POLL_S)
             return Batch(idle=True)
         first, self.position = self.position, self.position + rows
         changes: Any = tuple(Row(self.name, number) for number in range(first, self.position))

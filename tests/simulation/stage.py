@@ -43,7 +43,7 @@ class _Watchdog:
         return self
 
     @contextlib.contextmanager
-    def guard(self, _timeout_s: float, _doing: str, *, beside: bool = False) -> Iterator[None]:
+    def guard(self, _timeout_s: float, _doing: str) -> Iterator[None]:
         yield
 
 

@@ -18,7 +18,7 @@ from cdcworker.worker.control import Control
 from cdcworker.worker.sink_runner import Machine, run_sink
 from cdcworker.worker.source_ports import SourcePorts, context_of
 from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_seams import TopicFacts
+from cdcworker.worker.source_session import TopicFacts
 from cdcworker.worker.taskspec import TaskSpec
 
 from .clients import Client, Cluster

@@ -84,7 +84,7 @@ def test_records_go_out_at_once_and_the_position_when_they_are_acknowledged(stag
     assert stage.fenced.sent == []
     stage.client.left = [5, 1]
     stage.pen.commit()
-    assert stage.client.calls == ["flush", "flush", "flush", "begin", "commit", "settle"]
+    assert stage.client.calls == ["flush", "flush", "flush", "begin", "commit"]
     assert stage.fenced.sent == ["watermark", "offsets"]
     assert stage.pen.opened_at is None
 

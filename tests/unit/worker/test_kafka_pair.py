@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 import pytest
@@ -18,10 +17,6 @@ class Producer:
         self.name, self.said = name, said
         self.opened_at: float | None = None
         self.failing: str | None = None
-        self.is_sent = True
-        self.asked, self.may = threading.Event(), threading.Event()
-        self.may.set()
-        self.beside: list[bool] = []
 
     def _do(self, what: str) -> None:
         self.said.append(f"{self.name} {what}")
@@ -44,10 +39,7 @@ class Producer:
     def flush(self, _timeout_s: float) -> None:
         self._do("flush")
 
-    def commit(self, *, beside: bool = False) -> None:
-        self.beside.append(beside)
-        self.asked.set()
-        assert self.may.wait(10)
+    def commit(self) -> None:
         self._do("commit")
         self.opened_at = None
 
@@ -78,7 +70,6 @@ def test_each_transaction_is_the_other_producers(said):
         pen.serve()
         pen.flush(1.0)
         pen.commit()
-        pen.settle()
     order = [line.split()[0] for line in said]
     assert order == ["1"] * 6 + ["2"] * 6 + ["1"] * 6
 
@@ -97,7 +88,6 @@ def test_where_somebody_would_not_fence_the_second_only_the_first_writes(said):
     for _ in range(3):
         pen.begin()
         pen.commit()
-        assert said[-1] == "1 commit"
     assert said == ["1 begin", "1 commit"] * 3
 
 
@@ -107,80 +97,19 @@ def test_the_first_writes_again_from_when_somebody_would_not_fence_the_second(sa
     for _ in range(4):
         pen.begin()
         pen.commit()
-        pen.settle()
     assert [line.split()[0] for line in said] == ["1", "1", "2", "2", "1", "1", "1", "1"]
 
 
-def test_a_commit_that_fails_is_told_by_the_next_settle_and_both_are_aborted(said):
+def test_a_commit_that_fails_leaves_the_turn_where_it_was_and_the_abort_goes_there(said):
     pen, _, two = pair(said)
     pen.begin()
     pen.commit()
     two.failing = "commit"
     pen.begin()
-    pen.commit()
-    pen.begin()
     with pytest.raises(RuntimeError):
-        pen.settle()
+        pen.commit()
     pen.abort()
-    assert said[-2:] == ["1 abort", "2 abort"]
-
-
-def test_the_next_begins_while_the_one_before_is_being_committed(said):
-    pen, one, _ = pair(said)
-    one.may.clear()
-    pen.begin()
-    pen.commit()
-    assert one.asked.wait(10)
-    pen.begin()
-    pen.produce("t", None, b"v", 0)
-    assert said == ["1 begin", "2 begin", "2 produce"]
-    one.may.set()
-    pen.settle()
-    assert said[-1] == "1 commit"
-
-
-def test_nothing_is_committed_behind_what_is_not_decided(said):
-    pen, one, _ = pair(said)
-    one.may.clear()
-    pen.begin()
-    pen.commit()
-    assert one.asked.wait(10)
-    pen.begin()
-    threading.Timer(0.05, one.may.set).start()
-    pen.commit()
-    pen.settle()
-    assert said[-2:] == ["1 commit", "2 commit"]
-
-
-def test_nothing_is_committed_behind_what_failed(said):
-    pen, one, two = pair(said)
-    one.failing = "commit"
-    pen.begin()
-    pen.commit()
-    pen.begin()
-    with pytest.raises(RuntimeError):
-        pen.commit()
-    assert "2 commit" not in said
-    assert not two.asked.is_set()
-
-
-def test_the_next_begins_only_when_every_record_of_the_one_before_is_in_the_log(said):
-    pen, one, _ = pair(said)
-    one.is_sent = False
-    pen.begin()
-    pen.commit()
-    assert said == ["1 begin", "1 commit"]
-
-
-def test_no_call_is_under_way_any_more_when_both_are_aborted_or_closed(said):
-    for end in (PairPen.abort, PairPen.close):
-        pen, one, _ = pair(said)
-        one.may.clear()
-        pen.begin()
-        pen.commit()
-        threading.Timer(0.05, one.may.set).start()
-        end(pen)
-        assert said[-3] == "1 commit"
+    assert said[-2:] == ["2 commit", "2 abort"]
 
 
 def test_both_are_closed_also_when_one_cannot_be(said):
@@ -197,19 +126,3 @@ def test_both_write_only_where_everybody_fences_both(protocols, may):
         Presence(f"w{n}", f"b{n}", "http://w", "1", "h", protocol=protocol) for n, protocol in enumerate(protocols)
     ]
     assert may_take_turns(workers) is may
-
-
-def test_a_commit_beside_the_task_is_asked_for_as_such_and_says_when_it_is_decided(said):
-    pen, one, _ = pair(said)
-    one.may.clear()
-    pen.begin()
-    pen.commit()
-    assert one.asked.wait(10)
-    assert not pen.is_decided
-    one.may.set()
-    pen.settle()
-    assert pen.is_decided
-    alone, only, _ = pair(said, takes_turns=False)
-    alone.begin()
-    alone.commit()
-    assert (one.beside, only.beside) == ([True], [False])

@@ -179,20 +179,6 @@ def test_a_guarded_call_says_what_it_is_and_how_long_it_may_take(monkeypatch):
     assert progress.message()["n"] == 2
 
 
-def test_a_guarded_call_beside_the_tasks_own_loop_leaves_its_allowance_alone(monkeypatch):
-    progress, hung = Progress(), []
-    monkeypatch.setattr(watchdog, "OWN", progress)
-    now = [0.0]
-    guard = watchdog.Watchdog(hung.append, lambda: now[0])
-    progress.beat("a read of the snapshot", 600.0)
-    with guard.guard(30.0, "commit", beside=True):
-        now[0] = 30.0 + watchdog.GRACE_S + 1
-        guard.check()
-        assert progress.message()["doing"] == "a read of the snapshot"
-    assert progress.message()["allow_s"] == 600.0
-    assert hung == ["commit"]
-
-
 def test_a_task_that_reports_that_it_runs_has_started_and_one_that_waits_has_made_a_step(monkeypatch):
     progress = Progress()
     monkeypatch.setattr(control, "OWN", progress)

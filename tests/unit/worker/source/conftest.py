@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +13,7 @@ from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Ready, 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_seams import Limits, Place, TopicFacts
+from cdcworker.worker.source_session import Limits, Place, TopicFacts
 
 TABLE = Table(("public", "t"), 1, (), (), {})
 PLACE = Place("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task":0}]', "p.watermark")
@@ -68,16 +67,12 @@ class Broker:
 
 
 class FakePen:
-    """`decides_late`: a commit returns before it has happened, and the next `settle` says how it ended."""
-
-    def __init__(self, broker: Broker, faults: Faults, clock: Callable[[], float], *, decides_late: bool) -> None:
+    def __init__(self, broker: Broker, faults: Faults, clock: Callable[[], float]) -> None:
         faults.pass_("init")
         self._broker, self._faults, self._clock = broker, faults, clock
         broker.holder = self
         self.opened_at: float | None = None
         self._open: list[tuple[str, bytes | None, bytes | None, int]] = []
-        self._decides_late, self._undecided = decides_late, False
-        self._sent: list[tuple[str, bytes | None, bytes | None, int]] = []
         self.closed = False
 
     def _guard(self, name: str) -> None:
@@ -107,32 +102,17 @@ class FakePen:
 
     def commit(self) -> None:
         assert self.opened_at is not None
-        self.settle()
-        self._sent, self._undecided = self._open, True
-        if not self._decides_late:
-            self.settle()
-        self._open, self.opened_at = [], None
-
-    @property
-    def is_decided(self) -> bool:
-        return not self._undecided
-
-    def settle(self) -> None:
-        if not self._undecided:
-            return
-        self._undecided = False
         error = self._faults.due("commit")
         if self._broker.holder is not self:
             raise failure(e.FENCED)
         if error is None or self._faults.lost_answer:
-            self._broker.committed += self._sent
-            self._broker.transactions.append(self._sent)
+            self._broker.committed += self._open
+            self._broker.transactions.append(self._open)
         if error is not None:
             raise error
+        self._open, self.opened_at = [], None
 
     def abort(self) -> None:
-        with contextlib.suppress(CdcError):
-            self.settle()
         self._open, self.opened_at = [], None
 
     def close(self) -> None:
@@ -218,12 +198,6 @@ class ScriptedTask:
             world.control.apply({"type": "stop"})
         return Batch(idle=True, watermark=world.idle_watermark)
 
-    def glance(self) -> Batch:
-        self._world.faults.pass_("glance")
-        self._world.glances += 1
-        self._world.now += self._world.glance_takes_s
-        return self._next.pop(0) if self._next and self._world.arrives else Batch(idle=True)
-
     def ack(self, position) -> None:
         # INV-1: what is acknowledged is committed.
         stored = self._world.broker.position()
@@ -261,10 +235,6 @@ class World:
         self.opened: list[object] = []
         self.acked: list[int] = []
         self.closed = self.polls = self.idle_polls = 0
-        self.glances, self.glance_takes_s = 0, 0.0
-        self.decides_late = False
-        self.arrives = False
-        """More has come whenever the source is glanced at."""
         self.idle_polls_max = 2
         self.idle_watermark: dict | None = None
         self.on_poll: Callable[[World], None] | None = None
@@ -311,7 +281,7 @@ class World:
         pass
 
     def pen(self):
-        self.pens.append(FakePen(self.broker, self.faults, self.clock, decides_late=self.decides_late))
+        self.pens.append(FakePen(self.broker, self.faults, self.clock))
         return self.pens[-1]
 
     def registrar(self):

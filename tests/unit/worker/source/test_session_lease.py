@@ -7,8 +7,7 @@ from types import SimpleNamespace
 import pytest
 from cdcworker.schemas.change import Batch, OutRecord
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_seams import Limits, Place, TopicFacts
-from cdcworker.worker.source_session import LEASE_LAPSED, Counters, Session, Tools
+from cdcworker.worker.source_session import LEASE_LAPSED, Counters, Limits, Place, Session, Tools, TopicFacts
 
 PLACE = Place("c", 0, "i", 1, "offsets", 0, "key", "watermark")
 
@@ -40,11 +39,6 @@ class Pen:
 
     def commit(self):
         self._note("commit")
-
-    is_decided = True
-
-    def settle(self):
-        pass
 
 
 @pytest.mark.parametrize("step", ["begin", "produce data", "serve", "produce offsets"])

@@ -8,7 +8,7 @@ import pytest
 from cdcworker.connectors.tablenames import NAME_CHARS_MAX, OTHER
 from cdcworker.schemas.change import Change, OutRecord, Position, Ready, Table
 from cdcworker.worker.source_counts import Counters, Open, TableCounts
-from cdcworker.worker.source_seams import Limits
+from cdcworker.worker.source_session import Limits
 
 
 def counts(world):

@@ -6,11 +6,10 @@ import json
 
 import pytest
 from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
+from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.source_runner import _shown
-from cdcworker.worker.source_seams import Limits
-from cdcworker.worker.source_session import RECORD_TOO_LARGE
+from cdcworker.worker.source_session import RECORD_TOO_LARGE, Limits
 
 STEPS = ("init", "schema_init", "assigned", "position", "open", "poll", "register", "topics", "begin", "produce")
 STEPS += ("commit", "ack")
@@ -39,84 +38,6 @@ def test_one_passing_failure_at_any_step_loses_and_doubles_nothing(make_world, s
     world.fail(step, number)
     assert world.run() == 0
     assert world.broker.data() == world.expected
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("split", [0, 1, 2])
-@pytest.mark.parametrize("late", [False, True])
-@pytest.mark.parametrize("step", [*STEPS, "glance"])
-def test_a_failure_while_what_arrives_meanwhile_joins_a_transaction_loses_and_doubles_nothing(
-    make_world, step, late, split, number
-):
-    world = make_world(SIZES, split=split, idle=True)
-    world.arrives, world.decides_late = True, late
-    world.fail(step, number)
-    assert world.run() == 0
-    assert world.broker.data() == world.expected
-
-
-def test_what_arrives_while_a_transaction_is_registered_joins_it_and_its_position_is_the_last(make_world):
-    world = make_world((1, 2, 1, 1), idle=True)
-    world.arrives = True
-    world.run()
-    values = [[record[2].decode() for record in made] for made in world.broker.transactions]
-    data = [[value for value in made if "{" not in value] for made in values]
-    assert data == [["1.0", "2.0", "2.1"], ["3.0", "4.0"]]
-    stored = [parse_offset_value(json.loads(made[-1])).position["lsn"] for made in values]
-    assert stored == [2, 4]
-
-
-@pytest.mark.parametrize("number", [1, 2, 3])
-@pytest.mark.parametrize("is_lost", [False, True])
-def test_a_commit_that_fails_after_the_next_transaction_has_begun_ends_that_one_too(make_world, is_lost, number):
-    world = make_world((1,) * 9, idle=True)
-    world.arrives = world.decides_late = True
-    world.faults.lost_answer = is_lost
-    world.fail("commit", number)
-    assert world.run() == 0
-    assert world.broker.data() == world.expected
-    assert world.acked == sorted(world.acked)
-    assert len(world.pens) == 2
-
-
-def test_the_next_transaction_has_begun_when_the_one_before_is_acknowledged(make_world):
-    world = make_world((1,) * 6, idle=True)
-    world.arrives = world.decides_late = True
-    world.run()
-    assert world.acked == [2, 4, 6]
-    assert world.glances > world.polls
-
-
-def test_however_much_arrives_the_source_is_polled_now_and_then(make_world):
-    """What a glance leaves undone is not put off for as long as the source never runs dry."""
-    polls = {}
-    for takes_s in (0.0, 0.02):
-        world = make_world((1,) * 40, idle=True)
-        world.arrives = world.decides_late = True
-        world.glance_takes_s = takes_s
-        world.run()
-        assert world.broker.data() == world.expected
-        polls[takes_s] = world.polls - world.idle_polls
-    assert polls[0.0] <= 2
-    assert polls[0.02] >= 40 * 0.02 / 0.05 / 3
-
-
-def test_a_transaction_holds_its_position_once_when_nothing_joins_it(make_world):
-    world = make_world((1, 1), idle=True)
-    world.run()
-    assert world.glances >= 2
-    place = world.place
-    assert by_transaction(world) == [["p.public.t", place.watermark_topic, place.offsets_topic]] * 2
-
-
-def test_a_long_transaction_that_begins_meanwhile_is_left_to_the_next(make_world):
-    world = make_world((1, 3), split=2, idle=True)
-    world.arrives = True
-    world.run()
-    data = [[record[2].decode() for record in made if b"{" not in record[2]] for made in world.broker.transactions]
-    assert data == [["1.0"], ["2.0", "2.1", "2.2"]]
-    stored = [parse_offset_value(json.loads(made[-1][2])).position["lsn"] for made in world.broker.transactions]
-    assert stored == [1, 2]
 
 
 @pytest.mark.parametrize("step", ["produce", "commit", "poll"])
