@@ -155,7 +155,13 @@ class Reports:
 
 
 def producer_config(properties: Mapping[str, str], *, client_id: str) -> Config:
-    """An idempotent producer: what is acknowledged is on all in-sync replicas, in order, once."""
+    """An idempotent producer: what is acknowledged is on all in-sync replicas, in order, once.
+
+    One request at a time on a connection. With more, records are lost in silence: a leader that has just come up may
+    refuse a producer's first batch into a partition and take its second, as it knows no sequence of that producer yet;
+    the library then counts the first as delivered ("implicitly acked"). The broker serves a connection's requests one
+    after the other anyway.
+    """
     return {
         "linger.ms": 0,
         "queue.buffering.max.kbytes": 32_768,
@@ -164,6 +170,7 @@ def producer_config(properties: Mapping[str, str], *, client_id: str) -> Config:
         "client.id": client_id,
         "enable.idempotence": True,
         "acks": "all",
+        "max.in.flight.requests.per.connection": 1,
         # Our own partitioning is the same function as Java's, so that keys land where other clients put them.
         "partitioner": "murmur2_random",
     }

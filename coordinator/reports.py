@@ -30,8 +30,10 @@ def left_by_others(turn: Turn, entry: AssignedTask) -> JsonObject | None:
     ended it, and there was none.
     """
     last = last_status(turn, entry.id)
-    if last is None or last.error is not None or last.state == "STOPPED":
-        return last.error if last is not None else None
+    if last is None:
+        return None
+    if last.error is not None or last.state == "STOPPED":
+        return last.error
     return CdcError(TASK_CRASHED, "its last owner was not heard to stop it", where={"task": str(entry.id)}).to_dict()
 
 

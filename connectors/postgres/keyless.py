@@ -85,10 +85,12 @@ def _begin(reader: Reader, loader: Loader, load: Load, table: TableLoad) -> tupl
 
 def _beyond(reader: Reader, table: TableLoad, bytes_max: int) -> CdcError | None:
     """One transaction is open for as long as the read takes, and a read that is broken off begins again."""
+    if not bytes_max:
+        return None
     parts = "select sum(pg_table_size(relid))::bigint from pg_partition_tree(%(oid)s)"
     statement = f"select greatest(pg_table_size(%(oid)s), ({parts}))"
     row = reader.connection.execute(statement, {"oid": table.oid}).fetchone()
-    if not bytes_max or row is None or row[0] <= bytes_max:
+    if row is None or row[0] <= bytes_max:
         return None
     text = f"a table without a key has {row[0]} bytes, snapshot.keyless.max.bytes is {bytes_max}"
     return CdcError(KEYLESS_TOO_LARGE, text, where={"table": table.full_name})

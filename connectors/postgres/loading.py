@@ -219,7 +219,7 @@ class Loader:
             self._judge(load, table, result)
             return
         if result.keyless and table.filter:
-            self._judge(load, table, _in_part(table))
+            self._judge(load, table, Keyless())
             return
         table.keyless = result.keyless
         lower: list[str] | None = None

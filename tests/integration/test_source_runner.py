@@ -25,7 +25,7 @@ from cdcworker.schemas.decode import Decoder
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.kafka_tx import TxProducer
 from cdcworker.worker.taskspec import DATA_IDS, TaskSpec, Topics
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, TopicPartition
 
 from . import scripted_child
 
@@ -184,10 +184,10 @@ class Cluster:
             message = consumer.poll(1.0)
             if message is None:
                 continue
-            if message.error():
-                ended.add(message.partition())
-            else:
+            if message.error() is None:
                 found.append((message.partition(), message.key(), message.value()))
+            elif message.error().code() == KafkaError._PARTITION_EOF:
+                ended.add(message.partition())
         consumer.close()
         return found
 

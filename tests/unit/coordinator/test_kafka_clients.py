@@ -34,6 +34,7 @@ def test_an_override_for_one_role_is_for_that_role_alone():
     [
         ("producer.enable.idempotence", "false"),
         ("producer.acks", "1"),
+        ("producer.max.in.flight.requests.per.connection", "5"),
         ("consumer.isolation.level", "read_uncommitted"),
         ("consumer.auto.offset.reset", "latest"),
         ("consumer.enable.auto.commit", "true"),
@@ -43,6 +44,14 @@ def test_what_safety_rests_on_cannot_be_overridden(name, value):
     worker = {**BROKERS, name: value}
     made = {**producer_config(worker, client_id="x"), **reader_config(worker, client_id="x")}
     assert made[name.partition(".")[2]] != value
+
+
+def test_one_request_at_a_time_under_whatever_name():
+    given = {**BROKERS, "producer.max.in.flight": "5"}
+    config = producer_config(given, client_id="x")
+    names = [name for name in config if name.startswith("max.in.flight")]
+    # The library takes the one name for the other: the last one counts.
+    assert (names[-1], config[names[-1]]) == ("max.in.flight.requests.per.connection", 1)
 
 
 def test_a_missing_bootstrap_server_is_said():

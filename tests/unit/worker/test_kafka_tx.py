@@ -169,6 +169,17 @@ def test_after_any_error_it_is_spent(client, call, code, fatal, expected):
     assert again.value.retriable
 
 
+def test_a_flush_that_fails_spends_it_too(client):
+    producer = open_producer()
+    client[0].plan["flush"] = [kafka_error(KafkaError._FENCED, fatal=True)]
+    with pytest.raises(CdcError) as caught:
+        producer.flush(1.0)
+    assert caught.value.kind == "fenced"
+    with pytest.raises(CdcError) as again:
+        producer.serve()
+    assert again.value.code == kafka_tx.SPENT
+
+
 def test_a_fatal_error_met_while_producing_is_told_by_its_cause(client):
     producer = open_producer()
     producer.begin()
