@@ -15,7 +15,8 @@ RUN /opt/cdcworker/bin/pip install --no-cache-dir --no-deps --no-build-isolation
 
 FROM build AS build-spark
 RUN /opt/cdcworker/bin/pip install --no-cache-dir --require-hashes --no-build-isolation -r locks/spark.txt \
- && CDC_CACHE_DIR=/opt/cdcworker/cache /opt/cdcworker/bin/cdcworker jars fetch spark
+ && CDC_CACHE_DIR=/opt/cdcworker/cache /opt/cdcworker/bin/cdcworker jars fetch spark \
+ && CDC_CACHE_DIR=/opt/cdcworker/cache /opt/cdcworker/bin/cdcworker jars archive
 
 # What runs has no compiler, no root and nothing to write to but /tmp and the state's folder.
 FROM ${PYTHON} AS base

@@ -43,14 +43,15 @@ class Archive:
         self._lock = self._folder / f"{key}.lock"
 
     def _key(self) -> str:
-        """Of the runtime's build and of every jar as Java will check it: path, size and time."""
+        """Of the runtime's build and of every jar as Java will check it: path, size and time, in seconds as images keep
+        it."""
         digest = hashlib.sha256()
         program = Path(self._java).resolve()
         library = program.parent.parent / "lib" / "server" / "libjvm.so"
         for path in (program, library, *map(Path, self._class_path)):
             with contextlib.suppress(OSError):
                 stat = path.stat()
-                digest.update(f"{path}\0{stat.st_size}\0{stat.st_mtime_ns}\n".encode())
+                digest.update(f"{path}\0{stat.st_size}\0{int(stat.st_mtime)}\n".encode())
         digest.update("\0".join(self._flags).encode())
         return digest.hexdigest()[:24]
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark import pgsql, values
 from cdcworker.connectors.spark.decode import Plan, arrow_type
-from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
 from cdcworker.connectors.spark.pgtypes import TargetColumn, widened
 from cdcworker.connectors.spark.shaping import Output, missing_key, named
 from cdcworker.schemas.errors import CdcError
@@ -34,6 +34,9 @@ _UNIQUE = """select exists (select from pg_index i where i.indrelid = to_regclas
       and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
       and (i.indnullsnotdistinct or not %s) and %s::text[] @> (select array_agg(a.attname::text)
         from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any(i.indkey)))"""
+_WRITTEN = """select from _cdcworker.columns c join _cdcworker.ledger l using (sink, topic)
+    where c.sink = %(sink)s and c.topic = %(topic)s and l.applied is not null limit 1"""
+"""Whether the sink has had a table for a topic and stands behind rows of it: not after its offsets were reset."""
 RESERVED = ("_cdcworker", "information_schema")
 """Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
 
@@ -87,6 +90,8 @@ class Catalog:
         )
         types = self._types(connection, target)
         if types is None:
+            if connection.execute(_WRITTEN, {"sink": self._sink, "topic": batch.table}).fetchone() is not None:
+                raise gone(batch.table)
             types = self._create(connection, target)
         renamed = self._rename(connection, target, types, batch)
         target = replace(target, types=self._evolve(connection, target, renamed))

@@ -156,12 +156,14 @@ class Driver:
 
     def _query(self, engine: Engine) -> None:
         """One query over the topics that exist now; returns when there are more, or on a stop."""
+        with self._busy:
+            # A batch of the query before may still be ending: until then its paused tables are, and the connection is
+            # for one thread at a time.
+            self._stages.wait()
         if not (partitions := self._await_topics()):
             return
         self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
-            # A batch of the query before may still be ending: the connection is for one thread at a time.
-            self._stages.wait()
             self._stages.reset()
             self._paused.claim(self._writer.claim, self._topics)
             self._offsets = dict(self._writer.ledger())

@@ -122,9 +122,10 @@ TARGET_BROKEN = declare(
 TARGET_LOCKED = declare(
     "spark.target_locked",
     "transient",
-    "A lock among the warehouse's files has been held by somebody else for long",
+    "A lock among the warehouse's files, or on one of its tables, has been held by somebody else for long",
     "Look which process has the file open (lsof, lslocks) on the machines that share the file system: a re-drive of dead"
-    " letters, or another task of the sink, that hangs. End it; the task tries again.",
+    " letters, or another task of the sink, that hangs. Of a table, pg_blocking_pids says who holds it, and the role's"
+    " lock_timeout how long is waited. End it; the task tries again.",
 )
 TARGET_VALUE = declare(
     "spark.target_value",
@@ -205,6 +206,8 @@ _BY_SQLSTATE = {
     "28000": TARGET_AUTH,
     "3D000": TARGET_DATABASE,
     "42501": TARGET_RIGHTS,
+    "42P01": TARGET_GONE,
+    "55P03": TARGET_LOCKED,
 }
 _TRANSIENT_CLASSES = ("08", "40", "53", "57")
 """Connection, rollback (serialisation, deadlock), resources, operator intervention."""

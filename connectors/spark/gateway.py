@@ -147,6 +147,11 @@ class Gateway:
         return self._archive.make_in_background(self._record, stopping) if self._archive is not None else None
 
     @property
+    def class_archive(self) -> Path | None:
+        """The archive that a next process starts from; None: there is none yet."""
+        return self._archive.path if self._archive is not None and self._archive.path.exists() else None
+
+    @property
     def pid(self) -> int:
         return self._process.pid if self._process is not None else 0
 

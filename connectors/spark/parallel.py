@@ -155,14 +155,17 @@ def sweep(connection: Connection, ledger: Ledger) -> None:
     if not found:
         return
     connection.execute(LOCK_TIMEOUT)
-    for (name,) in found:
-        if epoch_of(name) > ledger.epoch:
-            continue
-        try:
-            connection.execute(pgsql.drop(quoted_table(name)))
-        except psycopg.errors.LockNotAvailable:
-            log.info("a stage table is still written to table=%s", name)
-    connection.execute("reset lock_timeout")
+    try:
+        for (name,) in found:
+            if epoch_of(name) > ledger.epoch:
+                continue
+            try:
+                connection.execute(pgsql.drop(quoted_table(name)))
+            except (psycopg.errors.LockNotAvailable, psycopg.errors.InsufficientPrivilege) as exc:
+                # Still written to, or another role's, from before warehouse.user was changed.
+                log.info("a stage table is left table=%s cause=%s", name, type(exc).__name__)
+    finally:
+        connection.execute("reset lock_timeout")
 
 
 def epoch_of(name: str) -> Epoch:

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import itertools
 import time
+from dataclasses import replace
 
 import psycopg
 import pytest
-from cdcworker.connectors.spark import copying
+from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.spark import copying, offsets, parallel, patience
+from cdcworker.connectors.spark.errors import TARGET_GONE, TARGET_LOCKED
 from cdcworker.connectors.spark.patience import Patience
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.schemas.errors import CdcError
@@ -387,3 +390,75 @@ def test_rows_that_changed_after_they_came_up_are_fresh_and_those_that_were_ther
     [table] = batch.tables
     found = dict(zip(table.upserts["id"].to_pylist(), table.fresh.tolist(), strict=True))
     assert found == {1: True, 2: False, 3: True}
+
+
+NUMBERED = support.table(*(replace(one, column_id=number) for number, one in enumerate(NARROW.columns, 1)))
+"""With the source's identities of its columns."""
+
+
+def inserted(ids):
+    stream = support.Stream()
+    for number in ids:
+        stream.insert(NUMBERED, (number, 1, "a", "b"))
+    return stream
+
+
+def refused(writer, stream):
+    with pytest.raises(CdcError) as raised:
+        run(stream, writer)
+    return raised.value
+
+
+def test_a_table_that_was_dropped_is_not_made_anew_behind_its_ledger(dsn, sink):
+    stream, running = inserted([1, 2]), sink()
+    run(stream, running)
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop table public.orders")
+    stream.insert(NUMBERED, (3, 1, "a", "b"))
+    for writer in (lambda: running, lambda: sink((1, 1))):
+        error = refused(writer(), stream)
+        assert (error.code, error.retriable) == (TARGET_GONE, True)
+    assert error.where["topic"].endswith(".public.orders")
+    assert query(dsn, "select to_regclass('public.orders')") == [(None,)]
+    offsets.alter(dsn, SinkPlace("sink", (2, 0)), None)
+    run(stream, sink((3, 0)))
+    assert query(dsn, "select id from public.orders order by id") == [(1,), (2,), (3,)]
+
+
+def test_a_truncate_before_the_first_row_makes_no_table_and_misses_none(dsn, sink):
+    stream, writer = support.Stream(), sink()
+    stream.truncate(NUMBERED)
+    run(stream, writer)
+    stream.insert(NUMBERED, (3, 1, "a", "b"))
+    run(stream, writer)
+    assert query(dsn, "select id from public.orders") == [(3,)]
+
+
+def test_a_table_that_somebody_locks_for_long_is_waited_for(dsn, sink):
+    stream, writer = inserted([1]), sink()
+    run(stream, writer)
+    stream.insert(NUMBERED, (2, 1, "a", "b"))
+    writer._connection.execute("set lock_timeout = '50ms'")
+    with psycopg.connect(dsn) as other:
+        other.execute("lock table public.orders")
+        assert refused(writer, stream).code == TARGET_LOCKED
+    assert TARGET_LOCKED in patience.AWAY
+
+
+def test_what_cannot_be_swept_leaves_the_session_as_it_was(dsn, sink):
+    writer = sink()
+    name = f"{parallel.family(writer._ledger)}0_0_1_x"
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        connection.execute("drop role if exists cdc_sweeper")
+        connection.execute("create role cdc_sweeper")
+        connection.execute("grant usage on schema _cdcworker to cdc_sweeper")
+        connection.execute(f'create table _cdcworker."{name}" (id int)')
+    with psycopg.connect(dsn, autocommit=True) as session:
+        session.execute("set role cdc_sweeper")
+        before = session.execute("show lock_timeout").fetchone()
+        parallel.sweep(session, writer._ledger)
+        assert session.execute("show lock_timeout").fetchone() == before
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        assert connection.execute("select to_regclass(%s)", (f'_cdcworker."{name}"',)).fetchone()[0]
+        connection.execute("drop owned by cdc_sweeper")
+        connection.execute("drop role cdc_sweeper")

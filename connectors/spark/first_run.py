@@ -1,0 +1,54 @@
+"""A run of Spark for the archive of its classes alone: made with an image, in which a sink cannot write it later."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from cdcworker.connectors.spark import read
+from cdcworker.connectors.spark.errors import GATEWAY
+from cdcworker.connectors.spark.gateway import java_program
+from cdcworker.connectors.spark.session import Engine, Runtime
+from cdcworker.connectors.spark.state import TemporaryFolder
+from cdcworker.schemas.errors import CdcError
+
+NOBODY = "127.0.0.1:1"
+"""No broker: Kafka's client is loaded all the same."""
+BATCH_S_MAX = 60.0
+
+
+def archive_classes(java_home: str, jars: Sequence[str], cache: Path) -> Path:
+    """Make the archive for these libraries in `cache`, unless it is there; its path. CdcError `spark.gateway` when it was
+    not made."""
+    state = TemporaryFolder()
+    touch = read.toucher({"bootstrap.servers": NOBODY}, "none")
+    runtime = Runtime(java_program(java_home), tuple(jars), cache=str(cache))
+    engine = Engine(runtime, state.path, lambda: False, touch, state.close)
+    try:
+        _batch(engine, state.path / "checkpoint")
+        gateway = engine.gateway
+        made = gateway.archive_classes(lambda: False) if gateway is not None else None
+        if made is not None:
+            made.join()
+        path = gateway.class_archive if gateway is not None else None
+    finally:
+        engine.close()
+    if path is None:
+        raise CdcError(GATEWAY, "the archive of classes was not made", where={"folder": str(cache)})
+    return path
+
+
+def _batch(engine: Engine, checkpoint: Path) -> None:
+    """What a sink's batch loads, as far as that needs no Kafka."""
+    done = threading.Event()
+
+    def on_batch(frame: Any, _: int) -> None:
+        frame.toArrow()
+        done.set()
+
+    source = engine.session().readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
+    query = source.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint)).start()
+    done.wait(BATCH_S_MAX)
+    query.stop()
