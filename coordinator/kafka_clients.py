@@ -58,7 +58,16 @@ _JAVA_ONLY = frozenset(
     }
 )
 """Java client properties without a counterpart, which operators have in their files; they have no effect here."""
-_RENAMED = {"max.request.size": "message.max.bytes"}
+_RENAMED = {
+    "max.request.size": "message.max.bytes",
+    # librdkafka's other names of its own properties: of two names the one that is set last counts, whoever set it.
+    "max.in.flight": "max.in.flight.requests.per.connection",
+    "message.timeout.ms": "delivery.timeout.ms",
+    "request.required.acks": "acks",
+    "queue.buffering.max.ms": "linger.ms",
+    "message.send.max.retries": "retries",
+    "compression.codec": "compression.type",
+}
 READERS = "cdcworker-readers"
 """The group of readers that choose their partitions themselves: nobody ever joins it, nothing is committed to it."""
 

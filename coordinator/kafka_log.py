@@ -33,6 +33,8 @@ _FOLD_RECORDS_MAX = 20_000
 _ANY_PARTITION = -1
 _WAIT_STEP_S = 0.1
 _LEADERS_S = 5.0
+_SPENT = (KafkaError._MSG_TIMED_OUT, KafkaError._FATAL)
+_EMPTY_TRIES = 3
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None, list[tuple[str, str | bytes | None]]]:
@@ -286,7 +288,7 @@ class CompactedLog:
             nonlocal left, failure
             left -= 1
             self._in_flight -= 1
-            self._is_stuck |= error is not None and error.code() == KafkaError._MSG_TIMED_OUT
+            self._is_stuck |= error is not None and (error.fatal() or error.code() in _SPENT)
             if error is not None and failure is None:
                 failure = e.translate(error, "append to the log", where={"topic": self.topic})
             if left == 0 and done is not None:
@@ -305,7 +307,7 @@ class CompactedLog:
     def serve(self) -> int:
         """Run what `send` is waiting for; gives the number of records still under way."""
         if self._producer is not None:
-            self._producer.poll(0)
+            self._poll(0)
         if self._is_stuck:
             self._drop_producer()
         self._admin.poll(0)
@@ -320,17 +322,26 @@ class CompactedLog:
             left = deadline - time.monotonic()
             if left <= 0:
                 raise CdcError(e.TIMEOUT, "the append was not acknowledged in time", where={"topic": self.topic})
-            self._pen().poll(min(left, _WAIT_STEP_S))
+            self._pen()
+            self._poll(min(left, _WAIT_STEP_S))
         if outcome and outcome[0] is not None:
             raise outcome[0]
 
+    def _poll(self, timeout_s: float) -> None:
+        """A fatal error of the client comes out here once; what it had under way fails when it is dropped."""
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as exc:
+            log.warning("the producer broke topic=%s error=%s", self.topic, e.kafka_error(exc).name())
+            self._is_stuck = True
+
     def _drop_producer(self) -> None:
-        """One that met a broker between its start and its election of leaders may look for a leader for ever."""
+        """One that met a broker between its start and its election of leaders may look for a leader for ever; one with
+        a fatal error takes nothing more."""
         held, self._producer, self._is_stuck = [self._producer], None, False
         if held[0] is not None:
             log.warning("the producer delivers nothing and is replaced topic=%s", self.topic)
-            held[0].purge()
-            held[0].flush(0)
+            _empty(held[0], 0)
             let_go(held, "producer of a log")
 
     def _pen(self) -> Any:
@@ -343,9 +354,17 @@ class CompactedLog:
     def close(self) -> None:
         """Records still under way get half a second; then they may or may not have been stored."""
         if self._producer is not None:
-            self._producer.flush(0.5)
-            self._producer.purge()
-            self._producer.flush(0)
+            _empty(self._producer, 0.5)
             held, self._producer = [self._producer], None
             let_go(held, "producer of a log")
         end(self._consumer.close, "reader of a log")
+
+
+def _empty(producer: Any, wait_s: float) -> None:
+    """Tell of every record what became of it, as failed where it is not stored by then. A broken client says so first."""
+    for at in range(_EMPTY_TRIES):
+        with contextlib.suppress(KafkaException):
+            producer.flush(0.0 if at else wait_s)
+            producer.purge()
+            producer.flush(0)
+            return

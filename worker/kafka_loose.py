@@ -70,9 +70,12 @@ class DataProducer(Sender):
         """Returns when everything is acknowledged; raises when something is not."""
         deadline = time.monotonic() + self._timeout_s + FLUSH_STEP_S
         producer = self._usable()
-        with self._guard(self._timeout_s, "wait for acknowledgements"):
-            while (left := producer.flush(FLUSH_STEP_S)) and self._error is None and time.monotonic() < deadline:
-                pass
+        try:
+            with self._guard(self._timeout_s, "wait for acknowledgements"):
+                while (left := producer.flush(FLUSH_STEP_S)) and self._error is None and time.monotonic() < deadline:
+                    pass
+        except KafkaException as exc:
+            raise self._failed(exc, "wait for acknowledgements") from exc
         self._require_delivered()
         if left:
             self._spent = True

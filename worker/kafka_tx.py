@@ -111,7 +111,7 @@ class Sender:
     def _produce_when_there_is_room(self, topic: str, *record: Any, **headers: Any) -> None:
         deadline = time.monotonic() + QUEUE_FULL_TIMEOUT_S
         while time.monotonic() < deadline:
-            self._producer.poll(QUEUE_FULL_STEP_S)
+            self._poll(QUEUE_FULL_STEP_S)
             is_empty = not len(self._producer)
             try:
                 self._producer.produce(topic, *record, **headers)
@@ -136,7 +136,15 @@ class Sender:
 
     def serve(self) -> None:
         """Give finished records back to the library; without it they count as queued."""
-        self._usable().poll(0)
+        self._usable()
+        self._poll(0)
+
+    def _poll(self, timeout_s: float) -> None:
+        try:
+            self._producer.poll(timeout_s)
+        except KafkaException as exc:
+            # Fatal errors of the client come out here as well.
+            raise self._failed(exc, "produce") from exc
 
     def flush(self, timeout_s: float) -> None:
         """Wait until what is queued has reached the broker; the commit would wait for it anyway."""

@@ -87,18 +87,20 @@ class Archive:
 
     # -- making -------------------------------------------------------------------------------------------------------
 
-    def make_in_background(self, record: Path, stopping: Callable[[], bool] = lambda: False) -> threading.Thread | None:
+    def make_in_background(
+        self, record: Path, stopping: Callable[[], bool] = lambda: False, nice: int = NICE
+    ) -> threading.Thread | None:
         """From what a process recorded, unless the archive is there; one process of the machine does it at a time."""
         try:
             # What is written there from now on belongs to a line that may be half written.
             names = record.read_bytes().rpartition(b"\n")[0] + b"\n"
         except OSError:
             return None
-        thread = threading.Thread(target=self._make, args=(names, stopping), name="class-archive", daemon=True)
+        thread = threading.Thread(target=self._make, args=(names, stopping, nice), name="class-archive", daemon=True)
         thread.start()
         return thread
 
-    def _make(self, names: bytes, stopping: Callable[[], bool]) -> None:
+    def _make(self, names: bytes, stopping: Callable[[], bool], nice: int) -> None:
         partial = self._folder / f".{uuid.uuid4().hex}"
         record = partial.with_suffix(".classes")
         try:
@@ -109,7 +111,7 @@ class Archive:
                 self._sweep()
                 record.write_bytes(names)
                 began = time.monotonic()
-                if self._dump(record, partial, stopping):
+                if self._dump((record, partial), stopping, nice):
                     partial.replace(self.path)
                     self._prune()
                     log.info("class archive made file=%s s=%.1f", self.path.name, time.monotonic() - began)
@@ -129,13 +131,14 @@ class Archive:
             else:
                 yield True
 
-    def _dump(self, record: Path, target: Path, stopping: Callable[[], bool]) -> bool:
+    def _dump(self, files: tuple[Path, Path], stopping: Callable[[], bool], nice: int) -> bool:
+        record, target = files
         command = [self._java, "-Xshare:dump", f"-XX:SharedClassListFile={record}", f"-XX:SharedArchiveFile={target}"]
         command += ["-Xmx512m", "-XX:TieredStopAtLevel=1", *SILENT, *self._flags]
         command += ["-cp", os.pathsep.join(self._class_path)]
         process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=2)
         with contextlib.suppress(OSError):
-            os.setpriority(os.PRIO_PROCESS, process.pid, NICE)
+            os.setpriority(os.PRIO_PROCESS, process.pid, nice)
         deadline = time.monotonic() + MAKE_S_MAX
         while process.poll() is None:
             if stopping() or time.monotonic() > deadline:

@@ -29,7 +29,7 @@ def archive_classes(java_home: str, jars: Sequence[str], cache: Path) -> Path:
     try:
         _batch(engine, state.path / "checkpoint")
         gateway = engine.gateway
-        made = gateway.archive_classes(lambda: False) if gateway is not None else None
+        made = gateway.archive_classes(lambda: False, nice=0) if gateway is not None else None
         if made is not None:
             made.join()
         path = gateway.class_archive if gateway is not None else None
@@ -45,8 +45,10 @@ def _batch(engine: Engine, checkpoint: Path) -> None:
     done = threading.Event()
 
     def on_batch(frame: Any, _: int) -> None:
-        frame.toArrow()
-        done.set()
+        # One is enough: a later one would be broken off by the stop.
+        if not done.is_set():
+            frame.toArrow()
+            done.set()
 
     source = engine.session().readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
     query = source.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint)).start()

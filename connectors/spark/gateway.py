@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from cdcworker.connectors.config import Secret
-from cdcworker.connectors.spark.archive import Archive
+from cdcworker.connectors.spark.archive import NICE, Archive
 from cdcworker.connectors.spark.cluster import PYTHON
 from cdcworker.connectors.spark.errors import GATEWAY
 from cdcworker.connectors.spark.state import TemporaryFolder
@@ -142,9 +142,9 @@ class Gateway:
     def _record(self) -> Path:
         return self._work / "classes"
 
-    def archive_classes(self, stopping: Callable[[], bool]) -> threading.Thread | None:
+    def archive_classes(self, stopping: Callable[[], bool], nice: int = NICE) -> threading.Thread | None:
         """Once a batch went through and the classes for it are loaded: make the archive, unless it is there."""
-        return self._archive.make_in_background(self._record, stopping) if self._archive is not None else None
+        return self._archive.make_in_background(self._record, stopping, nice) if self._archive is not None else None
 
     @property
     def class_archive(self) -> Path | None:

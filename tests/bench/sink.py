@@ -31,6 +31,8 @@ from sink_stage import SCHEMAS, Stage, sink, steady
 POLL_S = 0.002
 TABLES_CHANGES_MIN = 200_000
 """Several batches of them, or there is no steady state."""
+KEYS_SHARE_MIN = 0.7
+"""Distinct keys of the changes: fewer would be reduced to less work."""
 HOT_TABLES, HOT_KEYS = 4, 50
 
 
@@ -79,6 +81,7 @@ def limit(stage: Stage, workload: Workload, slices: Sequence[Slice], schema: str
 
 def expect(stage: Stage, workload: Workload) -> None:
     with psycopg.connect(stage.dsn, autocommit=True) as connection, connection.cursor() as cursor:
+        cursor.execute("drop schema if exists expected cascade")
         cursor.execute("create schema expected")
         for at in range(workload.tables):
             cursor.execute(f"create unlogged table expected.t{at:02d} {DDL}")
@@ -104,7 +107,7 @@ def postgres_round(stage: Stage, workload: Workload, number: int) -> dict[str, f
     began = time.monotonic()
     with sink(stage, workload.topics, **{"warehouse.schema": schema}) as run:
         figures = steady(run, workload)
-        ready = run.reports[-1][1]["start_ms"].get("batch", 0) / 1000
+        ready = run.reports[-1][1]["start_ms"]["batch"] / 1000
         batches = [row[1]["batch_ms"] for row in run.reports if row[1].get("batch_ms")]
     for name in ("read", "build", "apply"):
         figures[f"{name}_ms_per_batch"] = statistics.median(batch.get(name, 0) for batch in batches)
@@ -141,8 +144,6 @@ def hot_keys(stage: Stage, changes: int) -> dict[str, float]:
     """Nearly all changes are of the same few rows, which a batch reduces to their last versions."""
     workload = Workload("hot", HOT_TABLES, changes // 5, changes, hot_keys=HOT_KEYS)
     stage.feed.load(workload)
-    with psycopg.connect(stage.dsn, autocommit=True) as connection:
-        connection.execute("drop schema if exists expected cascade")
     expect(stage, workload)
     with sink(stage, workload.topics, **{"warehouse.schema": "hot"}) as run:
         figures = steady(run, workload)
@@ -155,8 +156,6 @@ def compare_staging(stage: Stage, changes: int) -> dict[str, float]:
     core."""
     workload = Workload("staged", 1, changes, changes)
     stage.feed.load(workload)
-    with psycopg.connect(stage.dsn, autocommit=True) as connection:
-        connection.execute("drop schema if exists expected cascade")
     expect(stage, workload)
     out: dict[str, float] = {}
     for name, least in (("driver", "0"), ("connections", "1")):
@@ -181,6 +180,8 @@ def compare_tables(stage: Stage, changes: int) -> dict[str, float]:
         stage.feed.load(workload)
         with sink(stage, workload.topics, **{"warehouse.schema": f"wide{tables}"}) as run:
             took[tables] = steady(run, workload)
+        expect(stage, workload)
+        equal(stage, workload, f"wide{tables}")
     cpu = {n: took[n]["sink_cpu_s_per_million"] + took[n]["postgres_cpu_s_per_million"] for n in took}
     return {
         "tables_1_changes_per_s": took[1]["changes_per_s"],
@@ -259,6 +260,8 @@ def main() -> None:
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
                     figures |= told({"distinct_keys": workload.distinct, "load_s": time.monotonic() - began})
+                    if workload.distinct < KEYS_SHARE_MIN * options.changes:
+                        sys.exit("too few keys: the batches would reduce more than is meant")
                 if "read" in parts:
                     spec = stage.spec("floor", workload.topics, {})
                     figures |= told(compare_readers(spec, workload.preload, workload.changes, kafka.pid))

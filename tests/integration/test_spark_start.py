@@ -7,13 +7,18 @@ from pathlib import Path
 
 import pytest
 from cdcworker.connectors.spark.archive import Archive
+from cdcworker.connectors.spark.first_run import archive_classes
 from cdcworker.connectors.spark.gateway import jvm_flags, spark_home
 from cdcworker.connectors.spark.session import Engine, Runtime
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack import jars
 from cdcworker.worker.devstack.java import find_java
 
-pytestmark = [pytest.mark.spark]
+pytestmark = [
+    pytest.mark.spark,
+    # Of pyspark: the collection of a result leaves its socket to the collector.
+    pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning"),
+]
 START_S_MAX = 150
 
 
@@ -61,6 +66,16 @@ def test_a_first_run_makes_the_archive_and_the_next_one_starts_from_it(engines, 
     second = engines()
     assert second.session().range(10).count() == 10
     assert mapped(second)
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_an_archive_that_was_made_ahead_is_what_a_first_start_takes(engines, tmp_path):
+    made = archive_classes(str(find_java().home), [str(path) for path in jars.ensure("spark")], tmp_path / "cache")
+    assert made == archive_of(tmp_path).path
+    first = engines()
+    assert first.session().range(10).count() == 10
+    assert mapped(first)
 
 
 @pytest.mark.parametrize("content", [b"", b"no archive\n" * 100_000])

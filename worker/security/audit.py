@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import queue
@@ -12,9 +13,11 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from cdcworker.coordinator.kafka_clients import make_producer, producer_config
+from cdcworker.coordinator.kafka_errors import kafka_error
 from cdcworker.coordinator.kafka_topics import TopicSpec, ensure_topics
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security.access import CALLER, CONNECTOR, REQUEST_ID
+from confluent_kafka import KafkaError, KafkaException
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 log = logging.getLogger(__name__)
@@ -28,6 +31,7 @@ WAITING_MAX: Final = 10_000
 RETENTION_MS: Final = 365 * 86_400_000
 FLUSH_S: Final = 5.0
 RETRY_S: Final = 5.0
+_USELESS: Final = frozenset({KafkaError._FATAL, KafkaError._UNKNOWN_TOPIC, KafkaError.UNKNOWN_TOPIC_OR_PART})
 
 Entry = dict[str, Any]
 Sink = Callable[[Entry], None]
@@ -156,22 +160,37 @@ class AuditTopic(threading.Thread):
     def run(self) -> None:
         if not self._made():
             return
-        producer = make_producer(producer_config(self._kafka, client_id=self._client_id))
+        producer = self._producer()
         while not (self._ended.is_set() and self._waiting.empty()):
-            try:
+            entry: Entry | None = None
+            with contextlib.suppress(queue.Empty):
                 entry = self._waiting.get(timeout=0.25)
-            except queue.Empty:
-                producer.poll(0)
-                continue
-            value = json.dumps(entry, separators=(",", ":")).encode()
-            key = entry["connector"].encode() if entry["connector"] else None
-            try:
+            if not self._sent(producer, entry):
+                if not self._made():
+                    return
+                producer = self._producer()
+        with contextlib.suppress(KafkaException):
+            if not producer.flush(FLUSH_S):
+                return
+        log.error("audit records only in the log topic=%s", self._topic)
+
+    def _producer(self) -> Any:
+        return make_producer(producer_config(self._kafka, client_id=self._client_id))
+
+    def _sent(self, producer: Any, entry: Entry | None) -> bool:
+        """Whether the client goes on being of use: not when it is broken, or its topic was deleted."""
+        try:
+            if entry is not None:
+                value = json.dumps(entry, separators=(",", ":")).encode()
+                key = entry["connector"].encode() if entry["connector"] else None
                 producer.produce(self._topic, value, key, on_delivery=self._delivered)
-            except BufferError:
-                log.error("audit record only in the log topic=%s request=%s", self._topic, entry["request_id"])
             producer.poll(0)
-        if producer.flush(FLUSH_S):
-            log.error("audit records only in the log topic=%s", self._topic)
+        except (BufferError, KafkaException) as exc:
+            if entry is not None:
+                log.error("audit record only in the log topic=%s request=%s", self._topic, entry["request_id"])
+            error = None if isinstance(exc, BufferError) else kafka_error(exc)
+            return error is None or not (error.fatal() or error.code() in _USELESS)
+        return True
 
     def _made(self) -> bool:
         """The topic is there, or made; until then entries wait."""

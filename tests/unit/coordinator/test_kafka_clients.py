@@ -46,12 +46,19 @@ def test_what_safety_rests_on_cannot_be_overridden(name, value):
     assert made[name.partition(".")[2]] != value
 
 
-def test_one_request_at_a_time_under_whatever_name():
-    given = {**BROKERS, "producer.max.in.flight": "5"}
+def test_no_other_name_of_a_property_undoes_what_is_set():
+    given = {
+        **BROKERS,
+        "producer.max.in.flight.requests.per.connection": "5",
+        "producer.max.in.flight": "5",
+        "producer.request.required.acks": "1",
+        "producer.message.timeout.ms": "7",
+    }
     config = producer_config(given, client_id="x")
-    names = [name for name in config if name.startswith("max.in.flight")]
-    # The library takes the one name for the other: the last one counts.
-    assert (names[-1], config[names[-1]]) == ("max.in.flight.requests.per.connection", 1)
+    # The library takes the one name for the other: of both the last one would count.
+    assert not {"max.in.flight", "request.required.acks", "message.timeout.ms"} & config.keys()
+    assert (config["max.in.flight.requests.per.connection"], config["acks"]) == (1, "all")
+    assert config["delivery.timeout.ms"] == "7"
 
 
 def test_a_missing_bootstrap_server_is_said():

@@ -6,7 +6,7 @@ from cdcworker.coordinator import kafka_log
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.kafka_log import CompactedLog, decode, encode
 from cdcworker.schemas.errors import CdcError
-from confluent_kafka import KafkaError, TopicPartition
+from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
 
 class FakeMessage:
@@ -291,6 +291,27 @@ def test_a_producer_that_delivered_nothing_in_time_is_replaced_and_what_it_held_
     assert log.serve() == 0
     assert told[0] is not None
     assert (told[1] is None) is (made == 2)
+
+
+def test_a_producer_that_breaks_is_replaced_and_what_it_held_is_told(parts, monkeypatch):
+    class Broken(FakeProducer):
+        broken = True
+
+        def poll(self, timeout):
+            if self.broken:
+                self.broken = False
+                raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "text", True))
+            super().poll(timeout)
+
+    first, second = Broken(), FakeProducer()
+    first.error = KafkaError(KafkaError._PURGE_QUEUE)
+    left = iter([first, second])
+    monkeypatch.setattr(kafka_log, "make_producer", lambda config: next(left))
+    log, told = make(parts), []
+    log.send([Record("a", {})], told.append)
+    assert log.serve() == 0
+    log.append([Record("b", {})], 1.0)
+    assert [error is None for error in told] == [False]
 
 
 def test_a_new_consumer_goes_on_where_the_old_one_stood(parts, monkeypatch):

@@ -12,9 +12,10 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker import kafka_loose
 from cdcworker.worker.kafka_loose import DataProducer, LoosePen, message_timeout_ms
+from cdcworker.worker.kafka_tx import BROKEN, SPENT
 from cdcworker.worker.source_session import LEASE_LAPSED
 from cdcworker.worker.source_settings import SourceSettings
-from confluent_kafka import KafkaError
+from confluent_kafka import KafkaError, KafkaException
 
 
 class Client:
@@ -113,6 +114,19 @@ def test_a_gap_ends_the_producer_and_is_tried_again(stage):
     with pytest.raises(CdcError) as caught:
         stage.pen.commit()
     assert caught.value.retriable
+    assert stage.fenced.sent == []
+
+
+@pytest.mark.parametrize("call", ["serve", "commit"])
+def test_a_client_that_breaks_is_named_and_spent(stage, call):
+    def broken(*_args) -> None:
+        raise KafkaException(KafkaError(KafkaError.OUT_OF_ORDER_SEQUENCE_NUMBER, "text", True))
+
+    stage.client.poll = stage.client.flush = broken
+    for code in (BROKEN, SPENT):
+        with pytest.raises(CdcError) as caught:
+            getattr(stage.pen, call)()
+        assert caught.value.code == code
     assert stage.fenced.sent == []
 
 

@@ -169,15 +169,29 @@ def test_after_any_error_it_is_spent(client, call, code, fatal, expected):
     assert again.value.retriable
 
 
-def test_a_flush_that_fails_spends_it_too(client):
+@pytest.mark.parametrize(
+    ("call", "act"),
+    [("flush", lambda producer: producer.flush(1.0)), ("poll", lambda producer: producer.serve())],
+)
+def test_a_flush_or_a_poll_that_fails_spends_it_too(client, call, act):
     producer = open_producer()
-    client[0].plan["flush"] = [kafka_error(KafkaError._FENCED, fatal=True)]
+    client[0].plan[call] = [kafka_error(KafkaError._FENCED, fatal=True)]
     with pytest.raises(CdcError) as caught:
-        producer.flush(1.0)
+        act(producer)
     assert caught.value.kind == "fenced"
     with pytest.raises(CdcError) as again:
         producer.serve()
     assert again.value.code == kafka_tx.SPENT
+
+
+def test_a_client_that_is_fenced_while_its_queue_is_full_says_so(client):
+    producer = open_producer()
+    producer.begin()
+    client[0].plan["produce"] = [BufferError()]
+    client[0].plan["poll"] = [kafka_error(KafkaError._FENCED, fatal=True)]
+    with pytest.raises(CdcError) as caught:
+        producer.produce_all([("t", b"v", b"k", 0)])
+    assert caught.value.kind == "fenced"
 
 
 def test_a_fatal_error_met_while_producing_is_told_by_its_cause(client):
