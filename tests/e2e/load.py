@@ -23,14 +23,15 @@ COLUMNS = {
 }
 IDS = 400
 """Few ids: inserts, updates and deletes meet on the same keys."""
+REST_S = 0.005
 
 
 class Load(threading.Thread):
-    """Runs small transactions until stopped; `transactions` counts the committed ones. A rollback now and then."""
+    """Runs small transactions until stopped, `rest_s` apart; `transactions` counts them. A rollback now and then."""
 
-    def __init__(self, dsn: str, seed: int) -> None:
+    def __init__(self, dsn: str, seed: int, rest_s: float = REST_S) -> None:
         super().__init__(name="load", daemon=True)
-        self.dsn = dsn
+        self.dsn, self.rest_s = dsn, rest_s
         self.random = random.Random(seed)
         self.transactions = 0
         self.error: Exception | None = None
@@ -39,7 +40,7 @@ class Load(threading.Thread):
     def run(self) -> None:
         try:
             with psycopg.connect(self.dsn, autocommit=True) as connection:
-                while not self._ending.wait(0.005):
+                while not self._ending.wait(self.rest_s):
                     self.transaction(connection)
                     self.transactions += 1
         except psycopg.Error as error:

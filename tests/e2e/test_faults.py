@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import random
 import re
 import signal
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Iterator
 from functools import partial
@@ -22,11 +25,12 @@ from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
 from .cluster import SESSION_S, Cluster, Worker, descendants, paused, send, wait
-from .load import COLUMNS, IDS, SCHEMA, TABLES, Load, differences
+from .load import COLUMNS, IDS, REST_S, SCHEMA, TABLES, Load, differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
 
 CATCH_UP_S = 90.0
+COMMAND = str(Path(sys.executable).parent / "cdcworker")
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +73,7 @@ def cluster(kafka, postgres, tmp_path_factory) -> Iterator[Cluster]:
 def load(cluster: Cluster, request) -> Iterator[Load]:
     """Load before, during and after the fault; then both sides have to become equal and stay so."""
     seed = request.config.getoption("randomly_seed", None) or 1
-    running = Load(cluster.postgres.dsn(cluster.source_db), seed)
+    running = Load(cluster.postgres.dsn(cluster.source_db), seed, getattr(request, "param", REST_S))
     running.start()
     try:
         wait("the load runs", lambda: running.transactions > 20)
@@ -249,6 +253,123 @@ def test_a_row_is_followed_from_its_commit_to_the_warehouse(cluster: Cluster) ->
             "select next_offset from _cdcworker.ledger where topic = %s", (stages["topic"]["topic"],)
         )
         assert at.fetchone()[0] >= sink["next_offset"]
+
+
+PLANTED = 1_918_273_645
+"""A key that the load never touches, with digits that nothing else shows."""
+TOLD = "text of the row that was planted"
+SLOW_S = 0.05
+"""Rows stand still for a while between two changes, longer than a busy machine takes to bring one over."""
+
+
+def verified(cluster: Cluster) -> subprocess.CompletedProcess[str]:
+    urls = [part for worker in cluster.workers.values() for part in ("--url", worker.url)]
+    argv = [COMMAND, "verify", "warehouse", *urls]
+    return subprocess.run(argv, capture_output=True, text=True, timeout=240, check=False)
+
+
+def verdicts(report: str) -> dict[str, tuple[str, list[str]]]:
+    """Of each table the verdict and the lines below it."""
+    found: dict[str, tuple[str, list[str]]] = {}
+    for line in report.splitlines():
+        if line.startswith("public."):
+            table, *_, verdict = line.split()
+            found[table] = (verdict, [])
+        elif line.startswith(" ") and found:
+            found[table][1].append(line.strip())
+    return found
+
+
+def await_metrics(cluster: Cluster, verdict: str, differences: int) -> None:
+    """The leader alone shows them, once the comparison is on record."""
+    wanted = {
+        f'result{{connector="warehouse",result="{verdict}"}}': 1.0,
+        'differences{connector="warehouse"}': differences,
+    }
+    found: dict[str, float] = {}
+
+    def shown() -> bool:
+        texts = "\n".join(httpx.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
+        pairs = re.findall(r"^cdc_verify_((?:result|differences)\{.*\}) (\S+)$", texts, re.MULTILINE)
+        found.clear()
+        found.update((name, float(value)) for name, value in pairs)
+        return found == wanted
+
+    try:
+        wait("the metrics of the comparison", shown, 20)
+    except AssertionError as error:
+        raise AssertionError(f"{error}: {found}") from None
+
+
+@contextlib.contextmanager
+def planted(cluster: Cluster) -> Iterator[None]:
+    """One changed value and one missing row in the warehouse; afterwards their rows are gone on both sides."""
+    source, warehouse = (cluster.postgres.dsn(name) for name in (cluster.source_db, cluster.warehouse_db))
+    both = "select count(*) from (select id from orders where id = %s union all select id from notes where id = %s) f"
+
+    def there() -> int:
+        with psycopg.connect(warehouse) as connection:
+            found = connection.execute(both, (PLANTED, PLANTED)).fetchone()
+            return int(found[0]) if found else 0
+
+    with psycopg.connect(source, autocommit=True) as connection:
+        connection.execute("insert into orders (id, customer, state) values (%s, 1, %s)", (PLANTED, TOLD))
+        connection.execute("insert into notes (id, body) values (%s, %s)", (PLANTED, TOLD))
+        try:
+            wait("both rows arrive", lambda: there() == 2, CATCH_UP_S)
+            with psycopg.connect(warehouse) as target:
+                target.execute("update orders set state = %s where id = %s", (f"another {TOLD}", PLANTED))
+                target.execute("delete from notes where id = %s", (PLANTED,))
+            yield
+        finally:
+            connection.execute("delete from orders where id = %s", (PLANTED,))
+            connection.execute("delete from notes where id = %s", (PLANTED,))
+
+
+@pytest.mark.parametrize("load", [SLOW_S], indirect=True)
+def test_a_sink_is_verified_while_rows_move_and_what_was_planted_is_told(cluster: Cluster, load: Load) -> None:
+    before = load.transactions
+    equal = verified(cluster)
+    assert load.transactions > before + 20
+    assert equal.returncode == 0, equal
+    assert verdicts(equal.stdout) == {f"public.{table}": ("equal", []) for table in TABLES}
+    await_metrics(cluster, "equal", 0)
+    with planted(cluster):
+        different = verified(cluster)
+        asked = cluster.rest("POST", "/v1/connectors/warehouse/verify")
+        assert asked.status_code == 202, asked.text
+        answers: list[Any] = []
+
+        def compared() -> bool:
+            answers.append(cluster.rest("GET", "/v1/connectors/warehouse/verify"))
+            found = answers[-1].json()
+            return found["id"] == asked.json()["id"] and found["state"] != "running"
+
+        wait("the comparison that was asked for", compared, CATCH_UP_S)
+        await_metrics(cluster, "different", 2)
+    assert different.returncode == 1, different
+    assert_told(different.stdout)
+    assert answers[-1].json()["state"] == "done", answers[-1].text
+    tables = {table["table"]: table for table in answers[-1].json()["result"]["tables"]}
+    counts = {name: {kind: n for kind, n in table["differences"].items() if n} for name, table in tables.items()}
+    assert counts == {"public.orders": {"different": 1}, "public.notes": {"missing": 1}, "public.places": {}}
+    logs = [path.read_text() for path in cluster.directory.glob("*.log")]
+    for text in (different.stdout, different.stderr, *(answer.text for answer in answers), *logs):
+        assert TOLD not in text
+        assert str(PLANTED) not in text
+
+
+def assert_told(report: str) -> None:
+    found = verdicts(report)
+    assert {table: verdict for table, (verdict, _) in found.items()} == {
+        "public.orders": "different",
+        "public.notes": "different",
+        "public.places": "equal",
+    }
+    assert found["public.orders"][1][0] == "1 row different"
+    assert re.fullmatch(r"different +#[0-9a-f]{16}  \(state\)", found["public.orders"][1][1])
+    assert found["public.notes"][1][0] == "1 row missing in the warehouse"
+    assert report.splitlines()[-1] == "DIFFERENT: 2 rows in 2 of 3 tables"
 
 
 SHOWN_LATER = {
