@@ -24,10 +24,12 @@ CHILD = """
 import json, os, pathlib, signal, sys, threading, logging
 logging.basicConfig(level="INFO")
 from cdcworker.connectors.api import SinkSpec, TaskContext
+from cdcworker.connectors.spark import paused
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 told = json.loads(sys.stdin.readline())
+paused.RETRY_S_MIN = float(os.environ.get("CDC_TEST_RETRY_S", paused.RETRY_S_MIN))
 asked = pathlib.Path(told["state_dir"], "stop-at")
 passing = threading.Lock()
 def at(point):
@@ -91,6 +93,8 @@ class World:
         self.logged = 0
         self.attempt = 0
         self.processes = []
+        self.environment = {}
+        """Of drivers that are started from now on, besides what they inherit."""
 
     def create(self, topic, partitions=support.PARTITIONS, **config):
         for future in self.admin.create_topics([NewTopic(topic, partitions, 1, config=config)]).values():
@@ -163,7 +167,7 @@ class World:
                 stdin=subprocess.PIPE,
                 stdout=out,
                 stderr=err,
-                env={**os.environ, "CDC_FAILPOINTS": failpoints},
+                env={**os.environ, **self.environment, "CDC_FAILPOINTS": failpoints},
                 start_new_session=True,
                 text=True,
             )

@@ -73,6 +73,37 @@ def test_a_broken_record_is_set_aside_and_a_refused_table_stands_still_alone(wor
     assert ledger == [(world.topic(other),)]
 
 
+def test_a_refused_table_is_caught_up_in_the_same_process_once_it_fits(world):
+    other = support.table(support.ID, name="other")
+    for table in (NARROW, other):
+        world.create(world.topic(table))
+    with psycopg.connect(world.dsn, autocommit=True) as connection:
+        connection.execute("create table public.orders (id bigint primary key, n date, a text, big text)")
+        load(world, 0, 50)
+        world.stream.insert(other, (1,))
+        world.send()
+        world.environment["CDC_TEST_RETRY_S"] = "3"
+        process = world.start([world.topic(NARROW), world.topic(other)], **{"schema.change.policy": "pause-table"})
+        eventually(lambda: [line for line in world.said() if line["paused"]], "the pause")
+        # More of both while the one stands still: it has to come back to where it stopped.
+        load(world, 50, 50)
+        world.stream.delete(NARROW, (7,))
+        del world.model.rows[7,]
+        world.stream.insert(other, (2,))
+        world.send()
+        eventually(lambda: world.rows(other) == {(1,): [1], (2,): [2]}, "the rows of the other table")
+        assert world.rows() == {}
+        connection.execute("alter table public.orders alter n type int using null")
+    eventually(lambda: world.rows() == world.model.rows, "the rows of the table that was paused")
+    load(world, 100, 10)
+    world.send()
+    eventually(lambda: world.rows() == world.model.rows, "rows after the pause")
+    eventually(lambda: world.said()[-1]["paused"] == {}, "the end of the pause", 30)
+    assert world.attempt == 1
+    world.stop(process)
+    assert process.returncode == 0
+
+
 def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world):
     world.create(world.topic(NARROW))
     for number, point in enumerate(("sink.batch_start", "sink.staged", "sink.before_commit", "sink.after_commit")):
