@@ -13,8 +13,12 @@ from ..unit.spark import support
 from ..unit.spark.support import NARROW
 from . import spark_world
 from .spark_world import await_end_of_group, eventually, load
+from .test_spark_gone import parquet_rows
+from .test_spark_lakes import LAKE_S_MAX, lake_rows
 
 pytestmark = [pytest.mark.spark, pytest.mark.kafka, pytest.mark.postgres]
+LEAKY = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning", "ignore::ResourceWarning")
+"""pyspark leaves the sockets over which Arrow tables come to the garbage collector."""
 
 
 def test_changes_reach_the_warehouse_and_a_stop_leaves_no_process(world):
@@ -148,21 +152,40 @@ def test_a_warehouse_that_goes_down_is_waited_for_in_place(world, postgres):
     assert said.read_text().count("query started") == 2
 
 
-def test_a_newer_attempt_ends_the_older_driver(world):
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "postgres",
+        "parquet",
+        pytest.param("iceberg", marks=(pytest.mark.iceberg, pytest.mark.long, LEAKY)),
+        pytest.param("delta", marks=(pytest.mark.iceberg, pytest.mark.delta, pytest.mark.long, LEAKY)),
+    ],
+)
+def test_a_newer_attempt_ends_the_older_driver(world, kind, request):
+    lake = {} if kind == "postgres" else {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake")}
+
+    def rows():
+        if kind == "postgres":
+            return world.rows()
+        return parquet_rows(world) if kind == "parquet" else lake_rows(request.getfixturevalue("spark"), world, kind)
+
     world.create(world.topic(NARROW))
     load(world, 0, 10)
     world.send()
-    old = world.start([world.topic(NARROW)])
-    eventually(lambda: world.rows() == world.model.rows, "the first rows")
-    new = world.start([world.topic(NARROW)])
-    eventually(lambda: any("session_start_s" in line for line in world.said()), "the newer driver")
+    old = world.start([world.topic(NARROW)], **lake)
+    eventually(lambda: rows() == world.model.rows, "the first rows", LAKE_S_MAX)
+    new = world.start([world.topic(NARROW)], **lake)
+    eventually(lambda: any("session_start_s" in line for line in world.said()), "the newer driver", LAKE_S_MAX)
+    assert old.poll() is None
     load(world, 10, 10)
     world.send()
-    assert old.wait(30) == 1
+    assert old.wait(LAKE_S_MAX) == 1
     last = json.loads((world.tmp_path / "out1").read_text().splitlines()[-1])
     assert last["error"]["kind"] == "fenced"
-    eventually(lambda: world.rows() == world.model.rows, "the rows of the newer driver")
+    eventually(lambda: rows() == world.model.rows, "the rows of the newer driver", LAKE_S_MAX)
+    assert new.poll() is None
     world.stop(new)
+    assert new.returncode == 0
 
 
 def test_an_undecodable_record_halts_with_its_place(world):
