@@ -14,8 +14,8 @@ from pathlib import Path
 import psycopg
 from cdcworker.schemas.log import encode_record
 from cdcworker.worker.procstat import read_stat
-from confluent_kafka import Producer
-from confluent_kafka.admin import AdminClient, NewTopic
+from confluent_kafka import Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ..unit.spark import support
 from ..unit.spark.support import NARROW
@@ -194,6 +194,17 @@ class World:
                 return {}
             found = connection.execute(f"select {names} from public.{table.path[-1]}").fetchall()
         return {(row[0],): list(row) for row in found}
+
+    def count(self, table):
+        """Rows, with those that are there twice."""
+        with psycopg.connect(self.dsn, autocommit=True) as connection:
+            return connection.execute(f"select count(*) from public.{table.path[-1]}").fetchone()[0]
+
+    def ends(self, topics):
+        """By topic and partition the offset behind its last record."""
+        asked = {TopicPartition(topic, n): OffsetSpec.latest() for topic in topics for n in range(support.PARTITIONS)}
+        found = self.admin.list_offsets(asked)
+        return {(place.topic, place.partition): future.result(30).offset for place, future in found.items()}
 
     def stop(self, process):
         """As a worker does: tell it, then wait."""

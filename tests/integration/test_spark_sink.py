@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 import time
 
@@ -186,6 +187,87 @@ def test_a_newer_attempt_ends_the_older_driver(world, kind, request):
     assert new.poll() is None
     world.stop(new)
     assert new.returncode == 0
+
+
+class Checkpoints:
+    """What drivers that are gone have left of their checkpoints, wherever that is, made into something else."""
+
+    def __init__(self, world, topics):
+        self.world, self.topics = world, topics
+        self.kept = world.tmp_path / "kept"
+
+    def found(self):
+        return [path.parent for path in self.world.tmp_path.rglob("offsets") if self.kept not in path.parents]
+
+    def keep(self):
+        """As it is now, of the driver that runs."""
+        (found,) = eventually(lambda: [path for path in self.found() if numbers(path / "commits")], "a checkpoint")
+        shutil.copytree(found, self.kept)
+
+    def become_older(self, path):
+        shutil.rmtree(path)
+        shutil.copytree(self.kept, path)
+
+    def become_newer(self, path):
+        """It says of everything that is there that it was read, and applied."""
+        ends = {}
+        for (topic, partition), end in self.world.ends(self.topics).items():
+            ends.setdefault(topic, {})[str(partition)] = end
+        last = numbers(path / "offsets")[-1]
+        lines = (path / "offsets" / str(last)).read_text().splitlines()
+        (path / "offsets" / str(last)).write_text("\n".join([*lines[:-1], json.dumps(ends)]))
+        committed = (path / "commits" / str(numbers(path / "commits")[-1])).read_bytes()
+        (path / "commits" / str(last)).write_bytes(committed)
+
+    def become_cut_off(self, path):
+        for name in ("offsets", "commits"):
+            file = path / name / str(numbers(path / name)[-1])
+            file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+
+
+def numbers(folder):
+    """Of the batches that a checkpoint's folder holds."""
+    return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
+
+
+@pytest.mark.parametrize(
+    "becomes", ["newer", pytest.param("older", marks=pytest.mark.long), pytest.param("cut_off", marks=pytest.mark.long)]
+)
+def test_whatever_a_checkpoint_says_the_ledger_decides(world, becomes):
+    history = support.table(*NARROW.columns, key=(), name="history")
+    topics = [world.topic(table) for table in (NARROW, history)]
+    for topic in topics:
+        world.create(topic)
+    checkpoints = Checkpoints(world, topics)
+
+    def change():
+        first = len(world.model.rows)
+        load(world, first, 50)
+        for id in range(first, first + 50):
+            world.stream.insert(history, (id, 1, "a", "b"))
+        world.send()
+
+    def equal():
+        return world.rows() == world.model.rows and world.count(history) == len(world.model.rows)
+
+    change()
+    process = world.start(topics)
+    eventually(equal, "the first rows")
+    checkpoints.keep()
+    change()
+    eventually(equal, "more rows")
+    eventually(lambda: all(numbers(path / "commits")[-1:] > [0] for path in checkpoints.found()), "its checkpoint")
+    process.kill()
+    process.wait()
+    await_end_of_group(process.pid)
+    change()
+    assert checkpoints.found()
+    for path in checkpoints.found():
+        getattr(checkpoints, f"become_{becomes}")(path)
+    process = world.start(topics)
+    eventually(equal, "the rows behind the ledger")
+    world.stop(process)
+    assert process.returncode == 0
 
 
 def test_an_undecodable_record_halts_with_its_place(world):
