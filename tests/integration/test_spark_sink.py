@@ -6,6 +6,7 @@ import json
 import shutil
 import signal
 import time
+from collections import Counter
 
 import psycopg
 import pytest
@@ -268,6 +269,49 @@ def test_whatever_a_checkpoint_says_the_ledger_decides(world, becomes):
     eventually(equal, "the rows behind the ledger")
     world.stop(process)
     assert process.returncode == 0
+
+
+@pytest.mark.parametrize("kind", ["postgres", "parquet"])
+def test_a_batch_is_one_job_of_spark_however_many_tables_it_has(world, kind):
+    tables = [support.table(support.ID, name=f"t{number}") for number in range(20)]
+    world.stream.partitions = 1
+    for table in tables:
+        world.create(world.topic(table), 1)
+        world.stream.insert(table, (1,))
+    world.send()
+    log = events_of(world)
+    lake = {} if kind == "postgres" else {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake")}
+    process = world.start([world.topic(table) for table in tables], **lake)
+
+    def applied(rows):
+        return [line for line in world.said() if line.get("rows") == rows]
+
+    first = eventually(lambda: applied(20), "a row of each table")[0]
+    assert len(first["tables"]) == 20
+    assert jobs(log) == {str(number): 1 for number in range(first["batches"])}
+    world.stream.insert(tables[0], (2,))
+    world.send()
+    second = eventually(lambda: applied(21), "one row of one table")[0]
+    assert jobs(log) == {str(number): 1 for number in range(second["batches"])}
+    world.stop(process)
+
+
+def events_of(world):
+    """The folder where drivers that are started from now on let Spark write what it does."""
+    folder, config = world.tmp_path / "events", world.tmp_path / "conf"
+    folder.mkdir()
+    config.mkdir()
+    wanted = {"enabled": "true", "dir": folder.as_uri(), "rolling.enabled": "false", "compress": "false"}
+    (config / "spark-defaults.conf").write_text("".join(f"spark.eventLog.{name} {wanted[name]}\n" for name in wanted))
+    world.environment["SPARK_CONF_DIR"] = str(config)
+    return folder
+
+
+def jobs(folder):
+    """Of each batch of the query the number of Spark's jobs; those of none are under None."""
+    lines = [line for path in folder.iterdir() for line in path.read_text().splitlines()]
+    started = [json.loads(line) for line in lines if '"SparkListenerJobStart"' in line]
+    return Counter(event["Properties"].get("streaming.sql.batchId") for event in started)
 
 
 def test_an_undecodable_record_halts_with_its_place(world):
