@@ -52,7 +52,7 @@ class Shape:
 
 class Mixed:
     """60/30/10 inserts, updates and deletes; some updates leave a value out, some change the key, now and then a table is
-    truncated. `rows` are dicts by key, `logged` counts changes by table."""
+    truncated. `rows` are dicts by key, or id where there is no key; `logged` counts changes by table."""
 
     def __init__(self, stream, tables, seed=1):
         self.stream, self.random = stream, random.Random(seed)
@@ -120,13 +120,14 @@ class Mixed:
     def _new(self, at):
         self.next += 1
         row = self._values(at, self.next)
-        return tuple(row[self.shapes[at].names[i]] for i in self.shapes[at].table.key), row
+        key = tuple(row[self.shapes[at].names[i]] for i in self.shapes[at].table.key)
+        return key or (self.next,), row
 
     def _insert(self, at):
         key, row = self._new(at)
         self.stream.insert(self.shapes[at].table, tuple(row.values()))
+        self.rows[at][key] = row
         if self.shapes[at].keyed:
-            self.rows[at][key] = row
             self.live[at].append(key)
 
     def _update(self, at):
@@ -180,14 +181,14 @@ class Mixed:
             if log or not shape.keyed:
                 assert len(rows) == self.logged[at], shape.name
                 assert len({row[POSITION] for row in rows}) == len(rows), shape.name
-            if shape.keyed:
-                wrong = different(self._current(shape, rows, log), self.rows[at])
-                assert not wrong, f"{shape.name}: {wrong}"
+            wrong = different(self._current(shape, rows, log), self.rows[at])
+            assert not wrong, f"{shape.name}: {wrong}"
         return total
 
     def _current(self, shape, rows, log):
         names = [column.name for column in shape.columns]
-        key = [shape.names[i] for i in shape.table.key]
+        # Ids are never used twice.
+        key = [shape.names[i] for i in shape.table.key] or ["id"]
         if not log:
             assert len({tuple(row[name] for name in key) for row in rows}) == len(rows)
             return {tuple(row[name] for name in key): {name: row[name] for name in names} for row in rows}
