@@ -21,9 +21,11 @@ def make(tmp_path):
 
     def build(act='open(options["-XX:SharedArchiveFile"], "w").write(names)', jar="a.jar"):
         program = tmp_path / "java"
-        program.write_text(JAVA.format(python=sys.executable, act=act))
-        program.chmod(0o700)
-        (tmp_path / jar).write_text("jar")
+        if not program.exists():
+            program.write_text(JAVA.format(python=sys.executable, act=act))
+            program.chmod(0o700)
+        if not (tmp_path / jar).exists():
+            (tmp_path / jar).write_text("jar")
         return Archive(tmp_path / "cache", str(program), [str(tmp_path / jar)], ["-Dflag=1"])
 
     return build
