@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import logging
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark import pgsql, values
+from cdcworker.connectors.spark.columns import Column, Naming, plan
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
 from cdcworker.connectors.spark.pgtypes import TargetColumn, widened
@@ -93,6 +95,9 @@ class Catalog:
             if connection.execute(_WRITTEN, {"sink": self._sink, "topic": batch.table}).fetchone() is not None:
                 raise gone(batch.table)
             types = self._create(connection, target)
+            # Of a table that was there before and is no more.
+            place = (self._sink, batch.table)
+            connection.execute("delete from _cdcworker.columns where sink = %s and topic = %s", place)
         renamed = self._rename(connection, target, types, batch)
         target = replace(target, types=self._evolve(connection, target, renamed))
         found = connection.execute(_UNIQUE, (target.name, bool(target.optional_key), list(key))).fetchone()
@@ -153,33 +158,52 @@ class Catalog:
     def _rename(
         self, connection: Connection, target: pgsql.Target, types: Mapping[str, str], batch: TableBatch
     ) -> Mapping[str, str]:
-        """A column that the source calls otherwise now is called so here too: by the source's identity of it."""
-        ids = {int(m["cdc.colid"]): unescape(str(m["name"])) for m in batch.schema["fields"] if m.get("cdc.colid")}
+        """A column that the source calls otherwise now is called so here too, by the source's identity of it; and one that
+        the source dropped makes room for another one of its name."""
+        ids = {unescape(str(m["name"])): int(m["cdc.colid"]) for m in batch.schema["fields"] if m.get("cdc.colid")}
         if not ids:
             return types
-        place = (self._sink, batch.table)
-        known: dict[int, str] = dict(
-            connection.execute(
-                "select colid, name from _cdcworker.columns where sink = %s and topic = %s", place
-            ).fetchall()
-        )
-        wanted = {column.name: column.type for column in target.columns}
-        out = dict(types)
-        for id, name in ids.items():
-            old = known.get(id, name)
-            if old == name or old not in out or name in out or widened(out[old], wanted[name]) is None:
-                continue
-            connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(name)}")
-            log.info("renamed table=%s.%s column=%s", target.schema, target.table, name)
-            out[name] = out.pop(old)
-        if known != {**known, **ids}:
+        place, where = (self._sink, batch.table), {"table": f"{target.schema}.{target.table}"}
+        rows = connection.execute("select colid, name from _cdcworker.columns where sink = %s and topic = %s", place)
+        known: dict[int, str] = dict(rows.fetchall())
+        # Of several that are said to be one column it is the one that the source has under its name, or the newest.
+        order = sorted(known.items(), key=lambda pair: (ids.get(pair[1]) == pair[0], pair[0]))
+        held = {name: id for id, name in order if name in types}
+        have = [Column(name, held.get(name)) for name in types]
+        wanted = [Column(column.name, ids.get(column.name)) for column in target.columns]
+        planned = plan(have, wanted, target.key, where)
+        self._put_names(connection, target, planned, place)
+        made = {id: planned.names[name] for name, id in held.items()} | {id: name for name, id in ids.items()}
+        if known != made:
+            connection.execute("delete from _cdcworker.columns where sink = %s and topic = %s", place)
             connection.execute(
                 """insert into _cdcworker.columns (sink, topic, colid, name)
-                   select %s, %s, * from unnest(%s::int[], %s::text[])
-                   on conflict (sink, topic, colid) do update set name = excluded.name""",
-                (*place, list(ids), list(ids.values())),
+                   select %s, %s, * from unnest(%s::int[], %s::text[])""",
+                (*place, list(made), list(made.values())),
             )
-        return out
+        return {planned.names[name]: type_ for name, type_ in types.items()}
+
+    @staticmethod
+    def _put_names(connection: Connection, target: pgsql.Target, planned: Naming, place: tuple[str, str]) -> None:
+        for old, new in itertools.chain.from_iterable(planned.steps):
+            connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(new)}")
+        for name in planned.dropped:
+            # Rows to come have no value of it.
+            now = pgsql.quote(planned.names[name])
+            connection.execute(f"alter table {target.name} alter column {now} drop default")
+        names = {old: new for old, new in planned.names.items() if old != new}
+        for old, new in names.items():
+            done = "a dropped column made room" if old in planned.dropped else "renamed"
+            log.info("%s table=%s.%s column=%s now=%s", done, target.schema, target.table, old, new)
+        if names:
+            # Rows that have left their key wait there for what comes under the new one.
+            connection.execute(
+                """update _cdcworker.tombstone set row = (
+                     select jsonb_object_agg(coalesce(m.new, e.key), e.value) from jsonb_each(row) e
+                     left join unnest(%s::text[], %s::text[]) m(old, new) on m.old = e.key)
+                   where sink = %s and topic = %s and row is not null""",
+                (list(names), list(names.values()), *place),
+            )
 
     def _place(self, batch: TableBatch) -> tuple[str, str]:
         parts = batch.path or tuple(batch.table.split(".")[-2:])

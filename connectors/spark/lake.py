@@ -14,6 +14,7 @@ from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, 
 from cdcworker.connectors.spark import lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, gone
+from cdcworker.connectors.spark.lakecolumns import shaped
 from cdcworker.connectors.spark.lakefaults import Faults, translated
 from cdcworker.connectors.spark.lakelanes import Lanes, UnderWay
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
@@ -25,6 +26,7 @@ from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from cdcworker.connectors.spark.columns import Where
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -338,9 +340,8 @@ class LakeWriter:
     ) -> tuple[Manifest, int]:
         state, where = found.state, {"table": ".".join(place), "topic": parts[0].table if parts else ""}
         assert state is not None
-        have = state.arrow
-        floor, graves = bytes.fromhex(state.floor), state.graves
-        after = staging.floor_of(parts, state.floor)
+        have, graves = state.arrow, state.graves
+        floor, after = bytes.fromhex(state.floor), staging.floor_of(parts, state.floor)
         parts = staging.keyed(parts, state.key, have)
         shapes, key, schema = [], state.key, have
         for part in parts:
@@ -350,8 +351,9 @@ class LakeWriter:
             schema, key = shapes[-1].schema, key or part.key
         statement, orphans = "", 0
         if schema is not None:
-            self._alter(session, lakesql.changes(self._tables.name(place), found.columns, have, schema, where))
-            work = Affected(parts, shapes, schema, have, self._output, floor)
+            found = self._shaped(session, place, found, schema, where)
+            state = found.state or state
+            work = Affected(parts, shapes, schema, state.arrow, self._output, floor)
             if key:
                 done = self._merged(session, place, found, work)
                 self._ready()
@@ -371,9 +373,8 @@ class LakeWriter:
     def _ready(self) -> None:
         """Before the first step that anybody sees."""
 
-    def _alter(self, session: SparkSession, statements: Sequence[str]) -> None:
-        for statement in statements:
-            session.sql(statement)
+    def _shaped(self, session: SparkSession, place: Place, found: Found, schema: pa.Schema, where: Where) -> Found:
+        return shaped(session, self._tables, place, found, schema, where)
 
     def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:
         """Rows under the keys of the batch come here and are merged."""

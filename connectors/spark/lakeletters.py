@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api import SinkBatch, TableBatch
 from cdcworker.connectors.spark import lakesql
 from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
-from cdcworker.connectors.spark.errors import LEDGER_MOVED
+from cdcworker.connectors.spark.errors import LEDGER_MOVED, SCHEMA_REFUSED
 from cdcworker.connectors.spark.lake import LakeWriter
 from cdcworker.connectors.spark.lakerows import Affected, Done, read_arrow
 from cdcworker.connectors.spark.lakeside import letters_place
@@ -24,6 +24,8 @@ from cdcworker.connectors.spark.manifests import Manifest, moved
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.spark.columns import Where
     from pyspark.sql import SparkSession
 
 VIEW: Final = "cdc_letters"
@@ -67,9 +69,12 @@ class LakeBeside(LakeWriter):
         found = None if place is None else self._tables.load(place)
         return None if place is None or found is None or found.state is None else (place, found)
 
-    def _alter(self, session: SparkSession, statements: Sequence[str]) -> None:
-        if not self._dry_run:
-            super()._alter(session, statements)
+    def _shaped(self, session: SparkSession, place: Place, found: Found, schema: pa.Schema, where: Where) -> Found:
+        if found.state is not None and lakesql.room(found.state.arrow, schema):
+            # A state between would say that the letters are in.
+            text = "columns whose names change hands are the sink's own to rename"
+            raise CdcError(SCHEMA_REFUSED, text, where=where)
+        return found if self._dry_run else super()._shaped(session, place, found, schema, where)
 
     def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:
         done = super()._merged(session, place, found, work)

@@ -144,7 +144,7 @@ class Affected:
     def _conformed(self, part: TableBatch, shape: shaping.Shape) -> merging.Staged:
         """In the last columns of the batch, whichever its own are."""
         made = staging.staged(shape, part, self._output, self._floor)
-        names = renamed(shape.schema, self.schema)
+        names = shaping.renamed(shape.schema, self.schema)
         return replace(
             made,
             upserts=shaping.conform(made.upserts, self.schema),
@@ -160,7 +160,7 @@ class Affected:
         """Rows of the table under the keys of a view; no `table`: it has none."""
         if not table or self._have is None:
             return self.schema.empty_table()
-        names = [name for name in self.schema.names if name in set(renamed(self._have, self.schema).values())]
+        names = [name for name in self.schema.names if name in set(shaping.renamed(self._have, self.schema).values())]
         listed = ", ".join(f"t.{lakesql.quoted(name)}" for name in names)
         same = f"t.{lakesql.quoted(KEY)} = k.{lakesql.quoted(KEY)}"
         return shaping.conform(
@@ -232,13 +232,3 @@ def _equal(one: Any, other: Any) -> Any:
 def _marks(graves: pa.Table) -> list[tuple[Any, ...]]:
     names = (KEY, POSITION, merging.ROW)
     return list(zip(*(graves[name].to_pylist() for name in names), strict=True))
-
-
-def renamed(have: pa.Schema, want: pa.Schema) -> dict[str, str]:
-    """Names of columns to those that they have now: by the source's identity."""
-    by_id = {
-        field.metadata[shaping.COLID]: field.name
-        for field in want
-        if field.metadata and shaping.COLID in field.metadata
-    }
-    return {field.name: by_id.get((field.metadata or {}).get(shaping.COLID, b""), field.name) for field in have}

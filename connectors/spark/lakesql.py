@@ -7,8 +7,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, POSITION
+from cdcworker.connectors.spark import shaping
+from cdcworker.connectors.spark.columns import Where, steps
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
-from cdcworker.connectors.spark.shaping import COLID, DEFAULT
+from cdcworker.connectors.spark.shaping import DEFAULT
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -29,7 +31,6 @@ _PLAIN = {
     "timestamp[us, tz=UTC]": "timestamp",
     "null": "string",
 }
-Where = Mapping[str, str | int]
 
 
 def quoted(name: str) -> str:
@@ -76,19 +77,35 @@ def definition(schema: pa.Schema) -> str:
     return ", ".join(f"{quoted(field.name)} {type_of(field.type)}" for field in schema)
 
 
+def room(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
+    """New names of columns from before that leave room for those wanted; empty: there is room."""
+    if have is None:
+        return {}
+    names = shaping.renamed(have, want)
+    return dict(steps(names, set(want.names).difference(names.values()))[0])
+
+
+def renames(table: str, there: Mapping[str, str], names: Mapping[str, str], where: Where) -> list[str]:
+    """`names`, old and new, of which nobody had the new ones. `there` are the table's columns, which may be ahead: a
+    statement that was run before is not run again."""
+    out = []
+    for old, new in names.items():
+        if old == new or old not in there:
+            continue
+        if new in there:
+            text = "a column was renamed to the name of one that is not the source's"
+            raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": new})
+        out.append(f"ALTER TABLE {table} RENAME COLUMN {quoted(old)} TO {quoted(new)}")
+    return out
+
+
 def changes(table: str, there: Mapping[str, str], have: pa.Schema | None, want: pa.Schema, where: Where) -> list[str]:
-    """What brings a table to the columns wanted. `there` are those that it has now, which may be ahead of `have`, the
-    sink's own notes: a statement that was run before is not run again."""
-    old = {(field.metadata or {}).get(COLID): field.name for field in have or ()}
-    columns, out = dict(there), []
+    """What brings a table to the columns wanted, for whose names there is room. `there` are those that it has now, which
+    may be ahead of `have`, the sink's own notes."""
+    names = {} if have is None else shaping.renamed(have, want)
+    out = renames(table, there, names, where)
+    columns = {names.get(name, name): kind for name, kind in there.items()}
     for field in want:
-        before = old.get((field.metadata or {}).get(COLID)) if (field.metadata or {}).get(COLID) else None
-        if before and before != field.name and before in columns:
-            if field.name in columns:
-                text = "columns of the table have exchanged their names"
-                raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": field.name})
-            out.append(f"ALTER TABLE {table} RENAME COLUMN {quoted(before)} TO {quoted(field.name)}")
-            columns[field.name] = columns.pop(before)
         kind = type_of(field.type)
         if field.name not in columns:
             out.append(f"ALTER TABLE {table} ADD COLUMN {quoted(field.name)} {kind}")
@@ -114,11 +131,11 @@ def added(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
     """Columns that are new and the value that rows which stand already get, as SQL."""
     if have is None:
         return {}
-    known = set(have.names) | {(field.metadata or {}).get(COLID) for field in have}
+    known = set(shaping.renamed(have, want).values())
     out = {}
     for field in want:
         notes = field.metadata or {}
-        if field.name not in known and notes.get(COLID, 0) not in known and DEFAULT in notes:
+        if field.name not in known and DEFAULT in notes:
             out[field.name] = f"CAST({literal(notes[DEFAULT].decode())} AS {type_of(field.type)})"
     return out
 

@@ -262,17 +262,19 @@ class ParquetWriter:
     def _part(self, table: Table, part: TableBatch) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
         shape = staging.evolve(table.schema, table.state.key, part, self._output, where)
-        moved = table.schema is not None and not shaping.same_columns(table.schema, shape.schema)
-        table.schema = shape.schema
+        before, table.schema = table.schema, shape.schema
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key, buckets=self._buckets)
         if part.key:
-            self._merge(table, shape, part, moved)
+            self._merge(table, shape, part, before is not None and not shaping.same_columns(before, shape.schema))
         else:
-            self._append(table, shape, part)
+            self._append(table, shape, part, before is not None and shaping.under_others(before, shape.schema))
         table.state = replace(table.state, floor=staging.floor_of([part], table.state.floor))
 
-    def _append(self, table: Table, shape: shaping.Shape, part: TableBatch) -> None:
+    def _append(self, table: Table, shape: shaping.Shape, part: TableBatch, renamed: bool) -> None:
+        # Whoever reads a file by its names must not take one column for another.
+        for file in self._files(table) if renamed else ():
+            self._rewrite(table, [file], None)
         if part.floor is not None:
             self._rewrite(table, self._files(table), part.floor)
         table.written += part.upserts.num_rows

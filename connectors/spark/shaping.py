@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import logging
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
 from cdcworker.connectors.spark.arrowtypes import arrow_of, to_arrow, wider
+from cdcworker.connectors.spark.columns import Column, Where, plan
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.connectors.spark.pgtypes import TargetColumn, target_column
@@ -16,6 +18,8 @@ from cdcworker.schemas.topics import unescape
 
 if TYPE_CHECKING:
     import pyarrow as pa
+
+log = logging.getLogger(__name__)
 
 COLID = b"cdc.colid"
 DEFAULT = b"cdc.default"
@@ -101,52 +105,85 @@ def missing_key(name: str, batch: TableBatch) -> TargetColumn:
     return target_column(unescape(name), {"name": name, "type": avro})
 
 
-def evolved(have: pa.Schema | None, want: pa.Schema, where: Mapping[str, str | int]) -> pa.Schema:
-    """The table's columns so that they hold both: renamed by the source's identity, widened, added; none is dropped."""
+def evolved(have: pa.Schema | None, want: pa.Schema, key: Collection[str], where: Where) -> pa.Schema:
+    """The table's columns so that they hold both: renamed by the source's identity, widened, added; none is dropped, and one
+    that the source dropped makes room for another of its name. CdcError where one cannot hold both."""
     import pyarrow as pa
 
     if have is None:
         return want
-    fields, left = [], {field.name: field for field in want}
-    taken = {field.name for field in want}
+    planned = plan(_identities(have), _identities(want), key, where)
+    for name in planned.dropped:
+        log.info("a dropped column made room table=%s column=%s now=%s", where.get("table"), name, planned.names[name])
+    fields, wanted = [], {field.name: field for field in want}
     for field in have:
-        same = _same(field, want, taken)
-        if same is None:
-            fields.append(field)
-            continue
-        left.pop(same.name, None)
-        kind = wider(field.type, same.type)
+        name = planned.names[field.name]
+        same = wanted.get(name)
+        kind = field.type if same is None else wider(field.type, same.type)
         if kind is None:
-            message = f"a column of type {field.type} cannot hold {same.type}"
-            raise CdcError(SCHEMA_REFUSED, message, where={**where, "column": same.name})
-        fields.append(pa.field(same.name, kind, metadata=same.metadata))
-    return pa.schema([*fields, *left.values()])
+            message = f"a column of type {field.type} cannot hold {same and same.type}"
+            raise CdcError(SCHEMA_REFUSED, message, where={**where, "column": name})
+        fields.append(pa.field(name, kind, metadata=_notes(field, same)))
+    return pa.schema([*fields, *(wanted[name] for name in planned.added)])
 
 
-def _same(field: pa.Field, want: pa.Schema, taken: set[str]) -> pa.Field | None:
-    """The wanted column that this one is: by the source's identity, else by name."""
-    id = (field.metadata or {}).get(COLID)
-    if id is not None:
-        for other in want:
-            if (other.metadata or {}).get(COLID) == id:
-                return other
-    return want.field(field.name) if field.name in taken else None
+def _identities(schema: pa.Schema) -> list[Column]:
+    ids = ((field.name, id_of(field)) for field in schema)
+    return [Column(name, None if id is None else int(id)) for name, id in ids]
+
+
+def _notes(field: pa.Field, same: pa.Field | None) -> dict[bytes, bytes] | None:
+    """Rows from before a column keep the default that it came with, whichever it has later."""
+    id, default = (same and id_of(same)) or id_of(field), (field.metadata or {}).get(DEFAULT)
+    notes = ({} if id is None else {COLID: id}) | ({} if default is None else {DEFAULT: default})
+    return notes or None
+
+
+def id_of(field: pa.Field) -> bytes | None:
+    """The source's identity of a column, where it is known."""
+    found: bytes | None = (field.metadata or {}).get(COLID)
+    return found
+
+
+def renamed(have: pa.Schema, want: pa.Schema) -> dict[str, str]:
+    """Names of columns to those that they have now: by the source's identity. `want` has all of them."""
+    by_id = {id_of(field): field.name for field in want if id_of(field) is not None}
+    return {field.name: by_id.get(id_of(field), field.name) for field in have}
+
+
+def under_others(have: pa.Schema, want: pa.Schema) -> bool:
+    """Whether a column has another name now."""
+    return any(old != new for old, new in renamed(have, want).items())
+
+
+def under(schema: pa.Schema, names: Mapping[str, str]) -> pa.Schema:
+    """Under other names."""
+    import pyarrow as pa
+
+    return pa.schema([field.with_name(names.get(field.name, field.name)) for field in schema])
 
 
 def conform(table: pa.Table, schema: pa.Schema, defaults: bool = True) -> pa.Table:
     """Rows of an older shape in a newer one."""
     import pyarrow as pa
 
-    by_id = {(field.metadata or {}).get(COLID): field.name for field in table.schema}
+    by_id = {id_of(field): field.name for field in table.schema if id_of(field) is not None}
     columns = []
     for field in schema:
-        id = (field.metadata or {}).get(COLID)
-        name = by_id[id] if id is not None and id in by_id else field.name
-        if name in table.column_names:
+        name = by_id.get(id_of(field)) or _namesake(field, table.schema)
+        if name is not None:
             columns.append(table[name].cast(field.type))
         else:
             columns.append(_added(field, table.num_rows) if defaults else pa.nulls(table.num_rows, field.type))
     return pa.table(columns, schema=schema)
+
+
+def _namesake(field: pa.Field, there: pa.Schema) -> str | None:
+    """Columns of one name are one, but where the source says that they are two."""
+    if field.name not in there.names:
+        return None
+    ids = {id_of(field), id_of(there.field(field.name))}
+    return field.name if len(ids) == 1 or None in ids else None
 
 
 def _default_text(column: TargetColumn, plain: pa.DataType, kind: pa.DataType) -> str:

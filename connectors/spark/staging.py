@@ -57,7 +57,7 @@ def evolve(
     if schema is not None and part.key and key and part.key != key:
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
     shape = shaping.shape_of(part, output)
-    return shaping.Shape(shape.columns, shaping.evolved(schema, shape.schema, where))
+    return shaping.Shape(shape.columns, shaping.evolved(schema, shape.schema, key, where))
 
 
 def appended(shape: shaping.Shape, part: TableBatch, output: shaping.Output) -> pa.Table:

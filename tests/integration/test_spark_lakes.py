@@ -7,6 +7,7 @@ import functools
 import itertools
 import signal
 import threading
+import types
 from decimal import Decimal
 
 import pytest
@@ -63,6 +64,11 @@ def long_but_for(quick, *contracts):
     return marked
 
 
+def exchanged(names):
+    columns = (support.column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names))
+    return support.table(support.column("id", "long", "bigint", False, column_id=1), *columns)
+
+
 class Lake(contract.Contract):
     """`self.tables()` opens a new view of the one lake of a test."""
 
@@ -102,6 +108,44 @@ class Lake(contract.Contract):
         stream.insert(support.NARROW, (2, 1, "a", "b"))
         contract.run(stream, writer)
         assert contract.rows(writer, "id", "a", "mine") == [(1, "c", "kept"), (2, "a", None)]
+
+    @pytest.mark.long
+    def test_a_column_of_the_destination_gives_its_name_to_no_other(self, open_writer):
+        stream, writer = support.Stream(), open_writer()
+        stream.insert(exchanged("ab"), (1, "a", "b"))
+        contract.run(stream, writer)
+        self.alter_in_sql("ALTER TABLE {table} ADD COLUMN mine string")
+        self.alter_in_sql("UPDATE {table} SET mine = 'kept'")
+        stream.insert(exchanged(["mine", "b"]), (2, "a", "b"))
+        with pytest.raises(CdcError) as caught:
+            contract.run(stream, writer)
+        assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "mine")
+        assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept")]
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("died_at", [2, 3, 4, 5, 6], ids=lambda number: f"step-{number}")
+    def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, spark, died_at):
+        stream, writer = support.Stream(), open_writer()
+        stream.insert(exchanged("ab"), (1, "A", "B"))
+        contract.run(stream, writer)
+        stream.insert(exchanged("ba"), (2, "A", "B"))
+        batch, steps = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1), []
+
+        def step(statement):
+            """Two statements make room, a state follows, and two give the names."""
+            steps.append(statement)
+            if len(steps) == died_at:
+                raise KeyboardInterrupt
+            return session.sql(statement)
+
+        session = writer._spark()
+        writer._session = types.SimpleNamespace(sql=step, read=session.read)
+        with pytest.raises(KeyboardInterrupt):
+            writer.apply(batch)
+        again = open_writer((1, 1))
+        again.claim([contract.TOPIC])
+        again.apply(batch)
+        assert contract.rows(again, "id", "b", "a") == [(1, "A", "B"), (2, "A", "B")]
 
     def test_of_two_writers_with_one_epoch_the_second_notices(self, open_writer):
         stream = support.Stream(1)

@@ -9,8 +9,11 @@ import pytest
 from cdcworker.connectors.spark import parallel
 from cdcworker.connectors.spark.postgres import PostgresWriter
 from cdcworker.connectors.spark.shaping import Output
+from cdcworker.schemas.errors import CdcError
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
-from ..unit.spark import support
+from ..unit.spark import column_scripts, support
 from ..unit.spark import warehouse_contract as contract
 
 
@@ -55,6 +58,54 @@ class TestPostgres(contract.Contract):
         stream.insert(support.NARROW, (2, 1, "a", "b"))
         contract.run(stream, writer)
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept"), (2, "a", "me")]
+
+    def test_a_column_of_the_destination_gives_its_name_to_no_other(self, dsn, open_writer):
+        stream, writer = support.Stream(), open_writer()
+        stream.insert(shape(old=2), (1, "a"))
+        contract.run(stream, writer)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("alter table public.orders add column mine text default 'me'")
+            connection.execute("alter table public.orders add column old_dropped_2 text default 'me'")
+        stream.insert(shape(old=3), (2, "b"))
+        contract.run(stream, writer)
+        wanted = [(1, "a", None, "me", "me"), (2, None, "b", "me", "me")]
+        assert contract.rows(writer, "id", "old_dropped_2_", "old", "mine", "old_dropped_2") == wanted
+        stream.insert(shape(mine=3), (3, "c"))
+        with pytest.raises(CdcError) as caught:
+            contract.run(stream, writer)
+        assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "mine")
+        assert contract.rows(writer, "id", "old", "mine") == [(1, None, "me"), (2, "b", "me")]
+
+    def test_of_a_table_that_is_made_anew_no_column_is_one_from_before(self, dsn, open_writer):
+        stream, writer = support.Stream(), open_writer()
+        stream.insert(shape(a=2), (1, "a"))
+        contract.run(stream, writer)
+        with psycopg.connect(dsn, autocommit=True) as connection:
+            connection.execute("drop table public.orders")
+        stream.insert(shape(a=3), (2, "b"))
+        contract.run(stream, writer)
+        assert contract.rows(writer, "id", "a") == [(2, "b")]
+        assert "a_dropped_2" not in contract.columns(writer)
+
+
+def shape(**ids):
+    columns = [support.column(name, "string", "text", column_id=id) for name, id in ids.items()]
+    return support.table(support.column("id", "long", "bigint", False, column_id=1), *columns)
+
+
+@pytest.mark.long
+@pytest.mark.postgres
+@settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(column_scripts.changes, max_size=12), st.lists(st.integers(0, 12)))
+def test_any_changes_of_columns_leave_rows_as_the_source_has_them(postgres, script, cuts):
+    name = postgres.create_database()
+    writer = PostgresWriter(postgres.dsn(name), "sink")
+    try:
+        writer.fence((1, 0))
+        column_scripts.play(script, writer, cuts)
+    finally:
+        writer.close()
+        postgres.drop_database(name)
 
 
 class TestPostgresStagedOverSeveralConnections(TestPostgres):

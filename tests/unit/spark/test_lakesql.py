@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
-from cdcworker.connectors.spark import lakesql
+from cdcworker.connectors.spark import lakesql, shaping
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.connectors.spark.shaping import COLID, DEFAULT
 from cdcworker.schemas.errors import CdcError
@@ -36,8 +36,8 @@ def test_columns_are_added_renamed_and_widened():
     have = pa.schema([field("id", pa.int32(), 1), field("old", pa.string(), 2)])
     want = pa.schema([field("id", pa.int64(), 1), field("new", pa.string(), 2), field("n", pa.decimal128(9, 2), 3)])
     assert lakesql.changes(TABLE, {"id": "int", "old": "string"}, have, want, {}) == [
-        f"ALTER TABLE {TABLE} ALTER COLUMN `id` TYPE bigint",
         f"ALTER TABLE {TABLE} RENAME COLUMN `old` TO `new`",
+        f"ALTER TABLE {TABLE} ALTER COLUMN `id` TYPE bigint",
         f"ALTER TABLE {TABLE} ADD COLUMN `n` decimal(9,2)",
     ]
 
@@ -57,11 +57,32 @@ def test_a_type_that_a_lake_would_have_to_rewrite_is_refused(there, kind):
     assert (caught.value.code, caught.value.where["topic"]) == (SCHEMA_REFUSED, "t")
 
 
-def test_names_that_were_exchanged_are_refused():
-    have = pa.schema([field("a", pa.int32(), 1), field("b", pa.int32(), 2)])
-    want = pa.schema([field("b", pa.int32(), 1), field("a", pa.int32(), 2)])
-    with pytest.raises(CdcError):
-        lakesql.changes(TABLE, {"a": "int", "b": "int"}, have, want, {})
+def test_names_that_change_hands_make_room_first_however_far_a_run_that_died_has_come():
+    have = pa.schema([field("a", pa.int32(), 1), field("b", pa.int32(), 2), field("c", pa.int32(), 3)])
+    want = pa.schema([field("b", pa.int32(), 1), field("a", pa.int32(), 2), field("c_dropped_3", pa.int32(), 3)])
+    want = want.append(field("c", pa.int32(), 4))
+    names = lakesql.room(have, want)
+    assert names == {"a": "_cdc_moving_0", "b": "_cdc_moving_1", "c": "c_dropped_3"}
+    there = {"a": "int", "b": "int", "c": "int"}
+    assert len(lakesql.renames(TABLE, there, names, {})) == 3
+    assert lakesql.renames(TABLE, {"_cdc_moving_0": "int", "b": "int", "c_dropped_3": "int"}, names, {}) == [
+        f"ALTER TABLE {TABLE} RENAME COLUMN `b` TO `_cdc_moving_1`"
+    ]
+    between = shaping.under(have, names)
+    assert lakesql.room(between, want) == {}
+    there = {"b": "int", "_cdc_moving_1": "int", "c_dropped_3": "int"}
+    assert lakesql.changes(TABLE, there, between, want, {}) == [
+        f"ALTER TABLE {TABLE} RENAME COLUMN `_cdc_moving_1` TO `a`",
+        f"ALTER TABLE {TABLE} ADD COLUMN `c` int",
+    ]
+    assert lakesql.changes(TABLE, {field.name: "int" for field in want}, between, want, {}) == []
+
+
+def test_a_name_that_somebody_elses_column_has_is_refused():
+    have, want = (pa.schema([field(name, pa.int32(), 1)]) for name in ("a", "mine"))
+    with pytest.raises(CdcError) as caught:
+        lakesql.changes(TABLE, {"a": "int", "mine": "int"}, have, want, {"topic": "t"})
+    assert (caught.value.code, caught.value.where) == (SCHEMA_REFUSED, {"topic": "t", "column": "mine"})
 
 
 def test_only_columns_that_are_new_get_their_default():

@@ -17,8 +17,9 @@ from cdcworker.connectors.spark.schemas import Shapes
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
-from . import support
+from . import column_scripts, support
 from . import test_reduce as scripts
 from . import warehouse_contract as contract
 
@@ -58,6 +59,14 @@ def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cu
     contract.run(stream, writer, cuts)
     found = contract.rows(writer, "id", "n", "a", "big")
     assert {(row[0],): list(row) for row in found} == model.rows
+
+
+@settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
+@given(st.lists(column_scripts.changes, max_size=12), st.lists(st.integers(0, 12)))
+def test_any_changes_of_columns_leave_rows_as_the_source_has_them(tmp_path_factory, script, cuts):
+    writer = ParquetWriter(str(tmp_path_factory.mktemp("columns")), "sink", buckets=2)
+    writer.fence((1, 0))
+    column_scripts.play(script, writer, cuts)
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "an empty folder"])

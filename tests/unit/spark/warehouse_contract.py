@@ -15,6 +15,7 @@ from .support import ID, NARROW, column, table
 
 TOPIC = "shop.public.orders"
 MIRRORED = "far.shop.public.orders"
+ONE = column("id", "long", "bigint", False, column_id=1)
 OWN = (KEY, POSITION, OP, UNCHANGED, DELETED)
 
 
@@ -222,6 +223,77 @@ class Contract:
         run(stream, writer)
         assert rows(writer, "id", "new", "n") == [(1, "a", 1), (2, "c", 2)]
         assert "old" not in columns(writer)
+
+    @pytest.mark.parametrize("log", [False, True], ids=["state", "log"])
+    def test_a_column_that_is_dropped_and_added_again_is_another_one(self, open_writer, log):
+        def shape(first, **more):
+            some = column("s", "string", "text", column_id=first)
+            return table(ONE, some, column("d", "string", "text", column_id=first + 1, **more))
+
+        stream, writer = support.Stream(1), open_writer(log=log)
+        for number in (1, 2):
+            stream.insert(shape(2), (number, "old", "old"))
+        run(stream, writer, log=log)
+        stream.insert(shape(4, default="none"), (3, "new", "new"))
+        stream.insert(shape(6, default="other"), (4, "newer", "newer"))
+        run(stream, writer, log=log)
+        wanted = [(1, None, "other"), (2, None, "other"), (3, None, "other"), (4, "newer", "newer")]
+        assert rows(writer, "id", "s", "d") == wanted
+        wanted = [(1, "old", None, "none"), (2, "old", None, "none"), (3, None, "new", "new"), (4, None, None, None)]
+        assert rows(writer, "id", "s_dropped_2", "s_dropped_4", "d_dropped_5") == wanted
+
+    @pytest.mark.parametrize("log", [False, True], ids=["state", "log"])
+    def test_a_column_that_takes_the_name_of_a_dropped_one_brings_its_values(self, open_writer, log):
+        status, fresh = (column("status", "string", "text", column_id=id) for id in (2, 3))
+        stream, writer = support.Stream(1), open_writer(log=log)
+        for number in (1, 2):
+            stream.insert(table(ONE, status, column("status_new", "string", "text", column_id=3)), (number, "a", "b"))
+        run(stream, writer, log=log)
+        stream.insert(table(ONE, fresh), (3, "c"))
+        run(stream, writer, log=log)
+        assert rows(writer, "id", "status") == [(1, "b"), (2, "b"), (3, "c")]
+        assert rows(writer, "id", "status_dropped_2") == [(1, "a"), (2, "a"), (3, None)]
+        assert "status_new" not in columns(writer)
+
+    @pytest.mark.parametrize("log", [False, True], ids=["state", "log"])
+    def test_columns_that_exchange_their_names_keep_their_values(self, open_writer, log):
+        def shape(names):
+            return table(ONE, *(column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)))
+
+        stream, writer = support.Stream(1), open_writer(log=log)
+        stream.insert(shape("abcde"), (1, "A", "B", "C", "D", "E"))
+        run(stream, writer, log=log)
+        # Two exchange, three go round.
+        stream.insert(shape("badec"), (2, "A", "B", "C", "D", "E"))
+        run(stream, writer, log=log)
+        assert rows(writer, "id", *"badec") == [(number, "A", "B", "C", "D", "E") for number in (1, 2)]
+
+    def test_a_key_that_another_column_becomes_is_refused(self, open_writer):
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(table(ONE, column("other", "long", "bigint", False, column_id=2)), (1, 2))
+        run(stream, writer)
+        stream.insert(table(column("id", "long", "bigint", False, column_id=2)), (3,))
+        with pytest.raises(CdcError) as caught:
+            run(stream, writer)
+        assert (caught.value.code, caught.value.where["topic"]) == ("spark.schema_refused", TOPIC)
+        assert rows(writer, "id", "other") == [(1, 2)]
+
+    def test_a_row_that_waits_for_its_new_key_follows_its_columns(self, open_writer):
+        def shape(*names):
+            return table(ONE, *(column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)))
+
+        stream, writer = support.Stream(1), open_writer()
+        stream.insert(shape("a", "b"), (1, "A", "B"))
+        stream.move(shape("a", "b"), (1,), (2, "A", None), (2,))
+        # The new key is applied after the columns have exchanged their names.
+        late = stream.records.pop()
+        stream.insert(shape("b", "a"), (3, "A", "B"))
+        stream.records.append(late)
+        stream.insert(shape("b", "a"), (4, "A", "B"))
+        for offset, record in enumerate(stream.records):
+            record["offset"] = offset
+        run(stream, writer, range(len(stream.records)))
+        assert rows(writer, "id", "b", "a") == [(number, "A", "B") for number in (2, 3, 4)]
 
     def test_a_type_that_cannot_be_widened_is_refused(self, open_writer):
         stream, writer = support.Stream(1), open_writer()
