@@ -123,7 +123,7 @@ class Lake(contract.Contract):
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept")]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("died_at", [2, 3, 4, 5, 6], ids=lambda number: f"step-{number}")
+    @pytest.mark.parametrize("died_at", [2, "state", 3, 4, 5], ids=lambda at: f"at-{at}")
     def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, spark, died_at):
         stream, writer = support.Stream(), open_writer()
         stream.insert(exchanged("ab"), (1, "A", "B"))
@@ -132,14 +132,19 @@ class Lake(contract.Contract):
         batch, steps = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1), []
 
         def step(statement):
-            """Two statements make room, a state follows, and two give the names."""
+            """Two statements make room, a state follows, two give the names, and the rows are asked for."""
             steps.append(statement)
             if len(steps) == died_at:
                 raise KeyboardInterrupt
             return session.sql(statement)
 
+        def commit(*_):
+            raise KeyboardInterrupt
+
         session = writer._spark()
         writer._session = types.SimpleNamespace(sql=step, read=session.read)
+        if died_at == "state":
+            writer._tables.commit = commit
         with pytest.raises(KeyboardInterrupt):
             writer.apply(batch)
         again = open_writer((1, 1))
