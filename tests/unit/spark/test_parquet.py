@@ -18,6 +18,7 @@ from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
+from pyarrow import parquet
 
 from . import column_scripts, support
 from . import test_reduce as scripts
@@ -67,6 +68,31 @@ def test_any_changes_of_columns_leave_rows_as_the_source_has_them(tmp_path_facto
     writer = ParquetWriter(str(tmp_path_factory.mktemp("columns")), "sink", buckets=2)
     writer.fence((1, 0))
     column_scripts.play(script, writer, cuts)
+
+
+def test_files_of_a_log_have_the_names_of_today_and_rows_the_default_of_their_time(tmp_path, open_writer):
+    def shape(*names, default):
+        texts = [support.column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)]
+        return support.table(support.ID, *texts, support.column("d", "int", "integer", column_id=9, default=default))
+
+    stream, writer = support.Stream(1), open_writer(log=True)
+    before = support.table(
+        support.ID, *(support.column(name, "string", "text", column_id=id) for id, name in ((2, "a"), (3, "b")))
+    )
+    stream.insert(before, (1, "A", "B"))
+    contract.run(stream, writer, log=True)
+    stream.insert(shape("a", "b", default=1), (2, "A", "B", 5))
+    contract.run(stream, writer, log=True)
+    stream.insert(shape("b", "a", default=2), (3, "A", "B", 6))
+    contract.run(stream, writer, log=True)
+    assert contract.rows(writer, "id", "b", "a", "d") == [(1, "A", "B", 1), (2, "A", "B", 5), (3, "A", "B", 6)]
+    state = Manifests(tmp_path / "public" / "orders").newest()
+    found = [parquet.read_table(tmp_path / "public" / "orders" / file.path).to_pylist() for file in state.files]
+    assert sorted((row["id"], row["b"], row["a"], row["d"]) for rows in found for row in rows) == [
+        (1, "A", "B", 1),
+        (2, "A", "B", 5),
+        (3, "A", "B", 6),
+    ]
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "an empty folder"])
