@@ -189,8 +189,8 @@ class Catalog:
             connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(new)}")
         for name in planned.dropped:
             # Rows to come have no value of it.
-            now = pgsql.quote(planned.names[name])
-            connection.execute(f"alter table {target.name} alter column {now} drop default")
+            now = planned.names[name]
+            connection.execute(f"alter table {target.name} alter column {pgsql.quote(now)} drop default")
         names = {old: new for old, new in planned.names.items() if old != new}
         for old, new in names.items():
             done = "a dropped column made room" if old in planned.dropped else "renamed"
