@@ -82,6 +82,8 @@ class TestPostgres(contract.Contract):
         contract.run(stream, writer)
         with psycopg.connect(dsn, autocommit=True) as connection:
             connection.execute("drop table public.orders")
+            connection.execute("delete from _cdcworker.ledger")
+        stream = support.Stream()
         stream.insert(shape(a=3), (2, "b"))
         contract.run(stream, writer)
         assert contract.rows(writer, "id", "a") == [(2, "b")]
