@@ -86,7 +86,10 @@ def _source_keys() -> Iterable[ConfigKey]:
 
 
 _TRANSPORTS = ("auto", "socket", "psycopg")
-_TRANSPORT_DOC = "auto: the stream is read off the socket where that is not encrypted, else by libpq (psycopg, always)."
+_TRANSPORT_DOC = (
+    "auto: the stream is read off the socket where that is not encrypted, else by libpq (psycopg, always). Encryption by GSS"
+    " is asked for only where PGGSSENCMODE does, or with psycopg."
+)
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _SSL = one_of(*_SSL_MODES)
 _PREFIX = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import psycopg
@@ -11,6 +12,7 @@ from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.errors import SERVER_VERSION, translate
 from cdcworker.connectors.postgres.values import SESSION_OPTIONS
 from cdcworker.schemas.errors import CdcError
+from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 APPLICATION = "cdcworker"
@@ -50,10 +52,18 @@ def conninfo(settings: Settings, application: str, *, replication: bool = False)
         "sslpassword": raw["database.sslpassword"].reveal() if raw["database.sslpassword"] else None,
         "sslrootcert": raw["database.sslrootcert"],
         "target_session_attrs": _session_attrs(settings),
+        # libpq's own default may be to encrypt where there is a ticket; what the socket carries is read without it.
+        "gssencmode": "disable" if raw["database.transport"] != "psycopg" and not _gss_is_chosen() else None,
     }
     if replication:
         params["replication"] = "database"
     return guarded(make_conninfo("", **{name: value for name, value in params.items() if value is not None}))
+
+
+def _gss_is_chosen() -> bool:
+    """Whether the environment, or a service file that it names, says how to encrypt with GSS."""
+    mode = next((option for option in pq.Conninfo.get_defaults() if option.keyword == b"gssencmode"), None)
+    return bool(os.environ.get("PGGSSENCMODE")) or (mode is not None and mode.val not in (b"", mode.compiled))
 
 
 def _session_attrs(settings: Settings) -> str | None:

@@ -38,8 +38,8 @@ _PASSED_OVER: Final = frozenset(b"NSA")
 
 def usable(conn: pq.abc.PGconn) -> bool:
     """Whether the bytes on the connection's socket are the protocol's own."""
-    encrypted_by_gss = os.environ.get("PGGSSENCMODE", "disable") != "disable"
-    return not conn.ssl_in_use and not encrypted_by_gss
+    without_gss = any(option.keyword == b"gssencmode" and option.val == b"disable" for option in conn.info)
+    return without_gss and not conn.ssl_in_use
 
 
 class SocketStream(ReplicationStream):
