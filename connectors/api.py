@@ -50,6 +50,8 @@ class TaskContext:
     each has come is reported under `jobs`."""
     file_roots: tuple[str, ...] = ()
     """Folders in which connectors may read and write files."""
+    group: str = ""
+    """The cluster's group.id: with the connector's name and the task's number it says who this is."""
 
 
 class SourceTask(Protocol):

@@ -206,4 +206,5 @@ def context_of(
         beat=OWN.beat,
         jobs=lambda: control.jobs,
         file_roots=file_roots(spec.providers),
+        group=spec.group_id,
     )

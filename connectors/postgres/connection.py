@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from typing import Any
+from hashlib import sha256
+from typing import Any, Final
 
 import psycopg
 from cdcworker.connectors.hosts import guarded
@@ -16,14 +17,18 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 APPLICATION = "cdcworker"
+DIGEST_CHARS: Final = 12
+NAME_CHARS_MAX: Final = 63
 SERVER_VERSION_MIN = 140000
 """pgoutput's `messages` option, and with it the numbering of messages, exists since PostgreSQL 14."""
 
 AdminConnection = psycopg.Connection[tuple[Any, ...]]
 
 
-def application_name(connector: str, task: int) -> str:
-    return f"{APPLICATION}:{connector}:{task}"[:63]
+def application_name(group: str, connector: str, task: int) -> str:
+    """No other task's, in no other cluster: of a long name the server keeps the beginning only, which is enough."""
+    whose = sha256("\0".join((group, connector, str(task))).encode()).hexdigest()[:DIGEST_CHARS]
+    return f"{APPLICATION}:{whose}:{connector}:{task}"[:NAME_CHARS_MAX]
 
 
 def conninfo(settings: Settings, application: str, *, replication: bool = False) -> str:

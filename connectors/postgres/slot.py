@@ -138,7 +138,8 @@ def verify_timeline(position: StoredPosition, identity: SystemIdentity, history:
 
 
 def take_over(connection: AdminConnection, name: str, stopping: Callable[[], bool]) -> None:
-    """End a predecessor's walsender on our slot; another program's is left alone, and so is another connector's."""
+    """End a predecessor's walsender on our slot; another program's is left alone, and so are another
+    connector's and another cluster's."""
     deadline = time.monotonic() + TAKEOVER_S_MAX
     ended: set[int] = set()
     while not stopping():
@@ -154,7 +155,7 @@ def take_over(connection: AdminConnection, name: str, stopping: Callable[[], boo
         pid, is_ours = row
         where: dict[str, str | int] = {"slot": name, "pid": pid}
         if not is_ours:
-            raise CdcError(e.SLOT_IN_USE, "another program or connector reads the slot", where=where)
+            raise CdcError(e.SLOT_IN_USE, "another program, connector or cluster reads the slot", where=where)
         if pid not in ended:
             log.info("ending the walsender of an earlier run slot=%s pid=%d", name, pid)
             connection.execute("select pg_terminate_backend(%s)", (pid,))

@@ -47,7 +47,7 @@ class PostgresTask:
         self._session: Session | None = None
         self._lane: Lane | None = None
         self._rows: Rows | None = None
-        self._application = application_name(context.connector, context.task)
+        self._application = application_name(context.group, context.connector, context.task)
         self._first = True
         self._boundary = 0
         self._bytes = 0

@@ -50,6 +50,7 @@ class Reader:
         """Tables that the last watermark says to lack rows."""
         self.reports: list[dict] = []
         self.task_epoch = 1
+        self.group = "cluster"
         self.jobs: tuple[dict, ...] = ()
         """What the worker has told the task of."""
         self.task = None
@@ -72,6 +73,7 @@ class Reader:
             self.state_dir,
             report=self.reports.append,
             jobs=lambda: self.jobs,
+            group=self.group,
         )
         self.task = source.task(source.split(1)[0], context)
         if troubles:

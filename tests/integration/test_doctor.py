@@ -443,7 +443,9 @@ def test_a_slot_that_will_be_lost_is_foreseen_and_a_lost_one_is_found(tmp_path_f
         server.remove()
 
 
-@pytest.mark.parametrize(("application", "status"), [("cdcworker:shop:0", "note"), ("pg_recvlogical", "error")])
+@pytest.mark.parametrize(
+    ("application", "status"), [("cdcworker:29d47578506c:shop:0", "note"), ("pg_recvlogical", "error")]
+)
 def test_who_reads_the_slot_decides(config, sql, application, status):
     from cdcworker.connectors.postgres.connection import conninfo
     from cdcworker.connectors.postgres.stream import ReplicationStream

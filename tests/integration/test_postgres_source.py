@@ -464,6 +464,23 @@ def test_a_slot_that_another_connector_reads_is_left_to_it(db, reader):
     one.poll_often()
 
 
+def test_a_slot_that_another_cluster_reads_is_left_to_it_and_taken_over_within_one(db, reader):
+    db.execute("create table t(id int primary key)")
+    one, two = reader().start(), reader()
+    one.until(one.loaded)
+    two.group = "another cluster"
+    error = refused(two)
+    assert error.code == "postgres.slot_in_use"
+    assert "slot.name" in error.hint
+    one.poll_often()
+    two.group, two.position = one.group, one.position
+    two.start()
+    two.poll_often()
+    with pytest.raises(CdcError) as caught:
+        one.poll_often()
+    assert caught.value.retriable
+
+
 def test_the_slot_is_dropped_at_the_end_and_not_at_each_failure(db, reader):
     db.execute("create table t(id int primary key)")
     one = reader(slot_drop_on_stop="true").start()

@@ -1,4 +1,4 @@
-"""What a connection is asked for."""
+"""What a connection is asked for, and whose it is."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 from cdcworker.connectors.postgres import connection
 from cdcworker.connectors.postgres.config import parse
-from cdcworker.connectors.postgres.connection import conninfo
+from cdcworker.connectors.postgres.connection import application_name, conninfo
 from cdcworker.connectors.postgres.socket_stream import usable
 from psycopg.conninfo import conninfo_to_dict
 
@@ -58,3 +58,14 @@ def test_what_our_socket_reads_is_not_encrypted_by_gss_unless_that_was_chosen(
 )
 def test_only_a_connection_that_nothing_encrypts_is_read_off_its_socket(mode, tls, expected):
     assert usable(SimpleNamespace(ssl_in_use=tls, info=[option(mode)])) is expected
+
+
+def test_the_name_of_a_connection_is_one_clusters_connectors_tasks_and_no_others():
+    long = "c" * 100
+    owners = [
+        (group, name, task) for group in ("g", "h") for name in ("shop", long + "a", long + "b") for task in (0, 1)
+    ]
+    names = [application_name(*owner) for owner in owners]
+    assert len(set(names)) == len(owners)
+    assert all(len(name) <= 63 for name in names)
+    assert application_name("g", "shop", 0) == application_name("g", "shop", 0) == "cdcworker:29d47578506c:shop:0"
