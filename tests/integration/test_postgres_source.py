@@ -67,6 +67,21 @@ def test_messages_are_numbered_before_any_filter(db, reader):
     assert [(change.table.path[1], change.position.tx_index) for change in one.log] == [("a", 0), ("b", 2)]
 
 
+@pytest.mark.parametrize("skipped", ["c", "u", "d", "t", "c,d"])
+def test_operations_that_are_skipped_are_left_out_and_no_others(db, reader, skipped):
+    db.execute("create table a(id int primary key, v int)")
+    one = reader(skipped_operations=skipped).start()
+    one.until(one.loaded)
+    with db.transaction():
+        db.execute("insert into a values (1)")
+        db.execute("update a set v = 2")
+        db.execute("delete from a")
+        db.execute("truncate a")
+    one.catch_up(db)
+    wanted = [(op, number) for number, op in enumerate("cudt") if op not in skipped.split(",")]
+    assert [(change.op, change.position.tx_index) for change in one.log] == wanted
+
+
 def test_a_key_change_is_a_delete_and_a_create_that_name_each_other(db, reader):
     db.execute("create table t(id int primary key, v text)")
     db.execute("insert into t values (1, 'x')")

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, constant_default
 from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
 from cdcworker.connectors.postgres.monitor import Monitor
@@ -111,6 +112,32 @@ def test_the_end_of_a_slot_is_foreseen_from_its_last_two_looks(restarts, safes, 
     assert monitor._forecast(restarts[0], safes[0], 5000, 100.0) is None
     monitor._written, monitor._looked_at, monitor._restart = 5000, 100.0, restarts[0]
     assert monitor._forecast(restarts[1], safes[1], 6000, 110.0) == expected
+
+
+@pytest.mark.parametrize(
+    ("bound", "wal_status", "is_told"),
+    [
+        ("49", "reserved", True),
+        ("50", "reserved", False),
+        ("0", "reserved", False),
+        ("0", "extended", True),
+        ("50", "unreserved", True),
+    ],
+)
+def test_a_slot_that_keeps_more_than_it_should_is_warned_of(monkeypatch, caplog, bound, wal_status, is_told):
+    monkeypatch.setattr(slots, "find_slot", lambda _catalog, _name: replace(SLOT, wal_status=wal_status))
+    rows = SimpleNamespace(fetchone=lambda: (format_lsn(SLOT.restart_lsn + 50),))
+    session = SimpleNamespace(
+        catalog=SimpleNamespace(execute=lambda _statement: rows),
+        position=POSITION,
+        settings=parse({**CONFIG, "slot.retained.warn.bytes": bound}),
+    )
+    monitor = Monitor(TaskContext("c", 0, 1, "i", ""))
+    with caplog.at_level("WARNING", "cdcworker.connectors.postgres.monitor"):
+        monitor._look_at_slot(session)
+    assert ("slot is in danger slot=debezium" in caplog.text) is is_told
+    assert ("retained_bytes=50" in caplog.text) is is_told
+    assert monitor._slot["slot_retained_bytes"] == 50
 
 
 @pytest.mark.parametrize(
