@@ -244,6 +244,8 @@ class Loader:
         elif isinstance(result, KeyChanged):
             self.start_over(table)
         elif isinstance(result, CdcError) and result.retriable:
+            if table.waits_for != result.code:
+                log.warning("rows not read, tried again table=%s error=%s", table.full_name, result)
             self.wait(table, result.code, AFTER_ERROR_S)
         elif isinstance(result, CdcError) and load.origin in ("request", "signal"):
             self.end(load, "FAILED", result)
