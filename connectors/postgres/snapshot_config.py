@@ -46,7 +46,8 @@ def snapshot_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "snapshot.load.max.backends", "INT", 0, validator=between(0), group=group, importance="LOW",
-        doc="No rows are read while more of the server's other connections than this are active. 0: whatever they do.",
+        doc="No rows are read while more of the server's other connections than this are active; the role sees those of"
+        " others with pg_read_all_stats only. 0: whatever they do.",
     )  # fmt: skip
     yield ConfigKey(
         "table.discovery.interval.ms", "INT", 10_000, validator=between(0, 86_400_000), group=group, importance="LOW",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 import threading
 import time
+from contextlib import closing
 
 import psycopg
 import pytest
@@ -37,6 +38,32 @@ def outcome(one, identity: str) -> dict:
 
 def rows_of(one, table: str) -> list:
     return sorted(change.after[0] for change in one.events("r") if change.table.path[1] == table)
+
+
+@pytest.mark.parametrize("sees", [True, False], ids=["seen", "hidden"])
+def test_no_rows_are_read_while_more_of_the_servers_connections_are_active_than_may_be(db, reader, caplog, sees):
+    db.execute("create table t(id int primary key); insert into t select generate_series(1, 1000)")
+    db.execute("select pg_advisory_lock(7)")
+    server = {"conninfo": db.info.dsn, "password": db.info.password}
+    active = "select count(*) from pg_stat_activity where state = 'active' and wait_event = 'advisory'"
+    with closing(psycopg.connect(**server)) as first, closing(psycopg.connect(**server)) as second:
+        for other in (first, second):
+            # Who waits for a lock is active.
+            other.pgconn.send_query(b"select pg_advisory_lock_shared(7)")
+        deadline = time.monotonic() + 30
+        while db.execute(active).fetchone()[0] < 2:
+            assert time.monotonic() < deadline
+        one = reader(owner=sees, **{"snapshot.load.max.backends": "1"}).start()
+        if not sees:
+            one.until(one.loaded)
+            assert caplog.text.count("grant it pg_read_all_stats") == 1
+            return
+        one.until(lambda: any(report.get("snapshot_waits_for") == "the load of the database" for report in one.reports))
+        one.poll_often()
+        assert not one.events("r")
+        db.execute("select pg_advisory_unlock(7)")
+        one.until(one.loaded)
+        assert len(one.events("r")) == 1000
 
 
 # -- on demand --------------------------------------------------------------------------------------------------------
