@@ -79,7 +79,7 @@ def world(kafka, postgres, tmp_path_factory):
         world = World(worker, db, f"p{tag}")
         worker.wait(lambda: (folder / "out.json").exists() and (folder / "out.json").read_text(), "the first load")
         with db.transaction():
-            db.execute("insert into orders values (7, 'new', 12.34, '2026-01-02 03:04:05.5+00')")
+            db.execute("insert into orders values (7, 'new', 6421.73, '2026-01-02 03:04:05.5+00')")
             db.execute("update orders set state = 'paid' where id = 7")
         db.execute("delete from orders where id = 1")
         worker.wait(lambda: (folder / "out.json").read_text().count("\n") >= 4, "the changes")
@@ -100,7 +100,7 @@ def test_tail_shows_rows_before_and_after(world):
     ]
     update = found[2]
     assert (update["changed"], update["before"]["state"], update["after"]["state"]) == (["state"], "new", "paid")
-    assert update["after"]["total"] == "12.34"
+    assert update["after"]["total"] == "6421.73"
     assert update["after"]["at"].startswith("2026-01-02T03:04:05.5")
     assert (update["topic"], update["source"]["table"]) == (world.topic, "orders")
 
@@ -210,7 +210,7 @@ def test_a_support_bundle_holds_no_row_and_no_secret(world, tmp_path):
         files = {item.name.partition("/")[2]: bundle.extractfile(item).read().decode() for item in bundle}
     assert json.loads(files["manifest.json"])["missing"] == []
     for name, text in files.items():
-        for canary in (SECRET, "paid", "twice", "12.34"):
+        for canary in (SECRET, "paid", "twice", "6421.73"):
             assert canary not in text, name
     worker = json.loads(files["workers/w1/worker.json"])
     assert worker["topics"][world.topic]["partitions"] == 1
