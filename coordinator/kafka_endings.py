@@ -8,6 +8,7 @@ therefore leaves first, is given what was on its way to it, and closes when it h
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import threading
 import time
@@ -22,6 +23,8 @@ CLOSE_S = 10.0
 """A member whose coordinator is away takes up to its session's time to leave."""
 
 _STEP_S = 0.01
+_EMPTY_TRIES = 3
+"""A broken client raises that it is before it tells of its records."""
 
 
 def end(close: Callable[[], object], what: str, timeout_s: float = CLOSE_S) -> bool:
@@ -62,3 +65,13 @@ def _left(member: Any, deadline: float) -> None:
 def let_go(held: list[Any], what: str, timeout_s: float = CLOSE_S) -> bool:
     """Destroy what the list holds: a producer has no close, it ends with the last reference to it."""
     return end(held.clear, what, timeout_s)
+
+
+def empty(producer: Any, wait_s: float) -> None:
+    """Tell of every record of a producer what became of it, as failed where it is not stored after `wait_s`."""
+    for at in range(_EMPTY_TRIES):
+        with contextlib.suppress(KafkaException):
+            producer.flush(0.0 if at else wait_s)
+            producer.purge()
+            producer.flush(0)
+            return

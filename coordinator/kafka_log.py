@@ -20,7 +20,7 @@ from cdcworker.coordinator.kafka_clients import (
     reader_config,
     unreachable,
 )
-from cdcworker.coordinator.kafka_endings import end, let_go
+from cdcworker.coordinator.kafka_endings import empty, end, let_go
 from cdcworker.coordinator.stalls import StallWatch, watch
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
@@ -34,7 +34,6 @@ _ANY_PARTITION = -1
 _WAIT_STEP_S = 0.1
 _LEADERS_S = 5.0
 _SPENT = (KafkaError._MSG_TIMED_OUT, KafkaError._FATAL)
-_EMPTY_TRIES = 3
 
 
 def encode(record: Record) -> tuple[bytes, bytes | None, list[tuple[str, str | bytes | None]]]:
@@ -341,7 +340,7 @@ class CompactedLog:
         held, self._producer, self._is_stuck = [self._producer], None, False
         if held[0] is not None:
             log.warning("the producer delivers nothing and is replaced topic=%s", self.topic)
-            _empty(held[0], 0)
+            empty(held[0], 0)
             let_go(held, "producer of a log")
 
     def _pen(self) -> Any:
@@ -354,17 +353,7 @@ class CompactedLog:
     def close(self) -> None:
         """Records still under way get half a second; then they may or may not have been stored."""
         if self._producer is not None:
-            _empty(self._producer, 0.5)
+            empty(self._producer, 0.5)
             held, self._producer = [self._producer], None
             let_go(held, "producer of a log")
         end(self._consumer.close, "reader of a log")
-
-
-def _empty(producer: Any, wait_s: float) -> None:
-    """Tell of every record what became of it, as failed where it is not stored by then. A broken client says so first."""
-    for at in range(_EMPTY_TRIES):
-        with contextlib.suppress(KafkaException):
-            producer.flush(0.0 if at else wait_s)
-            producer.purge()
-            producer.flush(0)
-            return

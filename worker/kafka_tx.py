@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import Any, Final
 
 from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.kafka_clients import make_producer, transactional_config
+from cdcworker.coordinator.kafka_clients import make_producer, settings, transactional_config
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.watchdog import Watchdog
 from confluent_kafka import KafkaError, KafkaException
@@ -62,13 +62,14 @@ def _no_guard(timeout_s: float, doing: str) -> Iterator[None]:
 
 def settled(config: dict[str, Any], properties: Mapping[str, str]) -> dict[str, Any]:
     """With what the operator has not set himself, as it suits large batches of records."""
+    given = settings(properties, "producer")
     config.setdefault("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX)
-    if "producer.log_level" not in properties:
+    if "log_level" not in given:
         # It would write to stderr at each try to connect; the errors that count come as exceptions.
         config["log_level"] = LOG_LEVEL_CRITICAL
-    if "producer.queue.buffering.max.messages" not in properties:
+    if "queue.buffering.max.messages" not in given:
         config["queue.buffering.max.messages"] = QUEUE_RECORDS_MAX
-    if "producer.linger.ms" not in properties:
+    if "linger.ms" not in given:
         # Larger batches cost both sides less.
         config["linger.ms"] = LINGER_MS
     return config

@@ -105,8 +105,7 @@ class TopicBook:
 
     def _compresses(self) -> bool:
         """The topic's limit holds for compressed batches, whose size only the broker sees."""
-        producer = connection(self._properties, "producer")
-        return producer.get("compression.type", producer.get("compression.codec", "none")) != "none"
+        return bool(connection(self._properties, "producer").get("compression.type", "none") != "none")
 
 
 def _partitions(admin: AdminClient, topic: str) -> int | None:

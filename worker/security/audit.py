@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 from typing import Any, Final, Protocol
 
 from cdcworker.coordinator.kafka_clients import make_producer, producer_config
+from cdcworker.coordinator.kafka_endings import empty
 from cdcworker.coordinator.kafka_errors import kafka_error
 from cdcworker.coordinator.kafka_topics import TopicSpec, ensure_topics
 from cdcworker.schemas.errors import CdcError
@@ -166,6 +167,8 @@ class AuditTopic(threading.Thread):
             with contextlib.suppress(queue.Empty):
                 entry = self._waiting.get(timeout=0.25)
             if not self._sent(producer, entry):
+                # Each record that it still has is told as one that is only in the log.
+                empty(producer, 0)
                 if not self._made():
                     return
                 producer = self._producer()

@@ -25,6 +25,9 @@ class Client:
     def flush(self, timeout_s) -> int:
         return 0
 
+    def purge(self) -> None:
+        pass
+
 
 def kafka(code: int, *, fatal: bool = False) -> KafkaException:
     return KafkaException(KafkaError(code, "text", fatal))

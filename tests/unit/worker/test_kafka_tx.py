@@ -67,6 +67,12 @@ def test_it_is_initialised_when_it_is_made_and_has_no_callbacks(client):
     assert not [name for name in client[0].config if name.endswith("_cb")]
 
 
+def test_what_the_operator_set_counts_under_whichever_of_its_names(client):
+    open_producer(**{"producer.queue.buffering.max.ms": "9"})
+    open_producer()
+    assert [made.config["linger.ms"] for made in client] == ["9", kafka_tx.LINGER_MS]
+
+
 def planned(monkeypatch, *outcomes: Exception | None) -> list[Client]:
     """Clients whose `init_transactions` fails as planned, over all of them."""
     made: list[Client] = []
