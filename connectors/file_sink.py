@@ -121,6 +121,9 @@ class FileSink:
         path = allowed_path(CONFIG_DEF.parse(self._config)["file"], place.file_roots)
         return Target(path, place.connector, place.epoch)
 
+    def check_files(self, roots: Sequence[str]) -> None:
+        allowed_path(CONFIG_DEF.parse(self._config)["file"], roots)
+
     def check(self) -> Sequence[Finding]:
         return []
 

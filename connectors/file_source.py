@@ -98,6 +98,9 @@ class FileSource:
     def check_position(self, position: JsonObject) -> None:
         _read_position(position)
 
+    def check_files(self, roots: Sequence[str]) -> None:
+        allowed_path(CONFIG_DEF.parse(self._config)["file"], roots)
+
     def check(self) -> Sequence[Finding]:
         return []
 

@@ -67,14 +67,18 @@ def converter_keys(*converters: str) -> tuple[ConfigKey, ...]:
 TOPIC_NAME: Final[Validator] = matches(r"[A-Za-z0-9._\-]{1,249}", "letters, digits, dot, hyphen and underscore")
 
 
-def allowed_path(text: str, roots: Sequence[str]) -> Path:
-    """The path with its folder resolved. A symbolic link as its last part is refused when the file is opened."""
+def allowed_path(text: str, roots: Sequence[str], key: str = "file") -> Path:
+    """The path that `key` of a config names, with its folder resolved. A symbolic link as its last part is refused when the
+    file is opened."""
     path = Path(text)
     folder = Path(os.path.realpath(path.parent))
     for root in roots:
         if folder.is_relative_to(os.path.realpath(root)) and path.name not in ("", ".", ".."):
             return folder / path.name
-    raise CdcError(NOT_ALLOWED, "the file is not in an allowed folder", where={"key": "file", "file": text})
+    said = (
+        f"{key} lies in none of the folders that this worker opens to connectors: {', '.join(roots) or 'there is none'}"
+    )
+    raise CdcError(NOT_ALLOWED, said, where={"key": key, "file": text})
 
 
 def no_access(exc: OSError, path: Path) -> CdcError:

@@ -21,10 +21,10 @@ from cdcworker.coordinator.kafka_clients import (
     unreachable,
 )
 from cdcworker.coordinator.kafka_endings import empty, end, let_go
+from cdcworker.coordinator.kafka_offsets import end_offsets
 from cdcworker.coordinator.stalls import StallWatch, watch
 from cdcworker.schemas.errors import CdcError
-from confluent_kafka import OFFSET_BEGINNING, IsolationLevel, KafkaError, KafkaException, Message, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka import OFFSET_BEGINNING, KafkaError, KafkaException, Message, TopicPartition
 
 log = logging.getLogger(__name__)
 
@@ -70,40 +70,6 @@ def decode(message: Message) -> Record:
 
 def _bytes(key: Any) -> bytes:
     return key if isinstance(key, bytes) else str(key).encode()
-
-
-def list_offsets(
-    admin: AdminClient, topic: str, partitions: Sequence[int], spec: OffsetSpec, timeout_s: float
-) -> dict[int, int]:
-    """One offset of each partition; passing errors, usual just after a topic was made, are tried again."""
-    deadline = time.monotonic() + timeout_s
-    asked = {TopicPartition(topic, number): spec for number in partitions}
-    while True:
-        left = max(0.1, deadline - time.monotonic())
-        # The last stable offset, which a committed read gives, hides committed data behind a transaction of
-        # somebody else that is still open: the end is the high watermark.
-        answers = admin.list_offsets(asked, isolation_level=IsolationLevel.READ_UNCOMMITTED, request_timeout=left)
-        try:
-            return {place.partition: int(answer.result(left).offset) for place, answer in answers.items()}
-        except KafkaException as exc:
-            wrong = e.translate(exc, "look up offsets of the log", where={"topic": topic})
-            if not wrong.retriable or time.monotonic() + _WAIT_STEP_S >= deadline:
-                raise wrong from exc
-            time.sleep(_WAIT_STEP_S)
-            _learn_leaders(admin, topic, deadline)
-        except TimeoutError as exc:
-            raise CdcError(e.TIMEOUT, "offsets of the log were not answered", where={"topic": topic}) from exc
-
-
-def _learn_leaders(admin: AdminClient, topic: str, deadline: float) -> None:
-    """An admin client keeps the leaders it once learnt: after an election it would ask with the old epoch for ever."""
-    with contextlib.suppress(KafkaException):
-        admin.list_topics(topic, timeout=max(0.1, deadline - time.monotonic()))
-
-
-def end_offsets(admin: AdminClient, topic: str, partitions: Sequence[int], timeout_s: float) -> dict[int, int]:
-    """The true end of each partition."""
-    return list_offsets(admin, topic, partitions, OffsetSpec.latest(), timeout_s)
 
 
 class CompactedLog:

@@ -11,7 +11,7 @@ from cdcworker.coordinator import kafka_checks as checks
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_checks import Found
 from cdcworker.coordinator.kafka_clients import Reports, make_admin, unreachable
-from cdcworker.coordinator.kafka_log import list_offsets
+from cdcworker.coordinator.kafka_offsets import list_offsets
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, OffsetSpec, ResourceType

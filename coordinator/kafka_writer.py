@@ -16,6 +16,7 @@ from cdcworker.coordinator.kafka_clients import make_producer, transactional_con
 from cdcworker.coordinator.kafka_endings import let_go
 from cdcworker.coordinator.kafka_group import proof_of
 from cdcworker.coordinator.kafka_log import encode
+from cdcworker.coordinator.kafka_offsets import LeftOpen, abort_through
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 
@@ -89,6 +90,21 @@ class KafkaWriter:
         except KafkaException as exc:
             self.close()
             raise e.translate(exc, "claim the leader's transactional id") from exc
+
+    def void(self, places: Sequence[LeftOpen]) -> None:
+        """End as aborted what a predecessor decided and the broker did not end; it holds back everybody's reading."""
+        if not places:
+            return
+        log.warning(
+            "what the broker had left open is aborted topic=%s records=%d",
+            self._topic,
+            places[0].end - places[0].stable,
+        )
+        try:
+            abort_through(self._producer, places, self._timeout_s)
+        except KafkaException as exc:
+            self.close()
+            raise e.translate(exc, "abort what was left open") from exc
 
     def write(self, records: Sequence[Record], term: Term) -> None:
         """All records in one transaction with the term's proof. Raises Stale, Fenced or Unknown."""

@@ -21,7 +21,7 @@ FRAME = declare(
     "schema.frame",
     "data",
     "A record does not begin with a Confluent frame",
-    "Check wire.format of the connector that writes this topic.",
+    "Whoever writes this topic has to write Confluent's frame (AvroConverter).",
 )
 
 PRIMITIVES: Final = frozenset(("null", "boolean", "int", "long", "float", "double", "bytes", "string"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from cdcworker.coordinator import memory
@@ -13,6 +14,7 @@ from cdcworker.coordinator.kafka_clients import cluster_id, make_admin
 from cdcworker.coordinator.kafka_errors import translate
 from cdcworker.coordinator.kafka_group import Flag, KafkaLeadership, check_strangers, flagged, join_delay_s, members
 from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.coordinator.kafka_offsets import left_open
 from cdcworker.coordinator.kafka_topics import ensure_topics, internal_topics
 from cdcworker.coordinator.kafka_writer import KafkaWriter, fence
 from cdcworker.coordinator.zk_client import ZkSettings
@@ -107,8 +109,11 @@ class KafkaBackend:
         self.partitions = ensure_topics(
             config.kafka, specs, client_id=self._client_id, replication_factor=config.replication_factor
         )
-        self._admin: AdminClient = make_admin(config.kafka, client_id=f"{self._client_id}-admin")
         self._members = self._check_strangers()
+
+    @cached_property
+    def _admin(self) -> AdminClient:
+        return make_admin(self._config.kafka, client_id=f"{self._client_id}-admin")
 
     @property
     def _flagged(self) -> str:
@@ -155,7 +160,7 @@ class KafkaBackend:
         if self._claims > 1:
             # Two clusters that started at the same moment did not see each other: each fences the other's leader.
             self._check_strangers()
-        return make(
+        writer = make(
             config.kafka,
             group_id=config.group_id,
             topic=config.topics.configs,
@@ -163,6 +168,13 @@ class KafkaBackend:
             client_id=f"{self._client_id}-leader",
             timeout_s=TRANSACTION_S,
         )
+        # Of the id that is held now: nobody else will end it, and nobody has read what is in it.
+        try:
+            writer.void(left_open(self._admin, [(config.topics.configs, 0)], CONNECT_S))
+        except BaseException:
+            writer.close()
+            raise
+        return writer
 
     def fence(self, transactional_ids: Sequence[str]) -> Mapping[str, CdcError | None]:
         return fence(self._config.kafka, transactional_ids, client_id=f"{self._client_id}-fence")

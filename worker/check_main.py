@@ -12,6 +12,7 @@ from cdcworker.connectors.api import Finding
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.answering import asked
+from cdcworker.worker.files import file_roots
 from cdcworker.worker.references import resolve
 from cdcworker.worker.security.redact import clean
 from cdcworker.worker.validate import redacted, telling
@@ -36,7 +37,10 @@ def findings(config: Mapping[str, str], providers: Mapping[str, str]) -> Iterabl
         connector_class = plugin.load()
         resolved = resolve(config, providers)
         secrets = telling(resolved, connector_class.config_def.secrets)
-        check = getattr(connector_class(resolved), "check", None)
+        connector = connector_class(resolved)
+        if hasattr(connector, "check_files"):
+            connector.check_files(file_roots(providers))
+        check = getattr(connector, "check", None)
         for finding in check() if check is not None else ():
             yield _clean(redacted(finding, secrets))
     except CdcError as error:

@@ -74,7 +74,8 @@ def _of_the_data(wanted: Wanted) -> Iterator[Acl]:
         tasks = quote(wanted.group_id, safe="") + ":"
         yield Acl("transactional-id", tasks, ("Describe", "Write"), prefixed=True, why="source tasks")
     for prefix in wanted.writes:
-        operations = ("Create", "Describe", "DescribeConfigs", "Write")
+        operations = ("Create", "Describe", "DescribeConfigs", "Read", "Write")
+        # What a broker left open is read before it is ended.
         yield Acl("topic", prefix + ".", operations, prefixed=True, why="changes, watermarks, messages")
     for prefix in wanted.reads:
         yield Acl("topic", prefix, ("Describe", "Read"), prefixed=True, why="what sinks read")

@@ -18,7 +18,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import make_producer, producer_config
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.kafka_pair import PairPen
-from cdcworker.worker.kafka_tx import ABORT_TIMEOUT_S, Headers, Sender, settled
+from cdcworker.worker.kafka_tx import ABORT_TIMEOUT_S, ENDINGS, Headers, Sender, settled
 from cdcworker.worker.watchdog import Watchdog
 from confluent_kafka import KafkaError, KafkaException
 
@@ -86,9 +86,12 @@ class DataProducer(Sender):
         if self._producer is None:
             return
         self._spent = True
-        with self._guard(ABORT_TIMEOUT_S, "end what is on its way"), contextlib.suppress(KafkaException):
-            self._producer.purge(in_queue=True, in_flight=False)
-            self._producer.flush(ABORT_TIMEOUT_S)
+        with self._guard(ABORT_TIMEOUT_S, "end what is on its way"):
+            # A gap in its order is fatal to the client, and the gap is meant.
+            with contextlib.suppress(*ENDINGS):
+                self._producer.purge(in_queue=True, in_flight=False)
+            with contextlib.suppress(*ENDINGS):
+                self._producer.flush(ABORT_TIMEOUT_S)
 
     def _require_delivered(self) -> None:
         if self._error is not None:

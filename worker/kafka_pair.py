@@ -25,6 +25,10 @@ class PairPen:
         self._takes_turns = takes_turns
 
     @property
+    def producers(self) -> tuple[TxProducer, TxProducer]:
+        return self._first, self._second
+
+    @property
     def opened_at(self) -> float | None:
         return self._now.opened_at
 

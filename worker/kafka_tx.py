@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import make_producer, settings, transactional_config
+from cdcworker.coordinator.kafka_offsets import LeftOpen, abort_through
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.watchdog import Watchdog
 from confluent_kafka import KafkaError, KafkaException
@@ -38,6 +39,7 @@ INIT_STEP_S: Final = 0.05
 INIT_STEP_S_MAX: Final = 1.0
 COMMIT_TIMEOUT_S: Final = 30.0
 ABORT_TIMEOUT_S: Final = 5.0
+FLUSH_S: Final = 15.0
 FATAL_CAUSE_TIMEOUT_S: Final = 1.0
 QUEUE_FULL_TIMEOUT_S: Final = 30.0
 QUEUE_FULL_STEP_S: Final = 0.05
@@ -51,6 +53,9 @@ TAKE_OVER: Final = "take over the transactional id"
 PASSING: Final = frozenset({KafkaError._TIMED_OUT, KafkaError.CONCURRENT_TRANSACTIONS})
 CLIENT_MESSAGE_BYTES_MAX: Final = 128 * 1024 * 1024
 """What the client lets through. The topic's own limit decides, and only the broker knows it."""
+
+ENDINGS: Final = (KafkaException, SystemError)
+"""What a client that is given up may raise: one that turns fatal in the midst of a call returns a result and an error."""
 
 Headers = list[tuple[str, bytes]] | None
 
@@ -73,6 +78,11 @@ def settled(config: dict[str, Any], properties: Mapping[str, str]) -> dict[str, 
         # Larger batches cost both sides less.
         config["linger.ms"] = LINGER_MS
     return config
+
+
+def record_bytes_max(properties: Mapping[str, str]) -> int:
+    """What the client sends at most in one record."""
+    return int(settings(properties, "producer").get("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX))
 
 
 class Sender:
@@ -163,7 +173,7 @@ class Sender:
         if producer is None:
             return
         with self._guard(ABORT_TIMEOUT_S, "close the producer"):
-            with contextlib.suppress(KafkaException):
+            with contextlib.suppress(*ENDINGS):
                 producer.purge()
             del producer
 
@@ -251,13 +261,17 @@ class TxProducer(Sender):
         )
         self.opened_at = None
 
+    def void(self, places: Sequence[LeftOpen]) -> None:
+        """End with an aborted transaction what a predecessor of this id has open in these partitions."""
+        self._call("abort what was left open", lambda: abort_through(self._producer, places, FLUSH_S), 2 * FLUSH_S)
+
     def abort(self) -> None:
         """End an open transaction so that it holds back no reader. Best effort: the next initialisation does it too."""
         if self._producer is None or not self.in_transaction:
             return
         self._spent = True
         self.opened_at = None
-        with self._guard(ABORT_TIMEOUT_S, "abort the transaction"), contextlib.suppress(KafkaException):
+        with self._guard(ABORT_TIMEOUT_S, "abort the transaction"), contextlib.suppress(*ENDINGS):
             self._producer.purge()
             self._producer.abort_transaction(ABORT_TIMEOUT_S)
 

@@ -138,6 +138,7 @@ ROWS: Final = (
             Panel("Log kept for slots", "On the database's disk.", {TASK_NAME: _of("cdc_slot_retained_bytes")}, "bytes"),
             Panel("Log not confirmed", "Written by the database and not yet safe in Kafka.", {TASK_NAME: _of("cdc_source_lag_bytes")}, "bytes"),
             Panel("Log until a slot is lost", "With max_slot_wal_keep_size.", {TASK_NAME: _of("cdc_slot_safe_bytes")}, "bytes"),
+            Panel("Slots on standbys", "1: standbys keep the slot and are waited for.", {TASK_NAME: _of("cdc_slot_failover_ready")}),
             Panel("Snapshot rows", "Loaded per second.", {TASK_NAME: _of("cdc_snapshot_rows_total", rate=True)}, "ops"),
             Panel("Snapshots end in", "At their pace now.", {TASK_NAME: _of("cdc_snapshot_left_seconds")}, "s"),
             Panel("Tables", "Left to load, loaded, and held back.", {

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Final
 
 from cdcworker.coordinator.kafka_clients import make_admin
 from cdcworker.coordinator.kafka_errors import translate
-from cdcworker.coordinator.kafka_log import list_offsets
+from cdcworker.coordinator.kafka_offsets import list_offsets
 from cdcworker.coordinator.model import Connector
 from cdcworker.worker.offsets import Offset, Offsets
 from cdcworker.worker.sink_offsets import SinkOffsets

@@ -12,8 +12,9 @@ ActionKind = Literal["retry", "restart", "quarantine", "halt", "yield"]
 person acts, `yield` to the other owner."""
 
 RETRY_DELAY_S_MIN: Final = 0.2
-RETRY_DELAY_S_MAX: Final = 10.0
-RETRIES_MAX: Final = 10
+RETRY_DELAY_S_MAX: Final = 5.0
+"""Half of the time in which a source goes on once a standby was promoted: the other half is for its start."""
+RETRIES_MAX: Final = 18
 """About a minute in place. What lasts longer is worth a fresh process, which the worker starts at a slower pace."""
 
 _TRANSIENT_ENVIRONMENT: Final = frozenset({"kafka.unreachable"})

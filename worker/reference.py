@@ -57,6 +57,7 @@ MEANINGS = {
     "time.precision.mode": "How dates and times are written.",
     "binary.handling.mode": "How `bytea` is written.",
     "hstore.handling.mode": "How `hstore` is written.",
+    "bit.varying.handling.mode": "How `bit varying` is written: Debezium's bits, which lose leading zeros, or its digits as text.",
     "composite.handling.mode": "How composite types are written: PostgreSQL's text, or a record of their attributes.",
     "unknown.type.handling.mode": "Columns of types without a form: as text, as opaque bytes, left out, or refused.",
     "interval.handling.mode": "How `interval` is written: microseconds, or ISO 8601 text.",

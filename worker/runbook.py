@@ -68,6 +68,8 @@ BY_CODE: Final[Mapping[str, str]] = {
         "Everything that was applied. Records that Kafka has deleted cannot be applied any more: the task halts rather than"
         " leave them out silently."
     ),
+    "source.left_open_undecided": "The open records as they are: they are neither dropped nor shown before somebody has looked.",
+    "source.position_too_large": "The Kafka transaction is aborted whole; the position stays at the last one that was committed.",
     "source.transaction_too_long": "The Kafka transaction is aborted whole; the position stays before the source's transaction.",
     "spark.data_lost": (
         "Everything that was applied. Records that Kafka has deleted cannot be applied any more: the task halts rather than"

@@ -13,7 +13,8 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.api import Record
 from cdcworker.coordinator.kafka_clients import make_admin, make_consumer, reader_config
 from cdcworker.coordinator.kafka_endings import end
-from cdcworker.coordinator.kafka_log import decode, list_offsets
+from cdcworker.coordinator.kafka_log import decode
+from cdcworker.coordinator.kafka_offsets import list_offsets
 from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.source_kafka import client_id, position_key, position_partition, quick, same_key
@@ -65,6 +66,8 @@ class StartReader:
 
     def __init__(self, spec: TaskSpec) -> None:
         self._spec = spec
+        self.stored_at_ms: int | None = None
+        """When the position was written that `position` found."""
         self.admin: AdminClient = self._new_admin()
         self._consumer: Any = self._new_consumer()
         self._connected = ahead(self._connect, "start-connect")
@@ -111,8 +114,12 @@ class StartReader:
             place = TopicPartition(topic, number, start)
             self._consumer.assign([place])
             found = last_of(self._read_until(place, until), key)
-            if found is not None or start == first:
-                return _position_of(found) if found is not None else None
+            if found is not None:
+                position = _position_of(found)
+                self.stored_at_ms = int(found.timestamp()[1]) if position is not None else None
+                return position
+            if start == first:
+                return None
             until = start
         return None
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
@@ -12,25 +13,28 @@ from cdcworker.connectors.common import EXACTLY_ONCE
 from cdcworker.connectors.formats import format_of
 from cdcworker.coordinator.kafka_log import CompactedLog
 from cdcworker.coordinator.model import ClusterState
-from cdcworker.coordinator.offsets import StoredPosition
-from cdcworker.coordinator.state import fold_all
+from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
+from cdcworker.coordinator.state import fold_all, task_set_of
+from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.formats import make_encoder
 from cdcworker.worker.control import Control, Reporter
 from cdcworker.worker.files import file_roots
 from cdcworker.worker.kafka_loose import DataProducer, LoosePen, message_timeout_ms
 from cdcworker.worker.kafka_pair import PairPen
-from cdcworker.worker.kafka_tx import TxProducer
+from cdcworker.worker.kafka_tx import TxProducer, record_bytes_max
 from cdcworker.worker.progress import OWN
-from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick
+from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick, same_key
+from cdcworker.worker.source_left_open import Settler
 from cdcworker.worker.source_opening import StartReader, ahead, drop
 from cdcworker.worker.source_runner import Registering
-from cdcworker.worker.source_schemas import Registrar
+from cdcworker.worker.source_schemas import PARTITION, Registrar
 from cdcworker.worker.source_session import LEASE_LAPSED, ChangeEncoder, Pen, Place
 from cdcworker.worker.source_settings import SourceSettings
 from cdcworker.worker.source_topics import TopicBook
 from cdcworker.worker.taskspec import TaskSpec, other_transactional_id, schema_transactional_id, transactional_id
 from cdcworker.worker.watchdog import Watchdog
+from confluent_kafka import Message
 
 CLIENT_HANGS = declare(
     "source.client_hangs",
@@ -68,6 +72,11 @@ class SourcePorts:
         self._schema_watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
         self._other_watchdog = Watchdog(lambda doing: _end(reporter, doing)).start()
         self._reader: StartReader | None = None
+        self._pair: PairPen | None = None
+        self.committed: JsonObject | None = None
+        self._is_alone = False
+        """The connector has no other task."""
+        self._settler = Settler(spec.kafka, client_id=client_id(spec, "left-open"))
         self._schema_pen: Future[TxProducer] | None = None
         self._other: Future[TxProducer] | None = None
         self._settings = SourceSettings.from_config(config)
@@ -79,6 +88,7 @@ class SourcePorts:
             plan=self._settings.plan,
             on_use=lambda topic: reporter.topics((topic,)),
         )
+        self.topics.foreign = self._settler.foreign
 
     def prepare(self) -> None:
         """Begin with what takes time and does not depend on the first fence: connections, and the other ids."""
@@ -122,7 +132,8 @@ class SourcePorts:
         except BaseException:
             first.close()
             raise
-        return PairPen(first, second, takes_turns=self._control.takes_turns)
+        self._pair = PairPen(first, second, takes_turns=self._control.takes_turns)
+        return self._pair
 
     def _open_data_pen(self, name: Callable[[str, str, int], str], watchdog: Watchdog) -> TxProducer:
         spec = self._spec
@@ -149,19 +160,47 @@ class SourcePorts:
         assert self._schema_pen is not None
         pen, self._schema_pen = self._schema_pen.result(), None
         spec, topic = self._spec, self._spec.topics.schemas
+        try:
+            if self._reader is not None:
+                self._settler.settle_log(self._reader.admin, (topic, PARTITION), (pen,))
+        except BaseException:
+            pen.close()
+            raise
         made = Registrar(pen, topic, lambda: CompactedLog(quick(spec), topic, client_id=client_id(spec, "schemas")))
         made.warm()
         return made
 
     def assigned(self) -> bool:
         assert self._reader is not None
-        return owns(fold_all(ClusterState(), self._reader.configs()), self._spec)
+        state, spec = fold_all(ClusterState(), self._reader.configs()), self._spec
+        tasks = task_set_of(state, spec.connector)
+        self._is_alone = tasks is not None and len(tasks.tasks) == 1
+        return owns(state, spec)
 
     def position(self) -> StoredPosition | None:
+        """What the task's predecessors left open is ended on the way, on both sides of it."""
         assert self._reader is not None
-        found = self._reader.position()
-        self.topics.lend(self._reader.admin)
+        reader, producers, place = self._reader, self._pair.producers if self._pair else (), self.place
+        counts = self._is_committed if self.committed is not None else None
+        self._settler.settle_log(reader.admin, (place.offsets_topic, place.offsets_partition), producers, counts)
+        found = reader.position()
+        self.topics.lend(reader.admin)
+        self._settler.settle_data(reader.admin, self._written(), producers, reader.stored_at_ms)
         return found
+
+    def _is_committed(self, message: Message) -> bool:
+        """A hidden position of which this process knows that its transaction was committed: the source knows it too."""
+        key, value = message.key(), message.value()
+        if not isinstance(key, bytes) or not isinstance(value, bytes):
+            return False
+        if not same_key(key.decode(errors="replace"), self.place.offsets_key):
+            return False
+        return parse_offset_value(json.loads(value)).position == self.committed
+
+    def _written(self) -> list[tuple[str, int]]:
+        """The partitions that nobody but this task writes to. Of several tasks each knows what it has written itself."""
+        places = self.topics.existing(self._settings.prefix if self._is_alone else "")
+        return [place for place in places if self._is_alone or place[0] != self.place.watermark_topic]
 
     def encoder(self, register: Registering) -> ChangeEncoder:
         settings = self._settings
@@ -207,4 +246,5 @@ def context_of(
         jobs=lambda: control.jobs,
         file_roots=file_roots(spec.providers),
         group=spec.group_id,
+        record_bytes_max=record_bytes_max(spec.kafka),
     )

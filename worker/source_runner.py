@@ -7,6 +7,8 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api import SourceTask
@@ -29,9 +31,10 @@ from cdcworker.worker.source_session import (
     Place,
     Session,
     Tools,
-    TopicFacts,
 )
 from cdcworker.worker.source_shaper import shaper_of
+from cdcworker.worker.source_topics import LEFT_OPEN
+from cdcworker.worker.topic_facts import Topics
 from cdcworker.worker.troubles import Troubles
 
 log = logging.getLogger(__name__)
@@ -46,6 +49,8 @@ FENCES_WINDOW_S: Final = 60.0
 HEALTHY_AFTER_S: Final = 60.0
 METRICS_INTERVAL_S: Final = 1.0
 WAIT_STEP_S: Final = 0.2
+SLOW_COMMIT_S: Final = 2.0
+"""A commit takes so long when a broker was away, which may have left one before it without its markers."""
 
 
 class Registering(Protocol):
@@ -55,13 +60,16 @@ class Registering(Protocol):
     def close(self) -> None: ...
 
 
-class TopicLookup(Protocol):
-    def __call__(self, topic: str) -> TopicFacts: ...
+class TopicLookup(Topics, Protocol):
     def rest(self) -> None: ...
+    def check_ended(self) -> None: ...
 
 
 class Ports(Protocol):
     """All that a runner needs of Kafka and the connector. Real in `source_ports`, scripted in tests."""
+
+    committed: JsonObject | None
+    """The last position of which this process knows that it was committed; set by the runner."""
 
     @property
     def place(self) -> Place: ...
@@ -144,6 +152,8 @@ class SourceRunner:
         self._troubles = Troubles()
         self._retrying = Retrying()
         self._first_commit: Laps | None = None
+        self._commit_s = 0.0
+        self._must_look = False
         self._stands_since: float | None = None
 
     def extra_metrics(self, numbers: JsonObject) -> None:
@@ -178,8 +188,8 @@ class SourceRunner:
             return
         try:
             self._ports.prepare()
-            self._ports.pen().close()
-            self._ports.registrar().close()
+            with closing(self._ports.pen()), closing(self._ports.registrar()):
+                self._ports.position()
             self._look_back = False
         except CdcError as error:
             log.warning("what another process left open is not ended yet error=%s", error)
@@ -209,7 +219,7 @@ class SourceRunner:
 
     def _judge(self, error: CdcError) -> int | None:
         """None: go on with a new session."""
-        if error.code == LEASE_LAPSED:
+        if error.code in (LEASE_LAPSED, LEFT_OPEN):
             log.warning("session dropped error=%s", error)
             return None
         attempt, self._failures = self._failures, self._failures + 1
@@ -305,12 +315,15 @@ class SourceRunner:
             topics=self._ports.topics,
             control=self._control,
             counters=self._counters,
-            on_tick=self._tick,
+            on_tick=partial(self._tick, pen),
             clock=self._clock,
         )
         session = Session(tools, self._ports.place, self._ports.limits, position)
         session.on_commit = self._committed
-        session.run()
+        try:
+            session.run()
+        finally:
+            self._ports.committed = session.committed
 
     def _check_stored(self, stored: StoredPosition | None) -> None:
         if stored is None:
@@ -325,13 +338,18 @@ class SourceRunner:
         self._failures = 0
         self._retrying.over()
         self._troubles.stored()
+        took_s, self._commit_s = self._counters.commit_s_total - self._commit_s, self._counters.commit_s_total
+        self._must_look |= took_s > SLOW_COMMIT_S
         laps, self._first_commit = self._first_commit, None
         if laps is not None:
             laps.note("commit_ms")
             log.info("source task delivers session=%d %s", self._sessions, laps)
 
-    def _tick(self, session: Session) -> None:
+    def _tick(self, pen: Pen, session: Session) -> None:
         now = self._clock()
+        if self._must_look and pen.opened_at is None:
+            self._must_look = False
+            self._ports.topics.check_ended()
         if now - self._metrics_at < METRICS_INTERVAL_S:
             return
         self._metrics_at = now

@@ -23,6 +23,7 @@ NOT_READ_BACK: Final = declare(
     "It is tried again; if it stays, find out what else writes to the schema topic.",
 )
 
+PARTITION: Final = 0
 READ_TIMEOUT_S: Final = 30.0
 REST_AFTER_S: Final = 10.0
 """Registrations come in bursts; between them neither the log's client nor its contents are kept."""
@@ -98,7 +99,7 @@ class Registrar:
         self._pen.begin()
         for record in records:
             key, value = encode_record(record)
-            self._pen.produce(self._topic, key, value, 0)
+            self._pen.produce(self._topic, key, value, PARTITION)
         self._pen.commit()
         hit("source.schema_written")
 

@@ -20,6 +20,7 @@ from cdcworker.schemas.failpoints import hit
 from cdcworker.worker.control import Control
 from cdcworker.worker.progress import OWN
 from cdcworker.worker.source_counts import Counters, Open, Reason
+from cdcworker.worker.topic_facts import TopicFacts, Topics
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +35,12 @@ RECORD_TOO_LARGE: Final = declare(
     "data",
     "A change is larger than its topic allows",
     "Raise max.message.bytes of the topic, or leave the large column out of the capture.",
+)
+POSITION_TOO_LARGE: Final = declare(
+    "source.position_too_large",
+    "config",
+    "The task's position is larger than the topic of offsets allows",
+    "Raise max.message.bytes of the topic of offsets. Snapshots of fewer tables at a time make positions smaller.",
 )
 TRANSACTION_TOO_LONG: Final = declare(
     "source.transaction_too_long",
@@ -79,14 +86,6 @@ class ChangeEncoder(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class TopicFacts:
-    """What matters of a data topic. `record_bytes_max` None: only the broker can tell."""
-
-    partitions: int
-    record_bytes_max: int | None = None
-
-
-@dataclass(frozen=True, slots=True)
 class Limits:
     """A transaction is committed at the first boundary after any of these."""
 
@@ -128,7 +127,7 @@ class Tools:
     pen: Pen
     task: SourceTask
     encoder: ChangeEncoder
-    topics: Callable[[str], TopicFacts]
+    topics: Topics
     control: Control
     counters: Counters
     on_tick: Callable[[Session], None]
@@ -189,6 +188,7 @@ class Session:
                 self._produce(part) if isinstance(part, Encoded) else self._produce_ready(part)
             self._tools.counters.took("produce", began)
             self._at_boundary = False
+            hit("source.half_produced" if batch.position is None else "source.produced")
         if batch.position is not None:
             self._note(batch.position)
         if batch.watermark is not None:
@@ -218,7 +218,7 @@ class Session:
 
     def _encoded(self, changes: Sequence[Change], more: Sequence[OutRecord] = ()) -> Encoded:
         records = [*self._tools.encoder.encode(changes), *more]
-        return Encoded(records, changes, {name: self._tools.topics(name) for name in {r.topic for r in records}})
+        return Encoded(records, changes, self._tools.topics.all({record.topic for record in records}))
 
     def _note(self, position: JsonObject) -> None:
         self._at_boundary = True
@@ -254,6 +254,7 @@ class Session:
         if self._tools.pen.opened_at is None:
             self._open = Open(since=self._tools.clock())
             self._tools.pen.begin()
+            hit("source.begun")
 
     def _produce_ready(self, parts: Sequence[Ready]) -> None:
         """Each is of one transaction: with small ones the calls would cost more than their records."""
@@ -296,17 +297,18 @@ class Session:
         if started - self._open.since > FLUSH_FIRST_AFTER_S:
             pen.flush(FLUSH_TIMEOUT_S)
         position = self._pending if self._open.records or self._pending != self.committed else None
-        if position is not None:
-            self._produce_position(position)
+        position_bytes = self._produce_position(position) if position is not None else 0
         self._require_lease()
         hit("source.before_commit")
         try:
             pen.commit()
         except CdcError as error:
-            raise self._named(error) from error
+            raise self._named(error, position_bytes) from error
         hit("source.after_commit")
         self._count(started, reason)
         if position is not None:
+            if self.committed is None:
+                hit("source.first_stored")
             self.committed = position
             hit("source.before_ack")
             self._tools.task.ack(position)  # INV-1: the commit has returned
@@ -326,11 +328,13 @@ class Session:
         self._tools.topics(place.watermark_topic)
         self._tools.pen.produce(place.watermark_topic, key, _json({"v": 1, **watermark}), 0)
 
-    def _produce_position(self, position: JsonObject) -> None:
+    def _produce_position(self, position: JsonObject) -> int:
+        """The record's size in bytes."""
         place = self._place
         stored = StoredPosition(place.incarnation, place.task_epoch, position)
         value = _json(offset_value(stored))
         self._tools.pen.produce(place.offsets_topic, place.offsets_key.encode(), value, place.offsets_partition)
+        return len(place.offsets_key) + len(value)
 
     def _settled(self, until: float) -> bool:
         if self._at_boundary:
@@ -355,11 +359,18 @@ class Session:
             where = {"records": self._open.records, "open_ms": int(open_ms)}
             raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
 
-    def _named(self, error: CdcError) -> CdcError:
-        """The broker does not say which record was too large: the largest is."""
+    def _named(self, error: CdcError, position_bytes: int) -> CdcError:
+        """The broker does not say which record was too large: the position's, where all others fit or are smaller."""
         if error.code != kafka_errors.RECORD_TOO_LARGE:
             return error
-        where: dict[str, str | int] = {"topic": self._open.largest_topic, "bytes": self._open.largest_bytes}
+        topic, largest = self._open.largest_topic, self._open.largest_bytes
+        limit = self._tools.topics(topic).record_bytes_max if topic else None
+        fits = limit is not None and largest + RECORD_OVERHEAD_BYTES <= limit
+        where: dict[str, str | int]
+        if position_bytes > largest or (position_bytes and fits):
+            where = {"topic": self._place.offsets_topic, "bytes": position_bytes}
+            return CdcError(POSITION_TOO_LARGE, "the broker refused the position's record for its size", where=where)
+        where = {"topic": topic, "bytes": largest}
         return CdcError(RECORD_TOO_LARGE, "the broker refused a record for its size", where=where)
 
     def _too_large(self, record: OutRecord, changes: Sequence[Change], size: int, limit: int) -> CdcError:

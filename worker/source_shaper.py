@@ -8,7 +8,8 @@ from typing import Final
 from cdcworker.schemas.change import Position, Table
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.shape import Shape
-from cdcworker.worker.source_session import RECORD_OVERHEAD_BYTES, TopicFacts
+from cdcworker.worker.source_session import RECORD_OVERHEAD_BYTES
+from cdcworker.worker.topic_facts import TopicFacts
 
 _NO_LIMIT: Final = 1 << 62
 

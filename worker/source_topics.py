@@ -4,23 +4,33 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence, Set
 from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import connection, make_admin
-from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_session import TopicFacts
+from cdcworker.coordinator.kafka_offsets import left_open
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.topic_facts import TopicFacts
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
 
 log = logging.getLogger(__name__)
 
+LEFT_OPEN: Final = declare(
+    "source.left_open",
+    "transient",
+    "A transaction of an earlier start was decided and not ended by the broker",
+    "Nothing: the next session ends it. Brokers 4.1 to 4.3 do so while a partition has no leader (KAFKA-20734).",
+)
+
 ANSWER_TIMEOUT_S: Final = 15.0
 LEADERS_TIMEOUT_S: Final = 15.0
 LEADERS_STEP_S: Final = 0.05
 REST_AFTER_S: Final = 10.0
+AT_ONCE_MAX: Final = 100
+"""Topics of one request."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,15 +62,42 @@ class TopicBook:
         self._plan = plan
         self._on_use = on_use
         self._facts: dict[str, TopicFacts] = {}
+        self.foreign: Set[tuple[str, int, int]] = frozenset()
+        """Of open transactions: those that were found to be somebody else's, with their first offsets."""
         self._admin: AdminClient | None = None
         self._used_at = 0.0
 
     def __call__(self, topic: str) -> TopicFacts:
-        known = self._facts.get(topic)
-        if known is None:
-            known = self._facts[topic] = self._look_up(topic)
-        self._on_use(topic)
-        return known
+        return self.all((topic,))[topic]
+
+    def all(self, topics: Iterable[str]) -> dict[str, TopicFacts]:
+        """Of several at once: what is not known yet costs as many requests as one topic would."""
+        wanted = list(topics)
+        unknown = [topic for topic in wanted if topic not in self._facts]
+        for first in range(0, len(unknown), AT_ONCE_MAX):
+            self._facts |= self._look_up(unknown[first : first + AT_ONCE_MAX])
+        for topic in wanted:
+            self._on_use(topic)
+        return {topic: self._facts[topic] for topic in wanted}
+
+    def existing(self, prefix: str = "") -> list[tuple[str, int]]:
+        """The partitions of all topics of a prefix, or without one of those that this process has written to."""
+        try:
+            found = self._connected().list_topics(timeout=ANSWER_TIMEOUT_S).topics
+        except KafkaException as exc:
+            raise e.translate(exc, "look up the topics") from exc
+        names = {name for name in found if name.startswith(f"{prefix}.")} if prefix else found.keys() & self._facts
+        return [(name, number) for name in sorted(names) for number in sorted(found[name].partitions)]
+
+    def check_ended(self) -> None:
+        """That readers come to the end of all these while the task has nothing open; else `source.left_open`."""
+        first = left_open(self._connected(), self.existing(), ANSWER_TIMEOUT_S)
+        again = left_open(self._connected(), [one[:2] for one in first], ANSWER_TIMEOUT_S)
+        stands = {one[:3] for one in first} & {one[:3] for one in again} - self.foreign
+        if stands:
+            topic, number, offset = min(stands)
+            where: dict[str, str | int] = {"topic": topic, "partition": number, "offset": offset}
+            raise CdcError(LEFT_OPEN, "an earlier transaction was not ended by the broker", where=where)
 
     def lend(self, admin: AdminClient) -> None:
         """A client that is connected already: the first topics of a start need not wait for another."""
@@ -71,20 +108,36 @@ class TopicBook:
         if time.monotonic() - self._used_at > REST_AFTER_S:
             self._admin = None
 
-    def _look_up(self, topic: str) -> TopicFacts:
-        admin = self._admin = self._admin or make_admin(self._properties, client_id=self._client_id)
+    def _connected(self) -> AdminClient:
         self._used_at = time.monotonic()
-        partitions = _partitions(admin, topic)
-        if partitions is None:
-            self._create(admin, topic)
-            partitions = self._await(admin, topic)
-        return TopicFacts(partitions, None if self._compresses() else _record_bytes_max(admin, topic))
+        if self._admin is None:  # not `or`: a client that waits for no answer counts as false
+            self._admin = make_admin(self._properties, client_id=self._client_id)
+        return self._admin
 
-    def _create(self, admin: AdminClient, topic: str) -> None:
-        plan = self._plan(topic)
-        wanted = NewTopic(topic, plan.partitions, plan.replication_factor, config=dict(plan.config))
+    def _look_up(self, topics: Sequence[str]) -> dict[str, TopicFacts]:
+        admin = self._connected()
+        partitions = _partitions(admin, topics)
+        missing = [topic for topic in topics if partitions[topic] is None]
+        if missing:
+            self._create(admin, missing)
+        # Also of those that an earlier try has made.
+        partitions |= self._await(admin, [topic for topic in topics if not partitions[topic]])
+        limits = dict.fromkeys(topics) if self._compresses() else _record_bytes_max(admin, topics)
+        return {topic: TopicFacts(partitions[topic] or 0, limits[topic]) for topic in topics}
+
+    def _create(self, admin: AdminClient, topics: Sequence[str]) -> None:
+        plans = {topic: self._plan(topic) for topic in topics}
+        wanted = [
+            NewTopic(topic, plan.partitions, plan.replication_factor, config=dict(plan.config))
+            for topic, plan in plans.items()
+        ]
+        futures = admin.create_topics(wanted, operation_timeout=ANSWER_TIMEOUT_S)
+        for topic, plan in plans.items():
+            self._created(futures, topic, plan)
+
+    def _created(self, futures: Mapping[Any, Any], topic: str, plan: TopicPlan) -> None:
         try:
-            _answer(admin.create_topics([wanted], operation_timeout=ANSWER_TIMEOUT_S), topic)
+            _answer(futures, topic)
             log.info("topic created topic=%s partitions=%d", topic, plan.partitions)
         except KafkaException as exc:
             error = e.kafka_error(exc)
@@ -94,25 +147,34 @@ class TopicBook:
             if error.code() != KafkaError.TOPIC_ALREADY_EXISTS:
                 raise e.translate(exc, "create the topic", where={"topic": topic}) from exc
 
-    def _await(self, admin: AdminClient, topic: str) -> int:
+    def _await(self, admin: AdminClient, topics: Sequence[str]) -> dict[str, int | None]:
         deadline = time.monotonic() + LEADERS_TIMEOUT_S
-        while time.monotonic() < deadline:
-            partitions = _partitions(admin, topic)
-            if partitions:
-                return partitions
-            time.sleep(LEADERS_STEP_S)
-        raise CdcError(e.TIMEOUT, "a new topic has no leaders yet", where={"topic": topic})
+        found: dict[str, int | None] = {}
+        left = list(topics)
+        while left and time.monotonic() < deadline:
+            found |= _partitions(admin, left)
+            left = [topic for topic in left if not found[topic]]
+            if left:
+                time.sleep(LEADERS_STEP_S)
+        if not left:
+            return found
+        raise CdcError(e.TIMEOUT, "a new topic has no leaders yet", where={"topic": left[0]})
 
     def _compresses(self) -> bool:
         """The topic's limit holds for compressed batches, whose size only the broker sees."""
         return bool(connection(self._properties, "producer").get("compression.type", "none") != "none")
 
 
-def _partitions(admin: AdminClient, topic: str) -> int | None:
-    """How many there are; None: no such topic; 0: not all have a leader yet."""
+def _partitions(admin: AdminClient, topics: Sequence[str]) -> dict[str, int | None]:
+    """How many each has; None: no such topic; 0: not all have a leader yet."""
+    # Unlike a metadata request by name, this never makes a broker create the topic.
+    futures = admin.describe_topics(TopicCollection(list(topics)), request_timeout=ANSWER_TIMEOUT_S)
+    return {topic: _number(futures, topic) for topic in topics}
+
+
+def _number(futures: Mapping[Any, Any], topic: str) -> int | None:
     try:
-        # Unlike a metadata request by name, this never makes a broker create the topic.
-        found = _answer(admin.describe_topics(TopicCollection([topic]), request_timeout=ANSWER_TIMEOUT_S), topic)
+        found = _answer(futures, topic)
     except KafkaException as exc:
         if e.code_of(exc) == e.TOPIC_MISSING:
             return None
@@ -122,10 +184,15 @@ def _partitions(admin: AdminClient, topic: str) -> int | None:
     return len(found.partitions)
 
 
-def _record_bytes_max(admin: AdminClient, topic: str) -> int | None:
-    resource = ConfigResource(ResourceType.TOPIC, topic)
+def _record_bytes_max(admin: AdminClient, topics: Sequence[str]) -> dict[str, int | None]:
+    resources = {topic: ConfigResource(ResourceType.TOPIC, topic) for topic in topics}
+    futures = admin.describe_configs(list(resources.values()), request_timeout=ANSWER_TIMEOUT_S)
+    return {topic: _limit(futures, topic, resource) for topic, resource in resources.items()}
+
+
+def _limit(futures: Mapping[Any, Any], topic: str, resource: ConfigResource) -> int | None:
     try:
-        entries = _answer(admin.describe_configs([resource], request_timeout=ANSWER_TIMEOUT_S), resource)
+        entries = _answer(futures, resource)
         return int(entries["max.message.bytes"].value)
     except KafkaException as exc:
         log.info("topic limit unknown topic=%s error=%s", topic, e.kafka_error(exc).str())

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, TIMEOUT, UNFIT
-from cdcworker.coordinator.model import ClusterState, Connector, JsonObject
+from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.verify_main import COMMAND
 
@@ -94,6 +94,7 @@ class Verifier:
             "sink": {"name": connector.name, "config": dict(connector.config)},
             "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
             "tables": list(asked.tables),
+            "held": dict(asked.held),
         }
         threading.Thread(target=self._follow, args=(run, question), name=f"verify-{run.id}", daemon=True).start()
         return run
@@ -163,12 +164,20 @@ class Asked:
     source: str = ""
     tables: tuple[str, ...] = ()
     by: str = "request"
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Topics that the sink holds back, and why: nobody waits for them."""
 
     def source_tasks(self, state: ClusterState, source: Connector) -> int:
         from cdcworker.coordinator.state import task_set_of
 
         planned = task_set_of(state, source.name)
         return max(1, len(planned.tasks) if planned is not None else 1)
+
+
+def held_of(view: View, sink: str) -> dict[str, str]:
+    """Topics that tasks of the sink hold back, by their last reports."""
+    found = [status.metrics.get("paused") or {} for status in view.statuses.values() if status.connector == sink]
+    return {topic: str(why) for paused in found for topic, why in paused.items()}
 
 
 def source_of(state: ClusterState, sink: Connector, name: str = "") -> Connector:

@@ -11,6 +11,7 @@ import json
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from itertools import islice
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.verify.errors import BEHIND
@@ -24,6 +25,7 @@ TAIL: Final = 200
 ANSWER_S: Final = 10.0
 PEEK_S: Final = 5.0
 POLL_S: Final = 0.25
+TOLD_MAX: Final = 5
 Partition = tuple[str, int]
 Peek = Callable[[Partition, int], int | None]
 
@@ -124,21 +126,26 @@ class KafkaGoal:
         self._peek = peek
 
     def reached(self, ledger: Mapping[Partition, int]) -> bool:
-        for place, end in list(self._ends.items()):
+        return next(self._left(ledger), None) is None
+
+    def _left(self, ledger: Mapping[Partition, int]) -> Iterator[Partition]:
+        """Whose ends have not been passed."""
+        for place, end in sorted(self._ends.items()):
             at = ledger.get(place, 0)
-            if at < end:
-                found = self._peek(place, at)
-                if found is None or found < end:
-                    return False
-            # A ledger only moves on.
-            del self._ends[place]
-        return True
+            found = at if at >= end else self._peek(place, at)
+            if found is None or found < end:
+                yield place
+            else:
+                # A ledger only moves on.
+                del self._ends[place]
 
     def lagging(self, ledger: Mapping[Partition, int]) -> str:
+        left = list(islice(self._left(ledger), TOLD_MAX + 1))
         parts = [
-            f"{topic}/{part} at {ledger.get((topic, part), 0)} of {end}" for (topic, part), end in self._ends.items()
+            f"{topic}/{part} at {ledger.get((topic, part), 0)} of {self._ends[topic, part]}" for topic, part in left
         ]
-        return f"the warehouse has applied {', '.join(sorted(parts)[:5])}" + (" and more" if len(parts) > 5 else "")
+        more = " and more" if len(parts) > TOLD_MAX else ""
+        return f"the warehouse has applied {', '.join(parts[:TOLD_MAX])}{more}"
 
 
 @contextmanager

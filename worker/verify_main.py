@@ -55,7 +55,8 @@ def compare(question: JsonObject, say: Say) -> None:
     providers, began = question["providers"], time.monotonic()
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
     topics, roots = _topics(question["kafka"]), file_roots(providers)
-    wanted = Wanted(question["sink"]["name"], sink, source, topics, question["tables"], roots, finder(SparkSink(sink)))
+    machine, held = finder(SparkSink(sink)), question.get("held", {})
+    wanted = Wanted(question["sink"]["name"], sink, source, topics, question["tables"], roots, machine, held)
     limits, timeout_s = limits_of(sink)
     origin = (question["source"]["name"], int(question["source"]["tasks"]))
     with contextlib.ExitStack() as stack:

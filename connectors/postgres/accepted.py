@@ -10,6 +10,7 @@ from cdcworker.connectors.config import ConfigKey, Validator, one_of
 
 _NAMES = "Not applied: illegal characters in names are escaped reversibly."
 _UNNEEDED = "Not needed here: accepted without effect."
+_TYPE = "Not needed here: the source's type is always in the schema's cdc.type."
 _BATCH = "Not needed here: batches and memory are bounded by bytes."
 _RETRY = "Not needed here: the worker retries transient errors with its own back-off."
 
@@ -75,8 +76,9 @@ _DEBEZIUM = {
     "extended.headers.enabled": "Context headers are not written.",
     "include.unknown.datatypes": "See unknown.type.handling.mode: unknown types are included, as text by default.",
     "include.schema.changes": _UNNEEDED,
-    "event.processing.failure.handling.mode": "A change that cannot be handed on halts the task.",
-    "binary.columns": _UNNEEDED,
+    "event.processing.failure.handling.mode": "A change that cannot be handed on holds its table back; see table.failure.policy.",
+    "column.propagate.source.type": _TYPE,
+    "datatype.propagate.source.type": _TYPE,
     "sanitize.field.names": _NAMES,
     "source.struct.version": _UNNEEDED,
     "executor.shutdown.timeout.ms": _UNNEEDED,
@@ -120,7 +122,7 @@ TOLERANCE = ConfigKey(
     default="none",
     validator=one_of("none"),
     group="Error handling",
-    doc="A record that cannot be handled halts its task; dead letters are not available.",
+    doc="A record that cannot be handled holds its table back, or halts (table.failure.policy); there are no dead letters.",
 )
 
 REFUSED: tuple[ConfigKey, ...] = (
@@ -133,8 +135,6 @@ REFUSED: tuple[ConfigKey, ...] = (
     _refuse("converters", "custom converters are not applied"),
     _refuse("post.processors", "post-processors are not applied"),
     _refuse("snapshot.select.statement.overrides", "a snapshot reads whole tables"),
-    _refuse("column.propagate.source.type", "the source type is always in cdc.type"),
-    _refuse("datatype.propagate.source.type", "the source type is always in cdc.type"),
     _refuse("slot.stream.params", "stream parameters are fixed; see replication.origin"),
     _refuse("database.initial.statements", "session settings fix the text forms"),
     ConfigKey(

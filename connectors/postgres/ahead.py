@@ -52,6 +52,11 @@ class Ahead:
         changes.handle(ABORT, self.abort)
         changes.handle(COMMIT, self.commit)
 
+    @property
+    def open_xid(self) -> int:
+        """Of the transaction whose chunk is under way."""
+        return self._xid if self.inside else 0
+
     # -- between chunks -----------------------------------------------------------------------------------------------
 
     def start(self, data: bytes) -> None:

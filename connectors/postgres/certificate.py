@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from cdcworker.connectors.postgres.errors import UNREACHABLE
 from cdcworker.schemas.errors import CdcError
 
-_SSL_REQUEST = struct.pack("!ii", 8, 80877103)
+SSL_REQUEST = struct.pack("!ii", 8, 80877103)
 _SEQUENCE, _UTC_TIME, _VERSION = 0x30, 0x17, 0xA0
 
 
@@ -20,7 +20,7 @@ def fetch(host: str, port: int, timeout_s: float) -> bytes:
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     with socket.create_connection((host, port), timeout_s) as plain:
-        plain.sendall(_SSL_REQUEST)
+        plain.sendall(SSL_REQUEST)
         if plain.recv(1) != b"S":
             raise CdcError(UNREACHABLE, "the server does not offer TLS")
         with context.wrap_socket(plain, server_hostname=host) as wrapped:

@@ -10,19 +10,12 @@ from collections.abc import Callable
 from typing import Any
 
 from cdcworker.connectors.postgres import wire
-from cdcworker.connectors.postgres.errors import DECODE, SCHEMA_LOOKUP, VALUE
+from cdcworker.connectors.postgres.encoding import unreadable
+from cdcworker.connectors.postgres.errors import DECODE, SCHEMA_LOOKUP
 from cdcworker.connectors.postgres.events import Event, Observer
 from cdcworker.connectors.postgres.orders import Orders
 from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, Plan
-from cdcworker.connectors.postgres.wire import (
-    HAD_NULL,
-    HAD_UNCHANGED,
-    Begin,
-    Commit,
-    Message,
-    Relation,
-    format_lsn,
-)
+from cdcworker.connectors.postgres.wire import HAD_NULL, HAD_UNCHANGED, Begin, Commit, Message, Relation, format_lsn
 from cdcworker.schemas.change import Change, Op, Position, Ready, Row
 from cdcworker.schemas.errors import CdcError
 
@@ -31,6 +24,9 @@ HEADER = 25
 
 OWN_PREFIX = "cdcworker"
 """Prefix of the logical messages that this source writes itself; they are not handed on."""
+
+ROWS = {ord("I"): "c", ord("U"): "u", ord("D"): "d"}
+"""Messages of rows, with their operations."""
 
 Resolve = Callable[[Relation], Plan | None]
 """The plan of a relation, None when the table is not captured."""
@@ -51,11 +47,14 @@ class Changes:
         self.drop_to = self.index = self.stage = 0
         """`stage` grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
         self.replanned: Callable[[int], None] = lambda oid: None
+        self.moved: Callable[[Plan, bytes], None] = lambda plan, data: None
+        """Told of each row that was handed on under a new key without a value that was not sent."""
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.orders: Orders | None = None
         self.skips_same = False  # updates that change none of the captured columns
         self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID
+        self.transcode: Callable[[Plan, bytes], bytes] | None = None  # to values in text, of a stream in binary
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.want_origin: Callable[[str], bool] = lambda name: True
         self.resume_lsn = 0
@@ -65,6 +64,8 @@ class Changes:
         self.out: list[Change | Ready] = []
         self.commit: Commit | None = None  # the last one that was read
         self.message_lsn = 0  # position of the last non-transactional message
+        self.marked_lsn = 0  # commit of the last transaction with a message of our own
+        self._mark = 0  # as that, of one whose commit has not come yet
         self.last_xid = 0
         self._handlers: dict[int, Callable[[bytes], None]] = {
             ord("B"): self._on_begin,
@@ -111,8 +112,7 @@ class Changes:
         except (wire.WireError, IndexError, KeyError) as exc:
             raise CdcError(DECODE, f"message {chr(kind)!r}: {exc}", where=self._where(data)) from exc
         except (ValueError, ArithmeticError) as exc:
-            # The parser's text may repeat the value.
-            raise CdcError(VALUE, "a column's text form could not be read", where=self._where(data)) from exc
+            raise unreadable(exc, self._where(data)) from exc
         return kind
 
     def _where(self, data: bytes) -> dict[str, str | int]:
@@ -155,6 +155,7 @@ class Changes:
             self.orders.end(Position(commit.commit_lsn, self.index, 0), self.out)
         self.commit = commit
         self._last_commit = commit.commit_lsn
+        self.marked_lsn = max(self.marked_lsn, self._mark)
         self._begin = None
         self.stage += 1
 
@@ -190,8 +191,8 @@ class Changes:
             self.stage += 1
         return self.dropping
 
-    def _open(self, data: bytes) -> Plan | None:
-        """Count the message and find its plan; None when it is not to be handed on."""
+    def _open(self, data: bytes) -> tuple[Plan | None, bytes]:
+        """Count the message and find its plan, None when it is not to be handed on; with its values as text."""
         if self._begin is None:
             raise wire.WireError("a change outside a transaction")
         self.index += 1
@@ -200,7 +201,13 @@ class Changes:
             plan = self._plans[oid]
         except KeyError:
             raise CdcError(SCHEMA_LOOKUP, f"relation {oid} is not described", where=self._where(data)) from None
-        return None if self.dropping and self._dropped() else plan
+        if (self.dropping and self._dropped()) or plan is None or (self.skipped and self._unseen(oid, data)):
+            return None, data
+        return plan, self.transcode(plan, data) if self.transcode and not self._renewing else data
+
+    def _unseen(self, oid: int, data: bytes) -> bool:
+        """A row that nobody looks at need not be readable."""
+        return ROWS[data[HEADER]] in self.skipped and self.observer is None and oid not in self.listeners
 
     def _read(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, int]:
         if plan.whole:
@@ -236,7 +243,7 @@ class Changes:
         return values, flags, plan
 
     def _on_insert(self, data: bytes) -> None:
-        plan = self._open(data)
+        plan, data = self._open(data)
         if plan is None:
             return
         values, _, plan = self._new_row(plan, data, 31)
@@ -246,14 +253,14 @@ class Changes:
         if plan.relation.oid in self.listeners:
             self.listeners[plan.relation.oid](plan, after)
         if self.observer or self.skipped:
-            event = Event("c", data, 31)
+            event = Event("c", data)
             event.after = after
             if not self._keep(plan, event):
                 return
         self._emit(plan, "c", data, None, after)
 
     def _on_update(self, data: bytes) -> None:
-        plan = self._open(data)
+        plan, data = self._open(data)
         if plan is None:
             return
         old: list[Any] | None = None
@@ -270,7 +277,7 @@ class Changes:
         after = tuple(values)
         before = tuple(old) if old is not None and kind == 79 else None
         if self.observer or self.skipped or self.skips_same:
-            event = Event("u", data, p)
+            event = Event("u", data)
             event.before = tuple(old) if old is not None else None
             event.after, event.unchanged = after, unchanged
             event.key_changed = old is not None and any(old[i] != after[i] for i in plan.table.key)
@@ -283,7 +290,7 @@ class Changes:
             self._emit(plan, "u", data, before, after, unchanged)
 
     def _on_delete(self, data: bytes) -> None:
-        plan = self._open(data)
+        plan, data = self._open(data)
         if plan is None:
             return
         values, end, _ = self._read(plan, data, 31)
@@ -353,6 +360,8 @@ class Changes:
         key = plan.out.key
         self._emit(plan, "d", data, old, None).other_key = tuple(after[i] for i in key)
         self._emit(plan, "c", data, None, after, unchanged, sub=1).other_key = tuple(old[i] for i in key)
+        if unchanged:
+            self.moved(plan, data)
 
     # -- logical messages -------------------------------------------------------------------------------------------
 
@@ -362,6 +371,8 @@ class Changes:
             self.index += 1
             dropped = self._dropped()
             position = Position(self._begin.final_lsn if self._begin else message.lsn, self.index - 1, 0)
+            if message.prefix == OWN_PREFIX:
+                self._mark = position.commit_lsn
         else:
             # Its LSN is its end, where the next record begins, which may be a commit: one less is its own.
             at = message.lsn - 1

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import time
 from collections.abc import Generator, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
@@ -11,14 +10,17 @@ from itertools import islice
 from typing import Any, Final
 
 import psycopg
-from cdcworker.connectors.postgres.catalog import Catalog, TableInfo
+from cdcworker.connectors.postgres.catalog import TableInfo
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.copying import KeyTexts, copy_lines, key_of_line
-from cdcworker.connectors.postgres.errors import PERMISSION, TABLE_CLOSED, VALUE, translate
+from cdcworker.connectors.postgres.encoding import NO_ENCODING, NOT_UTF8, is_lacking, unreadable
+from cdcworker.connectors.postgres.errors import PERMISSION, SERVER_ENCODING, TABLE_CLOSED, translate
 from cdcworker.connectors.postgres.frames import Frames, copy_frames
 from cdcworker.connectors.postgres.lane import native
-from cdcworker.connectors.postgres.relations import Plan, Planner
+from cdcworker.connectors.postgres.oversize import ROW_TOO_LARGE
+from cdcworker.connectors.postgres.published import Entry, Published
+from cdcworker.connectors.postgres.relations import Plan, planner_of
 from cdcworker.connectors.postgres.standby import END_OF_LOG, SNAPSHOT
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.window import Identity
@@ -32,9 +34,6 @@ log = logging.getLogger(__name__)
 ROWS_MIN: Final = 200
 ROWS_MAX: Final = 20_000
 """Rows of one chunk: memory is bounded by bytes, this bounds what a wrong estimate of the width can cost."""
-PUBLISHED_S: Final = 10.0
-"""How long a publication's column list and row filter are taken for what they were."""
-
 PIECE_BYTES: Final = 256 * 1024
 PIECE_ROWS: Final = 2_000
 """Of a table without a key, handed on at a time."""
@@ -61,6 +60,8 @@ class Chunk:
     count: int = 0
     ended: bool = False
     """No rows of the range lie behind this chunk."""
+    unread: list[list[str]] = field(default_factory=list)
+    """Of the keys that were wanted those that it had no room for."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -69,6 +70,14 @@ class Chunk:
     def left(self) -> Frames | list[bytes]:
         """The rows that no newer event has touched."""
         return self.rows if isinstance(self.rows, Frames) else [line for line, _ in self.rows.values()]
+
+    def key_texts(self) -> Iterator[KeyTexts]:
+        """Of the same."""
+        if not isinstance(self.rows, Frames):
+            yield from (texts for _, texts in self.rows.values())
+            return
+        for at in self.rows.offsets():
+            yield key_of_line(self.rows.line(at), self.plan.table.key, self.plan.taken)[1]
 
 
 class TableGone(Exception):
@@ -130,10 +139,10 @@ class Reader:
     def __init__(self, connection: AdminConnection, settings: Settings) -> None:
         self.connection = connection
         self._settings = settings
-        self._planner = Planner(Catalog(connection), settings.modes, settings.filters, settings.masks, settings.keys)
+        self._planner = planner_of(connection, settings)
         self._core = native() if settings.raw["decoder.native"] else None
         self._own_socket = settings.raw["database.transport"] != "psycopg"
-        self._published: dict[int, tuple[float, tuple[str, ...] | None, str | None]] = {}
+        self._published = Published(connection, settings.publication)
 
     def begin(self, oid: int) -> tuple[View, Plan, TableInfo]:
         """Open the read: lock first, snapshot second. # A rewrite of the table is invisible to an older snapshot."""
@@ -178,6 +187,14 @@ class Reader:
         timeout = sql.Literal(f"{self._settings.raw['snapshot.lock.timeout.ms']}ms")
         self._execute(sql.SQL("set local lock_timeout = {}").format(timeout))
 
+    def _taking_bytes(self, statement: sql.Composed) -> bytes:
+        """In a transaction, behind its last look at the catalog: rows come as they are where they are of no encoding. Names in
+        the statement are text, and it is put into bytes as such first."""
+        text = statement.as_bytes(self.connection)
+        if is_lacking(self.connection):
+            self._execute(sql.SQL("set local client_encoding = {}").format(sql.Literal(NO_ENCODING)))
+        return text
+
     def is_broken(self) -> bool:
         return self.connection.closed or self.connection.pgconn.transaction_status != pq.TransactionStatus.IDLE
 
@@ -197,21 +214,25 @@ class Reader:
             if not want.must_see.met(view.snap):
                 raise NotVisibleYet
             hit("snapshot.snapshot_taken")
+            statement = self._taking_bytes(self._select(plan, info, want))
             with rights(plan.table.path):
-                self._read(chunk, self._select(plan, info, want), want)
+                self._read(chunk, statement, want)
             hit("snapshot.rows_read")
         finally:
             self.end()
         hit("snapshot.read_ended")
+        if len(want.keys) > 1 and len(chunk.unread) == len(want.keys):
+            # Equal to them, but in other words (5.0 and 5.00): one by one it is plain whose row came.
+            chunk = self.chunk(replace(want, keys=want.keys[:1]))
+            chunk.unread = [list(key) for key in want.keys[1:]]
         return chunk
 
-    def _read(self, chunk: Chunk, statement: sql.Composed, want: Want) -> None:
+    def _read(self, chunk: Chunk, statement: bytes, want: Want) -> None:
         # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
-        most = 1 << 62 if want.keys else want.bytes_max
         if self._core is None:
-            whole = _read_lines(self.connection, chunk, statement, most)
+            whole = _read_lines(self.connection, chunk, statement, want.bytes_max)
         else:
-            with closing(self._frames(statement, most)) as pieces:
+            with closing(self._frames(statement, want.bytes_max)) as pieces:
                 frames = next(pieces)
             frames.plan, whole = chunk.plan, frames.whole
             chunk.rows, chunk.size, chunk.count = frames, frames.size, frames.count
@@ -220,14 +241,18 @@ class Reader:
                     line = frames.line(frames.last)
                     chunk.last = key_of_line(line, chunk.plan.table.key, chunk.plan.taken)[1]
         chunk.ended = whole and not want.keys and chunk.count < want.limit
+        if len(want.keys) > 1 and not whole:
+            with Named(chunk.plan):
+                found = set(chunk.key_texts())
+            chunk.unread = [list(key) for key in want.keys if key not in found]
 
-    def _frames(self, statement: sql.Composed, bytes_max: int) -> Generator[Frames]:
+    def _frames(self, statement: bytes, bytes_max: int) -> Generator[Frames]:
         assert self._core
         return copy_frames(self.connection, statement, bytes_max, self._core.walk, own_socket=self._own_socket)
 
     def rows(self, plan: Plan, info: TableInfo) -> Generator[Frames | list[bytes]]:
         """All rows of a table without a key, some at a time, inside the transaction that `begin` opened."""
-        statement = self._select(plan, info, None)
+        statement = self._taking_bytes(self._select(plan, info, None))
         with rights(plan.table.path):
             if self._core is not None:
                 yield from self._frames(statement, PIECE_BYTES)
@@ -261,23 +286,10 @@ class Reader:
             parts.append(sql.SQL("order by {} limit {}").format(order, sql.Literal(want.limit)))
         return sql.SQL("copy ({}) to stdout").format(sql.SQL(" ").join(parts))
 
-    def _publication_of(self, info: TableInfo) -> tuple[tuple[str, ...] | None, str | None]:
-        """Column list and row filter (PostgreSQL 15); TableGone when the table is not published."""
-        if self.connection.info.server_version < 150000:
-            return None, None
-        known = self._published.get(info.oid)
-        if known is not None and time.monotonic() - known[0] < PUBLISHED_S:
-            return known[1:]
-        row = self._execute(
-            sql.SQL(
-                "select attnames::text[], rowfilter from pg_publication_tables"
-                " where pubname = {} and schemaname = {} and tablename = {}"
-            ).format(sql.Literal(self._settings.publication), sql.Literal(info.schema), sql.Literal(info.table))
-        ).fetchone()
-        if row is None:
+    def _publication_of(self, info: TableInfo) -> Entry:
+        found = self._published.of(info)
+        if found is None:
             raise TableGone
-        found = (tuple(row[0]) if row[0] else None), row[1]
-        self._published[info.oid] = (time.monotonic(), *found)
         return found
 
     def _execute(self, statement: sql.SQL | sql.Composed) -> psycopg.Cursor[tuple[Any, ...]]:
@@ -289,7 +301,7 @@ class Reader:
             raise translate(exc) from exc
 
 
-def _read_lines(connection: AdminConnection, chunk: Chunk, statement: sql.Composed, bytes_max: int) -> bool:
+def _read_lines(connection: AdminConnection, chunk: Chunk, statement: bytes, bytes_max: int) -> bool:
     """Whether the server has sent all."""
     rows: dict[Identity, tuple[bytes, KeyTexts]] = {}
     chunk.rows, key, parsers = rows, chunk.plan.table.key, chunk.plan.taken
@@ -307,16 +319,20 @@ def _read_lines(connection: AdminConnection, chunk: Chunk, statement: sql.Compos
     return True
 
 
+_TABLES_OWN: Final = {PERMISSION: TABLE_CLOSED, ROW_TOO_LARGE: ROW_TOO_LARGE, SERVER_ENCODING: NOT_UTF8}
+
+
 @contextmanager
 def rights(path: Sequence[str]) -> Iterator[None]:
-    """A right that is lacking is this table's trouble, not the connection's."""
+    """A right that is lacking is this table's trouble, not the connection's; so is a row that cannot be sent."""
     try:
         yield
-    except (CdcError, psycopg.errors.InsufficientPrivilege) as exc:
+    except (CdcError, psycopg.errors.InsufficientPrivilege, psycopg.errors.CharacterNotInRepertoire) as exc:
         error = translate(exc)
-        if error.code != PERMISSION:
+        code = _TABLES_OWN.get(error.code)
+        if code is None:
             raise
-        raise CdcError(TABLE_CLOSED, error.message, where={**error.where, "table": ".".join(path)}) from exc
+        raise CdcError(code, error.message, where={**error.where, "table": ".".join(path)}) from exc
 
 
 class Named:
@@ -331,8 +347,7 @@ class Named:
         if isinstance(exc, CdcError):
             raise CdcError(exc.code, exc.message, where={**exc.where, "table": self._table}) from exc
         if isinstance(exc, ValueError | IndexError | OverflowError):
-            text = "a column's text form could not be read"
-            raise CdcError(VALUE, text, where={"table": self._table}) from exc
+            raise unreadable(exc, {"table": self._table}) from exc
 
 
 def _restricted(info: TableInfo, names: Sequence[str] | None) -> TableInfo:

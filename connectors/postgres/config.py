@@ -30,7 +30,7 @@ from cdcworker.connectors.postgres.snapshot_config import SNAPSHOT_ALIASES, snap
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.split import WHOLE, Share, split_checks, split_keys
 from cdcworker.connectors.postgres.types import Modes
-from cdcworker.connectors.postgres.value_config import value_keys
+from cdcworker.connectors.postgres.value_config import remarked_keys, value_keys
 
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 # Debezium skips truncates by default; our sinks apply them, so nothing is skipped unless asked for.
@@ -87,8 +87,9 @@ def _source_keys() -> Iterable[ConfigKey]:
 
 _TRANSPORTS = ("auto", "socket", "psycopg")
 _TRANSPORT_DOC = (
-    "auto: the stream is read off the socket where that is not encrypted, else by libpq (psycopg, always). Encryption by GSS"
-    " is asked for only where PGGSSENCMODE does, or with psycopg."
+    "socket: the stream is read off a socket of its own, under TLS too (SCRAM with a password that SASLprep"
+    " knows, the channel bound; md5, passwords, certificates). auto: as socket, and by libpq where the server or libpq's"
+    " environment asks for more. psycopg: by libpq, always. Encryption by GSS is asked for only where PGGSSENCMODE does, or with psycopg."
 )
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
 _SSL = one_of(*_SSL_MODES)
@@ -116,7 +117,7 @@ def _replication_keys() -> Iterable[ConfigKey]:
         doc="A warning is logged when the slot keeps more of the log than this; 0: never.",
     )  # fmt: skip
     yield key("slot.on.standby", "BOOLEAN", False, group=group, importance="LOW", doc=_ON_STANDBY)
-    yield key("slot.failover", "BOOLEAN", False, group=group, importance="LOW", doc="Failover slot (PostgreSQL 17).")
+    yield key("slot.failover", "BOOLEAN", group=group, importance="LOW", doc=_FAILOVER)
     yield key("transaction.streaming", "BOOLEAN", True, group=group, importance="LOW", doc=_STREAMING)
     yield key(
         "spool.max.bytes", "LONG", 20 * 1024**3, validator=between(1024**2), group=group, importance="LOW", doc=_SPOOL,
@@ -158,6 +159,10 @@ _LOST = (
 _ON_STANDBY = (
     "The slot is made and read on a standby (PostgreSQL 16). The publication is made on the primary; of several hosts the"
     " standby is chosen."
+)
+_FAILOVER = (
+    "Whether standbys keep the slot too (PostgreSQL 17). Without it a new slot on a primary is made so, and one that is there"
+    " is left as it is; true alters that one."
 )
 _STREAMING = (
     "Large transactions are read while they are open, into files in the worker's state.dir, and handed on when they"
@@ -249,7 +254,7 @@ CONFIG_DEF = ConfigDef(
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=lambda config: (*format_keys(config), *mask_keys(config)),
+    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config)),
 )
 
 
@@ -390,5 +395,6 @@ def _modes(raw: Mapping[str, Any]) -> Modes:
         interval=raw["interval.handling.mode"],
         money_digits=raw["money.fraction.digits"],
         composite=raw["composite.handling.mode"],
+        varbit=raw["bit.varying.handling.mode"],
         unknown=raw["unknown.type.handling.mode"],
     )

@@ -17,6 +17,7 @@ from psycopg import pq
 from psycopg.conninfo import make_conninfo
 
 APPLICATION = "cdcworker"
+UTF8: Final = "UTF8"
 DIGEST_CHARS: Final = 12
 NAME_CHARS_MAX: Final = 63
 SERVER_VERSION_MIN = 140000
@@ -31,7 +32,7 @@ def application_name(group: str, connector: str, task: int) -> str:
     return f"{APPLICATION}:{whose}:{connector}:{task}"[:NAME_CHARS_MAX]
 
 
-def conninfo(settings: Settings, application: str, *, replication: bool = False) -> str:
+def conninfo(settings: Settings, application: str, *, replication: bool = False, encoding: str = UTF8) -> str:
     """libpq's connection string; holds the password, so it is passed on and never logged."""
     raw = settings.raw
     options = " ".join(f"-c {name}={value}" for name, value in SESSION_OPTIONS.items())
@@ -42,7 +43,7 @@ def conninfo(settings: Settings, application: str, *, replication: bool = False)
         "dbname": settings.dbname,
         "sslmode": raw["database.sslmode"],
         "application_name": application,
-        "client_encoding": "UTF8",
+        "client_encoding": encoding,
         "options": options,
         "connect_timeout": max(2, raw["database.connect.timeout.ms"] // 1000),
         "keepalives": 1 if raw["database.tcpKeepAlive"] else 0,

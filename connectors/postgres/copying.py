@@ -14,7 +14,7 @@ from cdcworker.connectors.postgres.window import Identity, identity
 from cdcworker.connectors.postgres.wire import Parser
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
-from psycopg import pq, sql
+from psycopg import pq
 
 KeyTexts = tuple[str, ...]
 
@@ -23,12 +23,12 @@ SILENT_S_MAX: Final = 300.0
 """A server that sends nothing for so long while it copies is taken for lost. # INV-10"""
 
 
-def copy_lines(connection: AdminConnection, statement: sql.Composed) -> Generator[bytes]:
+def copy_lines(connection: AdminConnection, statement: bytes) -> Generator[bytes]:
     """Each line with its line feed. Who stops early has the server stop too."""
     conn = connection.pgconn
     where = "the rows could not be read"
     try:
-        result = conn.exec_(statement.as_bytes(connection))
+        result = conn.exec_(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
             raise _failed(result)
         poller = select.poll()

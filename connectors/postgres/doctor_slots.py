@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from cdcworker.connectors.checkup import Check, Fix, Result, ok
 from cdcworker.connectors.postgres import errors as e
-from cdcworker.connectors.postgres import fixes, safety
+from cdcworker.connectors.postgres import failover, fixes, safety
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.connection import APPLICATION, conninfo
 from cdcworker.connectors.postgres.patient import APPLICATION_NAME, Patient, duration, size
@@ -100,18 +100,35 @@ def _spill(patient: Patient) -> Iterator[Result]:
 
 
 def _failover(patient: Patient) -> Iterator[Result]:
-    wanted, able = patient.settings.raw["slot.failover"], patient.version >= 170000
-    if wanted and not able:
-        hint = "Failover slots need PostgreSQL 17; an ordinary slot is made."
-        yield Result("note", "", "slot.failover has no effect here", e.SERVER_VERSION, "slot.failover", hint)
+    wanted = patient.settings.raw[failover.KEY]
+    if wanted and not failover.is_possible(patient.connection):
+        hint = "Failover slots need a primary of PostgreSQL 17; an ordinary slot is made."
+        yield Result("note", "", "slot.failover has no effect here", e.SERVER_VERSION, failover.KEY, hint)
         return
-    yield ok("not asked for" if not wanted else "the slot follows to synchronised standbys")
+    if wanted is None and patient.slot and patient.slot.failover is False and failover.is_possible(patient.connection):
+        text = "the slot was made without failover, and does not follow when a standby takes over"
+        command = failover.alteration(patient.slot.name)
+        hint = (
+            "With slot.failover=true the next start alters it; false says that it is meant so. By hand, with the"
+            f" connector stopped, on a connection with replication=database: {command}"
+        )
+        yield Result("note", "made without", text, key=failover.KEY, hint=hint)
+        return
+    yield ok("the slot follows to synchronised standbys" if _is_kept(patient) else "the slot does not follow")
+
+
+def _is_kept(patient: Patient) -> bool:
+    """Whether standbys keep the slot, once the connector has started."""
+    wanted, found = patient.settings.raw[failover.KEY], patient.slot
+    if wanted is False or (wanted is None and found is not None):
+        return found is not None and bool(found.failover)
+    return failover.is_possible(patient.connection)
 
 
 def _standbys(patient: Patient) -> Iterator[Result]:
     """A server with standbys and a slot that stays behind when one of them takes over."""
     names = [row[0] for row in patient.rows("select slot_name from pg_replication_slots where slot_type = 'physical'")]
-    if not names or patient.settings.raw["slot.failover"] or patient.version < 170000:
+    if not names or patient.version < failover.VERSION or _is_kept(patient):
         yield ok(f"{len(names)} physical slots")
         return
     text = "there are standbys, and the slot does not follow when one of them takes over"
@@ -234,28 +251,31 @@ _ON_STANDBY = "The standby needs hot_standby_feedback = on, and primary_slot_nam
 
 def _synchronised(patient: Patient) -> Iterator[Result]:
     """A failover slot that runs ahead of the standby that takes over has handed on what that one never had."""
-    if not patient.settings.raw["slot.failover"] or patient.version < 170000:
-        yield ok("no failover slot" if patient.version >= 170000 else f"not in PostgreSQL {patient.version // 10000}")
+    if patient.version < failover.VERSION or not _is_kept(patient):
+        at_all = patient.version >= failover.VERSION
+        yield ok("no failover slot" if at_all else f"not in PostgreSQL {patient.version // 10000}")
         return
-    named = [
-        name.strip().strip('"') for name in patient.server["synchronized_standby_slots"].split(",") if name.strip()
-    ]
-    rows = dict(patient.rows("select slot_name::text, active from pg_replication_slots where slot_type = 'physical'"))
-    if not named:
+    physical = dict(patient.rows(failover.PHYSICAL))
+    found = failover.standbys_of(patient.server["synchronized_standby_slots"], physical)
+    if not found.named:
+        # Made so by itself, the slot of a server without standbys is nothing to speak of.
+        if not physical and not patient.settings.raw[failover.KEY]:
+            yield ok("no standby")
+            return
         text = "synchronized_standby_slots is empty: changes may be handed on that the standby that takes over lacks"
-        value = ", ".join(rows) or "STANDBY_SLOT"
+        value = ", ".join(physical) or "STANDBY_SLOT"
         fix = fixes.parameter(patient.flavour, "synchronized_standby_slots", value, restart=False)
-        yield Result("warning", "empty", text, key="slot.failover", fix=fix)
+        yield Result("warning", "empty", text, key=failover.KEY, fix=fix)
         return
-    missing = [name for name in named if name not in rows]
-    idle = [name for name in named if rows.get(name) is False]
-    if missing or idle:
-        what = f"do not exist: {', '.join(missing)}" if missing else f"are read by no standby: {', '.join(idle)}"
-        hint = "Start the standby, or take its slot out of synchronized_standby_slots."
-        text = f"the stream waits for slots of synchronized_standby_slots that {what}"
-        yield Result("error" if missing else "warning", ", ".join(named), text, e.STANDBY_SLOTS, "slot.failover", hint)
+    measured = ", ".join(found.named)
+    if found.are_waited_for:
+        yield ok(measured)
         return
-    yield ok(", ".join(named))
+    lacking = f"do not exist: {', '.join(found.missing)}"
+    what = lacking if found.missing else f"are read by no standby: {', '.join(found.idle)}"
+    hint = "Start the standby, or take its slot out of synchronized_standby_slots."
+    text = f"the stream waits for slots of synchronized_standby_slots that {what}"
+    yield Result("error" if found.missing else "warning", measured, text, e.STANDBY_SLOTS, failover.KEY, hint)
 
 
 def _two_phase(patient: Patient) -> Iterator[Result]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 import psycopg
+from cdcworker.connectors.postgres import oversize
 from cdcworker.schemas.errors import CdcError, Where, declare
 
 UNREACHABLE = declare(
@@ -24,7 +25,7 @@ TRANSPORT = declare(
     "postgres.transport",
     "config",
     "The connection cannot be read in the way that is asked for",
-    "Set database.transport to auto or psycopg, or database.sslmode to disable where the network is trusted.",
+    "Set database.transport to auto or psycopg; the message says what only libpq speaks.",
 )
 CONNECTION_LOST = declare(
     "postgres.connection_lost",
@@ -79,7 +80,7 @@ SERVER_ENCODING = declare(
     "postgres.server_encoding",
     "config",
     "The database has no text encoding",
-    "Text of an SQL_ASCII database may be of any encoding; values that are not UTF-8 halt the task.",
+    "Text of an SQL_ASCII database may be of any encoding, and none but UTF-8 is read, here not even a name. Convert it, and restart the task.",
 )
 NO_FREE_SLOT = declare(
     "postgres.no_free_slot",
@@ -157,7 +158,7 @@ DIVERGED = declare(
 RESTORED = declare(
     "postgres.restored",
     "environment",
-    "The server's log ends before the stored position",
+    "The server's log ends before the stored position, or is another one",
     "It was restored from an older copy: it lacks changes that were handed on. Reset the offsets for a new snapshot,"
     " under another topic.prefix, since positions begin anew.",
 )
@@ -300,6 +301,7 @@ QUERY = declare(
 )
 
 _BY_STATE: dict[str, str] = {
+    "22021": SERVER_ENCODING,
     "28P01": AUTHENTICATION,
     "28000": AUTHENTICATION,
     "3D000": DATABASE_MISSING,
@@ -308,8 +310,6 @@ _BY_STATE: dict[str, str] = {
     "53300": TOO_MANY_CONNECTIONS,
     "55006": SLOT_BUSY,
     "55P03": TABLE_LOCKED,
-    "57P01": CONNECTION_LOST,
-    "57P02": CONNECTION_LOST,
     "57P03": UNREACHABLE,
     "25006": STANDBY,
 }
@@ -333,6 +333,8 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     (r"replication slot .* does not exist", SLOT_MISSING),
     (r"publication .* does not exist", PUBLICATION),
     (r"could not translate host name", UNREACHABLE),
+    (oversize.PATTERN, oversize.ROW_TOO_LARGE),
+    (oversize.NO_SEND_PATTERN, oversize.NO_SEND_FUNCTION),
     (r"SSL was required|certificate verify failed|root certificate file .* does not exist|server certificate for", TLS),
 )
 
@@ -352,9 +354,8 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
 def translate_text(text: str, where: Where | None = None, state: str | None = None) -> CdcError:
     """libpq's error text of a replication connection, with the server's SQLSTATE where there is one."""
     code = _match(text) or (_of_state(state) if state else CONNECTION_LOST)
-    return CdcError(
-        code, _safe(_one_line(text), state), where={**(where or {}), **({"sqlstate": state} if state else {})}
-    )
+    told = {**(where or {}), **({"sqlstate": state} if state else {})}
+    return CdcError(code, _safe(_one_line(text), state), where=told)
 
 
 def _safe(text: str, state: str | None) -> str:

@@ -19,14 +19,13 @@ class Observer(Protocol):
 
 
 class Event:
-    """One data message for the observer; `at` is the offset of the new tuple in `data`, 0 when there is none."""
+    """One data message for the observer."""
 
-    __slots__ = ("after", "at", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
+    __slots__ = ("after", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
 
-    def __init__(self, op: Op, data: bytes, at: int = 0) -> None:
+    def __init__(self, op: Op, data: bytes) -> None:
         self.op = op
         self.data = data
-        self.at = at
         self.before: Row | None = None
         self.after: Row | None = None
         self.unchanged: tuple[int, ...] = ()

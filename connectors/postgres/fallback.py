@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.api import TaskContext
-from cdcworker.connectors.postgres import safety
+from cdcworker.connectors.postgres import safety, turning
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import NotAhead
@@ -45,10 +45,12 @@ def fall_back(session: Session, context: TaskContext, application: str, cause: N
 def recover(session: Session, context: TaskContext, application: str) -> None:
     """Between two transactions: read as before once what did not fit has been handed on, or was rolled back."""
     fallback, now = session.fallback, time.monotonic()
-    if fallback is None or now - fallback.looked_at < LOOK_S:
+    if fallback is None:
         return
-    fallback.looked_at = now
     if not fallback.until:
+        if now - fallback.looked_at < LOOK_S:
+            return
+        fallback.looked_at = now
         row = session.catalog.execute(f"select {SNAPSHOT}").fetchone()
         if row is None or not TxSnapshot.parse(row[0]).sees(fallback.xid):
             return
@@ -56,7 +58,8 @@ def recover(session: Session, context: TaskContext, application: str) -> None:
         fallback.until = parse_lsn(row[0]) if row else 0
     if session.position.safe_lsn >= fallback.until:
         session.fallback = None
-        reconnect(session, context, application, ahead=True)
+        turning.leave(session, context)
+        reconnect(session, context, application, ahead=session.settings.raw["transaction.streaming"])
 
 
 def reconnect(session: Session, context: TaskContext, application: str, *, ahead: bool) -> None:
@@ -68,7 +71,7 @@ def reconnect(session: Session, context: TaskContext, application: str, *, ahead
     old.close()
     session.ahead.close()
     slots.take_over(session.catalog, settings.slot, context.stopping)
-    stream = connect_stream(settings, application, session.feedback_s)
+    stream = connect_stream(session, application)
     session.stream = stream
     if session.readers:
         stream.watch(session.readers.signal)

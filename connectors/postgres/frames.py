@@ -13,13 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 import psycopg
+from cdcworker.connectors.postgres.channel import SEND_S_MAX, error_fields
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.copying import QUERY_CANCELED, SILENT_S_MAX, copy_lines, key_of_line
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST
 from cdcworker.connectors.postgres.relations import Plan
-from cdcworker.connectors.postgres.socket_stream import FRAME_BYTES_MAX, SEND_S_MAX, error_fields, refused, usable
+from cdcworker.connectors.postgres.socket_stream import FRAME_BYTES_MAX, refused, usable
 from cdcworker.schemas.errors import CdcError
-from psycopg import sql
 
 log = logging.getLogger(__name__)
 
@@ -87,7 +87,7 @@ class Frames:
 
 
 def copy_frames(
-    connection: AdminConnection, statement: sql.Composed, bytes_max: int, walk: Walk, *, own_socket: bool
+    connection: AdminConnection, statement: bytes, bytes_max: int, walk: Walk, *, own_socket: bool
 ) -> Generator[Frames]:
     """Pieces of more than `bytes_max` of rows, but for the last one. Who stops early has the server stop too."""
     if own_socket and usable(connection.pgconn):
@@ -95,7 +95,7 @@ def copy_frames(
     return _by_libpq(connection, statement, bytes_max)
 
 
-def _by_libpq(connection: AdminConnection, statement: sql.Composed, bytes_max: int) -> Generator[Frames]:
+def _by_libpq(connection: AdminConnection, statement: bytes, bytes_max: int) -> Generator[Frames]:
     data, count, last = bytearray(), 0, -1
     with closing(copy_lines(connection, statement)) as lines:
         for line in lines:
@@ -108,10 +108,10 @@ def _by_libpq(connection: AdminConnection, statement: sql.Composed, bytes_max: i
     yield Frames(data, len(data), count, last, whole=True)
 
 
-def _by_socket(connection: AdminConnection, statement: sql.Composed, bytes_max: int, walk: Walk) -> Generator[Frames]:
+def _by_socket(connection: AdminConnection, statement: bytes, bytes_max: int, walk: Walk) -> Generator[Frames]:
     copy = _Copy(connection, walk)
     try:
-        copy.begin(statement.as_bytes(connection))
+        copy.begin(statement)
         while not copy.ended:
             copy.gulp()
             if copy.ended or copy.size > bytes_max:

@@ -62,10 +62,11 @@ class Jobs:
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def report(self, progress: Progress) -> list[JsonObject]:
-        """Every load that is under way, and those that have ended."""
+        """Every load that is under way, and those that have ended, but for rows that are read again by themselves."""
         now = self._clock()
-        self._rates = {load.id: self._rates.get(load.id, deque()) for load in progress.loads}
-        return [*(self._shown(load, now) for load in progress.loads), *map(_ended, progress.done)]
+        loads = [load for load in progress.loads if load.origin != "moved"]
+        self._rates = {load.id: self._rates.get(load.id, deque()) for load in loads}
+        return [*(self._shown(load, now) for load in loads), *map(_ended, progress.done)]
 
     def _shown(self, load: Load, now: float) -> JsonObject:
         rows = load.rows_total
@@ -180,7 +181,8 @@ def _cancel(session: Session, load: Load) -> None:
     """Tables that were never loaded are streamed from now on as they are: their rows are nobody's wish any more."""
     assert session.snapshot
     progress = session.snapshot.progress
-    progress.loaded.extend(t.oid for t in load.tables if t.fresh and t.oid not in progress.loaded)
+    loaded = set(progress.loaded)
+    progress.loaded.extend(t.oid for t in load.tables if t.fresh and t.oid not in loaded)
     session.snapshot.loader.end(load, "CANCELLED")
 
 

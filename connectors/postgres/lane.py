@@ -12,7 +12,7 @@ from operator import itemgetter
 from types import ModuleType
 from typing import Any, Final
 
-from cdcworker.connectors.postgres.changes import HEADER, Changes
+from cdcworker.connectors.postgres.changes import HEADER, ROWS, Changes
 from cdcworker.connectors.postgres.kinds import layout_arguments
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.schemas.binary import Write
@@ -22,7 +22,6 @@ from cdcworker.schemas.shape import Shaper, field_runs
 
 log = logging.getLogger(__name__)
 
-_ROWS: Final = frozenset(b"IUD")
 _OWN: Final = frozenset({"ts_ms", "ts_us", "ts_ns", "txId", "commit_lsn"})
 """Of the source block: each transaction has others."""
 _CUTS: Final = ("sequence", "schema", "table", "lsn", "tx_index", "tx_sub")
@@ -98,7 +97,7 @@ class Lane:
     def feed(self, data: bytes) -> int:
         """One message, as the decoder's `feed`."""
         kind = data[HEADER]
-        if kind in _ROWS and self._enter() and (self._core.one(data) or (self._bind(data) and self._core.one(data))):
+        if kind in ROWS and self._enter() and (self._core.one(data) or (self._bind(data) and self._core.one(data))):
             return kind
         return self._by_decoder(data)
 
@@ -129,8 +128,8 @@ class Lane:
         changes, core = self._changes, self._core
         if changes.observer is not None or changes.skips_same or not changes.in_transaction:
             return False
-        if changes.orders is not None:
-            # Each event has its number in its transaction then, which the decoder counts.
+        if changes.orders is not None or changes.transcode is not None:
+            # Each event has its number in its transaction, which the decoder counts; values in binary are its own too.
             return False
         if changes.dropping and changes.drop_to:
             return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -24,7 +25,7 @@ from cdcworker.connectors.postgres.chunks import (
     Want,
 )
 from cdcworker.connectors.postgres.errors import SNAPSHOT_REFUSED
-from cdcworker.connectors.postgres.progress import AGAIN_ROWS_MAX, Load, Part, Progress, TableLoad
+from cdcworker.connectors.postgres.progress import AGAIN_BYTES_MAX, AGAIN_ROWS_MAX, Load, Part, Progress, TableLoad
 from cdcworker.connectors.postgres.readers import Crew, Survey
 from cdcworker.connectors.postgres.window import Window
 from cdcworker.schemas.errors import CdcError
@@ -40,6 +41,11 @@ COMPLAIN_S: Final = 10.0
 DIVIDE_CHUNKS_MIN: Final = 8
 """A table of fewer chunks is not worth dividing into ranges."""
 LOOK_EVERY_S: Final = 1.0
+SMALL_BYTES: Final = 64 * 1024
+"""On disk. Its rows as text may be more: a chunk that is larger than twice this ends early, and the table is none of these."""
+SMALL_AHEAD: Final = 32
+"""Tables behind those whose turn it is, of which the little ones are read with them: one boundary and one Kafka
+transaction then serve many. # INV-10"""
 OLDER: Final = "older transactions"
 LOCKED: Final = "a lock on the table"
 
@@ -54,7 +60,7 @@ class Limits:
 
     @property
     def windows(self) -> int:
-        return 4 * self.threads + 4
+        return 4 * self.threads + 4 + SMALL_AHEAD
 
 
 class Loader:
@@ -69,11 +75,14 @@ class Loader:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.progress = progress
+        self._again_bytes = progress.again_bytes()
         self.windows: list[Window] = []
         self.keyless: tuple[Load, TableLoad] | None = None
         """A table without a key whose turn it is: it is read whole, by whoever reads the stream."""
         self.moves = 0
         """Grows with every step of progress: a step is worth a position even when it has brought no rows."""
+        self.bind: Callable[[Load], None] = lambda load: None
+        """Gives a load its floor: rows of which it does not know that the stream has had nothing newer are to be read."""
         self._crew = crew
         self._limits = limits
         self._is_loaded = is_loaded
@@ -89,24 +98,31 @@ class Loader:
         return self._crew.free > 0 and next(self._orders(), None) is not None
 
     def pump(self) -> None:
-        """At a boundary of the stream: order what can be read now."""
-        for order in list(self._orders()):
+        """At a boundary of the stream: order what can be read now, one after the other: each takes room from the next."""
+        for order in self._orders():
             if self._crew.free <= 0:
                 return
             order()
 
     def _orders(self) -> Iterator[Callable[[], None]]:
         now = self._clock()
-        loads = self.progress.loads
+        loads, turn = self.progress.loads, self._turn
         for number in range(len(loads)):
-            load = loads[(self._turn + number) % len(loads)]
+            load = loads[(turn + number) % len(loads)]
             if load.paused or now < load.next_at or (load.rows_per_s and self._is_reading(load)):
                 continue
             load.waits_for = "the load of the database" if self._database_is_busy(now) else ""
             if load.waits_for:
                 continue
-            for table in load.tables[: self._limits.threads]:
-                yield from self._orders_of(load, table, now)
+            threads = self._limits.threads
+            for place, table in enumerate(load.tables[: threads if load.rows_per_s else threads + SMALL_AHEAD]):
+                if place < threads or self._may_go_ahead(table):
+                    yield from self._orders_of(load, table, now)
+
+    @staticmethod
+    def _may_go_ahead(table: TableLoad) -> bool:
+        """Before its turn: one that is little, or not known yet. One that is locked would keep readers from the others."""
+        return table.waits_for != LOCKED and (table.is_small or not (table.parts or table.keyless))
 
     def _orders_of(self, load: Load, table: TableLoad, now: float) -> Iterator[Callable[[], None]]:
         if table.busy or now < table.retry_at or self.keyless is not None:
@@ -125,19 +141,23 @@ class Loader:
         for part in table.parts:
             ahead = [window for window in own if window.part is part]
             last = ahead[-1] if ahead else None
-            if part.ended or (last and (last.chunk is None or last.void or last.chunk.ended)) or not self._has_room():
+            if part.ended or (last and (last.chunk is None or last.void or last.chunk.ended)):
+                continue
+            if not self._has_room(self._room_for(table)):
                 continue
             assert last is None or last.chunk is not None
             after = list(last.chunk.last) if last and last.chunk and last.chunk.last else part.last
             yield lambda part=part, after=after: self._open(Window(load, table, part), after)  # type: ignore[misc]
 
-    def _has_room(self) -> bool:
+    def _has_room(self, wanted: int) -> bool:
         if not self.windows:
             return True
-        held = sum(window.size if window.chunk else self._limits.chunk_bytes for window in self.windows)
-        return (
-            len(self.windows) < self._limits.windows and held + self._limits.chunk_bytes <= self._limits.inflight_bytes
-        )
+        held = sum(window.size if window.chunk else self._room_for(window.table) for window in self.windows)
+        return len(self.windows) < self._limits.windows and held + wanted <= self._limits.inflight_bytes
+
+    def _room_for(self, table: TableLoad) -> int:
+        """What a chunk of it will need, about."""
+        return min(SMALL_BYTES, self._limits.chunk_bytes) if table.is_small else self._limits.chunk_bytes
 
     def _is_reading(self, load: Load) -> bool:
         return any(window.load is load and window.chunk is None for window in self.windows)
@@ -148,9 +168,17 @@ class Loader:
         return self._too_busy
 
     def _set_keyless(self, load: Load, table: TableLoad) -> None:
+        self._bind(load)
         self.keyless = (load, table)
 
+    def _bind(self, load: Load) -> None:
+        """Of rows that moved the transactions before are visible to whoever sees the move; of other rows they need not
+        be."""
+        if load.origin == "moved" and not load.floor:
+            self.bind(load)
+
     def _survey(self, load: Load, table: TableLoad) -> None:
+        self._bind(load)
         table.busy = True
         bytes_min = DIVIDE_CHUNKS_MIN * self._limits.chunk_bytes
         parts = self._limits.threads if not load.rows_per_s else 1
@@ -167,9 +195,10 @@ class Loader:
             keys=tuple(tuple(key) for key in window.keys),
             key_names=tuple(table.key),
             limit=self._row_limit(load, table),
-            bytes_max=2 * self._limits.chunk_bytes,
+            bytes_max=2 * self._room_for(table),
             filter=table.filter,
         )
+        table.queued.difference_update(map(tuple, window.keys))
         self.windows.append(window)
         self._turn += 1
         hit("snapshot.window_opened")
@@ -208,6 +237,7 @@ class Loader:
             table.width = max(width, table.width / 2)
         if load.rows_per_s:
             load.next_at = max(self._clock(), load.next_at) + result.count / load.rows_per_s
+        table.is_small = table.is_small and result.ended
         if not table.key:
             table.key = list(result.key_names)
 
@@ -228,6 +258,7 @@ class Loader:
             lower = list(bound)
         if not result.keyless:
             table.parts.append(Part(lower))
+            table.is_small = result.size is not None and result.size <= SMALL_BYTES
 
     def _judge(self, load: Load, table: TableLoad, result: Any) -> None:
         """What kept rows from being read."""
@@ -282,9 +313,16 @@ class Loader:
         self.windows = [w for w in self.windows if w is not window and (part is None or w.part is not part)]
 
     def again(self, table: TableLoad, keys: list[list[str]]) -> None:
-        table.again.extend(keys)
-        if len(table.again) > AGAIN_ROWS_MAX:
+        new = {tuple(key): key for key in keys if tuple(key) not in table.queued}
+        table.again.extend(new.values())
+        table.queued.update(new)
+        self._again_bytes += sum(len(json.dumps(key)) + 2 for key in new)
+        if self._again_bytes > AGAIN_BYTES_MAX:
+            # Some have been read since.
+            self._again_bytes = self.progress.again_bytes()
+        if len(table.again) > AGAIN_ROWS_MAX or self._again_bytes > AGAIN_BYTES_MAX:
             self.start_over(table)
+            self._again_bytes = self.progress.again_bytes()
 
     def start_over(self, table: TableLoad) -> None:
         """From its first row. A table without a key, whose rows cannot be told apart, is then taken back first."""
@@ -304,7 +342,7 @@ class Loader:
         self.progress.table_done(load, table, loaded=loaded)
         self.keyless = None
         self.moves += 1
-        if loaded:
+        if loaded and load.origin != "moved":
             log.info(
                 "table loaded table=%s oid=%d rows=%d left=%d", table.full_name, table.oid, table.rows, len(load.tables)
             )
@@ -343,7 +381,8 @@ class Loader:
             self.keyless = None
         self.progress.end(load, state, time.time_ns() // 1_000_000, error.to_dict() if error else None)
         self.moves += 1
-        log.info("snapshot ended id=%s state=%s rows=%d error=%s", load.id, state, load.rows_total, error)
+        level = logging.DEBUG if load.origin == "moved" else logging.INFO
+        log.log(level, "snapshot ended id=%s state=%s rows=%d error=%s", load.id, state, load.rows_total, error)
 
 
 def _in_part(table: TableLoad) -> CdcError:

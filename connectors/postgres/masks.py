@@ -39,10 +39,14 @@ class Rule:
 class Masks:
     rules: tuple[Rule, ...] = ()
 
+    def rule(self, schema: str, table: str, column: str) -> Rule | None:
+        """The one that holds for a column."""
+        name = f"{schema}.{table}.{column}"
+        return next((rule for rule in self.rules if rule.chooses(name)), None)
+
     def apply(self, mapped: Mapped, schema: str, table: str, column: str, *, length: int, in_key: bool) -> Mapped:
         """`length` is that of a character type, 0 where it has none: a hash is cut to it."""
-        name = f"{schema}.{table}.{column}"
-        rule = next((rule for rule in self.rules if rule.chooses(name)), None)
+        rule = self.rule(schema, table, column)
         if rule is None:
             return mapped
         where = {"table": f"{schema}.{table}", "column": column, "key": rule.key}

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.postgres import failover
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.jobs import Jobs
 from cdcworker.connectors.postgres.session import Session
@@ -62,7 +63,8 @@ class Monitor:
         if session.snapshot:
             progress = session.snapshot.progress
             report["snapshot_rows"] = progress.rows
-            report["snapshot_tables_left"] = sum(len(load.tables) for load in progress.loads)
+            # Rows of moved keys are read again where the table has been loaded.
+            report["snapshot_tables_left"] = sum(len(load.tables) for load in progress.loads if load.origin != "moved")
             report["snapshot_tables_loaded"] = len(progress.loaded)
             report["jobs"] = jobs = self._jobs.report(progress)
             left = [job["eta_s"] for job in jobs if job.get("eta_s") is not None]
@@ -84,6 +86,7 @@ class Monitor:
         self._slot = {"slot_retained_bytes": retained, "slot_wal_status": found.wal_status}
         if found.failover is not None:
             self._slot["slot_failover"] = found.failover
+            self._slot["slot_failover_ready"] = int(failover.is_ready(session.catalog, found))
         lost_in = None
         if found.safe_wal_size is not None:
             self._slot["slot_safe_wal_bytes"] = found.safe_wal_size

@@ -19,12 +19,13 @@ class StoredPosition:
     """`safe_lsn`: every transaction whose commit record lies before it is in Kafka or of no concern.
 
     `commit_lsn` is the last transaction (or non-transactional message) handed on: never handed on again.
+    `mark_lsn` is the commit of a transaction with a message of our own, which a slot sends whatever is published.
     """
 
     system_id: str
     timeline: int
     slot: str
-    marker_lsn: int
+    mark_lsn: int
     commit_lsn: int
     safe_lsn: int
     ts_ms: int = 0
@@ -47,7 +48,9 @@ class StoredPosition:
             "system_id": self.system_id,
             "timeline": self.timeline,
             "slot": self.slot,
-            "marker_lsn": self.marker_lsn,
+            "mark_lsn": self.mark_lsn,
+            # Asked for by earlier versions.
+            "marker_lsn": self.mark_lsn,
             "commit_lsn": self.commit_lsn,
             "safe_lsn": self.safe_lsn,
             "ts_ms": self.ts_ms,
@@ -64,11 +67,12 @@ class StoredPosition:
             raise CdcError(POSITION_INVALID, "the stored position is of another version")
         try:
             snapshot = value.get("snapshot")
-            numbers = {name: _number(value, name) for name in ("timeline", "marker_lsn", "commit_lsn", "safe_lsn")}
+            numbers = {name: _number(value, name) for name in ("timeline", "commit_lsn", "safe_lsn")}
             return cls(
                 system_id=str(value["system_id"]),
                 slot=str(value["slot"]),
                 ts_ms=int(value.get("ts_ms") or 0),
+                mark_lsn=int(value.get("mark_lsn") or 0),
                 part=_part(value.get("part")),
                 orders={str(name): int(count) for name, count in (value.get("orders") or {}).items()} or None,
                 snapshot=dict(snapshot) if snapshot is not None else None,

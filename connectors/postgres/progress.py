@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import json
+from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
@@ -13,11 +14,14 @@ from cdcworker.schemas.errors import CdcError
 
 AGAIN_ROWS_MAX: Final = 10_000
 """Keys to be read again that a position may carry; beyond it the table starts over."""
+AGAIN_BYTES_MAX: Final = 256 * 1024
+"""Of all of them, as the position writes them: a broker takes a record of a mebibyte. # INV-10"""
 DONE_MAX: Final = 32
 """Loads that have ended and are remembered: a request that comes again is not carried out again."""
 
-Origin = Literal["start", "table", "request", "signal"]
-"""Why rows are read: the connector is new, the table is, somebody asked for it, or a row of the signal table did."""
+Origin = Literal["start", "table", "request", "signal", "moved"]
+"""Why rows are read: the connector is new, the table is, somebody asked for it, or a row of the signal table did; or
+their keys have changed while values of theirs were not sent."""
 START: Final = "initial"
 """Id of the load that a new connector begins with."""
 
@@ -63,10 +67,19 @@ class TableLoad:
     waiting_since: float | None = None
     waits_for: str = ""
     width: float = 0.0
+    is_small: bool = False
+    """All of it is one little chunk, as far as is known."""
+    queued: set[tuple[str, ...]] = field(default_factory=set)
+    """Of `again` those that are not being read: whatever has happened to them, they are still to be read."""
 
     @property
     def full_name(self) -> str:
         return f"{self.schema}.{self.name}"
+
+    @property
+    def is_untouched(self) -> bool:
+        """Its number says all that a position has to hold: there may be very many such tables."""
+        return self.fresh and not (self.parts or self.key or self.again or self.attempt or self.filter or self.rows)
 
     @property
     def ended(self) -> bool:
@@ -74,6 +87,7 @@ class TableLoad:
 
     def start_over(self) -> None:
         self.parts, self.again, self.key = [], [], []
+        self.queued.clear()
 
     def to_json(self) -> JsonObject:
         out: JsonObject = {"t": [self.oid, self.schema, self.name]}
@@ -101,7 +115,8 @@ _TABLE: Final = ("key", "again", "attempt", "filter", "rows", "bytes", "estimate
 
 @dataclass(slots=True, eq=False)
 class Load:
-    """Tables that are read for one reason; `tables` are those that are left."""
+    """Tables that are read for one reason; `tables` are those that are left. Stored, those that have not been begun are
+    numbers, and have no names until `named` gives them some."""
 
     id: str
     origin: Origin
@@ -138,7 +153,10 @@ class Load:
         self.bytes += table.bytes
 
     def to_json(self) -> JsonObject:
-        out: JsonObject = {"id": self.id, "origin": self.origin, "tables": [table.to_json() for table in self.tables]}
+        out: JsonObject = {"id": self.id, "origin": self.origin}
+        out["tables"] = [table.to_json() for table in self.tables if not table.is_untouched]
+        if rest := [table.oid for table in self.tables if table.is_untouched]:
+            out["rest"] = rest
         for name in _LOAD:
             if value := getattr(self, name):
                 out[name] = value
@@ -147,6 +165,7 @@ class Load:
     @classmethod
     def from_json(cls, value: JsonObject) -> Load:
         tables = [TableLoad.from_json(table) for table in value["tables"]]
+        tables += [TableLoad(oid, "", "") for oid in value.get("rest", ())]
         return cls(value["id"], value["origin"], tables, **{name: value[name] for name in _LOAD if name in value})
 
 
@@ -201,28 +220,39 @@ class Progress:
             raise CdcError(POSITION_INVALID, "the snapshot's progress cannot be read") from exc
         return progress
 
+    def named(self, known: Mapping[int, tuple[str, str, int]]) -> None:
+        """Schema, name and estimated rows by number, for tables that were stored without."""
+        for _, table in self.tables():
+            if not table.name and table.oid in known:
+                table.schema, table.name, table.estimate = known[table.oid]
+
     def tables(self) -> Iterator[tuple[Load, TableLoad]]:
         return ((load, table) for load in self.loads for table in load.tables)
 
-    def knows(self, oid: int) -> bool:
+    def again_bytes(self) -> int:
+        """What the keys take that are to be read again."""
+        return sum(len(json.dumps(table.again)) for _, table in self.tables() if table.again)
+
+    def moved(self) -> Load | None:
+        """The one that reads moved rows."""
+        return next((load for load in self.loads if load.origin == "moved"), None)
+
+    def known(self) -> set[int]:
         """Loaded, or to be loaded."""
+        return {*self.loaded, *(table.oid for _, table in self.tables() if table.fresh)}
+
+    def knows(self, oid: int) -> bool:
         return oid in self.loaded or any(table.oid == oid and table.fresh for _, table in self.tables())
 
     def load(self, identity: str) -> Load | None:
         return next((load for load in self.loads if load.id == identity), None)
 
-    def add(self, origin: Origin, identity: str, tables: Sequence[TableLoad], started_ms: int) -> Load:
-        """The tables under this id; more of them when it is under way already."""
-        load = self.load(identity)
-        if load is None:
-            load = Load(identity, origin, started_ms=started_ms)
-            self.loads.append(load)
-        load.tables.extend(tables)
-        return load
-
     def end(self, load: Load, state: str, ended_ms: int, error: JsonObject | None = None) -> None:
         """Remember how it ended."""
         self.loads.remove(load)
+        if load.origin == "moved":
+            # Nobody has asked for it, or will.
+            return
         outcome = {
             "id": load.id,
             "origin": load.origin,
@@ -256,18 +286,19 @@ class Progress:
     def returning(self, members: Mapping[int, int]) -> set[int]:
         """Tables that come and of which readers may have rows of an earlier time: they were out of the publication, or
         are new while others are gone, whose names they may have."""
-        known = {*self.loaded, *(table.oid for _, table in self.tables() if table.fresh)}
+        known = self.known()
         back = {oid for oid, member in members.items() if oid in known and member > self.joined > 0}
         return back | (members.keys() - known if self.left or not known <= members.keys() else set())
 
     def differs(self, members: Mapping[int, int]) -> bool:
         """Whether `forget_gaps` would change anything."""
-        return max(members.values(), default=0) > self.joined or not all(oid in members for oid in self.loaded)
+        return max(members.values(), default=0) > self.joined or not members.keys() >= set(self.loaded)
 
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
         """Known tables that were out of the publication for a while, or are: `members` are the numbers of the entries
         of those that are in it. They have missed changes. The ones that are back."""
-        back = {oid for oid, member in members.items() if member > self.joined > 0 and self.knows(oid)}
+        known = self.known()
+        back = {oid for oid, member in members.items() if member > self.joined > 0 and oid in known}
         self.joined = max(self.joined, *members.values(), 0)
         self.forget_all_but(members.keys() - back)
         return back

@@ -23,6 +23,8 @@ log = logging.getLogger(__name__)
 IDLE_S: Final = 30.0
 """A connection that nobody needs for so long is given back to the server."""
 CLOSE_S: Final = 5.0
+QUEUED: Final = 32
+"""Orders that are taken before a thread is free: with little ones it would wait for the next boundary each time."""
 SAMPLE_PAGES: Final = 200
 SAMPLE_ROWS_MAX: Final = 20_000
 PAGE: Final = 8192
@@ -40,7 +42,7 @@ class Crew(Protocol):
 
     @property
     def free(self) -> int:
-        """Orders that could begin at once."""
+        """Orders that would be taken now."""
 
     def close(self) -> None: ...
 
@@ -69,7 +71,7 @@ class Readers:
 
     @property
     def free(self) -> int:
-        return self._size - self._under_way
+        return self._size + QUEUED - self._under_way
 
     def give(self, token: object, order: Order) -> None:
         with self._lock:
@@ -164,6 +166,8 @@ class Survey:
     keyless: bool
     bounds: tuple[tuple[str, ...], ...] = ()
     """Upper ends of its ranges but for the last one."""
+    size: int | None = None
+    """Bytes on disk, by what the server remembers of it."""
 
 
 def survey(reader: Reader, oid: int, parts_max: int, bytes_min: int) -> Survey:
@@ -171,17 +175,34 @@ def survey(reader: Reader, oid: int, parts_max: int, bytes_min: int) -> Survey:
     plan, info = reader.look(oid)
     if not plan.table.key:
         return Survey(keyless=True)
+    pages, beside = _pages(reader, oid)
+    size = None if info.partitioned else (pages + beside) * PAGE
+    if parts_max < 2 or pages * PAGE < bytes_min:
+        return Survey(keyless=False, size=size)
+    return Survey(False, _bounds(_sample(reader, plan, info.partitioned, pages), parts_max), size)
+
+
+def _pages(reader: Reader, oid: int) -> tuple[int, int]:
+    """Of the table with its partitions, and of large values beside it."""
     row = reader.connection.execute(
-        "select coalesce(sum(c.relpages), 0)::bigint from pg_partition_tree(%s) t join pg_class c on c.oid = t.relid",
+        "select coalesce(sum(c.relpages), 0)::bigint, coalesce(sum(b.relpages), 0)::bigint from pg_partition_tree(%s) t"
+        " join pg_class c on c.oid = t.relid left join pg_class b on b.oid = c.reltoastrelid",
         (oid,),
     ).fetchone()
-    pages = row[0] if row and row[0] else 0
-    if not pages:
-        row = reader.connection.execute("select pg_relation_size(%s) / 8192", (oid,)).fetchone()
-        pages = row[0] if row and row[0] else 0
-    if parts_max < 2 or pages * PAGE < bytes_min:
-        return Survey(keyless=False)
-    return Survey(keyless=False, bounds=_bounds(_sample(reader, plan, info.partitioned, pages), parts_max))
+    if row and row[0]:
+        return row[0], row[1]
+    # Never looked at by the server itself. The size of a table is told to whoever may lock it.
+    try:
+        with reader.connection.transaction():
+            reader.limit_locks()
+            row = reader.connection.execute(
+                "select pg_relation_size(c.oid) / %s, coalesce(pg_relation_size(nullif(c.reltoastrelid, 0)) / %s, 0)"
+                " from pg_class c where c.oid = %s",
+                (PAGE, PAGE, oid),
+            ).fetchone()
+    except psycopg.errors.LockNotAvailable:
+        raise Busy from None
+    return (row[0] or 0, row[1]) if row else (0, 0)
 
 
 def _sample(reader: Reader, plan: Plan, partitioned: bool, pages: int) -> list[tuple[str, ...]]:

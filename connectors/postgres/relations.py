@@ -8,7 +8,9 @@ from functools import cache
 from typing import Any
 
 from cdcworker.connectors.postgres.catalog import Catalog, TableInfo, TypeNames, constant_default
-from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.config import Filters, Settings
+from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.encoding import checked, is_lacking
 from cdcworker.connectors.postgres.errors import TYPE_REFUSED
 from cdcworker.connectors.postgres.keys import MessageKeys
 from cdcworker.connectors.postgres.masks import Masks
@@ -90,12 +92,20 @@ class Planner:
     filters: Filters
     masks: Masks = field(default_factory=Masks)
     keys: MessageKeys = field(default_factory=MessageKeys)
+    any_encoding: bool = False
+    """Text may be of any, and only UTF-8 is read."""
 
     def plan(self, relation: Relation, info: TableInfo | None = None) -> Plan:
         info = info or self.catalog.table(relation.oid)
         known = self.catalog.types((column.type_oid, column.typmod) for column in relation.columns)
         key_names = key_of(relation, info)
         return build_plan(relation, info, known, key_names, self)
+
+
+def planner_of(connection: AdminConnection, settings: Settings) -> Planner:
+    return Planner(
+        Catalog(connection), settings.modes, settings.filters, settings.masks, settings.keys, is_lacking(connection)
+    )
 
 
 def build_plan(
@@ -125,7 +135,10 @@ def build_plan(
         masked = planner.masks.apply(
             mapped, *(relation.schema, relation.table, column.name), length=_length(pg, column.typmod), in_key=in_key
         )
-        columns.append(_column(column.name, masked, source_type if masked is mapped or in_key else "text", facts))
+        source_type = source_type if masked is mapped or in_key else "text"
+        if planner.any_encoding:
+            masked = Mapped(masked.avro, checked(masked.parse, masked.avro, column.name))
+        columns.append(_column(column.name, masked, source_type, facts))
         parsers.append(masked.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)

@@ -1,16 +1,24 @@
-"""Whether server, slot and stored position still belong together, and what is done where they do not."""
+"""Whether server, slot and stored position still belong together, and what is done where they do not.
+
+A slot that was dropped and made again is known by where it begins: behind the stored position, or nothing is missing. A
+server that was restored in place, from a copy of its disk that holds the slot, has the same system id and timeline, and
+its log may have grown past the position again. It lacks the last mark that was delivered, a transaction of our own that the
+slot sends whatever is published, where that was written after the copy was made. The slot of the copy stands before that
+mark, so it can be asked for; one that stands behind it was moved by us, and not restored."""
 
 from __future__ import annotations
 
 import logging
 import time
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
+import psycopg
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.relations import Planner, source_template
 from cdcworker.connectors.postgres.slot import Slot
@@ -31,8 +39,6 @@ server, or one whose log was cut back, they would go down, and readers take what
 
 EMPTIED_INDEX = 2**31 - 2
 """`tx_index` of the truncates of a fresh start: behind every message of a transaction, before every row of a snapshot."""
-
-VERSION_FAILOVER = 170_000
 
 
 def check(
@@ -59,6 +65,7 @@ def still_there(session: Session, stream: ReplicationStream) -> bool:
     identity = stream.identify()
     try:
         check(position, identity, found, settings, stream.timeline_history)
+        require_mark(session, found)
     except CdcError as exc:
         if exc.code == e.RESTORED and is_standby(session.catalog):
             raise CdcError(
@@ -76,19 +83,39 @@ def still_there(session: Session, stream: ReplicationStream) -> bool:
     return False
 
 
-def follow_failovers(session: Session, stream: ReplicationStream) -> None:
-    """A slot that was made without is told to be kept on standbys too, where that is wanted."""
-    settings = session.settings
-    if (
-        not settings.raw["slot.failover"]
-        or is_standby(session.catalog)
-        or session.catalog.info.server_version < VERSION_FAILOVER
-    ):
+_MARK: Final = """
+select exists (
+    select 1 from pg_logical_slot_peek_binary_changes(
+        %(slot)s, %(upto)s::pg_lsn, null,
+        'proto_version', '1', 'publication_names', %(publication)s, 'messages', 'true')
+    where get_byte(data, 0) = ascii('C') and substring(data from 3 for 8) = %(commit)s)
+"""
+MARK_MS_MAX: Final = 10_000
+"""What the server may take to look for a mark: it reads its log from where the slot stands. # INV-10"""
+
+
+def require_mark(session: Session, slot: Slot | None) -> None:
+    """CdcError when the slot should send the last mark again and the log does not hold it."""
+    position, catalog = session.position, session.catalog
+    if not position.mark_lsn or slot is None or slot.confirmed_lsn is None or slot.confirmed_lsn > position.mark_lsn:
         return
-    found = slots.find_slot(session.catalog, settings.slot)
-    if found is not None and found.failover is False:
-        stream.command(f"ALTER_REPLICATION_SLOT {quote(settings.slot)} (FAILOVER true)")
-        log.info("slot is kept on standbys from now on slot=%s", settings.slot)
+    wanted = {
+        "slot": slot.name,
+        "upto": format_lsn(position.mark_lsn + 1),
+        "publication": quote(session.settings.publication),
+        "commit": position.mark_lsn.to_bytes(8, "big"),
+    }
+    try:
+        with catalog.transaction():
+            catalog.execute(f"set local statement_timeout = {MARK_MS_MAX}")
+            row = catalog.execute(_MARK, wanted).fetchone()
+    except psycopg.Error as exc:
+        # As where the publication did not exist at that place of the log.
+        log.warning("the log's last mark could not be looked for error=%s", translate(exc))
+        return
+    if row == (False,):
+        where: dict[str, str | int] = {"slot": slot.name, "mark_lsn": format_lsn(position.mark_lsn)}
+        raise CdcError(e.RESTORED, "the server's log does not hold what was read from it", where=where)
 
 
 def emptied(

@@ -12,10 +12,9 @@ from types import ModuleType
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import identity, operations, safety, tables
+from cdcworker.connectors.postgres import failover, identity, operations, safety, tables, turning
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.beside_config import transaction_topic
-from cdcworker.connectors.postgres.catalog import Catalog
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
 from cdcworker.connectors.postgres.config import Settings
@@ -28,7 +27,7 @@ from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.progress import Progress, is_loaded
 from cdcworker.connectors.postgres.quarantine import Quarantine
 from cdcworker.connectors.postgres.readers import Readers
-from cdcworker.connectors.postgres.relations import Plan, Planner, changed, source_template
+from cdcworker.connectors.postgres.relations import Plan, Planner, changed, planner_of, source_template
 from cdcworker.connectors.postgres.shapes import ShapeGuard
 from cdcworker.connectors.postgres.signals import Signals
 from cdcworker.connectors.postgres.snapshot import LOADING_MAX, Snapshot
@@ -112,6 +111,8 @@ class Session:
             self.position.ts_ms = ts_us // 1000
         if self.snapshot:
             self.position.snapshot = self.snapshot.to_json()
+        if self.changes:
+            self.position.mark_lsn = self.changes.marked_lsn
         self.position.quarantine = self.quarantine.to_json() if self.quarantine else None
         self.position.shapes = self.shapes.to_json() if self.shapes else None
         return self.position.to_json()
@@ -173,7 +174,7 @@ def _with_those_alike(
     """Also all others that are still to be read and may not be: each would end a session of its own otherwise."""
     if stored is None or not stored.snapshot or all(error.code != TABLE_CLOSED for error in troubles.values()):
         return troubles
-    waiting = {table.oid: table.full_name for _, table in Progress.from_json(stored.snapshot).tables()}
+    waiting = {table.oid: table.full_name for _, table in tables.restored(catalog, stored.snapshot).tables()}
     names = sorted(waiting[oid] for oid in slots.unreadable(catalog, waiting))
     return {
         **{name: CdcError(TABLE_CLOSED, "the role may not read it", where={"table": name}) for name in names},
@@ -192,10 +193,10 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         return
     slots.require_split(catalog, settings)
     slots.take_over(catalog, settings.slot, context.stopping)
-    feedback_s = session.feedback_s = min(
+    session.feedback_s = min(
         FEEDBACK_S_MAX, settings.raw["status.update.interval.ms"] / 1000, _sender_timeout_s(catalog) / 3
     )
-    stream = session.stream = connect_stream(settings, application, feedback_s)
+    stream = session.stream = connect_stream(session, application)
     system = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
     starts_over = not first and not safety.still_there(session, stream)
@@ -212,7 +213,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
         slots.check_readable(catalog, settings)
         session.position = _first_position(session, system)
     session.position.timeline = system.timeline
-    safety.follow_failovers(session, stream)
+    failover.follow(catalog, settings, slots.find_slot(catalog, settings.slot), stream)
     planner = _planner(session)
     if starts_over:
         session.emptied = safety.emptied(catalog, settings, planner, session.position.safe_lsn)
@@ -223,10 +224,12 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     )
     session.ahead.attach(changes)
     _prepare_rows(session, tables.at_start(session, context.task_epoch, first), template)
-    ahead = settings.raw["transaction.streaming"]
+    binary = turning.enter(session, context, planner.catalog)
+    session.fallback = Fallback(**binary) if binary else None
+    ahead = settings.raw["transaction.streaming"] and not binary
     if session.readers:
         stream.watch(session.readers.signal)
-    stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead)
+    stream.start(settings.slot, session.position.safe_lsn, settings.publication, ahead=ahead, binary=bool(binary))
     log.info("streaming slot=%s lsn=%s ahead=%s", settings.slot, format_lsn(session.position.safe_lsn), ahead)
     hit("postgres.streaming")
 
@@ -239,6 +242,8 @@ def _decoder(session: Session, planner: Planner, template: JsonObject) -> Change
     if settings.raw["replication.origin"] == "none":
         changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]
+    changes.marked_lsn = session.position.mark_lsn
+    changes.moved = lambda plan, data: tables.moved(session, plan, data)
     if settings.raw["provide.transaction.metadata"]:
         changes.orders = Orders(transaction_topic(settings.raw))
     return changes
@@ -250,7 +255,7 @@ def _planner(session: Session) -> Planner:
     session.shapes = ShapeGuard(settings.raw["schema.change.policy"], settings.filters, session.position.shapes)
     for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
         session.shapes.forget(table)
-    return Planner(Catalog(session.catalog), settings.modes, settings.filters, settings.masks, settings.keys)
+    return planner_of(session.catalog, settings)
 
 
 def _prepare_rows(session: Session, progress: Progress, template: JsonObject) -> None:
@@ -260,6 +265,7 @@ def _prepare_rows(session: Session, progress: Progress, template: JsonObject) ->
     limits = Limits(raw["snapshot.max.threads"], raw["snapshot.chunk.max.bytes"], raw["snapshot.inflight.max.bytes"])
     session.readers = Readers(lambda: Reader(connect(settings, application), settings), limits.threads)
     loader = Loader(progress, session.readers, limits, lambda: _is_busy(session))
+    loader.bind = lambda load: tables.bind(session, load)
     session.snapshot = Snapshot(loader, template, lambda: _current(session.catalog))
     if session.shapes:
         session.snapshot.check = session.shapes.check

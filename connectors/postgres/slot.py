@@ -11,7 +11,7 @@ from typing import Any
 
 import psycopg
 from cdcworker.connectors.postgres import errors as e
-from cdcworker.connectors.postgres import standby
+from cdcworker.connectors.postgres import failover, standby
 from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -19,6 +19,7 @@ from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 from psycopg import sql
 
 log = logging.getLogger(__name__)
@@ -168,14 +169,9 @@ def take_over(connection: AdminConnection, name: str, stopping: Callable[[], boo
 def create(connection: AdminConnection, settings: Settings) -> int:
     """A slot of our own; its consistent point. Waits for older transactions, within slot.creation.timeout.ms."""
     timeout_ms = settings.raw["slot.creation.timeout.ms"]
-    failover = settings.raw["slot.failover"] and connection.info.server_version >= 170000
-    failover = failover and not standby.is_standby(connection)
-    args: list[Any] = [settings.slot, "pgoutput", False, False] + ([True] if failover else [])
-    marks = ", ".join(["%s"] * len(args))
-    statement = f"select lsn::text from pg_create_logical_replication_slot({marks})"
     connection.execute("select set_config('statement_timeout', %s, false)", (str(timeout_ms),))
     try:
-        row = connection.execute(statement, args).fetchone()
+        lsn = _create(connection, settings, kept=failover.of_new(connection, settings))
     except psycopg.errors.QueryCanceled as exc:
         if standby.is_standby(connection):
             text = "the primary has not logged its running transactions"
@@ -184,9 +180,28 @@ def create(connection: AdminConnection, settings: Settings) -> int:
         raise CdcError(e.SLOT_CREATION_BLOCKED, f"older transactions are open in backends {blockers}") from exc
     finally:
         connection.execute("select set_config('statement_timeout', '0', false)")
+    log.info("slot created slot=%s consistent_point=%s", settings.slot, lsn)
+    return parse_lsn(lsn)
+
+
+def _create(connection: AdminConnection, settings: Settings, *, kept: bool) -> str:
+    """`kept`: on standbys too, unless the server refuses that and nobody has asked for it in so many words."""
+    args: list[Any] = [settings.slot, "pgoutput", False, False, *([True] if kept else ())]
+    marks = ", ".join(["%s"] * len(args))
+    statement = f"select lsn::text from pg_create_logical_replication_slot({marks})"
+    try:
+        row = connection.execute(statement, args).fetchone()
+    except psycopg.Error as exc:
+        final = isinstance(exc, psycopg.errors.QueryCanceled | psycopg.errors.InsufficientPrivilege)
+        if final or not kept or settings.raw[failover.KEY] or connection.closed:
+            raise
+        lsn = _create(connection, settings, kept=False)
+        log.warning(
+            "slot made without failover, which the server refuses slot=%s error=%s", settings.slot, e.translate(exc)
+        )
+        return lsn
     assert row
-    log.info("slot created slot=%s consistent_point=%s", settings.slot, row[0])
-    return parse_lsn(row[0])
+    return str(row[0])
 
 
 def old_writers(connection: AdminConnection) -> list[int]:
@@ -199,9 +214,10 @@ def old_writers(connection: AdminConnection) -> list[int]:
 
 
 def mark(connection: AdminConnection, settings: Settings, connector: str) -> tuple[int, int]:
-    """A marker in the log that names the slot's owner: its LSN and its transaction's id.
+    """A mark in the log that names the slot's owner: its LSN and its transaction's id.
 
-    Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots.
+    Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots. What a
+    stored position knows of marks tells a log from another one (`safety`).
     """
     content = json.dumps({"slot": settings.slot, "connector": connector, "prefix": settings.prefix})
     row = connection.execute(standby.MARK, (OWN_PREFIX, content)).fetchone()
@@ -240,9 +256,10 @@ def candidates(connection: AdminConnection, settings: Settings) -> list[TableNam
 def published(connection: AdminConnection, settings: Settings) -> list[TableName]:
     """Tables of the publication that the filters choose."""
     rows = connection.execute(
-        "select c.oid, p.schemaname, p.tablename from pg_publication_tables p"
-        " join pg_namespace n on n.nspname = p.schemaname join pg_class c on c.relnamespace = n.oid"
-        " and c.relname = p.tablename where p.pubname = %s order by 2, 3",
+        # As the view pg_publication_tables, which has names only.
+        "select c.oid, n.nspname, c.relname from pg_publication p, pg_get_publication_tables(p.pubname) t"
+        " join pg_class c on c.oid = t.relid join pg_namespace n on n.oid = c.relnamespace"
+        " where p.pubname = %s order by 2, 3",
         (settings.publication,),
     ).fetchall()
     return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
@@ -266,19 +283,21 @@ def unreadable(connection: AdminConnection, oids: Iterable[int]) -> set[int]:
 
 
 _MEMBERSHIPS = """
-with t as (
+with pub as (select oid from pg_publication where pubname = %(name)s), t as (
     select c.oid, p.oid as relid, p.relnamespace from pg_class c
     cross join lateral (select c.oid as relid union select relid from pg_partition_ancestors(c.oid)) a
     join pg_class p on p.oid = a.relid where c.oid = any(%(oids)s::oid[])
 ), entry as (
-    select prpubid as pub, oid, prrelid as relation, null::oid as schema from pg_publication_rel{schemas}
+    select t.oid, r.oid::bigint as number from pg_publication_rel r join pub on r.prpubid = pub.oid
+    join t on t.relid = r.prrelid{schemas}
 )
-select t.oid, coalesce(min(e.oid::bigint), 0)
-from t left join (entry e join pg_publication p on p.oid = e.pub and p.pubname = %(name)s)
-    on e.relation = t.relid or e.schema = t.relnamespace
-group by 1
+select t.oid, coalesce(min(entry.number), 0) from t left join entry on entry.oid = t.oid group by 1
 """
-_SCHEMAS = " union all select pnpubid, oid, null, pnnspid from pg_publication_namespace"
+_SCHEMAS = """
+    union all select t.oid, s.oid::bigint from pg_publication_namespace s join pub on s.pnpubid = pub.oid
+    join t on t.relnamespace = s.pnnspid
+"""
+"""Joined one by one: with an `or` between them the server compares each table with each entry."""
 
 
 def memberships(connection: AdminConnection, settings: Settings, oids: Sequence[int]) -> dict[int, int]:
@@ -329,6 +348,7 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     if found[1] != settings.via_root:
         connection.execute(sql.SQL("alter publication {} set {}").format(name, _options(settings)))
     log.info("publication altered publication=%s tables=%d", settings.publication, len(wanted))
+    hit("postgres.publication_changed")
     return True
 
 
@@ -353,6 +373,7 @@ def _create_publication(connection: AdminConnection, settings: Settings) -> None
             raise CdcError(e.TABLE_MISSING, "no table matches the include lists", where={"key": "table.include.list"})
     connection.execute(sql.SQL("create publication {} {}with {}").format(name, scope, _options(settings)))
     log.info("publication created publication=%s mode=%s", settings.publication, settings.autocreate)
+    hit("postgres.publication_changed")
 
 
 def _options(settings: Settings) -> sql.SQL:

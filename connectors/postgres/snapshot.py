@@ -12,12 +12,14 @@ A chunk is a key range, read in one short transaction with snapshot S by a conne
    read again; what was deleted meanwhile is deleted by the stream, which resumes at the same position.
 
 A row whose newer event left a TOAST value out is read again by its key (`again`), as is one that a skipped operation
-touched. Transactions older than the slot or the publication have ids below `floor`: chunks wait until S sees them all.
+touched, and after the load a row whose key changed while such a value was left out (`moved`): what the reader of its new
+key has of it is not known. Transactions older than the slot or the publication have ids below `floor`: chunks wait until S sees them all.
 """
 
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
@@ -26,11 +28,11 @@ from cdcworker.connectors.postgres import wire
 from cdcworker.connectors.postgres.chunks import Named, View
 from cdcworker.connectors.postgres.events import Event
 from cdcworker.connectors.postgres.loading import Loader
-from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
+from cdcworker.connectors.postgres.progress import Load, Part, Progress, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.stamping import RowWriter, Stamp, stamped
 from cdcworker.connectors.postgres.visibility import TxSnapshot
-from cdcworker.connectors.postgres.window import Window, is_first, touch_of
+from cdcworker.connectors.postgres.window import Window, is_first, new_key_texts, touch_of
 from cdcworker.schemas.change import Change, JsonObject, Ready
 from cdcworker.schemas.failpoints import hit
 
@@ -127,7 +129,7 @@ class Snapshot:
         if event.key_changed and event.unchanged:
             for table in tables:
                 if table.parts and table.fresh:
-                    self._read_again(table, plan, event)
+                    self._read_again(table, plan, event.data)
         return True
 
     def _of(self, oid: int) -> list[TableLoad]:
@@ -143,23 +145,42 @@ class Snapshot:
             if window.table.oid == plan.relation.oid:
                 window.reshaped(plan.table)
 
-    def _read_again(self, table: TableLoad, plan: Plan, event: Event) -> None:
+    def _read_again(self, table: TableLoad, plan: Plan, data: bytes) -> None:
         """A moved row with unsent values: its new key may lie in a range that was handed on without them."""
-        names = [column.name for column in plan.relation.columns]
-        texts, _ = wire.read_texts(event.data, event.at, len(names))
-        key = [texts[names.index(column.name)] for column in plan.table.key_columns]
-        known = [text.decode() for text in key if text is not None]
-        if len(known) == len(key):
-            self.loader.again(table, [known])
-        else:
+        key = new_key_texts(plan, data)
+        if key is None:
             self.loader.start_over(table)
+        else:
+            self.loader.again(table, [key])
+
+    def moved(self, plan: Plan, data: bytes) -> bool:
+        """A row that was handed on under a new key without its unsent values, which no reader need have under that
+        key, is read again once its transaction has ended. False: it will be read in any case, or was seen to."""
+        relation = plan.relation
+        tables = self._of(relation.oid)
+        if relation.oid not in self.progress.loaded or any(table.fresh for table in tables):
+            return False
+        load = self.progress.moved()
+        table = next((table for table in tables if load and table in load.tables), None)
+        if table is None:
+            names = [column.name for column in plan.table.key_columns]
+            table = TableLoad(relation.oid, relation.schema, relation.table, [Part(ended=True)], names, fresh=False)
+            if load is None:
+                load = Load("cdcworker.moved", "moved", started_ms=time.time_ns() // 1_000_000)
+                self.progress.loads.append(load)
+            load.tables.append(table)
+            self.loader.moves += 1
+        if table.parts:
+            self._read_again(table, plan, data)
+        return True
 
     # -- boundaries of the stream -----------------------------------------------------------------------------------
 
     def committed(self, xid: int) -> None:
-        """A transaction has been delivered whole."""
-        if self.progress.loads:
-            self.progress.unseen.append(xid)
+        """A transaction has been delivered, whole or in part: it comes with each of its parts."""
+        unseen = self.progress.unseen
+        if self.progress.loads and (not unseen or unseen[-1] != xid):
+            unseen.append(xid)
 
     def step(self, safe_lsn: int) -> list[Change | Ready]:
         """`passed`, with orders before it: the next rows are on their way while what was read is written."""
@@ -219,6 +240,7 @@ class Snapshot:
         table.bytes += chunk.size
         if window.part is None:
             table.again = table.again[len(window.keys) :]
+            loader.again(table, chunk.unread)
         else:
             window.part.last = list(chunk.last) if chunk.last is not None else window.part.last
             window.part.ended = chunk.ended

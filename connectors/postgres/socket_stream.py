@@ -1,25 +1,33 @@
 """The replication connection read from its own socket: large gulps into one buffer, and naps while the server is busy.
 
 libpq connects, authenticates and runs the commands; between two of them its buffer is empty, and from the start of the
-stream on the socket is read and written here. With TLS or GSS encryption libpq must do it: `usable` says so.
+stream on the socket is read and written here. Under TLS the stream gets a connection of its own, made here, in place of
+libpq's; where that cannot be, or GSS encrypts, libpq reads the stream.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import select
 import socket
 import struct
 import time
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from cdcworker.connectors.postgres.config import Settings
-from cdcworker.connectors.postgres.connection import conninfo
+from cdcworker.connectors.postgres.channel import Channel, Plain, Unspoken, error_fields
+from cdcworker.connectors.postgres.connection import UTF8, conninfo
+from cdcworker.connectors.postgres.encoding import NO_ENCODING, is_lacking
 from cdcworker.connectors.postgres.errors import CONNECTION_LOST, TRANSPORT, translate_text
 from cdcworker.connectors.postgres.stream import ReplicationStream, Rows, Take
 from cdcworker.schemas.errors import CdcError
 from psycopg import pq
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.session import Session
+
+log = logging.getLogger(__name__)
 
 BUFFER_BYTES: Final = 1 << 20
 FRAME_BYTES_MAX: Final = (1 << 30) + (1 << 20)
@@ -29,7 +37,6 @@ NAP_S: Final = 0.0005
 NAP_FROM_BYTES: Final = 2_048
 SHORT_BYTES: Final = 65_536
 """A read of less than this, but not of next to nothing, is worth a nap: more is coming."""
-SEND_S_MAX: Final = 10.0
 _HEAD: Final = struct.Struct(">BI")
 _COPY_BOTH, _COPY_DATA, _ERROR = ord("W"), ord("d"), ord("E")
 _PASSED_OVER: Final = frozenset(b"NSA")
@@ -38,28 +45,34 @@ _PASSED_OVER: Final = frozenset(b"NSA")
 
 def usable(conn: pq.abc.PGconn) -> bool:
     """Whether the bytes on the connection's socket are the protocol's own."""
-    without_gss = any(option.keyword == b"gssencmode" and option.val == b"disable" for option in conn.info)
-    return without_gss and not conn.ssl_in_use
+    return _without_gss(conn) and not conn.ssl_in_use
+
+
+def _without_gss(conn: pq.abc.PGconn) -> bool:
+    return any(option.keyword == b"gssencmode" and option.val == b"disable" for option in conn.info)
 
 
 class SocketStream(ReplicationStream):
     """As its base, over a duplicate of libpq's socket, once the stream has started."""
 
-    _socket: socket.socket | None = None
+    _channel: Channel | None = None
     required = False
-    """An encrypted connection, which libpq must read, is refused."""
+    """A connection that libpq must read is refused."""
 
     def _begin(self, statement: str, where: dict[str, str | int]) -> None:
-        if not usable(self._conn):
+        try:
+            self._channel = self._own()
+        except Unspoken as exc:
+            if self.required and exc.passing:
+                raise CdcError(CONNECTION_LOST, f"a second connection, for the stream, failed: {exc}") from exc
             if self.required:
-                raise CdcError(TRANSPORT, "the connection is encrypted", where={"configPath": "/database.transport"})
+                told = f"it cannot be read past libpq: {exc}"
+                raise CdcError(TRANSPORT, told, where={"configPath": "/database.transport"}) from exc
+            log.info("the stream is read by libpq reason=%s", exc)
             super()._begin(statement, where)
             return
         self._buffer = bytearray(BUFFER_BYTES)
         self._at = self._end = self._last_read = 0
-        one = socket.socket(fileno=os.dup(self._conn.socket))
-        one.setblocking(False)
-        self._socket = one
         self._write(b"Q" + struct.pack(">I", len(statement.encode()) + 5) + statement.encode() + b"\0")
         while True:
             kind, body = self._await_frame()
@@ -68,15 +81,29 @@ class SocketStream(ReplicationStream):
             if kind == _ERROR:
                 raise refused(error_fields(body), where)
 
+    def _own(self) -> Channel:
+        if usable(self._conn):
+            return Plain(socket.socket(fileno=os.dup(self._conn.socket)))
+        if not _without_gss(self._conn):
+            raise Unspoken("GSS may encrypt it")
+        # What it takes in memory is for those who need it.
+        from cdcworker.connectors.postgres import login
+
+        channel = login.login(login.Way.of(self._conn))
+        self._poller.unregister(self._conn.socket)
+        self._conn.finish()
+        self._poller.register(channel, select.POLLIN)
+        return channel
+
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def wait(self, seconds: float) -> bool:
-        if self._socket is None:
+        if self._channel is None:
             return super().wait(seconds)
-        return not seconds > 0 or bool(self._poller.poll(seconds * 1000))
+        return not seconds > 0 or self._channel.pending() or bool(self._poller.poll(seconds * 1000))
 
     def _drain(self, take: Take, rows: Rows | None) -> bool:
-        if self._socket is None:
+        if self._channel is None:
             return super()._drain(take, rows)
         while True:
             if rows is not None and self._at < self._end:
@@ -94,7 +121,7 @@ class SocketStream(ReplicationStream):
             elif end > start:
                 what = self._buffer[start]
                 if what == 119:
-                    if not take(bytes(self._buffer[start:end])):
+                    if not take(self._message(start, end)):
                         return False
                 elif what == 107:
                     self._take_keepalive(bytes(self._buffer[start:end]))
@@ -113,6 +140,16 @@ class SocketStream(ReplicationStream):
         start, self._at = self._at + _HEAD.size, end
         return kind, start, end
 
+    def _message(self, start: int, end: int) -> bytes:
+        if end - start < BUFFER_BYTES:
+            return bytes(self._buffer[start:end])
+        with memoryview(self._buffer) as view:
+            data = bytes(view[start:end])
+        if self._at == self._end:
+            # What is made of it takes as much memory again.
+            self._buffer, self._at, self._end = bytearray(BUFFER_BYTES), 0, 0
+        return data
+
     def _make_room(self, frame: int) -> None:
         """Room for the whole frame that has begun, which then begins the buffer."""
         left = self._end - self._at
@@ -126,7 +163,7 @@ class SocketStream(ReplicationStream):
 
     def _fill(self) -> bool:
         """Read what has arrived; False when that is nothing. Naps first when the last read promises more."""
-        assert self._socket
+        assert self._channel
         if self._at == self._end:
             self._at = self._end = 0
             if len(self._buffer) > 4 * BUFFER_BYTES:
@@ -137,7 +174,7 @@ class SocketStream(ReplicationStream):
             time.sleep(NAP_S)
         try:
             with memoryview(self._buffer) as view:
-                self._last_read = self._socket.recv_into(view[self._end :])
+                self._last_read = self._channel.recv_into(view[self._end :])
         except BlockingIOError:
             self._last_read = 0
             return False
@@ -164,43 +201,34 @@ class SocketStream(ReplicationStream):
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def _put(self, message: bytes) -> None:
-        if self._socket is None:
+        if self._channel is None:
             super()._put(message)
         else:
             self._write(_HEAD.pack(_COPY_DATA, len(message) + 4) + message)
 
     def _write(self, data: bytes) -> None:
-        assert self._socket
-        deadline = time.monotonic() + SEND_S_MAX
-        while data:
-            try:
-                data = data[self._socket.send(data) :]
-            except BlockingIOError:
-                if time.monotonic() > deadline:
-                    raise CdcError(CONNECTION_LOST, "the server takes no feedback") from None
-                select.select((), (self._socket,), (), 1.0)
-            except OSError as exc:
-                raise CdcError(CONNECTION_LOST, f"writing to the server failed: {exc.strerror or exc}") from exc
+        assert self._channel
+        self._channel.write(data)
 
     def close(self) -> None:
         super().close()
-        one, self._socket = self._socket, None
-        if one is not None:
-            one.close()
-
-
-def error_fields(body: bytes) -> dict[str, str]:
-    """An ErrorResponse: fields of one letter and a text each."""
-    return {part[:1].decode(errors="replace"): part[1:].decode(errors="replace") for part in body.split(b"\0") if part}
+        channel, self._channel = self._channel, None
+        if channel is not None:
+            channel.close()
 
 
 def refused(fields: Mapping[str, str], where: dict[str, str | int] | None) -> CdcError:
     return translate_text(fields.get("M", "the server ended the stream"), where, fields.get("C"))
 
 
-def connect_stream(settings: Settings, application: str, feedback_s: float) -> ReplicationStream:
-    """A walsender by the transport that the settings ask for."""
-    info, transport = conninfo(settings, application, replication=True), settings.raw["database.transport"]
+def connect_stream(session: Session, application: str) -> ReplicationStream:
+    """A walsender by the transport that the settings ask for, in the encoding that the database needs."""
+    settings, feedback_s = session.settings, session.feedback_s
+    encoding = NO_ENCODING if is_lacking(session.catalog) else UTF8
+    info, transport = (
+        conninfo(settings, application, replication=True, encoding=encoding),
+        settings.raw["database.transport"],
+    )
     if transport == "psycopg":
         return ReplicationStream(info, feedback_s)
     stream = SocketStream(info, feedback_s)

@@ -41,7 +41,7 @@ select case when pg_is_in_recovery() then {END_OF_LOG} else pg_logical_emit_mess
 OLDEST: Final = "select pg_snapshot_xmin(pg_current_snapshot())::text::bigint"
 """All transactions with smaller ids have ended."""
 PUSH: Final = "select pg_logical_emit_message(true, %s, 'chunk') where not pg_is_in_recovery()"
-"""Moves an idle log on. A standby's moves with the primary's traffic."""
+"""Moves an idle log on, and marks it. A standby's moves with the primary's traffic."""
 
 LOG_HINT: Final = (
     "On a primary that nobody writes to: SELECT pg_log_standby_snapshot(). Else end or cancel its oldest transactions."

@@ -96,15 +96,25 @@ class ReplicationStream:
         return rows[0][1] or ""
 
     def start(
-        self, slot: str, lsn: int, publication: str, *, ahead: bool = False, confirmed: int | None = None
+        self,
+        slot: str,
+        lsn: int,
+        publication: str,
+        *,
+        ahead: bool = False,
+        binary: bool = False,
+        confirmed: int | None = None,
     ) -> None:
         """Stream `slot` from `lsn`; the server goes back no further than what was confirmed, which is all before `lsn`
-        unless `confirmed` says otherwise. `ahead`: large transactions are sent before they end."""
+        unless `confirmed` says otherwise. `ahead`: large transactions are sent before they end;
+        `binary`: values come as their types send them."""
         options = (
             f"proto_version '{2 if ahead else 1}', publication_names {literal(quote(publication))}, messages 'true'"
         )
         if ahead:
             options += ", streaming 'on'"
+        if binary:
+            options += ", binary 'true'"
         statement = f"START_REPLICATION SLOT {quote(slot)} LOGICAL {format_lsn(lsn)} ({options})"
         self._begin(statement, {"slot": slot, "lsn": format_lsn(lsn)})
         self.confirmed = lsn if confirmed is None else confirmed

@@ -19,10 +19,11 @@ from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.errors import translate
 from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
+from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.slot import TableName
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation
-from cdcworker.schemas.change import Change, Ready
+from cdcworker.schemas.change import Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -39,9 +40,10 @@ _AGAIN = "its rows are read again"
 _LOST = "changes are lost: snapshot.mode or snapshot.include.collection.list leaves its rows out"
 
 _ESTIMATE = """
-select r.oid, coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
-                        join pg_class c on c.oid = t.relid), r.reltuples)::bigint
-from pg_class r where r.oid = any(%s)
+select r.oid, n.nspname, r.relname,
+       coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
+                 join pg_class c on c.oid = t.relid), r.reltuples)::bigint
+from pg_class r join pg_namespace n on n.oid = r.relnamespace where r.oid = any(%s)
 """
 
 
@@ -51,8 +53,21 @@ def now_ms() -> int:
 
 def loads_of(connection: AdminConnection, tables: Sequence[TableName], *, fresh: bool) -> list[TableLoad]:
     """With the server's own guess of how many rows there are; -1 where it has none."""
-    guesses: dict[int, int] = dict(connection.execute(_ESTIMATE, ([table[0] for table in tables],)).fetchall())
-    return [TableLoad(*table, fresh=fresh, estimate=guesses.get(table[0], -1)) for table in tables]
+    guesses = described(connection, [table[0] for table in tables])
+    return [TableLoad(*t, fresh=fresh, estimate=guesses[t[0]][2] if t[0] in guesses else -1) for t in tables]
+
+
+def described(connection: AdminConnection, oids: Sequence[int]) -> dict[int, tuple[str, str, int]]:
+    """Schema, name and estimated rows of each that exists."""
+    rows = connection.execute(_ESTIMATE, (list(oids),)).fetchall() if oids else ()
+    return {oid: (schema, name, rows) for oid, schema, name, rows in rows}
+
+
+def restored(connection: AdminConnection, stored: JsonObject) -> Progress:
+    """With the names that tables have now."""
+    progress = Progress.from_json(stored)
+    progress.named(described(connection, [table.oid for _, table in progress.tables() if not table.name]))
+    return progress
 
 
 def new_load(
@@ -64,6 +79,20 @@ def new_load(
     if not fresh:
         load.exempt = uncommitted(session.catalog, floor)
     return load
+
+
+def bind(session: Session, load: Load) -> None:
+    """Every older transaction has to have ended, as for a new load."""
+    _, load.floor = slots.mark(session.catalog, session.settings, session.connector)
+    load.exempt = uncommitted(session.catalog, load.floor)
+
+
+def moved(session: Session, plan: Plan, data: bytes) -> None:
+    """A row has come under a new key without a value that was not sent."""
+    relation, snapshot = plan.relation, session.snapshot
+    is_wanted = wants_rows(session.settings, (relation.oid, relation.schema, relation.table))
+    if snapshot and is_wanted and snapshot.moved(plan, data):
+        session.observe()
 
 
 def uncommitted(connection: AdminConnection, floor: int) -> list[int]:
@@ -86,7 +115,7 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
     if stored is None and not first:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
         return Progress(loaded=[oid for oid, _, _ in tables], start=epoch)
-    progress = Progress.from_json(stored) if stored else Progress()
+    progress = restored(catalog, stored) if stored else Progress()
     members = slots.memberships(catalog, settings, [table[0] for table in tables])
     before = progress.joined, progress.left, progress.owed, len(progress.loaded)
     # At once, also where others are waited for: one that is back before these are must not go on as if it had not left.
@@ -101,10 +130,11 @@ def at_start(session: Session, epoch: int, first: bool) -> Progress:
     for load in [load for load in progress.loads if not load.tables]:
         progress.end(load, "COMPLETED", now_ms())
     if first:
-        session.position.marker_lsn, _ = slots.mark(catalog, settings, session.connector)
-    added = [table for table in tables if not progress.knows(table[0])] if not progress.owed else []
+        slots.mark(catalog, settings, session.connector)
+    known = progress.known()
+    added = [table for table in tables if table[0] not in known] if not progress.owed else []
     wanted = [table for table in added if wants_rows(settings, table)]
-    progress.loaded.extend(table[0] for table in added if table not in wanted)
+    progress.loaded.extend(sorted({table[0] for table in added} - {table[0] for table in wanted}))
     if added or first:
         session.position_changed = True
     if wanted:
@@ -136,7 +166,8 @@ def _again(session: Session, progress: Progress, tables: Iterable[TableName], id
     """All rows once more at this start, unless an earlier start's are still being read."""
     if any(load.origin == "start" for load in progress.loads):
         return
-    wanted = [table for table in tables if table[0] in progress.loaded and wants_rows(session.settings, table)]
+    loaded = set(progress.loaded)
+    wanted = [table for table in tables if table[0] in loaded and wants_rows(session.settings, table)]
     if wanted:
         progress.loads.append(new_load(session, identity, "start", wanted, fresh=False))
         session.position_changed = True
@@ -184,7 +215,8 @@ def take_up(session: Session, tables: Sequence[TableName]) -> None:
     for_all = slots.is_for_all_tables(session.catalog, settings)
     streamed = [t for t in tables if (t[0] not in session.existing and for_all) or not wants_rows(settings, t)]
     snapshot.progress.loaded.extend(table[0] for table in streamed)
-    wanted = [table for table in tables if table not in streamed]
+    known = set(streamed)
+    wanted = [table for table in tables if table not in known]
     if wanted:
         load = new_load(session, "", "table", wanted)
         load.id = f"tables-{load.floor}"
@@ -225,7 +257,8 @@ def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
         loader.forget_gaps({})
     if progress.differs(members):
         back |= loader.forget_gaps(members)
-    found = [table for table in tables if not progress.knows(table[0]) and table[0] not in waiting]
+    known = progress.known()
+    found = [table for table in tables if table[0] not in known and table[0] not in waiting]
     if found:
         _identify(session, found)
         wanted = [table for table in found if wants_rows(settings, table)]

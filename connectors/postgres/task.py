@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 import psycopg
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import ahead as aheads
-from cdcworker.connectors.postgres import paces
+from cdcworker.connectors.postgres import paces, turning
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.changes import OWN_PREFIX, Changes
 from cdcworker.connectors.postgres.config import Settings
@@ -63,7 +63,6 @@ class PostgresTask:
         self._heart = Heart(settings)
         self._monitor = Monitor(context, self._jobs, self._heart.report)
         self._keyless: Iterator[Batch] | None = None
-        self._part_of = 0
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
         self._troubles: dict[str, CdcError] = {}
@@ -157,6 +156,8 @@ class PostgresTask:
         except NotAhead as exc:
             fall_back(session, self._context, self._application, exc)
             return False
+        except CdcError as exc:
+            raise turning.turned(session, self._context, exc) from exc
 
     def _advance(self, stream: ReplicationStream, changes: Changes) -> bool:
         dry = self._read(stream)
@@ -287,9 +288,8 @@ class PostgresTask:
         """Where the transaction could be resumed. Chunks of rows that are read from now on must see it."""
         session, part = self._opened(), changes.part
         assert part
-        if session.snapshot and self._part_of != part[0]:
+        if session.snapshot:
             session.snapshot.committed(changes.last_xid)
-        self._part_of = part[0]
         stored = session.position.part
         session.position.part = max(part, stored) if stored and stored[0] == part[0] else part
         counts, session.position.orders = (

@@ -49,6 +49,7 @@ class Modes:
     interval: str = "numeric"
     money_digits: int = 2
     composite: str = "text"
+    varbit: str = "bits"
     unknown: str = "text"
 
 
@@ -156,6 +157,9 @@ def _bit(typmod: int, _: Modes) -> Mapped:
 
 
 def _varbit(typmod: int, modes: Modes) -> Mapped:
+    if modes.varbit == "text":
+        # Of any length: an empty one is not 0.
+        return Mapped("string", v.text)
     if typmod == 1:
         return _bit(typmod, modes)
     length = typmod if typmod > 0 else 2**31 - 1

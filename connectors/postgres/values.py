@@ -26,6 +26,9 @@ SESSION_OPTIONS: Final = {
     "search_path": "pg_catalog",
     # A policy that hides rows must be an error: a snapshot of half a table looks like a whole one.
     "row_security": "off",
+    # What we write is in the log for ourselves: a standby that is down, or our own walsender taken for one, must not be
+    # waited for.
+    "synchronous_commit": "local",
     "statement_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "lock_timeout": "0",
@@ -52,6 +55,9 @@ def boolean(value: bytes) -> bool:
 def hex_bytes(value: bytes) -> bytes:
     """`bytea` in hex form."""
     return unhexlify(value[2:])
+
+
+vars(hex_bytes)["of_bytes"] = bytes
 
 
 def hex_as(mode: str) -> Parser:

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
+from cdcworker.connectors.postgres import wire
 from cdcworker.schemas.change import Row, Table
 
 if TYPE_CHECKING:
@@ -16,6 +17,9 @@ if TYPE_CHECKING:
 
 TOUCHES_MAX: Final = 100_000
 """Events that are kept while a chunk is being read; beyond it the chunk is read again. # INV-10"""
+
+_NEW: Final = ord("N")
+"""Stands before a new tuple without an old one."""
 
 Identity = Any
 
@@ -56,6 +60,21 @@ def touch_of(xid: int, plan: Plan, event: Event) -> Touch:
         bool(event.unchanged),
         event.emitted,
     )
+
+
+def new_key_texts(plan: Plan, data: bytes) -> list[str] | None:
+    """The new key of an update's row, as text. What was not sent of it stands in the old tuple; None: it does not."""
+    names = [column.name for column in plan.relation.columns]
+    old: list[bytes | None] = [None] * len(names)
+    p = 31
+    if data[30] != _NEW:
+        old, p = wire.read_texts(data, p, len(names))
+        p += 1
+    new, _ = wire.read_texts(data, p, len(names))
+    at = [names.index(column.name) for column in plan.table.key_columns]
+    texts = [new[i] if new[i] is not None else old[i] for i in at]
+    known = [text.decode() for text in texts if text is not None]
+    return known if len(known) == len(at) else None
 
 
 @dataclass(slots=True, eq=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from binascii import hexlify
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -183,6 +184,10 @@ def read_values(data: bytes, p: int, parsers: Sequence[Parser]) -> tuple[list[An
             append(UNCHANGED)
             p += 1
             flags |= HAD_UNCHANGED
+        elif kind == 98:
+            start = p + 5
+            p = start + number(data[p + 1 : start], "big")
+            append(_large(parse, data[start:p]))
         else:
             raise WireError("tuple: unknown kind of value")
     if p > len(data):
@@ -214,6 +219,12 @@ def read_texts(data: bytes, p: int, count: int) -> tuple[list[bytes | None], int
     """One tuple's text forms as they are; None for NULL and for unsent values."""
     values, end, _ = read_values(data, p, [_same] * count)
     return [None if value is UNCHANGED else value for value in values], end
+
+
+def _large(parse: Parser, value: bytes) -> Any:
+    """A bytea as it is, where its text would take thrice the memory."""
+    of_bytes = getattr(parse, "of_bytes", None)
+    return of_bytes(value) if of_bytes else parse(b"\\x" + hexlify(value))
 
 
 def _same(value: bytes) -> bytes:

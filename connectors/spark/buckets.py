@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from cdcworker.connectors.api import SinkBatch
+from cdcworker.connectors.api import KEY, SinkBatch
 from cdcworker.connectors.spark import merging, shaping, staging
 from cdcworker.connectors.spark.errors import LEDGER_MOVED
 from cdcworker.connectors.spark.manifests import Manifest
@@ -28,6 +28,15 @@ def bucket_of(key: bytes, count: int) -> int:
 def touched(staged: merging.Staged, count: int) -> set[int]:
     """Buckets of all keys that a batch names."""
     return {bucket_of(key, count) for key in staging.keys_of(staged)}
+
+
+def split(rows: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
+    """By bucket, those that have any."""
+    import numpy as np
+
+    found = np.array([bucket_of(key, count) for key in rows[KEY].to_pylist()], np.int64)
+    for bucket in np.unique(found).tolist():
+        yield bucket, rows.take(np.flatnonzero(found == bucket))
 
 
 def save(path: Path, rows: pa.Table) -> int:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import logging
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
-from cdcworker.connectors.spark import pgsql, values
-from cdcworker.connectors.spark.columns import Column, Naming, plan
+from cdcworker.connectors.spark import pgdropped, pgfits, pgsql, policy, shaping, values
+from cdcworker.connectors.spark.columns import Column, Naming, not_renamed, plan
 from cdcworker.connectors.spark.decode import Plan, arrow_type
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
 from cdcworker.connectors.spark.pgtypes import TargetColumn, widened
@@ -27,8 +28,8 @@ log = logging.getLogger(__name__)
 
 _COLUMNS = """select a.attname, format_type(a.atttypid, a.atttypmod)
     from pg_attribute a where a.attrelid = %s::oid and a.attnum > 0 and not a.attisdropped order by a.attnum"""
-_TABLE = """select c.oid from pg_class c join pg_namespace n on n.oid = c.relnamespace
-    where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')"""
+_TABLE = """select c.oid, c.relkind::text from pg_class c join pg_namespace n on n.oid = c.relnamespace
+    where n.nspname = %s and c.relname = %s"""
 _KEY = """select array_agg(a.attname::text) from pg_index i
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
     where i.indrelid = %s::oid and i.indisprimary"""
@@ -41,6 +42,8 @@ _WRITTEN = """select from _cdcworker.columns c join _cdcworker.ledger l using (s
 """Whether the sink has had a table for a topic and stands behind rows of it: not after its offsets were reset."""
 RESERVED = ("_cdcworker", "information_schema")
 """Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
+POSITION_ID = int(shaping.POSITION_ID)
+"""Beside the numbers that the source gives to its columns."""
 
 
 class Catalog:
@@ -50,33 +53,39 @@ class Catalog:
         self._schema = schema
         self._output = output or Output()
         self._sink = sink
+        self._known = pgdropped.Known(sink)
         self._targets: dict[str, tuple[Mapping[str, Any], tuple[str, ...], pgsql.Target]] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._stages: dict[tuple[str, str], tuple[str, pgsql.Target]] = {}
         self._filled: set[str] = set()
         self._used: set[str] = set()
         """Stage tables that this transaction has filled."""
+        self._looked: set[str] = set()
+        """Topics whose tables this transaction has looked at."""
 
     def forget(self) -> None:
         self._targets.clear()
+        self._known.newest.clear()
         self._stages.clear()
         self._filled.clear()
 
     def begin(self) -> None:
         """A commit has emptied the stage tables: cheaper than to truncate each."""
         self._used.clear()
+        self._looked.clear()
+
+    def is_old(self, topic: str) -> bool:
+        """Whether its table is known from a transaction before this one: somebody may have changed it since."""
+        return topic in self._targets and topic not in self._looked
 
     def prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
-        """The table ready to take the batch: created, or with columns added and widened."""
+        """The table ready to take the batch: created, or with columns added and widened. Where that fails the transaction
+        can be gone on with."""
         known = self._targets.get(batch.table)
         if known is not None and known[0] is batch.schema and known[1] == batch.key:
             return known[2]
-        try:
+        with _of(batch), connection.transaction():
             return self._prepare(connection, batch)
-        except CdcError as exc:
-            raise CdcError(
-                exc.code, exc.message, where={"topic": batch.table, **(exc.where or {})}, hint=exc.hint
-            ) from exc
 
     def _prepare(self, connection: Connection, batch: TableBatch) -> pgsql.Target:
         schema, table = self._place(batch)
@@ -90,6 +99,8 @@ class Catalog:
         target = pgsql.Target(
             schema, table, {}, key, columns, optional & set(key), self._own(bool(key)), self._output.soft and bool(key)
         )
+        target = replace(target, position=self._output.position)
+        shaping.distinct(target.names, [target.position, *(column.name for column in target.own)], batch)
         types = self._types(connection, target)
         if types is None:
             if connection.execute(_WRITTEN, {"sink": self._sink, "topic": batch.table}).fetchone() is not None:
@@ -98,11 +109,14 @@ class Catalog:
             # Of a table that was there before and is no more.
             place = (self._sink, batch.table)
             connection.execute("delete from _cdcworker.columns where sink = %s and topic = %s", place)
-        renamed = self._rename(connection, target, types, batch)
+        target, renamed, settled = self._rename(connection, target, types, batch)
         target = replace(target, types=self._evolve(connection, target, renamed))
+        pgfits.check(connection, target)
         found = connection.execute(_UNIQUE, (target.name, bool(target.optional_key), list(key))).fetchone()
         target = replace(target, unique=bool(found and found[0]))
-        self._targets[batch.table] = (batch.schema, batch.key, target)
+        if settled:
+            self._targets[batch.table] = (batch.schema, batch.key, target)
+            self._looked.add(batch.table)
         return target
 
     def standing(self, connection: Connection, batch: TableBatch) -> pgsql.Target | None:
@@ -114,11 +128,15 @@ class Catalog:
         found = connection.execute(_TABLE, place).fetchone()
         if found is None:
             return None
+        with _of(batch):
+            pgfits.is_table(place, found[1])
         types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
         keyed = OP not in types
         soft = self._output.soft and keyed
         target = pgsql.Target(*place, types, (KEY,) if keyed else (), (), own=self._own(keyed), soft=soft)
-        return replace(target, types=self._evolve(connection, target, types))
+        target = replace(target, position=self._position(connection, batch.table, types))
+        with _of(batch), connection.transaction():
+            return replace(target, types=self._evolve(connection, target, types))
 
     def stage(self, connection: Connection, target: pgsql.Target, kind: str) -> str:
         """An empty stage table of the target's shape; its name in SQL."""
@@ -155,25 +173,52 @@ class Catalog:
             out.append(pgsql.OwnColumn(self._output.synced, "timestamp with time zone", "clock_timestamp()"))
         return tuple(out)
 
+    def _position(self, connection: Connection, topic: str, types: Mapping[str, str]) -> str:
+        """The name of a table's column of positions: as it is, where there is one, else as it is to be."""
+        found = connection.execute(
+            "select name from _cdcworker.columns where sink = %s and topic = %s and colid = %s",
+            (self._sink, topic, POSITION_ID),
+        ).fetchone()
+        names = (found[0] if found else "", POSITION)
+        return next((name for name in names if name in types), self._output.position)
+
     def _rename(
         self, connection: Connection, target: pgsql.Target, types: Mapping[str, str], batch: TableBatch
-    ) -> Mapping[str, str]:
+    ) -> tuple[pgsql.Target, Mapping[str, str], bool]:
         """A column that the source calls otherwise now is called so here too, by the source's identity of it; and one that
-        the source dropped makes room for another one of its name."""
+        the source dropped makes room for another one of its name, or goes. What of the batch the table takes, its types
+        then, and whether that holds for every batch in this shape."""
         ids = {unescape(str(m["name"])): int(m["cdc.colid"]) for m in batch.schema["fields"] if m.get("cdc.colid")}
-        if not ids:
-            return types
+        if target.position:
+            ids[target.position] = POSITION_ID
         place, where = (self._sink, batch.table), {"table": f"{target.schema}.{target.table}"}
         rows = connection.execute("select colid, name from _cdcworker.columns where sink = %s and topic = %s", place)
         known: dict[int, str] = dict(rows.fetchall())
         # Of several that are said to be one column it is the one that the source has under its name, or the newest.
         order = sorted(known.items(), key=lambda pair: (ids.get(pair[1]) == pair[0], pair[0]))
         held = {name: id for id, name in order if name in types}
+        if POSITION_ID not in held.values() and POSITION in types:
+            held[POSITION] = POSITION_ID
         have = [Column(name, held.get(name)) for name in types]
-        wanted = [Column(column.name, ids.get(column.name)) for column in target.columns]
-        planned = plan(have, wanted, target.key, where)
+        wanted = [
+            Column(name, ids.get(name)) for name in (*target.names, *([target.position] if target.position else []))
+        ]
+        own = {target.position, POSITION, *(column.name for column in target.own)}
+        there, asked = ([column for column in columns if column.name not in own] for columns in (have, wanted))
+        not_renamed(known, there, asked, where)
+        planned, settled = plan(have, wanted, target.key, where), True
+        if self._output.deletes(target.key):
+            gone = pgdropped.settled(connection, target, batch, planned, self._known)
+            settled, have = gone.settled, [column for column in have if column.name not in gone.deleted]
+            wanted = [column for column in wanted if column.name not in gone.late]
+            target = replace(target, columns=tuple(c for c in target.columns if c.name not in gone.late))
+            types = {name: type_ for name, type_ in types.items() if name not in gone.deleted}
+            planned = plan(have, wanted, target.key, where)
+        policy.judge(self._output.follows, planned, self._output.own, where)
         self._put_names(connection, target, planned, place)
-        made = {id: planned.names[name] for name, id in held.items()} | {id: name for name, id in ids.items()}
+        taken = {column.name for column in wanted}
+        made = {id: planned.names[name] for name, id in held.items() if name in types}
+        made |= {id: name for name, id in ids.items() if name in taken}
         if known != made:
             connection.execute("delete from _cdcworker.columns where sink = %s and topic = %s", place)
             connection.execute(
@@ -181,16 +226,18 @@ class Catalog:
                    select %s, %s, * from unnest(%s::int[], %s::text[])""",
                 (*place, list(made), list(made.values())),
             )
-        return {planned.names[name]: type_ for name, type_ in types.items()}
+        return target, {planned.names[name]: type_ for name, type_ in types.items()}, settled
 
     @staticmethod
     def _put_names(connection: Connection, target: pgsql.Target, planned: Naming, place: tuple[str, str]) -> None:
         for old, new in itertools.chain.from_iterable(planned.steps):
-            connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(new)}")
+            with pgfits.altering(target, [old]):
+                connection.execute(f"alter table {target.name} rename column {pgsql.quote(old)} to {pgsql.quote(new)}")
         for name in planned.dropped:
             # Rows to come have no value of it.
             now = planned.names[name]
-            connection.execute(f"alter table {target.name} alter column {pgsql.quote(now)} drop default")
+            with pgfits.altering(target, [name]):
+                connection.execute(f"alter table {target.name} alter column {pgsql.quote(now)} drop default")
         names = {old: new for old, new in planned.names.items() if old != new}
         for old, new in names.items():
             done = "a dropped column made room" if old in planned.dropped else "renamed"
@@ -224,6 +271,7 @@ class Catalog:
         found = connection.execute(_TABLE, (target.schema, target.table)).fetchone()
         if found is None:
             return None
+        pgfits.is_table((target.schema, target.table), found[1])
         primary = connection.execute(_KEY, (found[0],)).fetchone()
         if primary and primary[0] and set(primary[0]) != set(target.key):
             raise CdcError(
@@ -261,17 +309,31 @@ class Catalog:
                     where={"table": f"{target.schema}.{target.table}", "column": column.name},
                 )
             if needed != have:
+                where = {"table": f"{target.schema}.{target.table}"}
+                policy.refuse(self._output.follows, "widen", column.name, where)
                 name = pgsql.quote(column.name)
                 clauses.append(f"alter column {name} type {needed} using {name}::{needed}")
                 out[column.name] = needed
-        for own in (pgsql.OwnColumn(POSITION, "bytea"), *target.own):
+        place = [pgsql.OwnColumn(target.position, "bytea")] if target.position else []
+        for own in (*place, *target.own):
             if own.name not in types:
                 clauses.append(f"add column {own.clause}")
                 out[own.name] = own.type
         if clauses:
-            connection.execute(f"alter table {target.name} {', '.join(clauses)}")
+            with pgfits.altering(target, [name for name in out if out[name] != types.get(name)]):
+                connection.execute(f"alter table {target.name} {', '.join(clauses)}")
             log.info("altered table=%s.%s changes=%d", target.schema, target.table, len(clauses))
         return out
+
+
+@contextlib.contextmanager
+def _of(batch: TableBatch) -> Iterator[None]:
+    """Errors name the topic, by which a table is known."""
+    try:
+        yield
+    except CdcError as exc:
+        where = {"topic": batch.table, **(exc.where or {})}
+        raise CdcError(exc.code, exc.message, where=where, hint=exc.hint) from exc
 
 
 def _default(column: TargetColumn) -> str:

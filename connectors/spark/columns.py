@@ -27,11 +27,13 @@ class Column(NamedTuple):
 @dataclass(frozen=True, slots=True)
 class Naming:
     """`names`: of every column that is there, the name that it has then. `dropped`: those among them that the source has
-    no more and that make room for another one. `added`: names of columns that are new."""
+    no more and that make room for another one. `added`: names of columns that are new. `gone`: all that the source is known to
+    have had and has no more; nobody else's are among them, and none where the source does not say which is which."""
 
     names: Mapping[str, str]
     dropped: tuple[str, ...]
     added: tuple[str, ...]
+    gone: tuple[str, ...] = ()
 
     @property
     def steps(self) -> tuple[Renames, Renames]:
@@ -60,7 +62,24 @@ def plan(have: Sequence[Column], want: Sequence[Column], key: Collection[str], w
     for old, new in names.items():
         if old != new and (old in key or new in key):
             raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where={**where, "column": old})
-    return Naming(names, tuple(dropped), added)
+    told = any(column.id for column in want)
+    gone = (column.name for column in have if column.id and column.name not in found and column.name not in key)
+    return Naming(names, tuple(dropped), added, tuple(gone) if told else ())
+
+
+def not_renamed(known: Mapping[int, str], have: Sequence[Column], want: Sequence[Column], where: Where) -> None:
+    """CdcError SCHEMA_REFUSED where a column that is wanted is gone from the target under its `known` name, while one that is
+    nobody's may be it: somebody renamed it. To add it anew would split its values over both. With no such column it was
+    dropped."""
+    names = {column.name for column in have}
+    wanted = {column.name for column in want}
+    free = {column.name for column in have if column.id is None}
+    for column in want:
+        name = known.get(column.id or 0)
+        if name is None or name in names or column.name in free or not free - wanted:
+            continue
+        text = "the column is not in the table under the name that the sink knows: call it so again, or add it"
+        raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": name})
 
 
 def _found(have: Sequence[Column], want: Sequence[Column]) -> dict[str, Column]:

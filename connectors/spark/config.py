@@ -6,10 +6,11 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from cdcworker.connectors.api import POSITION, RESERVED
 from cdcworker.connectors.common import TASK_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, Secret, between, is_regex, one_of
 from cdcworker.connectors.hosts import host_list
-from cdcworker.connectors.spark import cluster
+from cdcworker.connectors.spark import cluster, policy
 
 TRIGGER_MS = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
@@ -156,7 +157,7 @@ def _output_keys() -> Iterable[ConfigKey]:
         validator=one_of("current", "log"),
         recommended=("current", "log"),
         group=batches,
-        doc="current: one row per key as it is now. log: every change as a row of its own, in order of _cdc_position.",
+        doc="current: one row per key as it is now. log: every change as a row of its own, in order of position.column.",
     )
     yield key(
         "delete.mode",
@@ -165,6 +166,12 @@ def _output_keys() -> Iterable[ConfigKey]:
         recommended=("hard", "soft"),
         group=batches,
         doc="hard: deleted rows go. soft: they stay, with _cdc_deleted set until the key comes back.",
+    )
+    yield key(
+        "position.column",
+        default=POSITION,
+        group=batches,
+        doc="Name of the column with the position of a row's last change; a new one renames it. none: no such column, of a log alone.",
     )
     yield key(
         "synced.column",
@@ -207,15 +214,7 @@ def _batch_keys() -> Iterable[ConfigKey]:
         doc="eventual: each batch is shown as it is read. source: only whole transactions of the source are shown, all tables"
         " at one position (_cdcworker.watermark, in a lake set_<sink>, of files sets/<sink>); one task reads all.",
     )
-    yield key(
-        "schema.change.policy",
-        default="evolve",
-        validator=one_of("evolve", "pause-table"),
-        recommended=("evolve", "pause-table"),
-        group=batches,
-        doc="Columns are added, renamed and widened. What loses data halts the task, or with pause-table its table alone:"
-        " that is tried again, from where it stopped, until its target fits. So is one of a lake whose files are broken.",
-    )
+    yield from policy.keys(batches)
     yield key(
         "errors.tolerance",
         default="none",
@@ -285,6 +284,11 @@ def _verify_keys() -> Iterable[ConfigKey]:
     )
 
 
+def position_column(config: Mapping[str, Any]) -> str:
+    """Empty: tables have none."""
+    return "" if config["position.column"] == "none" else str(config["position.column"])
+
+
 def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     if bool(config["topics"]) == bool(config["topics.regex"]):
         yield "topics", "expects either topics or topics.regex"
@@ -297,6 +301,14 @@ def _check(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield needed, "is required"
     if config["warehouse"] == "parquet" and "://" in config["warehouse.path"]:
         yield "warehouse.path", "expects a folder: Parquet tables need a file system that all workers share"
+    if not position_column(config) and config["output.mode"] != "log":
+        yield "position.column", "is required: older changes are told by it, but of output.mode=log"
+    for name in ("position.column", "synced.column"):
+        if config[name].startswith(RESERVED) and config[name] != POSITION:
+            yield name, "must not begin with _cdc_, as the sink's other columns do"
+    if config["synced.column"] in (config["position.column"], POSITION):
+        yield "synced.column", "is the name of another column of the sink"
+    yield from policy.check(config)
     yield from cluster.check(config)
 
 

@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
 from cdcworker.connectors.config import ConfigDef
+from cdcworker.connectors.spark import policy
 from cdcworker.connectors.spark.cluster import cluster_of
 from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, PARQUET_RECORDS_MAX, data_topics
-from cdcworker.connectors.spark.warehouses import alter, jars_of, open_writer, probe, spark_settings, stored, target_of
+from cdcworker.connectors.spark.warehouses import (
+    alter,
+    check_files,
+    jars_of,
+    open_writer,
+    probe,
+    spark_settings,
+    stored,
+    target_of,
+)
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -56,7 +66,7 @@ class SparkSink:
             config["spark.cores"],
             config["output.mode"] == "log",
             config["errors.tolerance"] == "all",
-            config["schema.change.policy"] == "pause-table",
+            policy.pausing(config),
             config["consistency"] == "source",
             spark_settings(config),
             cluster_of(config),
@@ -102,6 +112,9 @@ class SparkSink:
         from cdcworker.connectors.spark.asked import redriven
 
         return redriven(CONFIG_DEF.parse(self._config), place, asked)
+
+    def check_files(self, roots: Sequence[str]) -> None:
+        check_files(CONFIG_DEF.parse(self._config), roots)
 
     def check(self) -> Sequence[Finding]:
         """Whether the warehouse lets us in and lets us create what we need."""

@@ -61,7 +61,7 @@ def columns_of(
 def insert(connection: Connection, target: pgsql.Target, rows: pa.Table) -> None:
     """Straight into the table; an error where it holds a row of one of the keys."""
     columns = {column.name: values.to_copy(_one(rows[column.field]), column) for column in target.columns}
-    columns[POSITION] = values.hexes(_one(rows[POSITION]))
+    columns[target.position] = values.hexes(_one(rows[POSITION]))
     copy(connection, target.name, columns)
 
 
@@ -72,7 +72,8 @@ def append(connection: Connection, target: pgsql.Target, batch: TableBatch) -> N
     for name in (OP, UNCHANGED):
         if name in batch.upserts.column_names:
             columns[name] = _one(batch.upserts[name])
-    columns[POSITION] = values.hexes(_one(batch.upserts[POSITION]))
+    if target.position:
+        columns[target.position] = values.hexes(_one(batch.upserts[POSITION]))
     copy(connection, target.name, columns)
 
 

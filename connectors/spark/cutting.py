@@ -86,6 +86,9 @@ class _Source:
     turns: list[tuple[int, int]] = field(default_factory=list)
     """Positions between which a partition was not in order: no cut there is clean."""
     ts_ms: int = 0
+    is_whole: bool = False
+    """Whether all partitions have been read up to `shown` by this query. One that begins anew for a table that was paused, or
+    after another one, may have some behind that: nothing is told of it until they have come there."""
 
     @property
     def seen(self) -> int:
@@ -161,6 +164,9 @@ class Cutter:
                 # A part of the target is behind that: what readers were told holds of the set that they have, of no other.
                 continue
             moved = positions[name] > source.shown
+            source.is_whole = source.is_whole or moved or self._has_all(source)
+            if not source.is_whole:
+                continue
             done = [mark for mark in source.marks if mark.position <= positions[name]]
             source.marks = [mark for mark in source.marks if mark.position > positions[name]]
             for mark in done:
@@ -208,16 +214,21 @@ class Cutter:
         """The furthest clean cut."""
         best = source.shown
         for claim in source.claims:
-            reached = min(
-                (
-                    claim.position if self._ends.get(place, 0) >= end else source.last.get(place, 0)
-                    for place, end in claim.ends.items()
-                ),
-                default=claim.position,
-            )
+            reached = self._reached(source, claim)
             if reached > best and reached >= least and not any(low < reached <= high for low, high in source.turns):
                 best = reached
         return best
+
+    def _reached(self, source: _Source, claim: _Claim) -> int:
+        """Before which everything has been read, as far as the claim tells."""
+        reads = (
+            claim.position if self._ends.get(place, 0) >= end else source.last.get(place, 0)
+            for place, end in claim.ends.items()
+        )
+        return min(reads, default=claim.position)
+
+    def _has_all(self, source: _Source) -> bool:
+        return any(self._reached(source, claim) >= source.shown for claim in source.claims)
 
     def _left_out(self, source: _Source) -> tuple[str, ...]:
         names = {name for mark in source.tasks.values() for name in mark.loading}

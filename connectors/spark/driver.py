@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from urllib.parse import quote
 
 from cdcworker.connectors.api import SinkBatch, SinkSpec, TableWriter, TaskContext
-from cdcworker.connectors.spark import read, standby
+from cdcworker.connectors.spark import read, remade, standby
 from cdcworker.connectors.spark.behind import Behind
 from cdcworker.connectors.spark.errors import JVM_DIED, QUERY_FAILED, from_spark
 from cdcworker.connectors.spark.groups import Group
@@ -160,7 +160,8 @@ class Driver:
             # A batch of the query before may still be ending: until then its paused tables are, and the connection is
             # for one thread at a time.
             self._stages.wait()
-        if not (partitions := self._await_topics()):
+        partitions: Mapping[str, int] = self._await_topics()
+        if not partitions:
             return
         self._context.beat("the start of a query", BEGIN_S_MAX)
         with self._busy:
@@ -168,10 +169,13 @@ class Driver:
             self._paused.claim(self._writer.claim, self._topics)
             self._offsets = dict(self._writer.ledger())
             self._built = dict(self._offsets)
+            # Before anybody waits for the ends of a topic that is not gone on with.
+            partitions = self._paused.checked(self._check, partitions)
+            if not partitions:
+                return
             if self._whole is not None:
                 writer = cast("Any", self._writer)
                 self._whole.begin(writer.through(), self._offsets, self._ends, getattr(writer, "ahead", dict)())
-        self._brokers.check(partitions, self._offsets)
         self._behind.begin({topic: count for topic, count in partitions.items() if topic in self._spec.topics})
         # A new checkpoint every time: the ledger decides where to begin, and it makes the checkpoint a cache (INV-8).
         checkpoint = self._checkpoint = self._state.path / "checkpoints" / uuid.uuid4().hex
@@ -198,6 +202,10 @@ class Driver:
         finally:
             self._end(query)
             shutil.rmtree(checkpoint, ignore_errors=True)
+
+    def _check(self, partitions: Mapping[str, int]) -> None:
+        self._brokers.check(partitions, self._offsets)
+        remade.check(cast("Any", self._writer), self._brokers, self._offsets, list(partitions))
 
     def _await_topics(self) -> dict[str, int]:
         """Partition counts of the topics that exist; a topic that does not exist yet is waited for."""

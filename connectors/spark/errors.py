@@ -56,7 +56,9 @@ SCHEMA_REFUSED = declare(
     "spark.schema_refused",
     "data",
     "A schema change cannot be applied to the target table",
-    "Change the target column by hand, or drop the target table and load it again, then restart the task.",
+    "Give the target's column a type, or the table a form, that the source's fits, or drop the target table and load it again;"
+    " what was mended by hand is gone on with by itself. With schema.change.policy=halt or fail the whole task has stopped:"
+    " restart it then.",
 )
 TARGET_COLLISION = declare(
     "spark.target_collision",
@@ -116,8 +118,8 @@ TARGET_BROKEN = declare(
     "data",
     "Files of a table of the lake are missing or cannot be read, and do not come back",
     "Bring back what is missing, or roll the table back to a version that is whole; or drop it, reset the offsets of its topic"
-    " and let it be loaded again. Then restart the task. With schema.change.policy=pause-table the other tables go on"
-    " meanwhile.",
+    " and let it be loaded again. The other tables go on meanwhile. With schema.change.policy=halt or fail the whole task has"
+    " stopped: restart it then.",
 )
 TARGET_LOCKED = declare(
     "spark.target_locked",

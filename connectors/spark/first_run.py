@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from cdcworker.connectors.spark import read
 from cdcworker.connectors.spark.errors import GATEWAY
@@ -42,16 +40,13 @@ def archive_classes(java_home: str, jars: Sequence[str], cache: Path) -> Path:
 
 def _batch(engine: Engine, checkpoint: Path) -> None:
     """What a sink's batch loads, as far as that needs no Kafka. An archive without it would look like a whole one."""
-    done = threading.Event()
-
-    def on_batch(frame: Any, _: int) -> None:
-        # One is enough: a later one would be broken off by the stop.
-        if not done.is_set():
-            frame.toArrow()
-            done.set()
-
     source = engine.session().readStream.format("rate-micro-batch").option("rowsPerBatch", "10").load()
-    query = source.writeStream.foreachBatch(on_batch).option("checkpointLocation", str(checkpoint)).start()
-    if not done.wait(BATCH_S_MAX):
+    query = (
+        source.writeStream.foreachBatch(lambda frame, _: frame.toArrow())
+        .option("checkpointLocation", str(checkpoint))
+        # It ends by itself: one that is stopped has Spark warn of work that it does not find to break off.
+        .trigger(availableNow=True)
+        .start()
+    )
+    if not query.awaitTermination(BATCH_S_MAX):
         raise CdcError(GATEWAY, f"no batch went through Spark within {BATCH_S_MAX:.0f} s")
-    query.stop()

@@ -23,6 +23,7 @@ REQUEST_S_MAX = 10.0
 DENIED = (29, 30, 31, 53, 58)
 """Kafka's numbers for a topic, group, cluster or transactional id that we may not use, and for a login that failed."""
 READ_S_MAX = 30.0
+NO_ID = "AAAAAAAAAAAAAAAAAAAAAA"
 _CLIENT_KEYS = ("bootstrap.servers", "security.", "sasl.", "ssl.", "client.id", "broker.address", "socket.")
 
 _JVM_KEYS = {
@@ -130,6 +131,20 @@ class Brokers:
                     DATA_LOST, f"the topic ends at {end[place]}: it was deleted and created again", where=where
                 )
 
+    def ids(self, topics: Sequence[str]) -> dict[str, str]:
+        """By topic what tells it from others of its name; without those that are not there, or of which an old broker tells
+        nothing. CdcError where the broker does not answer, or with another error."""
+        from confluent_kafka import KafkaException, TopicCollection
+
+        if not topics:
+            return {}
+        try:
+            found = self._admin.describe_topics(TopicCollection(list(topics)), request_timeout=REQUEST_S_MAX)
+            described = [future.result() for future in found.values() if not _tells_nothing(future.exception())]
+        except KafkaException as exc:
+            raise refused(exc.args[0], "the topics cannot be described") from exc
+        return {one.name: str(one.topic_id) for one in described if str(one.topic_id) != NO_ID}
+
     def ends(self, topics: Sequence[str]) -> dict[tuple[str, int], int]:
         """Behind the last record of each partition that there is, committed or not."""
         from confluent_kafka import TopicPartition
@@ -175,6 +190,14 @@ class Brokers:
             error = answer.exception()
             if isinstance(error, KafkaException) and error.args[0].code() in DENIED:
                 raise refused(error.args[0], "the topic cannot be seen", {"topic": topic})
+
+
+def _tells_nothing(exc: BaseException | None) -> bool:
+    """Whether a description failed for what is no trouble: there is no such topic, or the broker is too old to be asked."""
+    from confluent_kafka import KafkaError, KafkaException
+
+    known = (KafkaError.UNKNOWN_TOPIC_OR_PART, KafkaError.UNSUPPORTED_VERSION, KafkaError._UNSUPPORTED_FEATURE)
+    return isinstance(exc, KafkaException) and exc.args[0].code() in known
 
 
 def refused(error: Any, doing: str, where: Mapping[str, str | int] | None = None) -> CdcError:

@@ -10,17 +10,18 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DELETED, POSITION, SinkBatch, SinkOffsets, TableBatch, TargetRows
-from cdcworker.connectors.spark import lakesql, shaping, staging
+from cdcworker.connectors.api import DELETED, SinkBatch, SinkOffsets, TableBatch, TargetRows
+from cdcworker.connectors.spark import lakecolumns, lakesql, shaping, staging
 from cdcworker.connectors.spark.buckets import fresh
-from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, SCHEMA_REFUSED, TARGET_COLLISION, gone
-from cdcworker.connectors.spark.lakecolumns import shaped
+from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, gone
 from cdcworker.connectors.spark.lakefaults import Faults, translated
 from cdcworker.connectors.spark.lakelanes import Lanes, UnderWay
 from cdcworker.connectors.spark.lakerows import Affected, Done, Stage, guarded, read_place
 from cdcworker.connectors.spark.lakeside import OWN, Side
 from cdcworker.connectors.spark.laketables import Found, Place, Tables, Work
 from cdcworker.connectors.spark.manifests import Manifest, advanced, collision
+from cdcworker.connectors.spark.refusals import Refusals
+from cdcworker.connectors.spark.remade import Knowing
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -42,7 +43,7 @@ SESSION = {
 }
 
 
-class LakeWriter:
+class LakeWriter(Knowing):
     """A TableWriter. It needs a Spark session, which comes with `attach`."""
 
     def __init__(
@@ -77,6 +78,7 @@ class LakeWriter:
         self._lanes = Lanes[LakeWriter](lanes)
         self._faults = Faults()
         self._under_way = UnderWay()
+        self._ids: dict[str, str] = {}
 
     def attach(self, session: Callable[[], SparkSession], step: Callable[[str], None] = lambda _doing: None) -> None:
         """`session` waits for Spark; after the end of its process another one comes. `step` is told, before and after each
@@ -136,19 +138,23 @@ class LakeWriter:
                 states = [found.state for _, found in self._mine() if found.state is not None]
         return {(state.topic, int(number)): offset for state in states for number, offset in state.offsets.items()}
 
+    def _held(self) -> Iterable[Manifest]:
+        return self._states.values()
+
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
-        counts = staging.no_counts()
+        counts, refusals = staging.no_counts(), Refusals()
         topics = staging.parts_of(batch)
+        work = refusals.held(lambda lane, topic: lane._topic(topic, topics[topic], batch))
         with self._translated():
             self._side.bury_letters(self._spark(), batch.dead, self._stage)
-            found = self._lanes.each(self, lambda lane, topic: lane._topic(topic, topics[topic], batch), list(topics))
+            found = self._lanes.each(self, work, list(topics))
             orphans = dict(zip(topics, found, strict=True))
         done = {topic: count for topic, count in orphans.items() if count is not None}
         for topic, count in done.items():
             counts["orphans"] += count
-            name = ".".join(map(lakesql.plain_name, self._places[topic]))
-            staging.count(counts, name, topics[topic])
+            staging.count(counts, ".".join(map(lakesql.plain_name, self._places[topic])), topics[topic])
         counts["replayed"] = bool(topics) and not done
+        refusals.tell(counts)
         return counts
 
     def rows(self, topic: str) -> TargetRows | None:
@@ -314,8 +320,7 @@ class LakeWriter:
         if found is None and topic in self._seen:
             raise gone(topic)
         if found is None:
-            blank = Manifest(self._sink, topic, self._epoch)
-            self._tables.create(place, f"{lakesql.quoted(POSITION)} binary", blank)
+            self._tables.create(place, lakesql.first(self._output), Manifest(self._sink, topic, self._epoch))
             found = self._tables.load(place)
         if found is None:
             # What is left of its folder lets none be made.
@@ -338,17 +343,13 @@ class LakeWriter:
     def _write(
         self, session: SparkSession, place: Place, found: Found, parts: Sequence[TableBatch], batch: SinkBatch
     ) -> tuple[Manifest, int]:
-        state, where = found.state, {"table": ".".join(place), "topic": parts[0].table if parts else ""}
-        assert state is not None
+        state = found.state = lakecolumns.noted(found)
+        where = {"table": ".".join(place), "topic": parts[0].table if parts else ""}
         have, graves = state.arrow, state.graves
         floor, after = bytes.fromhex(state.floor), staging.floor_of(parts, state.floor)
-        parts = staging.keyed(parts, state.key, have)
-        shapes, key, schema = [], state.key, have
-        for part in parts:
-            if have is not None and bool(part.key) != bool(state.key):
-                raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
-            shapes.append(staging.evolve(schema, key, part, self._output, where))
-            schema, key = shapes[-1].schema, key or part.key
+        parts, shapes = staging.evolve_all(state, staging.keyed(parts, state.key, have), self._output, where)
+        schema = shapes[-1].schema if shapes else have
+        key = state.key or next((part.key for part in parts if part.key), ())
         statement, orphans = "", 0
         if schema is not None:
             found = self._shaped(session, place, found, schema, where)
@@ -363,8 +364,7 @@ class LakeWriter:
                 self._ready()
                 statement = work.append(session, self._stage, self._tables.name(place))
         hit("sink.staged")
-        made = advanced(replace(state, key=key, floor=after, graves=graves), batch, schema)
-        made = made.next(self._epoch)
+        made = advanced(replace(state, key=key, floor=after, graves=graves), batch, schema, self._ids).next(self._epoch)
         self._versions[made.topic] = self._tables.commit(place, found, statement, made)
         hit("sink.after_commit")
         self._tend(session, place, made)
@@ -374,7 +374,7 @@ class LakeWriter:
         """Before the first step that anybody sees."""
 
     def _shaped(self, session: SparkSession, place: Place, found: Found, schema: pa.Schema, where: Where) -> Found:
-        return shaped(session, self._tables, place, found, schema, where)
+        return lakecolumns.shaped(session, self._tables, place, found, schema, where)
 
     def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:
         """Rows under the keys of the batch come here and are merged."""
@@ -395,6 +395,4 @@ class LakeWriter:
         self._tended[state.topic] = now
         with contextlib.suppress(Exception):
             self._tables.tend(place)
-            if state.graves and state.applied and not self._side.has_letters(session, state.topic):
-                # A letter that is sent again may be older than all of them.
-                self._side.prune(session, place, min(at for at, _ in state.applied.values()))
+            self._side.tend(session, place, state)

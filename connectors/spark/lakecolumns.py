@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.spark import lakesql, shaping
-from cdcworker.connectors.spark.manifests import moved, schema_text
+from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_FAILED, from_lake, is_of_files
+from cdcworker.connectors.spark.manifests import Manifest, moved, schema_text
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -15,9 +19,26 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
+def noted(found: Found) -> Manifest:
+    """The sink's notes, with the types that the table has: somebody may have made a column one that the source's fits."""
+    assert found.state is not None
+    have = found.state.arrow
+    if have is None:
+        return found.state
+    fields = []
+    for field in have:
+        real = found.columns.get(field.name, "")
+        kind = lakesql.arrow_of(real) if real != lakesql.type_of(field.type) else None
+        fields.append(field if kind is None else field.with_type(kind))
+    made = shaping.schema_of(fields)
+    return found.state if made.equals(have) else replace(found.state, schema=schema_text(made))
+
+
 def shaped(session: SparkSession, tables: Tables, place: Place, found: Found, schema: pa.Schema, where: Where) -> Found:
-    """As it is found then. Names that change hands make room first, and that is a state by itself: once columns have
-    exchanged their names nothing but the sink's notes could tell whether they have. What is refused is so before that."""
+    """As it is found then. Columns that `schema` has no more go first, and names that change hands make room next; either
+    is a state by itself: once another column has the name nothing but the sink's notes could tell which of them it is.
+    What is refused for its names or types is so before anything else changes."""
+    found = _without(session, tables, place, found, schema, where)
     state, name = found.state, tables.name(place)
     assert state is not None
     have = state.arrow
@@ -26,15 +47,49 @@ def shaped(session: SparkSession, tables: Tables, place: Place, found: Found, sc
     between = None if have is None else shaping.under(have, names)
     there = {names.get(column, column): kind for column, kind in found.columns.items()}
     second = lakesql.changes(name, there, between, schema, where)
-    for statement in first:
-        session.sql(statement)
+    with _refused(where):
+        for statement in first:
+            session.sql(statement)
     if names and between is not None:
-        made = replace(state, schema=schema_text(between)).next(state.epoch)
-        tables.commit(place, found, "", made)
-        again = tables.load(place)
-        if again is None or again.note != made.text():
-            raise moved(state)
-        found = again
-    for statement in second:
-        session.sql(statement)
+        found = _noted(tables, place, found, between)
+    with _refused(where):
+        for statement in second:
+            session.sql(statement)
     return found
+
+
+def _without(
+    session: SparkSession, tables: Tables, place: Place, found: Found, schema: pa.Schema, where: Where
+) -> Found:
+    assert found.state is not None
+    have = found.state.arrow
+    gone = shaping.gone(have, schema)
+    if have is None or not gone:
+        return found
+    with _refused(where):
+        for statement in lakesql.drops(tables.name(place), found.columns, gone):
+            session.sql(statement)
+    return _noted(tables, place, found, shaping.less(have, gone))
+
+
+def _noted(tables: Tables, place: Place, found: Found, schema: pa.Schema) -> Found:
+    """The sink's notes say that the table has these columns. As it is found then."""
+    assert found.state is not None
+    made = replace(found.state, schema=schema_text(schema)).next(found.state.epoch)
+    tables.commit(place, found, "", made)
+    again = tables.load(place)
+    if again is None or again.note != made.text():
+        raise moved(found.state)
+    return again
+
+
+@contextlib.contextmanager
+def _refused(where: Where) -> Iterator[None]:
+    """What a lake does not do to a column, one that somebody's partitions are made by, say, stops that table alone."""
+    try:
+        yield
+    except Exception as exc:
+        found = from_lake(exc)
+        if found is None or found.code not in (SCHEMA_REFUSED, TARGET_FAILED) or is_of_files(exc):
+            raise
+        raise CdcError(SCHEMA_REFUSED, found.message, where=where) from exc

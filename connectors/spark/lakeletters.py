@@ -10,7 +10,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api import SinkBatch, TableBatch
-from cdcworker.connectors.spark import lakesql
+from cdcworker.connectors.spark import lakesql, shaping
 from cdcworker.connectors.spark.beside import Failed, LettersBeside, Listed
 from cdcworker.connectors.spark.errors import LEDGER_MOVED, SCHEMA_REFUSED
 from cdcworker.connectors.spark.lake import LakeWriter
@@ -74,6 +74,8 @@ class LakeBeside(LakeWriter):
             # A state between would say that the letters are in.
             text = "columns whose names change hands are the sink's own to rename"
             raise CdcError(SCHEMA_REFUSED, text, where=where)
+        if found.state is not None and shaping.gone(found.state.arrow, schema):
+            raise CdcError(SCHEMA_REFUSED, "columns that the source dropped are the sink's own to drop", where=where)
         return found if self._dry_run else super()._shaped(session, place, found, schema, where)
 
     def _merged(self, session: SparkSession, place: Place, found: Found, work: Affected) -> Done:

@@ -5,11 +5,11 @@ from __future__ import annotations
 
 import threading
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DELETED, KEY, POSITION, TableBatch, TargetRows
+from cdcworker.connectors.api import DELETED, KEY, TableBatch, TargetRows
 from cdcworker.connectors.spark import lakesql, merging, shaping, staging
 from cdcworker.connectors.spark.errors import QUERY_FAILED
 from cdcworker.connectors.spark.state import TemporaryFolder
@@ -135,7 +135,9 @@ class Affected:
         self._parts = list(zip(parts, shapes, strict=True))
         self._output = output
         self._floor = floor
-        self._truncate = max((part.floor for part in parts if part.floor is not None), default=None)
+        self._position = shaping.position_of(schema)
+        floors = (part.floor for part in parts if part.floor is not None)
+        self._below = lakesql.below(self._position, max(floors, default=None))
         self._fill = lakesql.added(have, schema)
         self._staged = (
             [self._conformed(part, shape) for part, shape in self._parts] if any(p.key for p in parts) else []
@@ -145,12 +147,17 @@ class Affected:
         """In the last columns of the batch, whichever its own are."""
         made = staging.staged(shape, part, self._output, self._floor)
         names = shaping.renamed(shape.schema, self.schema)
+        gone = shaping.gone(shape.schema, self.schema)
+
+        def kept(flags: Mapping[str, Any] | None) -> dict[str, Any]:
+            return {names[name]: found for name, found in (flags or {}).items() if name not in gone}
+
         return replace(
             made,
             upserts=shaping.conform(made.upserts, self.schema),
             moved=None if made.moved is None else shaping.conform(made.moved, self.schema),
-            kept={names[name]: flags for name, flags in made.kept.items()},
-            moved_kept={names[name]: flags for name, flags in (made.moved_kept or {}).items()},
+            kept=kept(made.kept),
+            moved_kept=kept(made.moved_kept),
         )
 
     def keys(self) -> set[bytes]:
@@ -182,15 +189,15 @@ class Affected:
     def statement(self, session: SparkSession, stage: Stage, table: str, done: Done) -> str:
         """Empty where nothing changes."""
         changed = self._changed(done)
-        if not changed.num_rows and self._truncate is None and not self._fill:
+        if not changed.num_rows and not self._below and not self._fill:
             return ""
         source = stage.view(session, SOURCE, changed)
         known = merging.truths(merging.place(changed[KEY], done.before[KEY]).is_valid()).any()
-        if not known and self._truncate is None and not self._fill:
+        if not known and not self._below and not self._fill:
             # No row of the table is looked for.
-            return lakesql.append(table, source, self.schema.names, {}, None)
+            return lakesql.append(table, source, self.schema.names, {}, "")
         soft = DELETED if self._output.soft else ""
-        return lakesql.merge(table, source, self.schema.names, self._fill, self._truncate, soft)
+        return lakesql.merge(table, source, self.schema.names, self._fill, self._below, soft)
 
     def append(self, session: SparkSession, stage: Stage, table: str) -> str:
         import pyarrow as pa
@@ -201,9 +208,9 @@ class Affected:
             if part.upserts.num_rows
         ]
         found = pa.concat_tables([self.schema.empty_table(), *rows])
-        if not found.num_rows and self._truncate is None and not self._fill:
+        if not found.num_rows and not self._below and not self._fill:
             return ""
-        return lakesql.append(table, stage.view(session, SOURCE, found), self.schema.names, self._fill, self._truncate)
+        return lakesql.append(table, stage.view(session, SOURCE, found), self.schema.names, self._fill, self._below)
 
     def _changed(self, done: Done) -> pa.Table:
         """Rows to put, and keys whose rows go."""
@@ -212,7 +219,7 @@ class Affected:
 
         found = merging.place(done.rows[KEY], done.before[KEY])
         same = merging.truths(found.is_valid())
-        for name in (POSITION, DELETED) if self._output.soft else (POSITION,):
+        for name in (self._position, DELETED) if self._output.soft else (self._position,):
             was = merging.one(done.before[name]).take(found)
             same &= _equal(was, merging.one(done.rows[name]))
         rows = done.rows.filter(pa.array(~same))
@@ -230,5 +237,5 @@ def _equal(one: Any, other: Any) -> Any:
 
 
 def _marks(graves: pa.Table) -> list[tuple[Any, ...]]:
-    names = (KEY, POSITION, merging.ROW)
+    names = (KEY, shaping.position_of(graves.schema), merging.ROW)
     return list(zip(*(graves[name].to_pylist() for name in names), strict=True))

@@ -11,13 +11,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, POSITION, DeadLetter
-from cdcworker.connectors.spark import lakesql, merging
+from cdcworker.connectors.spark import lakesql, merging, shaping
 from cdcworker.connectors.spark.lakerows import Stage, read_arrow
 from cdcworker.connectors.spark.ledger import headers_text
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from cdcworker.connectors.spark.laketables import Place, Tables
+    from cdcworker.connectors.spark.manifests import Manifest
     from pyspark.sql import SparkSession
 
 OWN = "_cdcworker"
@@ -51,6 +52,11 @@ class Side:
         rows = _packed(graves)
         self._append(session, _side_of(place), rows, stage, ())
         return True
+
+    def tend(self, session: SparkSession, place: Place, state: Manifest) -> None:
+        """A letter that is sent again may be older than all graves."""
+        if state.graves and state.applied and not self.has_letters(session, state.topic):
+            self.prune(session, place, min(at for at, _ in state.applied.values()))
 
     def prune(self, session: SparkSession, place: Place, least: str) -> None:
         """Without graves that no row still to come can be older than: positions are hexadecimal."""
@@ -147,15 +153,16 @@ def _packed(graves: pa.Table) -> pa.Table:
         with pa.ipc.new_stream(sink, one.schema) as writer:
             writer.write_table(one)
         rows.append(sink.getvalue().to_pybytes())
-    return graves.select([KEY, POSITION]).append_column(ROW, pa.array(rows, pa.binary()))
+    columns = {KEY: graves[KEY], POSITION: graves[shaping.position_of(graves.schema)]}
+    return pa.table(columns).append_column(ROW, pa.array(rows, pa.binary()))
 
 
 def _unpacked(found: pa.Table, schema: pa.Schema) -> pa.Table:
     import pyarrow as pa
-    from cdcworker.connectors.spark.shaping import conform
 
     whole = [pa.ipc.open_stream(row).read_all() for row in found[ROW].to_pylist() if row is not None]
-    rows = [merging.graves_of(conform(row, schema, defaults=False), True) for row in whole]
+    rows = [merging.graves_of(shaping.conform(row, schema, defaults=False), True) for row in whole]
     bare = found.filter(found[ROW].is_null()).select([KEY, POSITION])
+    bare = bare.rename_columns([KEY, shaping.position_of(schema)])
     rows.append(merging.graves_of(merging.shaped(bare, schema.empty_table()), False))
     return pa.concat_tables(rows)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import KEY, POSITION
+from cdcworker.connectors.api import KEY, OP
 from cdcworker.connectors.spark import shaping
 from cdcworker.connectors.spark.columns import Where, steps
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
@@ -62,6 +62,23 @@ def type_of(kind: pa.DataType) -> str:
     return _PLAIN[str(kind)]
 
 
+def arrow_of(kind: str) -> pa.DataType | None:
+    """The other way round; None: the sink makes no such column."""
+    import pyarrow as pa
+
+    digits = re.fullmatch(r"decimal\((\d+),(\d+)\)", kind)
+    if digits is not None:
+        return pa.decimal128(int(digits[1]), int(digits[2]))
+    element = re.fullmatch(r"array<(.+)>", kind)
+    if element is not None:
+        inner = arrow_of(element[1])
+        return None if inner is None else pa.list_(inner)
+    plain = {"date": pa.date32(), "timestamp": pa.timestamp("us", "UTC"), "timestamp_ntz": pa.timestamp("us")}
+    names = {"boolean": "bool", "int": "int32", "bigint": "int64", "float": "float", "double": "double"}
+    named = {**names, "string": "string", "binary": "binary"}
+    return plain.get(kind) or (pa.type_for_alias(named[kind]) if kind in named else None)
+
+
 def types_of(fields: Mapping[str, Any]) -> dict[str, str]:
     """Of the columns of a schema in Spark's JSON."""
     from pyspark.sql.types import StructType
@@ -77,12 +94,23 @@ def definition(schema: pa.Schema) -> str:
     return ", ".join(f"{quoted(field.name)} {type_of(field.type)}" for field in schema)
 
 
+def first(output: shaping.Output) -> str:
+    """A column that every table of such an output has: none can be made without one."""
+    return f"{quoted(output.position)} binary" if output.position else f"{quoted(OP)} string"
+
+
 def room(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
     """New names of columns from before that leave room for those wanted; empty: there is room."""
     if have is None:
         return {}
     names = shaping.renamed(have, want)
     return dict(steps(names, set(want.names).difference(names.values()))[0])
+
+
+def drops(table: str, there: Collection[str], names: Sequence[str]) -> list[str]:
+    """Those of the columns that are there."""
+    found = [quoted(name) for name in names if name in there]
+    return [f"ALTER TABLE {table} DROP COLUMN {name}" for name in found]
 
 
 def renames(table: str, there: Mapping[str, str], names: Mapping[str, str], where: Where) -> list[str]:
@@ -140,11 +168,9 @@ def added(have: pa.Schema | None, want: pa.Schema) -> dict[str, str]:
     return out
 
 
-def merge(
-    target: str, source: str, names: Sequence[str], fill: Mapping[str, str], floor: bytes | None, soft: str
-) -> str:
-    """One row per key replaces, adds or takes away. `fill` are values for rows that no key names, `floor` the position of
-    a TRUNCATE: those below it go, or are marked in the column `soft`."""
+def merge(target: str, source: str, names: Sequence[str], fill: Mapping[str, str], below: str, soft: str) -> str:
+    """One row per key replaces, adds or takes away. `fill` are values for rows that no key names, `below` says which are
+    from before a TRUNCATE: they go, or are marked in the column `soft`."""
     sets = ", ".join(f"t.{quoted(name)} = s.{quoted(name)}" for name in names)
     listed = ", ".join(map(quoted, names))
     values = ", ".join(f"s.{quoted(name)}" for name in names)
@@ -155,8 +181,7 @@ def merge(
         f"WHEN NOT MATCHED AND NOT s.{quoted(GONE)} THEN INSERT ({listed}) VALUES ({values})",
     ]
     filled = [f"t.{quoted(name)} = {value}" for name, value in fill.items()]
-    if floor is not None:
-        below = f"t.{quoted(POSITION)} < X'{floor.hex()}'"
+    if below:
         marked = ", ".join([*filled, f"t.{quoted(soft)} = true"])
         lines.append(f"WHEN NOT MATCHED BY SOURCE AND {below} THEN " + (f"UPDATE SET {marked}" if soft else "DELETE"))
     if filled:
@@ -164,18 +189,23 @@ def merge(
     return "\n".join(lines)
 
 
-def append(target: str, source: str, names: Sequence[str], fill: Mapping[str, str], floor: bytes | None) -> str:
+def below(position: str, floor: bytes | None) -> str:
+    """Rows from before a TRUNCATE by their column of positions; empty: there was none."""
+    return "" if floor is None else f"t.{quoted(position)} < X'{floor.hex()}'"
+
+
+def append(target: str, source: str, names: Sequence[str], fill: Mapping[str, str], below: str) -> str:
     """Rows are added; where rows from before change too, in the same step."""
     listed = ", ".join(map(quoted, names))
     values = ", ".join(f"s.{quoted(name)}" for name in names)
-    if not fill and floor is None:
+    if not fill and not below:
         return f"INSERT INTO {target} ({listed}) SELECT {values} FROM {source} s"
     lines = [
         f"MERGE INTO {target} t USING {source} s ON false",
         f"WHEN NOT MATCHED THEN INSERT ({listed}) VALUES ({values})",
     ]
-    if floor is not None:
-        lines.append(f"WHEN NOT MATCHED BY SOURCE AND t.{quoted(POSITION)} < X'{floor.hex()}' THEN DELETE")
+    if below:
+        lines.append(f"WHEN NOT MATCHED BY SOURCE AND {below} THEN DELETE")
     if fill:
         sets = ", ".join(f"t.{quoted(name)} = {value}" for name, value in fill.items())
         lines.append(f"WHEN NOT MATCHED BY SOURCE THEN UPDATE SET {sets}")

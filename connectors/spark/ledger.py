@@ -42,9 +42,10 @@ DDL = (
         sink text, source text, position pg_lsn not null, committed_at timestamptz not null, left_out text[] not null,
         at timestamptz not null, primary key (sink, source))""",
     "alter table _cdcworker.dead_letter add column if not exists headers jsonb",
+    """create table if not exists _cdcworker.topic (
+        sink text, topic text, id text not null, primary key (sink, topic))""",
 )
-NEWEST = """select exists (select from pg_attribute where attrelid = to_regclass('_cdcworker.dead_letter')
-    and attname = 'headers' and not attisdropped)"""
+NEWEST = "select to_regclass('_cdcworker.topic') is not null"
 """Where it is, all of them are."""
 LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 TOMBSTONE_DAYS_MAX = 7
@@ -108,6 +109,26 @@ class Ledger:
             "select topic, partition, next_offset from _cdcworker.ledger where sink = %s", (self.sink,)
         ).fetchall()
         return {(topic, partition): offset for topic, partition, offset in rows}
+
+    def topic_ids(self, connection: Connection) -> dict[str, str]:
+        """By topic the id of the one that the offsets are of, where it is known."""
+        return dict(
+            connection.execute("select topic, id from _cdcworker.topic where sink = %s", (self.sink,)).fetchall()
+        )
+
+    def know(self, connection: Connection, ids: Mapping[str, str]) -> None:
+        connection.execute(
+            """insert into _cdcworker.topic as t (sink, topic, id) select %s, * from unnest(%s::text[], %s::text[])
+               on conflict (sink, topic) do update set id = excluded.id where t.id <> excluded.id""",
+            (self.sink, list(ids), list(ids.values())),
+        )
+
+    def forget_ids(self, connection: Connection, topics: Sequence[str] | None) -> None:
+        """Of these, or of all: a person has said where to go on."""
+        connection.execute(
+            "delete from _cdcworker.topic where sink = %s and (%s::text[] is null or topic = any(%s))",
+            (self.sink, *[None if topics is None else list(topics)] * 2),
+        )
 
     def floors(self, connection: Connection) -> dict[str, bytes]:
         rows = connection.execute("select topic, position from _cdcworker.floor where sink = %s", (self.sink,))

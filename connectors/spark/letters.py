@@ -151,7 +151,7 @@ def of_today(batch: TableBatch, known: Mapping[int, str], alive: Iterable[int]) 
     names: dict[str, str | None] = {}
     for member in batch.schema["fields"]:
         field, id = str(member["name"]), int(member.get("cdc.colid") or 0)
-        name = known.get(id, unescape(field))
+        name = known.get(id, unescape(field)) if id else unescape(field)
         taken = any(other != id and called == name for other, called in known.items())
         names[field] = None if id and taken and id not in alive else avro_name(name)
     if all(name == field for field, name in names.items()):

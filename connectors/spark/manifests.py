@@ -11,7 +11,7 @@ import os
 import time
 import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -61,11 +61,18 @@ class Manifest:
     at_ms: int = 0
     redriven: tuple[tuple[int, int], ...] = ()
     """Partition and offset of dead letters whose changes this state has and that may still be kept as letters."""
+    topic_id: str = ""
+    """What Kafka tells topics of one name apart by, of the topic that the offsets are of; empty: nobody has said it."""
 
     @property
     def begun(self) -> bool:
         """Whether it says where to go on. One whose offsets were reset does not, whatever rows it has."""
         return any(self.offsets.values())
+
+    @property
+    def at(self) -> bytes:
+        """The highest position that was applied; empty: none."""
+        return bytes.fromhex(max((at for at, _ in self.applied.values()), default=""))
 
     @property
     def arrow(self) -> pa.Schema | None:
@@ -93,14 +100,18 @@ class Manifest:
         # Behind the offsets are records to be read: what stood there before them, maybe in another topic of that name,
         # says nothing of theirs.
         redriven = tuple((number, at) for number, at in self.redriven if at < offsets.get(str(number), 0))
-        return replace(self, offsets=offsets, redriven=redriven)
+        # Of which topic they are is known when it is read.
+        same = changes is not None and all(topic != self.topic for topic, _ in changes)
+        return replace(self, offsets=offsets, redriven=redriven, topic_id=self.topic_id if same else "")
 
     def text(self) -> str:
         return json.dumps(asdict(self), separators=(",", ":"))
 
 
-def advanced(state: Manifest, batch: SinkBatch, schema: pa.Schema | None) -> Manifest:
-    """Behind a batch."""
+def advanced(
+    state: Manifest, batch: SinkBatch, schema: pa.Schema | None, ids: Mapping[str, str] | None = None
+) -> Manifest:
+    """Behind a batch of a topic that has one of these ids."""
     ends = {str(number): end for (name, number), (_, end) in batch.offsets.items() if name == state.topic}
     applied = {
         str(number): (max(at.hex(), state.applied.get(str(number), ("", 0))[0]), ts)
@@ -112,6 +123,7 @@ def advanced(state: Manifest, batch: SinkBatch, schema: pa.Schema | None) -> Man
         offsets={**state.offsets, **ends},
         applied={**state.applied, **applied},
         schema="" if schema is None else schema_text(schema),
+        topic_id=(ids or {}).get(state.topic, state.topic_id),
     )
 
 
@@ -120,7 +132,9 @@ def schema_text(schema: pa.Schema) -> str:
 
 
 def parse(text: str) -> Manifest:
-    raw: dict[str, Any] = json.loads(text)
+    """Of this version or another: what a newer one says besides is left out."""
+    known = {part.name for part in fields(Manifest)}
+    raw: dict[str, Any] = {name: value for name, value in json.loads(text).items() if name in known}
     raw["files"] = tuple(File(**item) for item in raw["files"])
     raw["epoch"], raw["key"] = tuple(raw["epoch"]), tuple(raw["key"])
     raw["redriven"] = tuple((partition, offset) for partition, offset in raw.get("redriven", ()))

@@ -7,10 +7,11 @@ where the row went to another key, its values as they were.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api import KEY, POSITION
+from cdcworker.connectors.spark.shaping import position_of
 
 if TYPE_CHECKING:
     import numpy as np
@@ -57,7 +58,24 @@ def graves_of(rows: pa.Table, whole: bool) -> pa.Table:
 
 
 def merge(rows: pa.Table, graves: pa.Table, staged: Staged, soft: str = "") -> Merged:
-    """`graves` has the columns of `rows` and ROW. With `soft`, the name of a boolean column, deleted rows stay, marked."""
+    """`graves` has the columns of `rows` and ROW. With `soft`, the name of a boolean column, deleted rows stay, marked. The
+    column of positions may have any name in the rows of tables; in deletes it has its own."""
+    name = position_of(rows.schema)
+    moved = None if staged.moved is None else _called(staged.moved, name, POSITION)
+    staged = replace(staged, upserts=_called(staged.upserts, name, POSITION), moved=moved)
+    found = _merged(_called(rows, name, POSITION), _called(graves, name, POSITION), staged, soft)
+    found.rows, found.graves = (_called(part, POSITION, name) for part in (found.rows, found.graves))
+    return found
+
+
+def _called(table: pa.Table, old: str, new: str) -> pa.Table:
+    """With another name for a column."""
+    if old == new:
+        return table
+    return table.rename_columns([new if name == old else name for name in table.column_names])
+
+
+def _merged(rows: pa.Table, graves: pa.Table, staged: Staged, soft: str) -> Merged:
     if staged.truncates and staged.floor is not None:
         rows = _without(rows, truths(_less(rows[POSITION], staged.floor)), soft)
     upserts, open_ = _from_origins(staged.upserts, staged.kept, staged.origins, rows, graves)
@@ -84,7 +102,7 @@ def newest(graves: pa.Table, more: pa.Table) -> pa.Table:
     if not both.num_rows:
         return both
     order = both.append_column(_N, pa.array(np.arange(both.num_rows))).sort_by(
-        [(POSITION, "ascending"), (ROW, "ascending"), (_N, "ascending")]
+        [(position_of(both.schema), "ascending"), (ROW, "ascending"), (_N, "ascending")]
     )
     last = order.group_by(KEY, use_threads=False).aggregate([(_N, "last")])
     return both.take(last[_N + "_last"])

@@ -7,7 +7,7 @@ import struct
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api import POSITION, SinkOffsets, SinkPlace
+from cdcworker.connectors.api import SinkOffsets, SinkPlace
 from cdcworker.connectors.hosts import guarded
 from cdcworker.connectors.spark.errors import FENCED, from_psycopg
 from cdcworker.connectors.spark.ledger import Ledger
@@ -44,8 +44,9 @@ def stored(conninfo: str, place: SinkPlace) -> SinkOffsets:
         return Ledger(place.connector, 0).read(connection) if found and found[0] else {}
 
 
-def trace(conninfo: str, place: SinkPlace, change: Mapping[str, Any], schema: str) -> dict[str, Any]:
-    """What the target knows of one change: whether it was applied or set aside, and whose row is there now."""
+def trace(conninfo: str, place: SinkPlace, change: Mapping[str, Any], schema: str, column: str) -> dict[str, Any]:
+    """What the target knows of one change: whether it was applied or set aside, and whose row is there now, by the column of
+    positions; empty: there is none."""
     where = (place.connector, change["topic"], change["partition"])
     position = _position(change.get("source", {}))
     out: dict[str, Any] = {"position": position.hex() if position else None}
@@ -59,8 +60,8 @@ def trace(conninfo: str, place: SinkPlace, change: Mapping[str, Any], schema: st
         dead = connection.execute(DEAD, (*where, change["offset"])).fetchone()
         if dead is not None:
             out |= {"dead": dead[0], "dead_ms": dead[1]}
-        if position is not None:
-            out["row"] = _row(connection, change, schema, position)
+        if position is not None and column:
+            out["row"] = _row(connection, change, schema, position, column)
     return out
 
 
@@ -69,7 +70,7 @@ def _position(source: Mapping[str, Any]) -> bytes | None:
     return struct.pack(">qii", *(source[name] for name in names)) if all(name in source for name in names) else None
 
 
-def _row(connection: Connection, change: Mapping[str, Any], schema: str, position: bytes) -> str | None:
+def _row(connection: Connection, change: Mapping[str, Any], schema: str, position: bytes, column: str) -> str | None:
     """None: cannot be told, since the key reads differently there, or the table is another."""
     import psycopg
     from psycopg import sql
@@ -80,7 +81,7 @@ def _row(connection: Connection, change: Mapping[str, Any], schema: str, positio
         return None
     tests = sql.SQL(" and ").join(sql.SQL("{}::text = %s").format(sql.Identifier(name)) for name in key)
     text = sql.SQL("select {} from {} where {}").format(
-        sql.Identifier(POSITION), sql.Identifier(schema or space, table), tests
+        sql.Identifier(column), sql.Identifier(schema or space, table), tests
     )
     try:
         with connection.transaction():
@@ -101,6 +102,7 @@ def alter(conninfo: str, place: SinkPlace, changes: SinkOffsets | None) -> None:
         ledger.create(connection)
         connection.execute(LOCK_TIMEOUT)
         _fence(connection, place)
+        ledger.forget_ids(connection, None if changes is None else [topic for topic, _ in changes])
         if changes is None:
             connection.execute("delete from _cdcworker.ledger where sink = %s", (place.connector,))
             return

@@ -10,15 +10,14 @@ import json
 import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch, TargetRows
-from cdcworker.connectors.spark import merging, shaping, staging
-from cdcworker.connectors.spark.buckets import batches, bucket_of, fresh, save, touched
+from cdcworker.connectors.api import DELETED, SinkBatch, TableBatch, TargetRows
+from cdcworker.connectors.spark import dropped, merging, shaping, staging
+from cdcworker.connectors.spark.buckets import batches, fresh, save, split, touched
 from cdcworker.connectors.spark.errors import FENCED, LEDGER_MOVED, from_os, gone
 from cdcworker.connectors.spark.letterfiles import LetterFiles
 from cdcworker.connectors.spark.manifests import (
@@ -35,7 +34,9 @@ from cdcworker.connectors.spark.manifests import (
     sync_folder,
     write_synced,
 )
-from cdcworker.connectors.spark.staging import count, no_counts, parts_of
+from cdcworker.connectors.spark.refusals import Refusals
+from cdcworker.connectors.spark.remade import Knowing
+from cdcworker.connectors.spark.staging import count, each_table, no_counts, parts_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -47,8 +48,6 @@ SMALL_BYTES = 32 * 1024 * 1024
 SMALL_FILES_MAX = 32
 """So many small files of an appended table become one."""
 PRUNE_EVERY_S = 60.0
-ROWS_AT_ONCE = 5_000
-TABLES_AT_ONCE = 8
 TRIES = 4
 """Of a table whose dead letters somebody applies meanwhile."""
 
@@ -66,7 +65,7 @@ class Table:
     written: int = 0
 
 
-class ParquetWriter:
+class ParquetWriter(Knowing):
     """A TableWriter for a folder. Each table commits alone, rows with their offsets."""
 
     _prefix = ""
@@ -95,6 +94,7 @@ class ParquetWriter:
         """Of tables that are gone on with, wherever they lie."""
         self._pruned: dict[str, float] = {}
         self._letters = LetterFiles(self._root, sink)
+        self._ids: dict[str, str] = {}
 
     # -- the seam -----------------------------------------------------------------------------------------------------
 
@@ -156,12 +156,12 @@ class ParquetWriter:
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         self._states.clear()
-        out = {}
+        return {(found.topic, int(number)): at for found in self._held() for number, at in found.offsets.items()}
+
+    def _held(self) -> list[Manifest]:
         with self._reached():
-            for manifests, found in sorted(self._mine(), key=lambda pair: pair[1].begun):
-                if self._folders.get(found.topic, manifests.folder) == manifests.folder:
-                    out.update({(found.topic, int(number)): offset for number, offset in found.offsets.items()})
-        return out
+            pairs = sorted(self._mine(), key=lambda pair: pair[1].begun)
+        return [found for own, found in pairs if self._folders.get(found.topic, own.folder) == own.folder]
 
     def _mine(self) -> Iterator[tuple[Manifests, Manifest]]:
         return of_sink(self._root, self._sink)
@@ -170,25 +170,19 @@ class ParquetWriter:
         return ((manifests, state) for manifests, state in self._mine() if state.topic == topic)
 
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
-        counts = no_counts()
+        counts, refusals = no_counts(), Refusals()
         topics = parts_of(batch)
+        work = refusals.held(lambda topic: self._topic(topic, topics[topic], batch))
         with self._reached():
             self._still_ours()
             self._letters.bury(batch.dead)
-            tables = [table for table in self._written(topics, batch) if table is not None]
+            tables = [table for table in each_table(batch, work, topics) if table is not None]
         for table in tables:
             counts["orphans"] += table.orphans
             count(counts, ".".join(table.manifests.folder.parts[-2:]), topics[table.state.topic])
         counts["replayed"] = bool(topics) and not tables
+        refusals.tell(counts)
         return counts
-
-    def _written(self, topics: Mapping[str, Sequence[TableBatch]], batch: SinkBatch) -> list[Table | None]:
-        """A table waits for the disk most of the time: where there is much to be written, several do that at once."""
-        rows = sum(part.upserts.num_rows + part.deletes.num_rows for part in batch.tables)
-        if rows < ROWS_AT_ONCE:
-            return [self._topic(topic, parts, batch) for topic, parts in topics.items()]
-        with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
-            return list(pool.map(lambda topic: self._topic(topic, topics[topic], batch), topics))
 
     def rows(self, topic: str) -> TargetRows | None:
         manifests = Manifests(self._folder(topic))
@@ -261,12 +255,17 @@ class ParquetWriter:
 
     def _part(self, table: Table, part: TableBatch) -> None:
         where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
-        shape = staging.evolve(table.schema, table.state.key, part, self._output, where)
+        part, how = dropped.judged(part, table.schema, table.state.at, self._output, where)
+        shape = staging.evolve(table.schema, table.state.key, part, how, where)
         before, table.schema = table.schema, shape.schema
         if part.key and not table.state.key:
             table.state = replace(table.state, key=part.key, buckets=self._buckets)
         if part.key:
-            self._merge(table, shape, part, before is not None and not shaping.same_columns(before, shape.schema))
+            # A column that goes leaves its values to nobody, also where another one comes in its place with its name.
+            same = before is None or (
+                shaping.same_columns(before, shape.schema) and not shaping.gone(before, shape.schema)
+            )
+            self._merge(table, shape, part, not same)
         else:
             self._append(table, shape, part, before is not None and shaping.under_others(before, shape.schema))
         table.state = replace(table.state, floor=staging.floor_of([part], table.state.floor))
@@ -291,7 +290,9 @@ class ParquetWriter:
 
         rows = self._read(table, files)
         if floor is not None:
-            rows = rows.filter(pc.invert(pc.less(rows[POSITION], pa.scalar(floor, pa.binary()))))
+            rows = rows.filter(
+                pc.invert(pc.less(rows[shaping.position_of(rows.schema)], pa.scalar(floor, pa.binary())))
+            )
         self._drop(table, files)
         self._write(table, rows, 0)
 
@@ -302,21 +303,13 @@ class ParquetWriter:
         graves = self._graves(table)
         found = merging.merge(self._read(table, files), graves, staged, DELETED if self._output.soft else "")
         self._drop(table, files)
-        for bucket, rows in self._split(table, found.rows):
+        for bucket, rows in split(found.rows, table.state.buckets):
             self._write(table, rows, bucket)
         self._write_graves(table, self._needed(table.state, found.graves))
         table.orphans += found.orphans
         table.written += found.written
 
     # -- files --------------------------------------------------------------------------------------------------------
-
-    def _split(self, table: Table, rows: pa.Table) -> Iterator[tuple[int, pa.Table]]:
-        import numpy as np
-
-        count = table.state.buckets
-        buckets = np.array([bucket_of(key, count) for key in rows[KEY].to_pylist()], np.int64)
-        for bucket in np.unique(buckets).tolist():
-            yield bucket, rows.take(np.flatnonzero(buckets == bucket))
 
     @staticmethod
     def _files(table: Table) -> Sequence[File]:
@@ -369,7 +362,8 @@ class ParquetWriter:
             return graves
         self._pruned[state.topic] = now
         least = bytes.fromhex(min(at for at, _ in state.applied.values()))
-        return graves.filter(pc.greater_equal(graves[POSITION], pa.scalar(least, pa.binary())))
+        at = graves[shaping.position_of(graves.schema)]
+        return graves.filter(pc.greater_equal(at, pa.scalar(least, pa.binary())))
 
     def _write_graves(self, table: Table, graves: pa.Table) -> None:
         if not graves.num_rows:
@@ -382,7 +376,7 @@ class ParquetWriter:
     def _commit(self, table: Table, batch: SinkBatch) -> Manifest:
         hit("sink.staged")
         hit("sink.before_commit")
-        state = advanced(table.state, batch, table.schema)
+        state = advanced(table.state, batch, table.schema, self._ids)
         made = table.manifests.commit(replace(state, files=tuple(self._files(table))))
         hit("sink.after_commit")
         self._tend(table.manifests, made)

@@ -11,12 +11,13 @@ from typing import Any
 
 from cdcworker.connectors.api import SinkBatch
 from cdcworker.connectors.spark.config import source_of
-from cdcworker.connectors.spark.errors import SCHEMA_REFUSED, TARGET_BROKEN
+from cdcworker.connectors.spark.errors import DATA_LOST, TARGET_BROKEN
+from cdcworker.connectors.spark.refusals import errors_of, topic_of, written_of
+from cdcworker.connectors.spark.staging import add
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
 
-OF_A_TABLE = (SCHEMA_REFUSED, TARGET_BROKEN)
 RETRY_S_MIN = 30.0
 RETRY_S_MAX = 600.0
 
@@ -28,8 +29,12 @@ class PausedTables:
         self._enabled = enabled
         self._clock = clock
         self._errors: dict[str, CdcError] = {}
+        self._trying: dict[str, CdcError] = {}
+        """Of tables that are read again what stopped them the last time: until something of theirs is applied it holds."""
+        self._unclaimed: set[str] = set()
+        """Topics that could not even be claimed."""
         self._tries: dict[str, int] = {}
-        self._due = 0.0
+        self._due: dict[str, float] = {}
 
     @property
     def topics(self) -> frozenset[str]:
@@ -37,22 +42,38 @@ class PausedTables:
 
     @property
     def reasons(self) -> dict[str, str]:
-        return {topic: error.message for topic, error in self._errors.items()}
+        """Of those that are tried again too."""
+        return {topic: error.message for topic, error in {**self._trying, **self._errors}.items()}
 
     def numbers(self) -> dict[str, Any]:
-        return {"paused": self.reasons, "tables_held": len(self._errors)}
+        reasons = self.reasons
+        return {"paused": reasons, "tables_held": len(reasons)}
 
     def take(self, error: CdcError) -> bool:
-        """Whether the error stops one table only."""
-        topic = str(error.where.get("topic", "")) if error.where else ""
-        if not self._enabled or error.code not in OF_A_TABLE or not topic or topic in self._errors:
+        """Whether the error stops single tables only."""
+        taken = [self._take(each) for each in errors_of(error)]
+        return any(taken)
+
+    def _take(self, error: CdcError) -> bool:
+        topic = topic_of(error)
+        if not self._enabled or not topic or topic in self._errors:
             return False
+        self._pause(topic, error)
+        return True
+
+    def _pause(self, topic: str, error: CdcError) -> None:
         self._errors[topic] = error
+        self._trying.pop(topic, None)
+        self._unclaimed.discard(topic)
         tries = self._tries[topic] = self._tries.get(topic, 0) + 1
         delay = min(RETRY_S_MAX, RETRY_S_MIN * 2 ** (tries - 1))
-        self._due = max(self._due, self._clock() + delay)
+        self._due[topic] = self._clock() + delay
         log.warning("table is paused topic=%s retry_s=%.0f error=%s", topic, delay, error)
-        return True
+
+    def _fits(self, topics: Iterable[str]) -> None:
+        for topic in topics:
+            self._trying.pop(topic, None)
+            self._unclaimed.discard(topic)
 
     def without(self, batch: SinkBatch) -> SinkBatch:
         """What is left of a batch for the others: rows and offsets."""
@@ -76,14 +97,18 @@ class PausedTables:
         return [topic.removeprefix(f"{source}.") for topic in self._errors if source_of(topic) == source]
 
     def due(self) -> bool:
-        """Whether it is time to read the paused tables again, from where the ledger has them."""
-        return bool(self._errors) and self._clock() >= self._due
+        """Whether it is time to read some of the paused tables again, from where the ledger has them."""
+        return bool(self._overdue())
+
+    def _overdue(self) -> list[str]:
+        now = self._clock()
+        return [topic for topic in self._errors if now >= self._due[topic]]
 
     def reading(self, topics: Sequence[str]) -> list[str]:
         """The topics to read now; with those that were paused once they are due."""
-        if self.due():
-            log.info("paused tables are tried again topics=%d", len(self._errors))
-            self._errors.clear()
+        if due := self._overdue():
+            log.info("paused tables are tried again topics=%d", len(due))
+            self._trying.update((topic, self._errors.pop(topic)) for topic in due)
         return [topic for topic in topics if topic not in self._errors]
 
     def claim(self, claim: Callable[[Sequence[str]], None], topics: Sequence[str]) -> None:
@@ -91,10 +116,31 @@ class PausedTables:
         while True:
             broken = {topic for topic, error in self._errors.items() if error.code == TARGET_BROKEN}
             try:
-                return claim([topic for topic in topics if topic not in broken])
+                claim([topic for topic in topics if topic not in broken])
             except CdcError as exc:
                 if not self.take(exc):
                     raise
+                self._unclaimed.add(str(exc.where["topic"]))
+            else:
+                # Their files are whole again, whether rows of theirs come or not.
+                self._fits([topic for topic in self._trying if topic in self._unclaimed])
+                return
+
+    def checked(self, check: Callable[[Mapping[str, int]], None], partitions: Mapping[str, int]) -> Mapping[str, int]:
+        """Partition counts of the topics that can be gone on with. Of a table that was paused for long Kafka may have deleted
+        records meanwhile: it alone stays behind, with that. CdcError DATA_LOST of any other topic is the task's."""
+        while True:
+            left = {topic: count for topic, count in partitions.items() if topic not in self._errors}
+            try:
+                check(left)
+            except CdcError as exc:
+                topic = str(exc.where.get("topic", "")) if exc.where else ""
+                if exc.code != DATA_LOST or topic not in self._trying:
+                    raise
+                self._pause(topic, exc)
+            else:
+                self._fits([topic for topic, error in self._trying.items() if error.code == DATA_LOST])
+                return left
 
     def apply(
         self, write: Callable[[SinkBatch], Mapping[str, Any]], batch: SinkBatch
@@ -105,40 +151,65 @@ class PausedTables:
     def apply_all(
         self, write: Callable[[Iterable[SinkBatch]], Mapping[str, Any]], batches: Iterable[SinkBatch]
     ) -> tuple[SinkBatch, Mapping[str, Any]]:
-        """The same of batches that are written in one step, looked through again when a table stops; a summary of them."""
+        """The same of batches that are written in one step, looked through again when tables stop; a summary of them."""
+        written: list[Mapping[str, Any]] = []
         while True:
-            passed: list[SinkBatch] = []
-            tables: set[str] = set()
+            left = _Left(self.without, batches)
             try:
-                counts = self._write(write, batches, passed, tables)
+                counts = write(left) if left.any() else {}
             except CdcError as exc:
                 if not self.take(exc):
                     raise
+                written += written_of(exc)
             else:
                 # A table that takes rows again is as good as any.
-                for topic in tables:
+                for topic in left.tables:
                     self._tries.pop(topic, None)
-                return summed(passed), counts
+                self._fits(left.tables.union(topic for batch in left.passed for topic, _ in batch.offsets))
+                return summed(left.passed), together(counts, written)
 
-    def _write(
-        self,
-        write: Callable[[Iterable[SinkBatch]], Mapping[str, Any]],
-        batches: Iterable[SinkBatch],
-        passed: list[SinkBatch],
-        tables: set[str],
-    ) -> Mapping[str, Any]:
-        def each() -> Iterator[SinkBatch]:
-            for batch in batches:
-                left = self.without(batch)
-                if left.offsets or left.through:
-                    # Without their rows, which would all be held until the last batch is written.
-                    passed.append(replace(left, tables=[]))
-                    tables.update(table.table for table in left.tables)
-                    yield left
 
-        found = each()
+class _Left(Iterable[SinkBatch]):
+    """What is left of batches. It may be gone through again: `passed` and `tables` tell of the last time."""
+
+    def __init__(self, without: Callable[[SinkBatch], SinkBatch], batches: Iterable[SinkBatch]) -> None:
+        self._without = without
+        self._batches = batches
+        self._begun: Iterator[SinkBatch] | None = None
+        self.passed: list[SinkBatch] = []
+        self.tables: set[str] = set()
+        """Topics with rows."""
+
+    def any(self) -> bool:
+        found = self._each()
         first = next(found, None)
-        return {} if first is None else write(chain([first], found))
+        self._begun = None if first is None else chain([first], found)
+        return first is not None
+
+    def __iter__(self) -> Iterator[SinkBatch]:
+        begun, self._begun = self._begun, None
+        return self._each() if begun is None else begun
+
+    def _each(self) -> Iterator[SinkBatch]:
+        self.passed.clear()
+        self.tables.clear()
+        for batch in self._batches:
+            left = self._without(batch)
+            if left.offsets or left.through:
+                # Without their rows, which would all be held until the last batch is written.
+                self.passed.append(replace(left, tables=[]))
+                self.tables.update(table.table for table in left.tables)
+                yield left
+
+
+def together(counts: Mapping[str, Any], written: Sequence[Mapping[str, Any]]) -> Mapping[str, Any]:
+    """What the last pass has brought, where there was any, with what those before it have."""
+    if not counts or not written:
+        return counts
+    total = {**counts, "tables": dict(counts["tables"])}
+    for each in written:
+        add(total, each)
+    return total
 
 
 def summed(batches: Sequence[SinkBatch]) -> SinkBatch:

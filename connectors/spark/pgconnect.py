@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.hosts import guarded
-from cdcworker.connectors.spark.errors import TARGET_VERSION
+from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_VERSION, from_psycopg
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -31,6 +31,9 @@ SESSION = (
     "set idle_in_transaction_session_timeout = '10min'",
 )
 
+_MAY_CREATE = """select has_database_privilege(current_database(), 'CREATE')
+    or has_schema_privilege(coalesce(to_regnamespace('_cdcworker')::oid, 'pg_catalog'::regnamespace), 'CREATE')"""
+
 
 def judged(conninfo: str) -> str:
     """With the addresses that this worker lets connectors reach, for whoever opens it."""
@@ -51,3 +54,16 @@ def opened(conninfo: str) -> Connection:
     for statement in SESSION:
         connection.execute(statement)
     return connection
+
+
+def probe(conninfo: str) -> None:
+    """CdcError when the warehouse cannot be used: login, database, version, rights. Changes nothing."""
+    import psycopg
+
+    try:
+        with opened(judged(conninfo)) as connection:
+            found = connection.execute(_MAY_CREATE).fetchone()
+    except psycopg.Error as exc:
+        raise from_psycopg(exc) from exc
+    if not found or not found[0]:
+        raise CdcError(TARGET_RIGHTS, "the warehouse user may not create schemas in the database")

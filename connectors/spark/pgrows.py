@@ -40,8 +40,12 @@ def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) 
 
 def _batches(connection: Connection, name: str) -> Iterator[pa.RecordBatch]:
     import pyarrow as pa
+    from psycopg.types.string import TextLoader
 
     with connection.cursor("rows") as cursor:
+        for kind in ("json", "jsonb"):
+            # What it says has another shape in each row, and a column has one type.
+            cursor.adapters.register_loader(kind, TextLoader)
         cursor.execute("select * from " + name)
         names = [column.name for column in cursor.description or ()]
         while chunk := cursor.fetchmany(CHUNK_ROWS):

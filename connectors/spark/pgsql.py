@@ -85,6 +85,8 @@ class Target:
     """Deleted rows stay and are marked."""
     unique: bool = False
     """A second row of a key is refused at once."""
+    position: str = POSITION
+    """Its column of positions; empty: it has none. In tables of a stage it always has the name of POSITION."""
 
     @property
     def name(self) -> str:
@@ -110,7 +112,7 @@ class Target:
 def create_table(target: Target) -> str:
     parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
     parts += [column.clause for column in target.own]
-    parts.append(f"{quote(POSITION)} bytea")
+    parts += [f"{quote(target.position)} bytea"] if target.position else []
     if target.key and not target.optional_key:
         parts.append(f"primary key ({listed(target.key)})")
     elif target.key:
@@ -118,13 +120,24 @@ def create_table(target: Target) -> str:
     return f"create table if not exists {target.name} ({', '.join(parts)})"
 
 
+def drop_columns(target: Target, names: Sequence[str]) -> str:
+    return f"alter table {target.name} " + ", ".join(f"drop column {quote(name)}" for name in names)
+
+
+def newest(target: Target, position: str) -> str:
+    """The highest position in the column that now has them."""
+    name = quote(position)
+    return f"select {name} from {target.name} where {name} is not null order by {name} desc limit 1"
+
+
 def stage(target: Target, name: str) -> list[str]:
     """A temporary table of the target's own types, kept for the session and emptied by each commit; `name` is SQL's."""
     origins = "".join(f", null::{target.types[key]} as {quote(ORIGIN + key)}" for key in target.key)
     return [
         f"drop table if exists pg_temp.{name}",
-        f"""create temp table {name} on commit delete rows as select {listed(target.names)}, {quote(POSITION)},
-            null::bytea as {quote(KEPT)}, null::bytea as {quote(STAGE_KEY)}, null::bytea as {quote(ORIGIN_KEY)}{origins}
+        f"""create temp table {name} on commit delete rows as select {listed(target.names)},
+            null::bytea as {quote(POSITION)}, null::bytea as {quote(KEPT)},
+            null::bytea as {quote(STAGE_KEY)}, null::bytea as {quote(ORIGIN_KEY)}{origins}
             from {target.name} with no data""",
     ]
 
@@ -179,22 +192,22 @@ def merge(target: Target, stage_name: str, bits: Mapping[str, int], place: Place
         [f"{quote(name)} = {value(bits, name)}" for name in plain]
         + [f"{quote(column.name)} = {column.value}" for column in target.stamps]
     )
-    names = listed([*target.names, POSITION, *(column.name for column in target.stamps)])
+    names = listed([*target.names, target.position, *(column.name for column in target.stamps)])
     values = ", ".join([listed([*target.names, POSITION], "s."), *(column.value for column in target.stamps)])
-    position = quote(POSITION)
+    position, staged = quote(target.position), quote(POSITION)
     whole = f" and s.{quote(KEPT)} is null" if bits else ""
     return f"""merge into {target.name} t using ({source}) s on {target.on("t", "s")}
-        when matched and (t.{position} is null or t.{position} < s.{position}) then
-          update set {sets + ", " if sets else ""}{position} = s.{position}
+        when matched and (t.{position} is null or t.{position} < s.{staged}) then
+          update set {sets + ", " if sets else ""}{position} = s.{staged}
         when not matched{whole} then
           insert ({names}) values ({values})"""
 
 
 def insert(target: Target, stage_name: str) -> str:
-    names = listed([*target.names, POSITION])
+    names, staged = listed([*target.names, target.position]), listed([*target.names, POSITION])
     stamps = "".join(f", {quote(column.name)}" for column in target.stamps)
     values = "".join(f", {column.value}" for column in target.stamps)
-    return f"insert into {target.name} ({names}{stamps}) select {names}{values} from {stage_name}"
+    return f"insert into {target.name} ({names}{stamps}) select {staged}{values} from {stage_name}"
 
 
 def orphans(target: Target, stage_name: str) -> str:
@@ -207,7 +220,7 @@ def orphans(target: Target, stage_name: str) -> str:
 
 def truncate(target: Target, floor: bytes) -> str:
     """Rows without a position stood there before the sink came."""
-    position = quote(POSITION)
+    position = quote(target.position)
     older = f"{position} is null or {position} < {binary(floor)}"
     if target.soft and target.key:
         return f"update {target.name} set {_marks(target)} where {older}"
@@ -228,14 +241,14 @@ def copy_origin_row(target: Target, stage_name: str, bits: Mapping[str, int]) ->
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
     return f"""update {stage_name} s set {sets}, {quote(KEPT)} = null
         from {target.name} o where {target.on("o", "s", ORIGIN)} and s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
-          and (o.{quote(POSITION)} is null or o.{quote(POSITION)} < s.{quote(POSITION)})"""
+          and (o.{quote(target.position)} is null or o.{quote(target.position)} < s.{quote(POSITION)})"""
 
 
 def delete(target: Target, stage_name: str) -> str:
-    position = quote(POSITION)
-    older = f"s.{position} is null or t.{position} is null or t.{position} < s.{position}"
+    position, staged = quote(target.position), quote(POSITION)
+    older = f"s.{staged} is null or t.{position} is null or t.{position} < s.{staged}"
     if target.soft:
-        return f"""update {target.name} t set {_marks(target)}, {position} = coalesce(s.{position}, t.{position})
+        return f"""update {target.name} t set {_marks(target)}, {position} = coalesce(s.{staged}, t.{position})
             from {stage_name} s where {target.on("t", "s")} and ({older})"""
     return f"""delete from {target.name} t using {stage_name} s where {target.on("t", "s")}
         and ({older})"""

@@ -6,16 +6,17 @@ import contextlib
 import logging
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import POSITION, SinkBatch, TableBatch, TargetRows
-from cdcworker.connectors.spark import copying, parallel, pgconnect, pgsql
+from cdcworker.connectors.api import SinkBatch, TableBatch, TargetRows
+from cdcworker.connectors.spark import copying, dropped, parallel, pgconnect, pgfits, pgsql
 from cdcworker.connectors.spark.catalog import Catalog
 from cdcworker.connectors.spark.config import source_of
-from cdcworker.connectors.spark.errors import TARGET_RIGHTS, TARGET_UNREACHABLE, from_psycopg
+from cdcworker.connectors.spark.errors import TARGET_UNREACHABLE, from_psycopg
 from cdcworker.connectors.spark.ledger import Epoch, Ledger
+from cdcworker.connectors.spark.pgfresh import max_position, min_position, split
 from cdcworker.connectors.spark.pgrows import read
+from cdcworker.connectors.spark.refusals import Refusals
 from cdcworker.connectors.spark.shaping import Output, place_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -31,12 +32,21 @@ PRUNE_EVERY_S = 60.0
 CAREFUL_BATCHES = 100
 
 
-class _Taken(Exception):
-    """A row that was said to be fresh is not, or the table takes none that way."""
+class _Again(Exception):
+    """Something of a topic's table is not as it was held to be: all is undone, and tried once more."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
         self.topic = topic
+
+
+class _Taken(_Again):
+    """A row that was said to be fresh is not, or the table takes none that way."""
+
+
+class _Stale(_Again):
+    """Somebody has changed the table since it was looked at. A failed transaction forgets what was known of all tables, so
+    this comes once: what fails after that another look mends no more."""
 
 
 class PostgresWriter:
@@ -87,6 +97,14 @@ class PostgresWriter:
             self._recall(connection)
             return self._ledger.read(connection)
 
+    def topic_ids(self) -> Mapping[str, str]:
+        with self._transaction() as connection:
+            return self._ledger.topic_ids(connection)
+
+    def know(self, ids: Mapping[str, str]) -> None:
+        with self._transaction() as connection:
+            self._ledger.know(connection, ids)
+
     def attach(self, session: Callable[[], SparkSession], _step: Callable[[str], None] | None = None) -> None:
         """`session` waits for Spark, whose executors may stage large tables."""
         self._staging.attach(session)
@@ -126,10 +144,15 @@ class PostgresWriter:
             except _Taken as taken:
                 log.info("rows of a table are there already: they are merged topic=%s", taken.topic)
                 self._careful[taken.topic] = CAREFUL_BATCHES
+            except _Stale:
+                continue
 
     def apply_all(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
-        """All of them commit together: no reader sees a part."""
-        return self._apply(batches, False)
+        """All of them commit together: no reader sees a part. They may be gone through twice."""
+        try:
+            return self._apply(batches, False)
+        except _Stale:
+            return self._apply(batches, False)
 
     def _apply(self, batches: Iterable[SinkBatch], straight: bool) -> Mapping[str, Any]:
         """`straight`: with fresh rows by themselves, which may fail."""
@@ -138,6 +161,7 @@ class PostgresWriter:
             raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
         fresh = replayed = 0
+        refusals = Refusals()
         self._straight = straight
         due = time.monotonic() - self._pruned > PRUNE_EVERY_S
         if due:
@@ -145,13 +169,16 @@ class PostgresWriter:
         with self._transaction() as connection:
             self._catalog.begin()
             for batch in batches:
-                if self._ledger.lock(connection, batch):
+                if refusals:
+                    self._look(connection, batch.tables, refusals)
+                elif self._ledger.lock(connection, batch):
                     if self._ledger.touched():
                         self._recall(connection)
                     fresh += 1
-                    self._batch(connection, batch, counts)
+                    self._batch(connection, batch, counts, refusals)
                 else:
                     replayed += 1
+            refusals.tell()
             if fresh and due:
                 self._ledger.prune(connection)
                 self._pruned = time.monotonic()
@@ -161,10 +188,14 @@ class PostgresWriter:
             hit("sink.after_commit")
         return {**counts, "replayed": replayed > 0 and not fresh}
 
-    def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any]) -> None:
-        for table in batch.tables:
-            self._table(connection, table, counts, batch.batch_id)
+    def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any], refusals: Refusals) -> None:
+        for at, table in enumerate(batch.tables, 1):
+            with refusals.of_a_table(), self._as_known(table.table):
+                self._table(connection, table, counts, batch.batch_id)
             hit("sink.table_done")
+            if refusals:
+                self._look(connection, batch.tables[at:], refusals)
+                return
         self._staging.drop(connection)
         if batch.dead:
             self._ledger.bury_letters(connection, batch.dead)
@@ -172,6 +203,13 @@ class PostgresWriter:
         self._ledger.advance(connection, batch)
         if batch.through:
             self._ledger.publish(connection, batch.through)
+
+    def _look(self, connection: Connection, tables: Sequence[TableBatch], refusals: Refusals) -> None:
+        """Nothing of the batch stays once a table is refused: of the others it is of interest whether they are too."""
+        for table in tables:
+            if table.table not in refusals.topics:
+                with refusals.of_a_table(), self._as_known(table.table):
+                    self._target(connection, table)
 
     def rows(self, topic: str) -> TargetRows | None:
         """Over a connection of its own: `apply` may go on meanwhile."""
@@ -218,9 +256,21 @@ class PostgresWriter:
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
+    @contextlib.contextmanager
+    def _as_known(self, topic: str) -> Iterator[None]:
+        """Around the statements of a table that may have been looked at long ago."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as exc:
+            if not (exc.sqlstate or "").startswith(pgfits.STALE) or not self._catalog.is_old(topic):
+                raise
+            log.info("a table is looked at again topic=%s sqlstate=%s", topic, exc.sqlstate)
+            raise _Stale(topic) from exc
+
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
-        catalog = self._catalog
-        target = catalog.standing(connection, batch) if batch.bare else catalog.prepare(connection, batch)
+        target = self._target(connection, batch)
         if batch.floor is not None:
             if target is not None:
                 _written(counts, connection.execute(pgsql.truncate(target, batch.floor)).rowcount)
@@ -228,6 +278,7 @@ class PostgresWriter:
             self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
         if target is None:
             return
+        batch = dropped.without(batch, {column.name for column in dropped.wanted(batch)}.difference(target.names))
         if not batch.key:
             if not batch.bare:
                 copying.append(connection, target, batch)
@@ -239,6 +290,10 @@ class PostgresWriter:
         counts["changes"] += batch.changes
         name = f"{target.schema}.{target.table}"
         counts["tables"][name] = counts["tables"].get(name, 0) + batch.changes
+
+    def _target(self, connection: Connection, batch: TableBatch) -> pgsql.Target | None:
+        catalog = self._catalog
+        return catalog.standing(connection, batch) if batch.bare else catalog.prepare(connection, batch)
 
     def _upsert(
         self, connection: Connection, target: pgsql.Target, batch: TableBatch, counts: dict[str, Any], number: int
@@ -341,47 +396,3 @@ class PostgresWriter:
 def _written(counts: dict[str, Any], rows: int) -> None:
     """Rows that are other than before: what is older than they are does not count."""
     counts["written"] = counts.get("written", 0) + max(0, rows)
-
-
-def split(batch: TableBatch) -> tuple[pa.Table, TableBatch]:
-    """The rows that are fresh, and the batch without them."""
-    import numpy as np
-    import pyarrow as pa
-
-    fresh = np.asarray(batch.fresh, np.bool_)
-    rest = pa.array(~fresh)
-    unchanged = {name: np.asarray(flags)[~fresh] for name, flags in batch.unchanged.items()}
-    origins = None if batch.origins is None else batch.origins.filter(rest)
-    left = replace(batch, upserts=batch.upserts.filter(rest), unchanged=unchanged, origins=origins, fresh=None)
-    return batch.upserts.filter(pa.array(fresh)), left
-
-
-def min_position(rows: pa.Table) -> bytes:
-    import pyarrow.compute as pc
-
-    found = pc.min(rows[POSITION]).as_py() if rows.num_rows else None
-    return found or b""
-
-
-def max_position(rows: pa.Table) -> bytes | None:
-    """None: none of the rows has one."""
-    import pyarrow.compute as pc
-
-    found: bytes | None = pc.max(rows[POSITION]).as_py()
-    return found
-
-
-def probe(conninfo: str) -> None:
-    """CdcError when the warehouse cannot be used: login, database, version, rights. Changes nothing."""
-    writer = PostgresWriter(conninfo, "")
-    try:
-        with writer._transaction() as connection:
-            found = connection.execute(
-                """select has_database_privilege(current_database(), 'CREATE')
-                     or has_schema_privilege(coalesce(to_regnamespace('_cdcworker')::oid, 'pg_catalog'::regnamespace),
-                                             'CREATE')"""
-            ).fetchone()
-        if not found or not found[0]:
-            raise CdcError(TARGET_RIGHTS, "the warehouse user may not create schemas in the database")
-    finally:
-        writer.close()

@@ -11,6 +11,7 @@ from typing import Any, Final, Protocol
 from cdcworker.connectors.api import SinkBatch, Through
 from cdcworker.connectors.spark.config import source_of, watermark_topics
 from cdcworker.connectors.spark.manifests import Manifest
+from cdcworker.connectors.spark.staging import add
 
 IDLE_S: Final = 60.0
 """As long as no table changes, readers are told this often how far they are."""
@@ -93,7 +94,7 @@ def apply_all(writer: Writer, batches: Iterable[SinkBatch]) -> dict[str, Any]:
         if left.offsets or left.tables or left.dead:
             counts = writer.apply(left)
             replayed.append(bool(counts["replayed"]))
-            _add(total, counts)
+            add(total, counts)
     show(writer, told, marks)
     return {**total, "replayed": bool(replayed) and all(replayed)}
 
@@ -121,10 +122,3 @@ def _is_mark(topic: str, batch: SinkBatch) -> bool:
 
 def _versions(shown: Shown) -> dict[str, Any]:
     return {topic: member.version for topic, member in shown.members.items()}
-
-
-def _add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
-    for name in ("rows", "changes", "orphans"):
-        total[name] += counts[name]
-    for name, changes in counts["tables"].items():
-        total["tables"][name] = total["tables"].get(name, 0) + changes

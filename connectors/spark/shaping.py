@@ -7,7 +7,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, RESERVED, UNCHANGED, TableBatch
+from cdcworker.connectors.spark import policy
 from cdcworker.connectors.spark.arrowtypes import arrow_of, to_arrow, wider
 from cdcworker.connectors.spark.columns import Column, Where, plan
 from cdcworker.connectors.spark.decode import Plan, arrow_type
@@ -23,16 +24,32 @@ log = logging.getLogger(__name__)
 
 COLID = b"cdc.colid"
 DEFAULT = b"cdc.default"
+POSITION_ID = b"0"
+"""Identity of the column of positions, whatever it is called: the source counts its columns from 1."""
 _PLAIN = Plan({"type": "record", "name": "r", "fields": []})
 
 
 @dataclass(frozen=True, slots=True)
 class Output:
-    """How rows come out: every change as a row of its own (`log`), deleted rows marked (`soft`), a column of times."""
+    """How rows come out: every change as a row of its own (`log`), deleted rows marked (`soft`), a column of times, the name of
+    the column of positions (empty: none, of a log alone), whether columns that the source drops are deleted
+    (`drop`), and the classes of changes of columns that are followed."""
 
     log: bool = False
     soft: bool = False
     synced: str = ""
+    position: str = POSITION
+    drop: bool = False
+    follows: tuple[str, ...] = policy.EVERYTHING
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Names of the sink's columns, of which a table may have some."""
+        return (self.position, self.synced, KEY, OP, UNCHANGED, DELETED)
+
+    def deletes(self, key: Collection[str]) -> bool:
+        """Whether a table of such a key loses the columns that the source drops. One without a key is a history."""
+        return self.drop and not self.log and bool(key)
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +99,26 @@ def shape_of(batch: TableBatch, output: Output) -> Shape:
         if column.default is not None:
             notes[DEFAULT] = _default_text(column, plain, kind).encode()
         fields.append(pa.field(column.name, kind, metadata=notes or None))
-    own = [(POSITION, pa.binary())]
-    own += [(KEY, pa.binary())] if batch.key else [(OP, pa.string())]
+    place = [pa.field(output.position, pa.binary(), metadata={COLID: POSITION_ID})] if output.position else []
+    own: list[tuple[str, pa.DataType]] = [(KEY, pa.binary()) if batch.key else (OP, pa.string())]
     own += [(UNCHANGED, pa.string())] if output.log else []
     own += [(DELETED, pa.bool_())] if output.soft and batch.key else []
     own += [(output.synced, pa.timestamp("us", "UTC"))] if output.synced else []
-    return Shape(tuple(columns), pa.schema([*fields, *(pa.field(*pair) for pair in own)]))
+    place += [pa.field(*pair) for pair in own]
+    distinct([field.name for field in fields], [field.name for field in place], batch)
+    shape = pa.schema([*fields, *place])
+    return Shape(tuple(columns), shape)
+
+
+def distinct(columns: Sequence[str], own: Sequence[str], batch: TableBatch) -> None:
+    """CdcError SCHEMA_REFUSED where a column of the source has the name of one of the sink's `own`, or one that the sink's
+    columns alone have, in tables or on the way there."""
+    for name in columns:
+        ours = name.startswith(RESERVED)
+        if ours or name in own or columns.count(name) > 1:
+            text = "a column of the source has the name of one of the sink's own"
+            text += ": column.exclude.list leaves it out" if ours else ": position.column, synced.column"
+            raise CdcError(SCHEMA_REFUSED, text, where={"topic": batch.table, "column": name})
 
 
 def named(member: Mapping[str, Any]) -> TargetColumn:
@@ -105,14 +136,20 @@ def missing_key(name: str, batch: TableBatch) -> TargetColumn:
     return target_column(unescape(name), {"name": name, "type": avro})
 
 
-def evolved(have: pa.Schema | None, want: pa.Schema, key: Collection[str], where: Where) -> pa.Schema:
-    """The table's columns so that they hold both: renamed by the source's identity, widened, added; none is dropped, and one
-    that the source dropped makes room for another of its name. CdcError where one cannot hold both."""
+def evolved(have: pa.Schema | None, want: pa.Schema, key: Collection[str], where: Where, output: Output) -> pa.Schema:
+    """The table's columns so that they hold both: renamed by the source's identity, widened, added. One that the source
+    dropped goes where it is to, else it stays, and makes room for another of its name. CdcError where one cannot hold
+    both, or a change is none that is followed."""
     import pyarrow as pa
 
     if have is None:
         return want
-    planned = plan(_identities(have), _identities(want), key, where)
+    planned = plan(identities(have), identities(want), key, where)
+    if output.drop and planned.gone:
+        log.info("columns that the source dropped go table=%s columns=%s", where.get("table"), ",".join(planned.gone))
+        have = less(have, planned.gone)
+        planned = plan(identities(have), identities(want), key, where)
+    policy.judge(output.follows, planned, output.own, where)
     for name in planned.dropped:
         log.info("a dropped column made room table=%s column=%s now=%s", where.get("table"), name, planned.names[name])
     fields, wanted = [], {field.name: field for field in want}
@@ -123,11 +160,13 @@ def evolved(have: pa.Schema | None, want: pa.Schema, key: Collection[str], where
         if kind is None:
             message = f"a column of type {field.type} cannot hold {same and same.type}"
             raise CdcError(SCHEMA_REFUSED, message, where={**where, "column": name})
+        if kind != field.type:
+            policy.refuse(output.follows, "widen", name, where)
         fields.append(pa.field(name, kind, metadata=_notes(field, same)))
     return pa.schema([*fields, *(wanted[name] for name in planned.added)])
 
 
-def _identities(schema: pa.Schema) -> list[Column]:
+def identities(schema: pa.Schema) -> list[Column]:
     ids = ((field.name, id_of(field)) for field in schema)
     return [Column(name, None if id is None else int(id)) for name, id in ids]
 
@@ -142,13 +181,36 @@ def _notes(field: pa.Field, same: pa.Field | None) -> dict[bytes, bytes] | None:
 def id_of(field: pa.Field) -> bytes | None:
     """The source's identity of a column, where it is known."""
     found: bytes | None = (field.metadata or {}).get(COLID)
-    return found
+    # Tables from before the column had an identity call it by its usual name.
+    return POSITION_ID if found is None and field.name == POSITION else found
+
+
+def position_of(schema: pa.Schema) -> str:
+    """The name of the column of positions; empty: there is none."""
+    return next((field.name for field in schema if id_of(field) == POSITION_ID), "")
 
 
 def renamed(have: pa.Schema, want: pa.Schema) -> dict[str, str]:
     """Names of columns to those that they have now: by the source's identity. `want` has all of them."""
     by_id = {id_of(field): field.name for field in want if id_of(field) is not None}
     return {field.name: by_id.get(id_of(field), field.name) for field in have}
+
+
+def gone(have: pa.Schema | None, want: pa.Schema) -> tuple[str, ...]:
+    """Columns of the source that `want`, made of them by `evolved`, has no more."""
+    ids = {id_of(field) for field in want} | {None}
+    return () if have is None else tuple(field.name for field in have if id_of(field) not in ids)
+
+
+def less(schema: pa.Schema, names: Collection[str]) -> pa.Schema:
+    """Without these columns."""
+    return schema_of([field for field in schema if field.name not in names])
+
+
+def schema_of(fields: Sequence[pa.Field]) -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema(list(fields))
 
 
 def under_others(have: pa.Schema, want: pa.Schema) -> bool:

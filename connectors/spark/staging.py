@@ -3,19 +3,24 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from cdcworker.connectors.api import DELETED, KEY, POSITION, SinkBatch, TableBatch
-from cdcworker.connectors.spark import merging, shaping
+from cdcworker.connectors.spark import dropped, merging, shaping
 from cdcworker.connectors.spark.errors import SCHEMA_REFUSED
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
+    from cdcworker.connectors.spark.manifests import Manifest
 
 Where = Mapping[str, str | int]
+Result = TypeVar("Result")
+ROWS_AT_ONCE = 5_000
+TABLES_AT_ONCE = 8
 
 
 def parts_of(batch: SinkBatch) -> dict[str, list[TableBatch]]:
@@ -26,9 +31,26 @@ def parts_of(batch: SinkBatch) -> dict[str, list[TableBatch]]:
     return topics
 
 
+def each_table(batch: SinkBatch, work: Callable[[str], Result], topics: Iterable[str]) -> list[Result]:
+    """A table waits for the disk most of the time: where there is much to be written, several do that at once."""
+    rows = sum(part.upserts.num_rows + part.deletes.num_rows for part in batch.tables)
+    if rows < ROWS_AT_ONCE:
+        return [work(topic) for topic in topics]
+    with ThreadPoolExecutor(TABLES_AT_ONCE, "table") as pool:
+        return list(pool.map(work, topics))
+
+
 def no_counts() -> dict[str, Any]:
     """Of a batch, as `apply` returns them."""
     return {"rows": 0, "changes": 0, "orphans": 0, "tables": {}, "replayed": False}
+
+
+def add(total: dict[str, Any], counts: Mapping[str, Any]) -> None:
+    """What several steps have brought."""
+    for name in ("rows", "changes", "orphans"):
+        total[name] += counts[name]
+    for name, changes in counts["tables"].items():
+        total["tables"][name] = total["tables"].get(name, 0) + changes
 
 
 def count(counts: dict[str, Any], name: str, parts: Iterable[TableBatch]) -> None:
@@ -57,7 +79,24 @@ def evolve(
     if schema is not None and part.key and key and part.key != key:
         raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
     shape = shaping.shape_of(part, output)
-    return shaping.Shape(shape.columns, shaping.evolved(schema, shape.schema, key, where))
+    how = replace(output, drop=output.deletes(part.key))
+    return shaping.Shape(shape.columns, shaping.evolved(schema, shape.schema, key, where, how))
+
+
+def evolve_all(
+    state: Manifest, parts: Iterable[TableBatch], output: shaping.Output, where: Where
+) -> tuple[list[TableBatch], list[shaping.Shape]]:
+    """The parts of a batch one after the other: what of each goes into the table, and the columns that it then has."""
+    have = schema = state.arrow
+    key, out, shapes = state.key, [], []
+    for part in parts:
+        if have is not None and bool(part.key) != bool(state.key):
+            raise CdcError(SCHEMA_REFUSED, "the key of the table came or went", where=where)
+        left, how = dropped.judged(part, schema, state.at, output, where)
+        out.append(left)
+        shapes.append(evolve(schema, key, left, how, where))
+        schema, key = shapes[-1].schema, key or left.key
+    return out, shapes
 
 
 def appended(shape: shaping.Shape, part: TableBatch, output: shaping.Output) -> pa.Table:
@@ -65,6 +104,8 @@ def appended(shape: shaping.Shape, part: TableBatch, output: shaping.Output) -> 
         name: part.upserts[name].combine_chunks() for name in shape.schema.names if name in part.upserts.column_names
     }
     fixed = {name: column for name, column in fixed.items() if name.startswith("_cdc_")}
+    if output.position:
+        fixed[output.position] = part.upserts[POSITION].combine_chunks()
     rows = shape.typed(part.upserts, {**fixed, **stamp(output, part.upserts.num_rows)})
     return shaping.conform(rows, shape.schema, defaults=False)
 
@@ -73,7 +114,7 @@ def staged(shape: shaping.Shape, part: TableBatch, output: shaping.Output, floor
     """`floor` is the table's from before; empty: none."""
 
     def full(rows: pa.Table) -> pa.Table:
-        fixed = {name: rows[name].combine_chunks() for name in (KEY, POSITION)}
+        fixed = {KEY: rows[KEY].combine_chunks(), output.position: rows[POSITION].combine_chunks()}
         return shaping.conform(shape.typed(rows, {**fixed, **stamp(output, rows.num_rows)}), shape.schema, False)
 
     def named(flags: Mapping[str, Any]) -> dict[str, Any]:

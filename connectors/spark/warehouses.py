@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from cdcworker.connectors.api import SinkOffsets, SinkPlace, TableWriter
 from cdcworker.connectors.files import NOT_ALLOWED, allowed_path
-from cdcworker.connectors.spark import redaction
+from cdcworker.connectors.spark import policy, redaction
 from cdcworker.connectors.spark.cluster import cluster_of
-from cdcworker.connectors.spark.config import conninfo
+from cdcworker.connectors.spark.config import conninfo, position_column
 from cdcworker.connectors.spark.shaping import Output
 from cdcworker.schemas.errors import CdcError
 
@@ -27,6 +27,9 @@ def output_of(config: Mapping[str, Any]) -> Output:
         log=config["output.mode"] == "log",
         soft=config["delete.mode"] == "soft",
         synced=config["synced.column"],
+        position=position_column(config),
+        drop=config["schema.change.drop"] == "delete",
+        follows=policy.followed(config),
     )
 
 
@@ -135,9 +138,17 @@ def folder(config: Mapping[str, Any], roots: Sequence[str]) -> str:
     """In one of the folders that the worker opens to connectors; or of another store."""
     path = str(config["warehouse.path"])
     if "://" not in path:
-        return str(allowed_path(path, roots))
+        return str(allowed_path(path, roots, "warehouse.path"))
     _open(roots)
     return path
+
+
+def check_files(config: Mapping[str, Any], roots: Sequence[str]) -> None:
+    """Raises CdcError for a target that this worker does not let a connector write to."""
+    if config["warehouse"] == "iceberg":
+        catalog_settings(config, roots)
+    elif config["warehouse"] != "postgres":
+        folder(config, roots)
 
 
 def stored(config: Mapping[str, Any], place: SinkPlace) -> SinkOffsets:
@@ -154,7 +165,7 @@ def trace(config: Mapping[str, Any], place: SinkPlace, change: Mapping[str, Any]
     if config["warehouse"] == "postgres":
         from cdcworker.connectors.spark import offsets
 
-        return offsets.trace(conninfo(config), place, change, config["warehouse.schema"])
+        return offsets.trace(conninfo(config), place, change, config["warehouse.schema"], position_column(config))
     return {"next_offset": stored(config, place).get((change["topic"], change["partition"]))}
 
 
@@ -204,6 +215,6 @@ def own_session(config: Mapping[str, Any], machine: tuple[str, Sequence[str]]) -
 def probe(config: Mapping[str, Any]) -> None:
     """CdcError when the warehouse cannot be used. What a worker allows of folders only a task on it knows."""
     if config["warehouse"] == "postgres":
-        from cdcworker.connectors.spark.postgres import probe as probe_postgres
+        from cdcworker.connectors.spark.pgconnect import probe as probe_postgres
 
         probe_postgres(conninfo(config))

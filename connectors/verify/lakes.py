@@ -10,9 +10,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
-from cdcworker.connectors.api import POSITION
 from cdcworker.connectors.spark.lakesql import plain_name
 from cdcworker.connectors.spark.laketables import Found, Place, Work
+from cdcworker.connectors.spark.shaping import position_of
 from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.laketexts import LAKE, TEXTS, joined
 from cdcworker.connectors.verify.plan import Key, Plan, Table
@@ -66,7 +66,7 @@ class LakeTarget:
             columns,
             found.state.key,
             0 if found.empty else 1,
-            has_position=True,
+            position=position_of(found.state.arrow),
         )
 
     def begin(self, goal: Goal, deadline: float) -> None:
@@ -120,8 +120,8 @@ class LakeTarget:
 
     def _ask(self, plan: Plan, read: Work, columns: str) -> Iterator[tuple[Any, ...]]:
         assert plan.target is not None
-        place = self._writer.place(plan.target.schema, plan.target.name)
-        names = [*dict.fromkeys([*(item.target.name for item in plan.columns), POSITION])]
+        place, position = self._writer.place(plan.target.schema, plan.target.name), plan.target.position
+        names = [*dict.fromkeys([*(item.target.name for item in plan.columns), *([position] if position else [])])]
         table = self._writer.read(place, self._found[place], names, read, columns)
         for batch in table.to_batches():
             yield from zip(*(batch.column(at).to_pylist() for at in range(batch.num_columns)), strict=True)
@@ -138,13 +138,16 @@ class Reading:
     """Coarse parts that are taken apart."""
     fine: frozenset[int] | None = None
     keys: frozenset[Key] | None = None
+    position: str = ""
+    """The column of positions."""
 
     @classmethod
     def of(cls, plan: Plan, span: Span, chosen: Sequence[int] | None, fine: Any = None, keys: Any = None) -> Reading:
         columns = tuple((item.target.name, item.text.target) for item in plan.columns)
         names = [item.name for item in plan.columns]
         places = tuple(names.index(item.name) for item in plan.key)
-        return cls(columns, places, span.coarse, None if chosen is None else frozenset(chosen), fine, keys)
+        position = plan.target.position if plan.target else ""
+        return cls(columns, places, span.coarse, None if chosen is None else frozenset(chosen), fine, keys, position)
 
     def sums(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -187,7 +190,8 @@ class Reading:
         if len(places) < len(keys):
             batch = batch.take(pa.array(places, pa.int64()))
         columns = [self._column(batch, at) for at in range(len(self.texts))]
-        positions = [value.hex() if value is not None else "" for value in batch.column(POSITION).to_pylist()]
+        found = batch.column(self.position).to_pylist() if self.position else [None] * batch.num_rows
+        positions = ["" if value is None else value.hex() for value in found]
         for at, (place, position) in enumerate(zip(places, positions, strict=True)):
             yield keys[place], [column[at] for column in columns], position
 

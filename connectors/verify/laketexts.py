@@ -43,6 +43,8 @@ def pair(source: Column, target: Column, modes: Modes) -> Pair | str:
     if source.type == "bytea" and held == "string":
         found = texts.encoded(modes.binary)
         return Pair(found.source, "plain")
+    if source.type == "varbit" and held == "string" and modes.varbit == "text":
+        return Pair(texts.PLAIN, "plain")
     by_type = _PAIRS.get((source.type, held))
     if by_type is not None:
         return Pair(texts.rounded(by_type.source, source.type, modes), by_type.target)
@@ -66,7 +68,7 @@ def _pairs() -> dict[tuple[str, str], Pair]:
     out |= {("timestamptz", "timestamp"): Pair(ZONED, "timestamp"), ("time", "string"): Pair(texts.TIME, "time")}
     out |= {(name, "string"): Pair(texts.PLAIN, "plain") for name in ("json", "jsonb", *texts.TEXTS)}
     out |= {("bpchar", "string"): Pair(texts.PLAIN, "padded"), ("interval", "string"): Pair(texts.DURATION, "duration")}
-    out |= {("bit", "boolean"): Pair("(({0}) = B'1')::text", "boolean")}
+    out |= {(name, "boolean"): Pair(texts.BIT, "boolean") for name in ("bit", "varbit")}
     out |= {(name, "string"): Pair(texts.BITS, "bits") for name in ("bit", "varbit")}
     return out
 

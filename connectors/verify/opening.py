@@ -51,6 +51,8 @@ class Wanted:
     file_roots: tuple[str, ...] = ()
     machine: Callable[[], tuple[str, Sequence[str]]] = field(default=lambda: ("", ()))
     """For a lake: the home of Java, and the sink's libraries."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Topics that the sink holds back, and why: their tables are not compared, and nobody waits for them."""
 
 
 CatchUp = Callable[[Sequence[str], PostgresSource, "PostgresTarget | LakeTarget"], None]
@@ -78,20 +80,30 @@ def opened(wanted: Wanted, limits: Limits, catch_up: CatchUp = lambda *_: None) 
         tables = _source_tables(wanted, settings, sink, found)
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
-        topics = [table.topic for table in tables]
-        catch_up(topics, source, target)
-        plans = [_planned(table, settings, sink, target) for table in tables]
-        lacking = {made.topic: _lacking(made, source) for made in plans}
-        if any(lacking.values()):
-            # These values may have come since: their columns come with them.
-            catch_up(topics, source, target)
-            plans = [_planned(table, settings, sink, target) for table in tables]
-            plans = [
-                replace(made, lacking=tuple(name for name in lacking[made.topic] if name in made.absent))
-                for made in plans
-            ]
-        found.plans += plans
+        for one in (table for table in tables if table.topic in wanted.held):
+            why = f"the sink holds it back: {wanted.held[one.topic]}"
+            found.plans.append(Plan(one.topic, one.table, None, reason=why, is_held=True))
+        found.plans += _plans(
+            [table for table in tables if table.topic not in wanted.held], settings, sink, found, catch_up
+        )
         yield found
+
+
+def _plans(
+    tables: Sequence[_Sent], settings: Settings, sink: Mapping[str, Any], both: Opened, catch_up: CatchUp
+) -> list[Plan]:
+    def planned() -> list[Plan]:
+        catch_up([table.topic for table in tables], both.source, both.target)
+        return [_planned(table, settings, sink, both.target) for table in tables]
+
+    plans = planned()
+    lacking = {made.topic: _lacking(made, both.source) for made in plans}
+    if not any(lacking.values()):
+        return plans
+    # These values may have come since: their columns come with them.
+    return [
+        replace(made, lacking=tuple(name for name in lacking[made.topic] if name in made.absent)) for made in planned()
+    ]
 
 
 def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack) -> LakeTarget:
@@ -110,7 +122,7 @@ def _lake(wanted: Wanted, config: Mapping[str, Any], stack: contextlib.ExitStack
 
 def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
     import psycopg
-    from cdcworker.connectors.spark.config import conninfo
+    from cdcworker.connectors.spark.config import conninfo, position_column
     from cdcworker.connectors.spark.errors import from_psycopg
     from cdcworker.connectors.spark.pgconnect import ALIVE, CONNECT_TIMEOUT_S
     from psycopg.conninfo import make_conninfo
@@ -125,7 +137,7 @@ def _target(name: str, config: Mapping[str, Any]) -> PostgresTarget:
         )
     except psycopg.Error as exc:
         raise from_psycopg(exc) from exc
-    return PostgresTarget(connection, from_psycopg, name)
+    return PostgresTarget(connection, from_psycopg, name, position_column(config))
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +179,8 @@ def _planned(sent: _Sent, settings: Settings, sink: Mapping[str, Any], target: P
         for column in ours.columns
         if not column.generated
     }
-    modes = Modes(settings.modes.time, settings.modes.binary, settings.modes.interval)
+    given = settings.modes
+    modes = Modes(given.time, given.binary, given.interval, given.varbit)
     made = plan(sent.topic, ours, theirs, modes, handed_on)
     return made.unfit("the publication sends a part of its rows only") if sent.is_filtered else made
 

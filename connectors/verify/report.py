@@ -61,6 +61,8 @@ class TableState:
 
     @property
     def verdict(self) -> Verdict:
+        if self.plan.is_held:
+            return "impossible"
         if self.differences or self.plan.lacking:
             return "different"
         if self.plan.target is None:

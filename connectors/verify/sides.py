@@ -104,6 +104,8 @@ class _Postgres:
     """One connection; each statement in a savepoint, so that a table that fails takes no other with it."""
 
     keys_at_once: Final = 500
+    position = ""
+    """The name of a column of positions, in tables that have one."""
 
     def __init__(self, connection: Connection, side: sql.Side, translate: Callable[[Exception], CdcError]) -> None:
         self.connection = connection
@@ -128,10 +130,10 @@ class _Postgres:
         columns = self._run(Statement(sql.CATALOG, (oid,)))
         some = self._run(Statement(f"SELECT 1 FROM {sql.quoted(schema)}.{sql.quoted(name)} LIMIT 1", ()))
         nullable = frozenset(row[0] for row in columns if not row[6])
-        has_position = any(row[0] == POSITION for row in columns)
+        position = next((row[0] for row in columns if row[0] == self.position), "")
         kept = tuple(Column(*row[:6]) for row in columns)
         return Table(
-            schema, name, kept, tuple(key), max(1, int(rows)) if some else 0, is_plain, nullable, has_position, int(oid)
+            schema, name, kept, tuple(key), max(1, int(rows)) if some else 0, is_plain, nullable, position, int(oid)
         )
 
     def has_values(self, table: Table, column: str) -> bool:
@@ -223,8 +225,11 @@ class PostgresSource(_Postgres):
 class PostgresTarget(_Postgres):
     """`sink` is the name under which the ledger knows it."""
 
-    def __init__(self, connection: Connection, translate: Callable[[Exception], CdcError], sink: str) -> None:
+    def __init__(
+        self, connection: Connection, translate: Callable[[Exception], CdcError], sink: str, position: str = POSITION
+    ) -> None:
         super().__init__(connection, "target", translate)
+        self.position = position
         self._sink = sink
 
     def begin(self, goal: Goal, deadline: float) -> None:

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cdcworker.connectors.api import POSITION
 from cdcworker.connectors.verify.plan import Compared, Key, Plan, Table
 from cdcworker.connectors.verify.texts import BYTES, INTEGER, NUMERIC, joined
 
@@ -159,7 +158,7 @@ def cast_of(declared: str) -> str:
 def _version(side: Side, table: Table) -> str:
     if side == "source":
         return "t.xmin::text"
-    return f"coalesce(encode(t.{quoted(POSITION)}, 'hex'), '')" if table.has_position else "''"
+    return f"coalesce(encode(t.{quoted(table.position)}, 'hex'), '')" if table.position else "''"
 
 
 def _all(where: Sequence[str]) -> str:

@@ -38,6 +38,8 @@ DURATION = (
     " + extract(day FROM {0}) * 86400000000 + extract(hour FROM {0}) * 3600000000"
     " + extract(minute FROM {0}) * 60000000 + extract(microseconds FROM {0}))::text ELSE ({0})::text END"
 )
+# A single bit as a boolean, which an empty one is as 0 is.
+BIT = "(({0}) = B'1')::text"
 # Debezium's Bits carries a number: leading zeros of a varying length are not in it.
 BITS = "ltrim(({0})::text, '0')"
 
@@ -88,6 +90,7 @@ class Modes:
     time: str = "adaptive"
     binary: str = "bytes"
     interval: str = "numeric"
+    varbit: str = "bits"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,8 +124,11 @@ def pair(source: Column, target: Column, modes: Modes = Modes()) -> Pair | str:
 def _special(source: Column, target: Column, modes: Modes) -> Pair | None:
     """Pairs whose text is not that of the source's type alone."""
     types = (source.type, target.type)
-    if source.type == "bit" and target.type == "bool":
-        return Pair("(({0}) = B'1')::text", BOOLEAN)
+    if source.type in ("bit", "varbit") and target.type == "bool":
+        return Pair(BIT, BOOLEAN)
+    if source.type == "varbit" and target.type in TEXTS:
+        # As its digits, with bit.varying.handling.mode=text.
+        return Pair.same(PLAIN)
     if source.type == "bit" and target.type == "varbit":
         return Pair.same(BITS)
     if source.type == "interval":
@@ -164,6 +170,8 @@ def _array(source: Column, target: Column, modes: Modes) -> Pair | str:
     if target.type in TEXTS:
         return Pair.same(PLAIN)
     if not target.element or source.element in ("bit", "interval", *COMPOSED):
+        return reason
+    if source.element == "varbit" and target.element not in TEXTS:
         return reason
     if modes.time == "connect" and source.element in CLOCKS:
         return reason

@@ -17,12 +17,15 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
+from cdcworker.connectors.api import OP, POSITION, UNCHANGED
 from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 sys.path.insert(0, str(Path(__file__).parent))
+import sink_equal as whole
 import sink_lakes as lakes
+import sink_verify as verify
 from measure import cpu_s, finish, tree, wait
 from sink_floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from sink_load import COLUMNS, DDL, Feed, Slice, Workload
@@ -127,16 +130,8 @@ def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
         figures = steady(run, workload)
     writer = ParquetWriter(str(lake), f"sink{stage.sinks}")
     for at, topic in enumerate(workload.topics):
-        found = writer.rows(topic)
-        changes = [row for batch in found.batches for row in batch.to_pylist()] if found else []
-        held: dict[int, int] = {}
-        for row in sorted(changes, key=lambda row: row["_cdc_position"]):
-            if row["_cdc_op"] == "d":
-                del held[row["id"]]
-            else:
-                held[row["id"]] = row["quantity"]
-        if held != {id: state.version for id, state in workload.rows[at].items()}:
-            sys.exit(f"the log of {topic} does not end where the source does")
+        changes = whole.read(writer.rows(topic), OP, POSITION, UNCHANGED)
+        whole.check(whole.replayed(changes), workload, at, f"the log of {topic}")
     return {f"parquet_{name}": value for name, value in figures.items()}
 
 
@@ -241,7 +236,9 @@ def main() -> None:
     parser.add_argument("--tables", type=int, default=20)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
-    parser.add_argument("--parts", default="decode,read,postgres,parquet,tables,hot,staging,visible,iceberg,delta")
+    parser.add_argument(
+        "--parts", default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta"
+    )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
     parts = options.parts.split(",")
@@ -283,6 +280,8 @@ def main() -> None:
                     figures |= told(compare_staging(stage, few))
                 if "visible" in parts:
                     figures |= told(visible(stage, options.seconds))
+                if "verify" in parts:
+                    figures |= verify.part(stage, options.changes, options.rounds, told)
                 for kind in filter(parts.__contains__, lakes.KINDS):
                     figures |= told(lakes.part(stage, kind, options.changes // lakes.OF_CHANGES, options.tables))
             finally:

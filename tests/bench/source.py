@@ -28,9 +28,16 @@ import source_snapshot as snapshots
 from measure import finish, wait
 from source_floor import floor
 from source_latency import latency
-from source_stage import NAP_US, Stage, compiled, discard, drained, healthy, inserted, trusted
+from source_stage import NAP_US, Stage, compiled, discard, drained, encrypting, healthy, inserted, trusted
 from source_workloads import NAMES, run
 
+WAYS: dict[str, dict[str, str]] = {
+    "native": {},
+    "socket": {"database.transport": "socket"},
+    "psycopg": {"database.transport": "psycopg"},
+    "tls": {"database.transport": "socket", "database.sslmode": "require"},
+    "tls_psycopg": {"database.transport": "psycopg", "database.sslmode": "require"},
+}
 TABLES = {
     "narrow": (
         "id bigint primary key, n int not null, name text, price numeric(10,2), at timestamptz not null",
@@ -73,7 +80,8 @@ def fill(stage: Stage, table: str, rows: int) -> None:
 def one_round(stage: Stage, table: str, number: int, ways: dict[str, dict[str, str]]) -> dict[str, float]:
     blocking, napping = discard(stage, table, 0), discard(stage, table, NAP_US)
     figures = {f"discard_blocking_{table}": blocking, f"discard_{table}": napping}
-    for way, options in ways.items():
+    # Whoever comes first meets other pages in memory: each second round goes the other way round.
+    for way, options in list(ways.items())[:: -1 if number % 2 else 1]:
         found = drained(stage, inserted(table, stage.rows[table]), f"{way}_{table}_{number}", options)
         figures[f"events_per_s_{way}_{table}"] = found["events_per_s"]
         figures[f"ratio_{way}_{table}"] = found["events_per_s"] / napping
@@ -100,7 +108,9 @@ def medians(rounds: Sequence[Mapping[str, float]], table: str) -> dict[str, floa
 
 def measure(stage: Stage, options: argparse.Namespace) -> dict[str, float]:
     found: dict[str, float] = {}
-    ways = {way: {"database.transport": way} if way != "native" else {} for way in options.ways.split(",") if way}
+    ways = {way: WAYS[way] for way in options.ways.split(",") if way}
+    if any(way.startswith("tls") for way in ways):
+        encrypting(stage.postgres)
     for table, rows in (("narrow", options.rows), ("wide", options.wide_rows)):
         if rows:
             fill(stage, table, rows)
@@ -140,13 +150,15 @@ def main() -> None:
     parser.add_argument("--python-rows", type=int, default=200_000)
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--snapshot-rounds", type=int, default=3, help="of reading the narrow table; 0: none")
-    parser.add_argument("--ways", default="socket,psycopg")
+    parser.add_argument("--ways", default="socket,psycopg", help=f"of {', '.join(WAYS)}")
     parser.add_argument("--latency-s", type=int, default=20, help="seconds of 1,000 transactions per second; 0: none")
     parser.add_argument("--workloads", default="", help=f"of {', '.join(NAMES)}, each once, after the others")
     parser.add_argument("--scale", type=float, default=1.0, help="of the rows and seconds of the workloads")
     options = parser.parse_args()
     if unknown := set(filter(None, options.workloads.split(","))) - set(NAMES):
         sys.exit(f"unknown workloads: {sorted(unknown)}")
+    if unknown := set(filter(None, options.ways.split(","))) - set(WAYS):
+        sys.exit(f"unknown ways: {sorted(unknown)}")
     if native() is None:
         sys.exit("the native core was not built")
     with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:

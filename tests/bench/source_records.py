@@ -81,10 +81,16 @@ def check_rows(bootstrap: str, topic: str, rows: int) -> float:
 
 
 def check_topics(
-    bootstrap: str, expected: Mapping[str, Iterator[tuple[str, int]]], *, exact: bool, versions: bool = True
+    bootstrap: str,
+    expected: Mapping[str, Iterator[tuple[str, int]]],
+    *,
+    exact: bool,
+    versions: bool = True,
+    sample: list[bytes] | None = None,
 ) -> float:
     """Every record in its place in its topic, and nothing behind the last. The seconds between the broker's time stamps
-    of the first and the last of them. `versions`: the second column says what happened to the row."""
+    of the first and the last of them. `versions`: the second column says what happened to the row. `sample` gets the
+    values of one record in `SAMPLE`."""
     one, first, last = consumer(bootstrap, "bench-check"), 0, 0
     left = {topic: next(heads, None) for topic, heads in expected.items()}
     deadline = time.monotonic() + TIMEOUT_S
@@ -104,6 +110,8 @@ def check_topics(
                     sys.exit(f"{topic}: {found} where {wanted} was expected")
                 stamp = message.timestamp()[1]
                 first, last = min(first or stamp, stamp), max(last, stamp)
+                if sample is not None and found[1] % SAMPLE == 1:
+                    sample.append(message.value())
                 left[topic] = next(expected[topic], None)
                 open_topics -= left[topic] is None
         if exact and (more := one.consume(1, 0.5)):

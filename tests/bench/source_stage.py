@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +17,14 @@ import psycopg
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Child
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat
+from cryptography.x509.oid import NameOID
 from measure import cpu_s, rss_mb, tree, wait
 from source_records import check_rows, check_topics, stored
+from source_values import check_values
 
 NAP_US = 500
 TIMEOUT_S = 600.0
@@ -38,7 +46,7 @@ class Stage:
     memory: list[float] = field(default_factory=list)
 
     def connect(self) -> psycopg.Connection[Any]:
-        return psycopg.connect(self.postgres.dsn("bench"), autocommit=True)
+        return psycopg.connect(self.postgres.dsn("bench"), autocommit=True, sslmode="disable")
 
     def config(self, name: str, table: str, options: dict[str, str]) -> dict[str, str]:
         info = psycopg.conninfo.conninfo_to_dict(self.postgres.dsn("bench"))
@@ -113,6 +121,8 @@ class Work:
     exact: bool = True
     ordered: bool = True
     versions: bool = False
+    values: bool = False
+    """Whether the rows stand in the table as the records have them, so that their values can be compared."""
     records: int = 0
     """Where there are more of them than events."""
 
@@ -122,7 +132,7 @@ class Work:
 
 
 def inserted(table: str, rows: int, *, exact: bool = True) -> Work:
-    return Work(table, rows, lambda: (("c", number) for number in range(1, rows + 1)), exact=exact)
+    return Work(table, rows, lambda: (("c", number) for number in range(1, rows + 1)), exact=exact, values=True)
 
 
 def drained(stage: Stage, work: Work, name: str, options: dict[str, str]) -> dict[str, float]:
@@ -149,7 +159,12 @@ def drained(stage: Stage, work: Work, name: str, options: dict[str, str]) -> dic
     (n0, cpu0), (n1, cpu1) = samples[0], samples[-1]
     if work.ordered:
         heads = {topic: work.heads() for topic in topics}
-        seconds = check_topics(stage.kafka.bootstrap, heads, exact=work.exact, versions=work.versions)
+        sample: list[bytes] | None = [] if work.values else None
+        seconds = check_topics(stage.kafka.bootstrap, heads, exact=work.exact, versions=work.versions, sample=sample)
+        if sample is not None:
+            with stage.connect() as connection:
+                if not check_values(stage.rest, connection, work.table, sample):
+                    sys.exit(f"{name}: no record was decoded")
     else:
         seconds = check_rows(stage.kafka.bootstrap, topics[0], work.rows)
     stage.stop(name)
@@ -176,6 +191,23 @@ def trusted(postgres: EmbeddedPostgres) -> None:
         connection.execute(f"create role {USER} superuser replication login")
         rules = postgres.data / "pg_hba.conf"
         rules.write_text(f"host all,replication {USER} 127.0.0.1/32 trust\n" + rules.read_text())
+        connection.execute("select pg_reload_conf()")
+
+
+def encrypting(postgres: EmbeddedPostgres) -> None:
+    """The server offers TLS, with a certificate that nobody has signed."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "bench")])
+    now = datetime.now(UTC)
+    built = x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number(), now, now + timedelta(1))
+    pem = built.sign(key, hashes.SHA256()).public_bytes(Encoding.PEM)
+    file, owner = postgres.data / "server.pem", postgres.data.stat()
+    file.write_bytes(pem + key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption()))
+    file.chmod(0o600)
+    os.chown(file, owner.st_uid, owner.st_gid)
+    with psycopg.connect(postgres.dsn("bench"), autocommit=True) as connection:
+        for setting in ("ssl_cert_file = 'server.pem'", "ssl_key_file = 'server.pem'", "ssl = on"):
+            connection.execute(f"alter system set {setting}")
         connection.execute("select pg_reload_conf()")
 
 

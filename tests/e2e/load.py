@@ -9,6 +9,8 @@ from typing import Any
 
 import psycopg
 
+from .cluster import wait
+
 TABLES = ("orders", "notes", "places")
 SCHEMA = """
 create table orders (id bigint primary key, customer int not null, amount numeric(12,2), state text, at timestamptz not null default now());
@@ -45,6 +47,13 @@ class Load(threading.Thread):
                     self.transactions += 1
         except psycopg.Error as error:
             self.error = error
+
+    def more(self, count: int) -> None:
+        """Until so many more have ended, however slow the machine is: an error only when none ends for long."""
+        wanted = self.transactions + count
+        while (before := self.transactions) < wanted:
+            wait("another transaction", lambda before=before: self.transactions > before or not self.is_alive())
+            assert self.is_alive(), self.error
 
     def finish(self) -> None:
         self._ending.set()

@@ -76,10 +76,9 @@ def load(cluster: Cluster, request) -> Iterator[Load]:
     running = Load(cluster.postgres.dsn(cluster.source_db), seed, getattr(request, "param", REST_S))
     running.start()
     try:
-        wait("the load runs", lambda: running.transactions > 20)
+        running.more(20)
         yield running
-        before = running.transactions
-        wait("the load goes on after the fault", lambda: running.transactions > before + 100)
+        running.more(100)
     finally:
         running.finish()
     assert_equal(cluster)
@@ -118,7 +117,7 @@ def assert_unique(registry: SchemaRegistryClient, settings: dict[str, Any], topi
 
 
 def test_rows_arrive(cluster: Cluster, load: Load) -> None:
-    wait("some load", lambda: load.transactions > 200)
+    load.more(200)
 
 
 @pytest.mark.parametrize("connector", ["shop", "warehouse"])
@@ -154,9 +153,8 @@ def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clus
     owner, task = cluster.owner("shop"), cluster.task_pid("shop")
     pids = {"worker": [owner.pid], "task": [task], "tree": owner.tree()}[what]
     with paused(pids):
-        before = load.transactions
         if what == "task":
-            wait("a while under load", lambda: load.transactions > before + 1000, 60)
+            load.more(1000)
         else:
             wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, SESSION_S * 6)
     wait("the woken worker is back", lambda: cluster.healthy(owner), 60)
@@ -168,7 +166,7 @@ def test_thirty_random_faults_in_a_row_lose_nothing(cluster: Cluster, load: Load
     """Kills and pauses of workers and tasks, chosen by the seed; the next fault does not wait for calm."""
     rnd = random.Random(request.config.getoption("randomly_seed", None) or 1)
     for _ in range(30):
-        connector, before = rnd.choice(["shop", "warehouse"]), load.transactions
+        connector = rnd.choice(["shop", "warehouse"])
         fault = rnd.choice(["kill task", "pause task", "kill worker", "pause worker", "pause tree"])
         if fault == "kill worker":
             kill_and_replace(cluster, cluster.owner(connector))
@@ -178,12 +176,8 @@ def test_thirty_random_faults_in_a_row_lose_nothing(cluster: Cluster, load: Load
             send([task], signal.SIGKILL)
             continue
         with paused({"pause task": [task], "pause worker": [owner.pid], "pause tree": owner.tree()}[fault]):
-            wait("a while under load", partial(progressed, load, before + rnd.randrange(100, 2500)), 120)
+            load.more(rnd.randrange(100, 2500))
         wait("the woken worker is back", partial(cluster.healthy, owner), 60)
-
-
-def progressed(load: Load, transactions: int) -> bool:
-    return load.transactions >= transactions
 
 
 def test_a_third_worker_takes_part_of_the_work_and_the_rest_is_not_restarted(cluster: Cluster, load: Load) -> None:
@@ -330,7 +324,8 @@ def planted(cluster: Cluster) -> Iterator[None]:
 def test_a_sink_is_verified_while_rows_move_and_what_was_planted_is_told(cluster: Cluster, load: Load) -> None:
     before = load.transactions
     equal = verified(cluster)
-    assert load.transactions > before + 20
+    # Of the load that runs before and after it some has moved rows meanwhile.
+    assert load.transactions > before
     assert equal.returncode == 0, equal
     assert verdicts(equal.stdout) == {f"public.{table}": ("equal", []) for table in TABLES}
     await_metrics(cluster, "equal", 0)
@@ -375,6 +370,7 @@ def assert_told(report: str) -> None:
 SHOWN_LATER = {
     "cdc_slot_safe_bytes": "the server has no limit",
     "cdc_slot_lost_in_seconds": "nothing grows",
+    "cdc_slot_failover_ready": "before PostgreSQL 17 there is no such slot",
     "cdc_snapshot_left_seconds": "no snapshot is under way",
 }
 

@@ -148,27 +148,24 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
     running.start()
     asked = {"tables": ["public.bulk"], "rows_per_s": 300}
     assert cluster.rest("POST", "/v1/connectors/shop/snapshots", asked).is_success
-    loaded = []
     try:
         assert set(versions(cluster).values()) == {VERSION}
+        running.more(100)
+        wait("the snapshot is under way", lambda: snapshot(cluster)["rows"], 120)
+        assert snapshot(cluster)["rows"] < BULK, "no worker is replaced during the snapshot"
         for number in range(3):
-            before = running.transactions
-            wait("some load", lambda before=before: running.transactions > before + 100, 120)
             old = cluster.workers.pop(f"w{number}")
             old.process.stop(timeout_s=45)
             assert old.process.returncode == 0
             cluster.start_worker(name=old.id, sink_standby="0")
             wait_for_all(cluster)
-            loaded.append(snapshot(cluster)["rows"])
             told = versions(cluster)
             assert [worker for worker in sorted(told) if told[worker] == VERSION] == [
                 f"w{n}" for n in range(number + 1, 3)
             ]
-        before = running.transactions
-        wait("some load afterwards", lambda: running.transactions > before + 100, 120)
+            running.more(100)
     finally:
         running.finish()
-    assert 0 < loaded[0] < BULK, "no worker was replaced during the snapshot"
     wait("the snapshot ends", lambda: snapshot(cluster)["state"] not in ("RUNNING", "PENDING"), 600, 1.0)
     assert_ticks_are_there_once(cluster, postgres)
     assert_loaded_rows_are_there_once(cluster)
@@ -217,7 +214,7 @@ def assert_generated_rows_are_there_once(cluster: Cluster) -> None:
     assert len(topics) == TASKS
     for topic in topics:
         numbers = [row["after"]["n"] for row in rows(cluster, topic)]
-        assert len(numbers) > 100
+        assert numbers
         assert numbers == list(range(len(numbers)))
 
 

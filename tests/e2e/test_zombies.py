@@ -254,11 +254,12 @@ def run(cluster: Cluster, seed: int, size: tuple[int, int, int], trials: int) ->
             )
 
         wait("every row arrives", delivered, CATCH_UP_S)
+        owners = done + len(field_.topics)
+        wait("the epochs of the new owners are seen", lambda: sum(ledger.owners.values()) >= owners, CATCH_UP_S)
     finally:
         field_.stop()
     assert field_.reader.error is None
     assert ledger.wrong == []
-    assert sum(ledger.owners.values()) >= done + len(field_.topics), "the epochs of the new owners were not seen"
 
 
 @pytest.mark.timeout(240)

@@ -331,8 +331,10 @@ class BackendContract:
         for one in herds:
             eventually(lambda one=one: len(placement(one.view())) == 2, what="both tasks")
         assert sum(one.view().is_leader for one in herds) == 1
-        answered = [record for record in rig.records() if record.key in ("connector/c", "tasks/c")]
-        assert {record.headers["e"] for record in answered} == {str(leader_of(*herds).view().state.epoch)}
+        answered = {record.key: record for record in rig.records() if record.key in ("connector/c", "tasks/c")}
+        (epoch,) = {int(record.headers["e"]) for record in answered.values()}
+        # Not always the leader's of now: a member's rejoin ends a term, and the next one writes nothing again.
+        assert 1 <= epoch <= leader_of(*herds).view().state.epoch
 
     def test_a_killed_leader_is_followed_within_the_session_and_two_seconds(self, rig):
         dying, follower = self.pair(rig)

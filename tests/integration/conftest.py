@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 
 import psycopg
 import pytest
@@ -10,6 +11,7 @@ from cdcworker.worker.quickstart.roles import make_writer
 
 from .postgres_reader import Reader, become_role
 from .spark_world import World
+from .standbys import made_primary, made_standby
 
 
 @pytest.fixture
@@ -23,6 +25,36 @@ def database(postgres):
 def db(postgres, database):
     with psycopg.connect(postgres.dsn(database), autocommit=True) as connection:
         yield connection
+
+
+@pytest.fixture
+def servers_folder(tmp_path_factory):
+    made = tmp_path_factory.mktemp("failover")
+    made.chmod(0o711)
+    return made
+
+
+@pytest.fixture
+def primary(servers_folder):
+    """A server of the test's own, which a standby may follow."""
+    server = made_primary(servers_folder)
+    server.start()
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def standby(servers_folder, primary):
+    """Of the primary, not started: `standbys.follow` does it."""
+    server = made_standby(servers_folder, primary)
+    yield server
+    server.remove()
+
+
+@pytest.fixture
+def rng(request):
+    """Chance as the run's seed has it: a failure comes again with `-p randomly --randomly-seed=`."""
+    return random.Random(getattr(request.config.option, "randomly_seed", 1))
 
 
 @pytest.fixture

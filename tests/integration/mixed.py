@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+import json
 import random
+from decimal import Decimal
 
 from cdcworker.connectors.api import OP, POSITION, UNCHANGED
 
@@ -11,6 +14,32 @@ from ..unit.spark import support
 
 PHASES = 5
 DEFAULT = "none"
+
+
+TYPED = (
+    ("money", {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}, "numeric(12,2)"),
+    ("at", {"type": "string", "connect.name": "io.debezium.time.ZonedTimestamp"}, "timestamp with time zone"),
+    ("doc", {"type": "string", "connect.name": "io.debezium.data.Json"}, "jsonb"),
+    ("raw", "bytes", "bytea"),
+    ("flag", "boolean", "boolean"),
+    ("tags", {"type": "array", "items": ["null", "string"]}, "text[]"),
+)
+"""Columns of one table in five, besides the others."""
+EPOCH = dt.datetime(2024, 1, 1, tzinfo=dt.UTC)
+
+
+def sent(name, value):
+    """As a record carries it; `value` is as a reader gets it."""
+    if value is None or name not in ("money", "at", "doc"):
+        return value
+    if name == "money":
+        return int(value.scaleb(2)).to_bytes(8, "big", signed=True)
+    return json.dumps(value) if name == "doc" else value.isoformat().replace("+00:00", "Z")
+
+
+def read(name, value):
+    """A reader gets JSON as text or as what it says."""
+    return json.loads(value) if name == "doc" and isinstance(value, str) else value
 
 
 class Shape:
@@ -25,6 +54,8 @@ class Shape:
             support.column("a", "string", "text", column_id=3),
             support.column("big", "string", "text", column_id=4),
         ]
+        if number % 5 == 1:
+            self.columns += [support.column(*given, column_id=10 + at) for at, given in enumerate(TYPED)]
         if self.composite:
             self.columns.insert(1, support.column("part", "string", "text", False, column_id=5))
         self.remake()
@@ -115,7 +146,21 @@ class Mixed:
             "extra": chance.choice([None, "", "more"]),
             "big": "b" * chance.choice([0, 3, 40]),
         }
+        if "doc" in shape.names:
+            found |= self._typed(id)
         return {name: found[name] for name in shape.names}
+
+    def _typed(self, id):
+        chance = self.random
+        found = {
+            "money": Decimal(chance.randrange(-(10**11), 10**11)).scaleb(-2),
+            "at": EPOCH + dt.timedelta(microseconds=chance.randrange(10**15)),
+            "doc": {"id": id, "deep": [chance.random() < 0.5, None, "ü"]},
+            "raw": bytes([0, 255, id % 256]),
+            "flag": id % 2 == 0,
+            "tags": ["", None, f"t,{id}"][: id % 4],
+        }
+        return {name: chance.choice([None, value, value, value]) for name, value in found.items()}
 
     def _new(self, at):
         self.next += 1
@@ -125,7 +170,7 @@ class Mixed:
 
     def _insert(self, at):
         key, row = self._new(at)
-        self.stream.insert(self.shapes[at].table, tuple(row.values()))
+        self.stream.insert(self.shapes[at].table, self._sent(row, ()))
         self.rows[at][key] = row
         if self.shapes[at].keyed:
             self.live[at].append(key)
@@ -162,7 +207,7 @@ class Mixed:
 
     @staticmethod
     def _sent(row, kept):
-        return tuple(None if i in kept else value for i, value in enumerate(row.values()))
+        return tuple(None if i in kept else sent(name, value) for i, (name, value) in enumerate(row.items()))
 
     def _put(self, at, old, key, row, kept):
         before = self.rows[at].pop(old)
@@ -177,6 +222,7 @@ class Mixed:
             found = writer.rows(topic(shape.name))
             rows = [row for batch in found.batches for row in batch.to_pylist()]
             found.close()
+            rows = [{name: read(name, value) for name, value in row.items()} for row in rows]
             total += len(rows)
             if log or not shape.keyed:
                 assert len(rows) == self.logged[at], shape.name

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 import psycopg
+import pytest
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.config import parse
@@ -18,6 +20,8 @@ from cdcworker.worker.quickstart.roles import run
 
 from .native_records import Registry
 
+HALT_S_MAX = 10.0
+"""From what was lost to the error that names it."""
 SLOWLY = {"snapshot.chunk.max.bytes": "20000", "snapshot.inflight.max.bytes": "20000"}
 """One chunk at a time: a test that stops in the middle of a load finds a middle, however late it looks."""
 
@@ -53,6 +57,7 @@ class Reader:
         self.group = "cluster"
         self.jobs: tuple[dict, ...] = ()
         """What the worker has told the task of."""
+        self.notes: dict = {}
         self.task = None
         self.state_dir = ""
         self.before_first_start: Callable[[Reader], None] | None = None
@@ -74,6 +79,7 @@ class Reader:
             report=self.reports.append,
             jobs=lambda: self.jobs,
             group=self.group,
+            notes=self.notes,
         )
         self.task = source.task(source.split(1)[0], context)
         if troubles:
@@ -178,6 +184,39 @@ def become_role(one: Reader, owner: str) -> None:
         owner, role, password, [step for step in source_script(wanted) if not (is_there and "PUBLICATION" in str(step))]
     )
     one.config |= {"database.user": role, "database.password": password}
+
+
+@contextmanager
+def in_time(limit_s: float = HALT_S_MAX) -> Iterator[None]:
+    """What is done in here, from a loss to what tells of it, takes no longer."""
+    began = time.monotonic()
+    yield
+    took = time.monotonic() - began
+    assert took <= limit_s, f"took {took:.1f} s of {limit_s:.0f} s"
+
+
+def refused(one: Reader) -> CdcError:
+    """The error of a start, which comes in time."""
+    with in_time(), pytest.raises(CdcError) as caught:
+        one.start()
+    return caught.value
+
+
+def halted(one: Reader) -> CdcError:
+    """What ends for good, in time, a source that runs."""
+    with in_time(), pytest.raises(CdcError) as caught:
+        one.until(lambda: False, HALT_S_MAX)
+    assert not caught.value.retriable
+    return caught.value
+
+
+@contextmanager
+def optional_parts() -> Iterator[None]:
+    """Some builds of the server are without a plugin or an extension: what needs it is left out there."""
+    try:
+        yield
+    except (psycopg.errors.UndefinedFile, psycopg.errors.FeatureNotSupported) as error:
+        pytest.skip(f"missing part of this server: {error.diag.message_primary}")
 
 
 def lsn(text: str) -> int:

@@ -45,6 +45,8 @@ def changes(lsn: int, wide_from: int) -> list[Change]:
 
 
 class ScriptedTask:
+    acked = 0
+
     def __init__(self, config, context) -> None:
         self._end = int(config["scripted.transactions"])
         self._wide_from = int(config.get("scripted.wide.from", "1000000000"))
@@ -55,6 +57,8 @@ class ScriptedTask:
 
     def open(self, position) -> None:
         self._lsn = position["lsn"] if position else 0
+        if self._lsn < ScriptedTask.acked:
+            raise RuntimeError("a source does not go back behind what was acknowledged")
         self._queue = []
 
     def poll(self) -> Batch:
@@ -75,7 +79,7 @@ class ScriptedTask:
         return Batch(rows, {"lsn": upto}, mark, idle=upto % 2 == 0)
 
     def ack(self, position) -> None:
-        pass
+        ScriptedTask.acked = position["lsn"]
 
     def close(self) -> None:
         pass

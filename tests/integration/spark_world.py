@@ -14,14 +14,14 @@ from pathlib import Path
 import psycopg
 from cdcworker.schemas.log import encode_record
 from cdcworker.worker.procstat import read_stat
-from confluent_kafka import Producer, TopicPartition
+from confluent_kafka import KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from ..unit.spark import support
 from ..unit.spark.support import NARROW
 
 CHILD = """
-import json, os, pathlib, signal, sys, threading, logging
+import json, os, pathlib, signal, sys, threading, time, logging
 logging.basicConfig(level="INFO")
 from cdcworker.connectors.api import SinkSpec, TaskContext
 from cdcworker.connectors.spark import paused
@@ -30,19 +30,28 @@ from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 told = json.loads(sys.stdin.readline())
 paused.RETRY_S_MIN = float(os.environ.get("CDC_TEST_RETRY_S", paused.RETRY_S_MIN))
-asked = pathlib.Path(told["state_dir"], "stop-at")
+state = pathlib.Path(told["state_dir"])
+asked = state / "stop-at"
 passing = threading.Lock()
+def newest(kind):
+    return max((int(path.name) for path in state.glob(f"sink/**/checkpoints/*/{kind}/[0-9]*")), default=-1)
 def at(point):
     # Tables of a lake pass it in threads of their own.
     with passing:
         if not asked.exists():
             return
-        wanted, left = asked.read_text().split("@")
-        if point == wanted and int(left) > 1:
-            asked.write_text(f"{wanted}@{int(left) - 1}")
-        elif point == wanted:
-            asked.unlink()
-            os.kill(os.getpid(), signal.SIGSTOP)
+        wanted, left, written = asked.read_text().split("@")
+        if point != wanted:
+            return
+        if int(left) > 1:
+            asked.write_text(f"{wanted}@{int(left) - 1}@{written}")
+            return
+        asked.unlink()
+    begun = newest("offsets")
+    # Nobody has to pass here before: Spark's own thread writes it.
+    while written and newest("commits") < begun:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGSTOP)
 failpoints.listen(at)
 stop = threading.Event()
 threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
@@ -176,11 +185,12 @@ class World:
         process.stdin.flush()
         return process
 
-    def stop_at(self, point):
-        """The driver that runs, or the next one, stops when it passes that place again; `name@n`: the n-th time."""
+    def stop_at(self, point, written=False):
+        """The driver that runs, or the next one, stops when it passes that place again; `name@n`: the n-th time. With
+        `written` once Spark has also noted in its checkpoint that the batches it had begun by then are done."""
         name, _, count = point.partition("@")
         scratch = self.tmp_path / "stop-at.new"
-        scratch.write_text(f"{name}@{count or 1}")
+        scratch.write_text(f"{name}@{count or 1}@{'written' if written else ''}")
         scratch.replace(self.tmp_path / "stop-at")
 
     def said(self):
@@ -203,8 +213,15 @@ class World:
     def ends(self, topics):
         """By topic and partition the offset behind its last record."""
         asked = {TopicPartition(topic, n): OffsetSpec.latest() for topic in topics for n in range(support.PARTITIONS)}
-        found = self.admin.list_offsets(asked)
-        return {(place.topic, place.partition): future.result(30).offset for place, future in found.items()}
+
+        def found():
+            # Of a partition that has just been made its broker may not know yet that it leads it.
+            with contextlib.suppress(KafkaException):
+                futures = self.admin.list_offsets(asked)
+                return {(place.topic, place.partition): future.result(30).offset for place, future in futures.items()}
+            return None
+
+        return eventually(found, "the ends of the topics")
 
     def stop(self, process):
         """As a worker does: tell it, then wait."""

@@ -56,8 +56,9 @@ class Standalone:
         )
         self.add_worker("worker")
 
-    def add_worker(self, name):
-        place = ["--host", "127.0.0.1", "--port", "0", "--webui-port", "0"]
+    def add_worker(self, name, host="127.0.0.1"):
+        """Another address of this machine is another host to Spark."""
+        place = ["--host", host, "--port", "0", "--webui-port", "0"]
         process = self._run(name, *place, "--cores", "2", "--memory", "2g", "-d", str(self.folder / name), self.url)
         eventually(lambda: self._logged(name, r"(Successfully registered) with master"), "a worker", READY_S_MAX)
         return process

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import pytest
 from cdcworker.connectors.postgres import lane
-from cdcworker.connectors.postgres.chunks import MustSee, Reader, Want
+from cdcworker.connectors.postgres.chunks import MustSee, Reader, TableGone, Want
 from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.connection import connect
 from cdcworker.connectors.postgres.copying import key_of_line
@@ -16,7 +16,6 @@ from cdcworker.connectors.postgres.relations import source_template
 from cdcworker.connectors.postgres.stamping import RowWriter, Stamp, stamped
 from cdcworker.schemas.change import Ready
 from cdcworker.schemas.errors import CdcError
-from psycopg import sql
 
 from .native_records import Registry
 from .test_native_source import LOAD, SETUP
@@ -137,7 +136,7 @@ def test_a_server_that_is_gone_among_the_rows_is_a_lost_connection(db, readers, 
     db.execute("insert into t select g, repeat('x', 1000) from generate_series(1, 20000) g")
     one = readers(**WAYS[way])
     one.connection.execute("begin")
-    statement = sql.SQL("copy (select * from public.t) to stdout")
+    statement = b"copy (select * from public.t) to stdout"
     with closing(one._frames(statement, 100_000)) as pieces:
         next(pieces)
         db.execute("select pg_terminate_backend(%s)", (one.connection.info.backend_pid,))
@@ -145,3 +144,47 @@ def test_a_server_that_is_gone_among_the_rows_is_a_lost_connection(db, readers, 
             list(pieces)
     assert caught.value.retriable
     assert one.is_broken()
+
+
+def values(chunk) -> tuple[list[str], list[list[bytes]]]:
+    names = [column.name for column in chunk.plan.table.columns]
+    return names, sorted(line.rstrip(b"\n").split(b"\t") for line, _ in chunk.rows.values())
+
+
+@pytest.mark.parametrize("members", ["table a, b where (x > 0), d", "all tables"])
+def test_a_table_is_read_as_it_is_published_at_that_moment(db, readers, members):
+    """A first look at another table tells nothing of this one, however short it is ago."""
+    if db.info.server_version < 150000:
+        pytest.skip("row filters came with PostgreSQL 15")
+    db.execute("create table a(id int primary key); create table b(id int primary key, x int)")
+    db.execute("create table d(id int primary key); create table later(id int primary key)")
+    db.execute("insert into b values (1, -1), (2, 5); insert into d values (1); insert into later values (1)")
+    db.execute(f"create publication m for {members}")
+    one = readers(**LINES, **{"publication.name": "m"})
+    one.chunk(want(db, "a"))
+    if members != "all tables":
+        db.execute("alter publication m set table a, b, d, later")
+    db.execute("alter table d add column c int default 5; alter table a add column c int default 6")
+    assert values(one.chunk(want(db, "b"))) == (["id", "x"], [[b"1", b"-1"], [b"2", b"5"]])
+    assert values(one.chunk(want(db, "d"))) == (["id", "c"], [[b"1", b"5"]])
+    assert values(one.chunk(want(db, "a")))[0] == ["id", "c"]
+    db.execute("create table newer(id int primary key)")
+    if members != "all tables":
+        db.execute("alter publication m add table newer (id)")
+    for name in ("later", "newer"):
+        assert values(one.chunk(want(db, name)))[0] == ["id"]
+
+
+def test_a_column_list_and_a_schema_are_taken_as_the_server_takes_them(db, readers):
+    if db.info.server_version < 150000:
+        pytest.skip("column lists came with PostgreSQL 15")
+    db.execute("create table a(id int primary key, x int, y int generated always as (x + 1) stored)")
+    db.execute("create schema whole create table b(id int primary key, x int); insert into a values (1, 2)")
+    db.execute("insert into whole.b values (1, 2); create publication listed for table a (id)")
+    db.execute("create publication member for table a; create publication schemas for tables in schema whole")
+    db.execute("alter publication schemas add table whole.b where (x > 5)")
+    assert values(readers(**LINES, **{"publication.name": "listed"}).chunk(want(db, "a"))) == (["id"], [[b"1"]])
+    assert values(readers(**LINES, **{"publication.name": "member"}).chunk(want(db, "a")))[0] == ["id", "x"]
+    assert values(readers(**LINES, **{"publication.name": "schemas"}).chunk(want(db, "whole.b")))[1] == [[b"1", b"2"]]
+    with pytest.raises(TableGone):
+        readers(**LINES, **{"publication.name": "schemas"}).chunk(want(db, "a"))

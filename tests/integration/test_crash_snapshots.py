@@ -22,7 +22,10 @@ POINTS = (
     "snapshot.rows_read",
     "snapshot.read_ended",
     "snapshot.before_emit",
+    "snapshot.before_emit>source.produced",
+    "snapshot.before_emit>source.after_commit",
 )
+"""The last two: a chunk's rows are in the Kafka transaction, and are committed together with its progress."""
 ROWS = 5000
 SMALL = {"snapshot.chunk.max.bytes": "16384", "snapshot.inflight.max.bytes": "65536", "snapshot.max.threads": "2"}
 """A few dozen chunks, some at a time."""
@@ -100,8 +103,7 @@ def check_rows(stage: Loading) -> None:
 
 
 @pytest.fixture
-def stage(kafka, postgres, tmp_path, request):
-    rng = random.Random(getattr(request.config.option, "randomly_seed", 1))
+def stage(kafka, postgres, tmp_path, rng, request):
     made = Loading(kafka, postgres, rng, tmp_path, getattr(request, "param", EXACT))
     yield made
     made.close()

@@ -37,11 +37,9 @@ def changes(worker: Any, topic: str) -> list[tuple[str, Any]]:
     return [(change["op"], (change["after"] or {}).get("id")) for change in found]
 
 
-def test_a_row_too_large_holds_its_table_back_until_the_config_is_changed(worker, db):
-    db.execute("create table big(id int primary key, body text); create table small(id int primary key)")
-    db.execute("insert into big values (1, 'x'), (2, 'y'); insert into small values (1)")
+def config_of(db, worker: Any) -> dict[str, str]:
     where = conninfo_to_dict(db.info.dsn)
-    config = {
+    return {
         "connector.class": "postgres",
         "database.hostname": str(where["host"]),
         "database.port": str(where["port"]),
@@ -55,6 +53,40 @@ def test_a_row_too_large_holds_its_table_back_until_the_config_is_changed(worker
         "value.converter": "org.apache.kafka.connect.json.JsonConverter",
         "value.converter.schemas.enable": "false",
     }
+
+
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_a_row_that_fits_neither_text_nor_kafka_holds_its_table_back_and_the_stream_goes_on(worker, db):
+    db.execute("create table big(id int primary key, data bytea); create table small(id int primary key)")
+    db.execute("insert into small values (1)")
+    worker.put("shop", config_of(db, worker))
+    small = f"{worker.group}.public.small"
+    worker.wait(lambda: changes(worker, small) == [("r", 1)], "the rows")
+    with db.transaction():
+        db.execute("insert into small values (2)")
+        db.execute("insert into big select 1, convert_to(repeat('x', 600000000), 'SQL_ASCII')")
+        db.execute("insert into small values (3)")
+    db.execute("insert into small values (4)")
+    resident: list[int] = []
+
+    def held() -> list[dict[str, Any]]:
+        metrics = worker.task("shop")["metrics"] or {}
+        resident.append(metrics.get("rss_bytes") or 0)
+        return metrics.get("quarantine") or []
+
+    (one,) = worker.wait(held, "the quarantine", 300)
+    assert (one["table"], one["code"]) == ("public.big", "postgres.row_too_large")
+    worker.wait(lambda: changes(worker, small) == [("r", 1), ("c", 2), ("c", 3), ("c", 4)], "the other table", 300)
+    assert worker.task("shop")["state"] == "RUNNING"
+    print(f"peak {max(resident) / 1e6:.0f} MB for a row of 600 MB")
+    assert max(resident) <= 6 * 600_000_000
+
+
+def test_a_row_too_large_holds_its_table_back_until_the_config_is_changed(worker, db):
+    db.execute("create table big(id int primary key, body text); create table small(id int primary key)")
+    db.execute("insert into big values (1, 'x'), (2, 'y'); insert into small values (1)")
+    config = config_of(db, worker)
     worker.put("shop", config)
     big, small = f"{worker.group}.public.big", f"{worker.group}.public.small"
     worker.wait(lambda: changes(worker, big) == [("r", 1), ("r", 2)], "the rows")

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from cdcworker.connectors.api import SinkPlace
+from cdcworker.connectors.api import POSITION, SinkPlace
 from cdcworker.connectors.spark.ledger import Ledger
 from cdcworker.connectors.spark.offsets import trace
 from cdcworker.worker.cli.main import cli
@@ -235,7 +235,7 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
     place = SinkPlace("wh")
     try:
         dsn = postgres.dsn(database)
-        assert "next_offset" not in trace(dsn, place, change, "")
+        assert "next_offset" not in trace(dsn, place, change, "", POSITION)
         with psycopg.connect(dsn) as db:
             ledger = Ledger("wh", 0)
             ledger.create(db)
@@ -247,7 +247,7 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
             db.execute("create table t (id int primary key, _cdc_position bytea)")
             if applied is not None:
                 db.execute("insert into t values (7, %s)", (applied,))
-        told = trace(dsn, place, change, "")
+        told = trace(dsn, place, change, "", POSITION)
         assert (told["next_offset"], told["batch"], told["row"], told.get("dead")) == (6, 3, row, None)
         assert told["applied"] == told["position"]
         with psycopg.connect(dsn) as db:
@@ -255,6 +255,6 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
                 'insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause)'
                 " values ('wh', 'p.public.t', 0, 5, 'schema.undecodable', 'x')"
             )
-        assert trace(dsn, place, change, "")["dead"] == "schema.undecodable"
+        assert trace(dsn, place, change, "", POSITION)["dead"] == "schema.undecodable"
     finally:
         postgres.drop_database(database)

@@ -1,4 +1,5 @@
-"""A slot, a server and a stored position that do not belong together any more: never silent, and repaired where told to."""
+"""A slot, a server and a stored position that do not belong together any more: never silent, told within ten seconds, and
+repaired where told to."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import pytest
 from cdcworker.connectors.postgres import operations
 from cdcworker.schemas.errors import CdcError
 
-from .postgres_reader import Reader, materialise
+from .postgres_reader import Reader, halted, in_time, materialise, refused
 
 pytestmark = pytest.mark.postgres
 
@@ -33,22 +34,22 @@ def advance(db, name: str) -> None:
     db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (name,))
 
 
-def refused(one: Reader) -> CdcError:
-    with pytest.raises(CdcError) as caught:
-        one.start()
-    assert not caught.value.retriable
-    return caught.value
+def refused_for_good(one: Reader) -> CdcError:
+    error = refused(one)
+    assert not error.retriable
+    return error
 
 
 def test_a_slot_that_goes_while_it_is_read_is_a_passing_error_and_then_a_halt(db, reader):
     one = reader().start()
     one.until(one.loaded)
     drop_slot(db, one.config["slot.name"])
-    with pytest.raises(CdcError) as caught:
-        one.poll_often()
-    assert caught.value.retriable
-    one.kill()
-    assert refused(one).code == "postgres.slot_missing"
+    with in_time():
+        with pytest.raises(CdcError) as caught:
+            one.poll_often()
+        assert caught.value.retriable
+        one.kill()
+        assert refused_for_good(one).code == "postgres.slot_missing"
 
 
 def test_a_server_whose_log_ends_before_the_position_was_restored(db, reader):
@@ -56,18 +57,18 @@ def test_a_server_whose_log_ends_before_the_position_was_restored(db, reader):
     one.until(one.loaded)
     one.kill()
     one.position["safe_lsn"] += 1 << 30
-    error = refused(one)
+    error = refused_for_good(one)
     assert error.code == "postgres.restored"
     assert {"safe_lsn", "flush_lsn"} <= set(error.where)
     # Rows of such a server would be taken for old ones: it halts whatever the policy is.
     one.config["position.lost.policy"] = "resnapshot"
-    assert refused(one).code == "postgres.restored"
+    assert refused_for_good(one).code == "postgres.restored"
 
 
 def test_a_slot_of_prepared_transactions_is_refused(db, reader):
     one = reader()
     db.execute("select pg_create_logical_replication_slot(%s, 'pgoutput', false, true)", (one.config["slot.name"],))
-    assert refused(one).code == "postgres.slot_unfit"
+    assert refused_for_good(one).code == "postgres.slot_unfit"
 
 
 @pytest.mark.parametrize("losses", [(drop_slot,), (drop_slot, make_slot), (advance,)])
@@ -100,20 +101,38 @@ def test_without_rows_to_read_a_lost_position_halts_whatever_the_policy_is(db, r
     one.catch_up(db)
     one.kill()
     drop_slot(db, one.config["slot.name"])
-    assert refused(one).code == "postgres.slot_missing"
+    assert refused_for_good(one).code == "postgres.slot_missing"
 
 
-def test_a_slot_that_is_there_is_told_to_follow_failovers(db, reader):
+def is_kept_on_standbys(db, one: Reader) -> bool:
     if db.info.server_version < 170000:
         pytest.skip("failover slots came with PostgreSQL 17")
+    row = db.execute("select failover from pg_replication_slots where slot_name = %s", (one.config["slot.name"],))
+    return row.fetchone()[0]
+
+
+def test_a_slot_that_is_there_follows_failovers_once_that_is_asked_for(db, reader):
     one = reader()
     make_slot(db, one.config["slot.name"])
+    one.start()
+    one.until(one.loaded)
+    assert is_kept_on_standbys(db, one) is False, "it was made so, perhaps on purpose"
+    one.kill()
     one.config["slot.failover"] = "true"
     one.start()
-    failover = db.execute("select failover from pg_replication_slots where slot_name = %s", (one.config["slot.name"],))
-    assert failover.fetchone()[0] is True
-    one.until(one.loaded)
+    assert is_kept_on_standbys(db, one) is True
     one.until(lambda: any(report.get("slot_failover") for report in one.reports))
+    assert one.reports[-1]["slot_failover_ready"] == 0, "there is no standby"
+
+
+def test_a_new_slot_follows_failovers_unless_that_is_not_wanted(db, reader):
+    one = reader().start()
+    assert is_kept_on_standbys(db, one) is True
+    one.kill()
+    drop_slot(db, one.config["slot.name"])
+    one.position, one.config["slot.failover"] = None, "false"
+    one.start()
+    assert is_kept_on_standbys(db, one) is False
 
 
 # -- operations that leave the publication ------------------------------------------------------------------------------
@@ -131,13 +150,6 @@ def publish(db, what: str) -> None:
 
 def known(one: Reader) -> bool:
     return bool(((one.position or {}).get("snapshot") or {}).get("published"))
-
-
-def halted(one: Reader) -> CdcError:
-    with pytest.raises(CdcError) as caught:
-        one.until(lambda: False)
-    assert not caught.value.retriable
-    return caught.value
 
 
 def rows_of(one: Reader) -> dict:

@@ -37,6 +37,7 @@ OTHER_MODES = {
     "hstore_handling_mode": "map",
     "interval_handling_mode": "string",
     "composite_handling_mode": "record",
+    "bit_varying_handling_mode": "text",
 }
 
 
@@ -139,6 +140,16 @@ def arrays(items: st.SearchStrategy[str], delimiter: str = ",", dims: tuple[int,
     return literal()
 
 
+def vectors(width: int) -> st.SearchStrategy[str]:
+    most = 2.0**15 if width == 16 else 2.0**99
+    numbers = st.floats(-most, most, width=width)  # type: ignore[arg-type]
+    return st.lists(numbers, min_size=3, max_size=3).map(lambda many: f"[{','.join(map(repr, many))}]")
+
+
+sparse = st.dictionaries(st.integers(1, 9), st.floats(-(2.0**99), 2.0**99, width=32), max_size=9).map(
+    lambda items: f"{{{','.join(f'{key}:{number!r}' for key, number in sorted(items.items()))}}}/9"
+)
+
 hstores = st.dictionaries(words, st.one_of(st.none(), words), max_size=4).map(
     lambda items: ",".join(f"{quoted(k)}=>{quoted(x)}" for k, x in items.items())
 )
@@ -201,6 +212,23 @@ def bits_back(size: int) -> Back:
     return lambda value: (
         ("1" if value else "0") if isinstance(value, bool) else f"{int.from_bytes(value, 'little'):0{size}b}"[-size:]
     )
+
+
+def number_of_bits(value: bytes) -> str:
+    return f"{int.from_bytes(value, 'little'):b}".lstrip("0")
+
+
+def any_bits(value: Any) -> str:
+    return value if isinstance(value, str) else number_of_bits(value)
+
+
+def vector_back(value: list[float]) -> str:
+    return f"[{','.join(map(repr, value))}]"
+
+
+def sparse_back(value: dict[str, Any]) -> str:
+    items = ",".join(f"{item['key']}:{item['value']!r}" for item in value["vector"])
+    return f"{{{items}}}/{value['dimensions']}"
 
 
 def iso_back(value: str) -> str:
@@ -313,10 +341,11 @@ FAMILIES: dict[str, list[Kind]] = {
     "bytes and bits": [
         Kind("bytea", st.binary(max_size=40).map(lambda data: "\\x" + data.hex()), bytea_back),
         Kind("bit(1)", bits(1, 1), bits_back(1)), Kind("bit(11)", bits(11, 11), bits_back(11)),
-        Kind("varbit(1)", bits(1, 1), bits_back(1)),
-        # The size of a varbit is not in Debezium's form.
-        Kind("varbit(17)", bits(1, 17).map(lambda text: "1" + text[1:]), lambda value: f"{int.from_bytes(value, 'little'):b}"),
-        Kind("bit varying", bits(1, 40).map(lambda text: "1" + text[1:]), lambda value: f"{int.from_bytes(value, 'little'):b}"),
+        Kind("varbit(1)", bits(1, 1), bits_back(1), other=(str, "{0}::text")),
+        # The size of a varbit, and so its leading zeros, are not in Debezium's form.
+        Kind("varbit(17)", bits(0, 17), number_of_bits, "ltrim({0}::text, '0')", (str, "{0}::text")),
+        Kind("bit varying", bits(0, 40), number_of_bits, "ltrim({0}::text, '0')", (str, "{0}::text")),
+        Kind("varbit(2)[]", arrays(st.sampled_from(["1", "10", "11"])), array_back(any_bits)),
     ],
     "dates and times": [
         Kind("date", day(5_000_000), infinite(DATE_MINUS_INFINITY, DATE_INFINITY),
@@ -355,6 +384,11 @@ FAMILIES: dict[str, list[Kind]] = {
         Kind("xid8", text_of(st.integers(0, 2**63))), Kind("int2vector", st.just("1 2 3")),
         Kind("public.cube", coordinates.map(lambda n: f"({n}, 2)")),
     ],
+    "vectors": [
+        Kind("public.vector(3)", vectors(32), vector_back), Kind("public.vector", vectors(32), vector_back),
+        Kind("public.halfvec(3)", vectors(16), vector_back),
+        Kind("public.sparsevec(9)", sparse, sparse_back),
+    ],
     "hstore": [Kind("public.hstore", hstores, hstore_back)],
     "ranges": [
         Kind("int4range", ranges(small)), Kind("int8range", ranges(small)), Kind("numrange", ranges(coordinates)),
@@ -392,7 +426,7 @@ FAMILIES: dict[str, list[Kind]] = {
     ],
 }  # fmt: skip
 KINDS = [kind for kinds in FAMILIES.values() for kind in kinds]
-EXTENSIONS = ("hstore", "citext", "ltree", "cube")
+EXTENSIONS = ("hstore", "citext", "ltree", "cube", "vector")
 SETUP = """
 create type mood as enum ('sad', 'so, so'); create type pair as (a int, b text); create type nest as ("inner" pair, n int);
 create domain positive as int check (value > 0); create domain price0 as numeric(8,3); create domain price as price0;
@@ -413,17 +447,19 @@ def generated(strategy: st.SearchStrategy[str]) -> list[str]:
 
 
 def fitting(db: Any, kind: Kind, values: list[str]) -> list[str]:
-    """Intervals have no infinity before PostgreSQL 17."""
+    """Intervals have no infinity before PostgreSQL 17, and before 15 fewer hours."""
     if kind.type != "interval" or db.info.server_version >= 170000:
         return values
-    return [value.replace("-infinity", "-1 day").replace("infinity", "1 day") for value in values]
+    values = [value.replace("-infinity", "-1 day").replace("infinity", "1 day") for value in values]
+    return [value if is_known(db, kind, [value]) else "1 day" for value in values]
 
 
 def is_known(db: Any, kind: Kind, values: list[str]) -> bool:
-    """Some builds of the server are without a library or an extension."""
+    """Some builds of the server are without a library or an extension; scales below zero came with PostgreSQL 15."""
+    lacking = (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedObject, psycopg.errors.InvalidParameterValue)
     try:
         db.execute(f"select %s::{kind.type}", (values[0],))
-    except (psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedObject):
+    except (*lacking, psycopg.errors.IntervalFieldOverflow):
         return False
     return True
 
@@ -451,7 +487,7 @@ def world(postgres):
     readers[1].config |= {key.replace("_", "."): value for key, value in OTHER_MODES.items()}
     with psycopg.connect(postgres.dsn(name), autocommit=True) as db:
         for extension in EXTENSIONS:
-            with suppress(psycopg.errors.FeatureNotSupported):
+            with suppress(psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
                 db.execute(f"create extension {extension}")
         db.execute(SETUP)
         columns = [fitting(db, kind, generated(kind.values)) for kind in KINDS]

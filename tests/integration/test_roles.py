@@ -9,7 +9,7 @@ from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.doctor import examine
 from cdcworker.connectors.postgres.patient import Patient
 from cdcworker.connectors.spark.ledger import Ledger
-from cdcworker.connectors.spark.postgres import probe
+from cdcworker.connectors.spark.pgconnect import probe
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.quickstart.roles import make_reader, make_writer
 

@@ -105,6 +105,24 @@ def test_a_table_is_read_once_more_beside_the_stream_paused_killed_and_cancelled
     assert outcome(one, "odd")["error"]["code"] == "postgres.snapshot_refused"
 
 
+def test_a_snapshot_that_is_cancelled_while_it_runs_stops_there_and_the_stream_goes_on(db, reader):
+    db.execute("create table a(id int primary key, v text)")
+    db.execute("insert into a select g, 'x' from generate_series(1, 3000) g")
+    one = reader(**{"snapshot.chunk.max.bytes": "4096"}).start()
+    one.until(one.loaded)
+    one.log.clear()
+    one.jobs = (asked("again", tables=["public.a"]),)
+    one.until(lambda: len(one.events("r")) > 300)
+    one.jobs = (asked("again", "CANCELLED", tables=["public.a"]),)
+    one.until(lambda: ended(one, "again"))
+    rows = len(one.events("r"))
+    assert (outcome(one, "again")["state"], outcome(one, "again")["rows"]) == ("CANCELLED", rows)
+    db.execute("insert into a values (3001, 'y')")
+    one.catch_up_stream(db)
+    assert len(one.events("r")) == rows < 3000
+    assert [change.after for change in one.events("c")] == [(3001, "y")]
+
+
 @pytest.mark.parametrize("columns", ["id int", "id int not null, v int"])
 def test_a_part_of_a_table_without_a_key_is_refused_and_the_whole_of_it_is_read(db, reader, columns):
     db.execute(f"create table a({columns}); insert into a(id) select generate_series(1, 100)")

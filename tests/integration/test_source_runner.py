@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import select
@@ -100,7 +101,9 @@ class Child:
         for reader in self._readers:
             reader.join()
         for pipe in (self.process.stdin, self.process.stdout, self.process.stderr):
-            pipe.close()
+            # What it has not read of what was said to it goes nowhere.
+            with contextlib.suppress(BrokenPipeError):
+                pipe.close()
 
 
 class Cluster:

@@ -82,22 +82,23 @@ def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_no
 HANGS_SOON = {"task.hang.timeout.ms": "8000", "task.restart.backoff.ms": "100"}
 
 
-@pytest.mark.long
 @pytest.mark.timeout(900)
-def test_a_driver_that_hangs_is_shown_killed_and_started_again(world, standalone, tmp_path):
-    """Its Java process stands still, so the driver waits in a call to it. Nothing of it is left in the cluster."""
+@pytest.mark.parametrize("launcher", ["local", pytest.param("client", marks=pytest.mark.long)])
+def test_a_driver_that_hangs_is_shown_killed_and_started_again(world, launcher, tmp_path, request):
+    """Its Java process stands still, so the driver waits in a call to it. Nothing of it is left, in a cluster neither."""
+    cluster = request.getfixturevalue("standalone") if launcher == "client" else None
     world.create(world.topic(NARROW))
     load(world, 0, 300)
     world.send()
-    allowed = {"connector.spark.masters": standalone.url, "sink.standby": "0"}
-    worker = one_worker.Worker(tmp_path, world.kafka.bootstrap, world.name, **allowed)
+    allowed = {"connector.spark.masters": cluster.url} if cluster else {}
+    worker = one_worker.Worker(tmp_path, world.kafka.bootstrap, world.name, **{**allowed, "sink.standby": "0"})
     try:
         worker.wait_ready()
-        config = {**world.config([world.topic(NARROW)]), **standalone.config(), **HANGS_SOON}
+        config = {**world.config([world.topic(NARROW)]), **(cluster.config() if cluster else {}), **HANGS_SOON}
         worker.put("sink", config)
         eventually(lambda: world.rows() == world.model.rows, "the first load")
         (first,) = worker.starts("sink-0")
-        (executor,) = standalone.executors()
+        executors = cluster.executors() if cluster else []
         (java,) = java_of(first)
         os.kill(java, signal.SIGSTOP)
         load(world, 300, 300)
@@ -109,11 +110,13 @@ def test_a_driver_that_hangs_is_shown_killed_and_started_again(world, standalone
         assert "connectors/spark/driver.py" in log
         assert "Traceback" not in log
         await_end_of_group(first)
-        eventually(lambda: executor not in standalone.executors(), "the end of the executor", 60)
-        assert len(standalone.executors()) == 1
+        if cluster:
+            eventually(lambda: not set(executors) & set(cluster.executors()), "the end of the executor", 60)
+            assert (len(executors), len(cluster.executors())) == (1, 1)
         assert worker.end() == 0
         await_end_of_group(second)
-        eventually(lambda: not standalone.executors(), "the end of all executors", 60)
+        if cluster:
+            eventually(lambda: not cluster.executors(), "the end of all executors", 60)
     finally:
         worker.kill()
 

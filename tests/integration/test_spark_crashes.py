@@ -18,8 +18,6 @@ from dataclasses import dataclass, field
 import psycopg
 import pytest
 from cdcworker.connectors.spark.parquet import ParquetWriter
-from confluent_kafka import TopicPartition
-from confluent_kafka.admin import OffsetSpec
 
 from ..unit.spark import support
 from ..unit.spark.support import NARROW
@@ -43,6 +41,8 @@ MERGING = "in the merge"
 """No step of the driver's own: tasks of the statement that merges are under way."""
 STEPS = ("sink.batch_start", "sink.staged", "sink.before_commit")
 """A batch begins, and Spark has written the checkpoint of the one before; rows are staged; all but the commit is done."""
+WRITTEN = ", checkpoint written"
+"""Of a step: it is passed once Spark's checkpoint says that the batch is done, whatever the ledger says."""
 TABLE_BY_TABLE = ("sink.after_commit", "sink.after_commit@2")
 """One of two tables is committed; both are."""
 POINTS = {
@@ -55,6 +55,19 @@ FINDS_ROWS = ("sink.merge", MERGING)
 """Rows that a batch is the first to bring are added without a merge."""
 OF_A_LAKES_DRIVER = ("sink.before_commit@3",)
 """A new driver raises the epoch of each table first, which is a commit too."""
+LAKES_CHECKPOINTS = (
+    ("sink.before_commit", True),
+    ("sink.before_commit@3", False),
+    ("sink.after_commit@2", False),
+    ("sink.after_commit@2", True),
+)
+CHECKPOINTS = {
+    "postgres": (("sink.before_commit", False), ("sink.after_commit", False), ("sink.after_commit", True)),
+    "parquet": (("sink.before_commit", False), ("sink.after_commit@2", False), ("sink.after_commit@2", True)),
+    "iceberg": LAKES_CHECKPOINTS,
+    "delta": LAKES_CHECKPOINTS,
+}
+"""Before and after the ledger has the batch; `True` as for `drivers_are_killed`."""
 KINDS = [
     "postgres",
     "parquet",
@@ -72,6 +85,8 @@ class Matrix:
     kind: str
     postgres: object
     request: object
+    more: dict = field(default_factory=dict)
+    """Of the sink's configuration."""
     models: dict = field(default_factory=lambda: {table.path[-1]: support.Model() for table in TABLES})
     round: int = 0
 
@@ -85,7 +100,7 @@ class Matrix:
 
     def start(self):
         lake = {} if self.kind == "postgres" else {"warehouse": self.kind, "warehouse.path": str(self.folder)}
-        return self.world.start(self.topics, **self.cluster.config(**PARALLEL, **lake))
+        return self.world.start(self.topics, **self.cluster.config(**PARALLEL, **lake, **self.more))
 
     # -- changes ------------------------------------------------------------------------------------------------------
 
@@ -101,17 +116,27 @@ class Matrix:
                 continue
             for id in range(first - 1000, first, 7):
                 if (id,) in model.rows:
-                    row = (id, self.round, "changed", None)
-                    self.world.stream.update(table, row, (3,))
-                    model.update((id,), row, (3,))
+                    self._update(table, model, (id, self.round, "changed", None))
             for id in range(first, first + 100, 50):
-                self.world.stream.delete(table, (id,))
-                del model.rows[id,]
+                self._delete(table, model, (id,))
+        self.send()
+
+    def send(self):
+        """All of it in one transaction."""
         self.world.send()
 
     def _put(self, table, model, row):
         self.world.stream.insert(table, row)
         model.insert((row[0],), row)
+
+    def _update(self, table, model, row):
+        """With the last column unchanged."""
+        self.world.stream.update(table, row, (3,))
+        model.update((row[0],), row, (3,))
+
+    def _delete(self, table, model, key):
+        self.world.stream.delete(table, key)
+        del model.rows[key]
 
     # -- what is there ------------------------------------------------------------------------------------------------
 
@@ -119,21 +144,20 @@ class Matrix:
         """Once the sink says that it has applied everything."""
         ends = self._ends()
         eventually(lambda: self._applied(ends), f"the end of the topics after {what}", LAKE_S_MAX)
-        wanted = {name: model.rows for name, model in self.models.items()}
+        wanted = self.wanted()
         # A server that is killed may lose what it had committed, and gets it again.
         eventually(lambda: self.rows() == wanted, f"the rows after {what}", 60)
 
     def _ends(self):
-        asked = {
-            TopicPartition(topic, n): OffsetSpec.latest() for topic in self.topics for n in range(support.PARTITIONS)
-        }
-        found = self.world.admin.list_offsets(asked)
-        return {f"{place.topic}-{place.partition}": future.result(30).offset for place, future in found.items()}
+        return {f"{topic}-{number}": end for (topic, number), end in self.world.ends(self.topics).items()}
 
     def _applied(self, ends):
         """The last of a partition is the mark of a transaction's end."""
         said = [line["offsets"] for line in self.world.said() if "offsets" in line]
         return said and all(said[-1].get(place, 0) >= end - 1 for place, end in ends.items())
+
+    def wanted(self):
+        return {name: model.rows for name, model in self.models.items()}
 
     def rows(self):
         return {table.path[-1]: self._rows(table) for table in TABLES}
@@ -159,16 +183,23 @@ class Matrix:
 
     def stop_at_next(self, point):
         """In the batch of changes that are made now."""
-        self.world.stop_at("sink.staged" if point == MERGING else point)
+        place = "sink.staged" if point == MERGING else point.removesuffix(WRITTEN)
+        self.world.stop_at(place, written=point.endswith(WRITTEN))
         self.change()
 
     def reach(self, process, point):
         """The driver stands at the step, or on its way through the statement that merges; with more to do afterwards."""
         eventually(lambda: is_stopped(process), point, LAKE_S_MAX)
+        if point.endswith(WRITTEN):
+            assert self.checkpointed()
         self.change()
         if point == MERGING:
             self.freeze()
             self.let_work(process)
+
+    def checkpointed(self):
+        """What Spark has written of batches that are done to it; what dead drivers left goes when another one starts."""
+        return list(self.world.tmp_path.glob("sink/**/checkpoints/*/commits/[0-9]*"))
 
     def freeze(self):
         for pid in eventually(self.cluster.executors, "executors"):
@@ -270,11 +301,27 @@ def goes_on(matrix, dies):
 
 @pytest.mark.long
 @pytest.mark.parametrize("kind", KINDS)
-def test_drivers_that_are_killed_at_each_step_lose_and_double_nothing(matrix, kind, standalone):
+def test_drivers_that_are_killed_at_each_step_lose_and_double_nothing(matrix, kind):
     """With the checkpoint of a batch that a driver has applied, the next one begins in another place than its first."""
     more = OF_A_LAKES_DRIVER if MERGING in POINTS[kind] else ()
     points = [(point, point in FINDS_ROWS) for point in (*POINTS[kind], *more)]
-    for point, later in (*points, ("sink.batch_start", True)):
+    drivers_are_killed(matrix, (*points, ("sink.batch_start", True)))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("kind", KINDS)
+def test_drivers_that_are_killed_when_a_checkpoint_is_written_lose_and_double_nothing(matrix, kind):
+    drivers_are_killed(matrix, [(point + WRITTEN, later) for point, later in CHECKPOINTS[kind]])
+
+
+def test_a_driver_that_is_killed_when_ledger_and_checkpoint_are_written_doubles_nothing(world, postgres, request):
+    matrix = Matrix(world, NoCluster(), "parquet", postgres, request)
+    drivers_are_killed(matrix, [("sink.after_commit@2" + WRITTEN, False)])
+
+
+def drivers_are_killed(matrix, points):
+    """One after the other, at these steps; `True`: once it has applied what was there."""
+    for point, later in points:
         began = time.monotonic()
         if later:
             process = matrix.start()
@@ -284,12 +331,12 @@ def test_drivers_that_are_killed_at_each_step_lose_and_double_nothing(matrix, ki
             process = matrix.start()
         matrix.reach(process, point)
         process.kill()
-        for pid in standalone.executors():
+        for pid in matrix.cluster.executors():
             os.kill(pid, signal.SIGCONT)
         assert process.wait() == -signal.SIGKILL
         await_end_of_group(process.pid)
-        eventually(lambda: not standalone.executors(), "the end of the executors", 60)
-        print(f"{kind} {point}{' later' * later}: {time.monotonic() - began:.1f} s", flush=True)
+        eventually(lambda: not matrix.cluster.executors(), "the end of the executors", 60)
+        print(f"{matrix.kind} {point}{' later' * later}: {time.monotonic() - began:.1f} s", flush=True)
     process = matrix.start()
     matrix.assert_equal("all kills")
     matrix.world.stop(process)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import datetime as dt
 import functools
 import itertools
+import shutil
 import signal
 import threading
 import types
@@ -12,7 +13,7 @@ from decimal import Decimal
 
 import pytest
 from cdcworker.connectors.spark.delta import DeltaTables
-from cdcworker.connectors.spark.iceberg import IcebergTables
+from cdcworker.connectors.spark.iceberg import CATALOG, IcebergTables
 from cdcworker.connectors.spark.lake import LakeWriter
 from cdcworker.connectors.spark.laketables import Place
 from cdcworker.connectors.spark.shaping import Output
@@ -69,7 +70,32 @@ def exchanged(names):
     return support.table(support.column("id", "long", "bigint", False, column_id=1), *columns)
 
 
-class Lake(contract.Contract):
+def died_and_started_again(stream, writer, died_at, open_writer, **output):
+    """A writer that has applied what another one died of: at its n-th statement, or at the first state."""
+    batch, steps = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1), []
+
+    def step(statement):
+        steps.append(statement)
+        if len(steps) == died_at:
+            raise KeyboardInterrupt
+        return session.sql(statement)
+
+    def commit(*_):
+        raise KeyboardInterrupt
+
+    session = writer._spark()
+    writer._session = types.SimpleNamespace(sql=step, read=session.read)
+    if died_at == "state":
+        writer._tables.commit = commit
+    with pytest.raises(KeyboardInterrupt):
+        writer.apply(batch)
+    again = open_writer((1, 1), **output)
+    again.claim([contract.TOPIC])
+    again.apply(batch)
+    return again
+
+
+class Lake(contract.ByHand, contract.Contract):
     """`self.tables()` opens a new view of the one lake of a test."""
 
     @pytest.fixture
@@ -88,10 +114,25 @@ class Lake(contract.Contract):
         for writer in writers:
             writer.close()
 
+    def drop_table(self, writer):
+        self.alter_in_sql("DROP TABLE {table}")
+
+    def retype(self, column, kind):
+        self.alter_in_sql(f"ALTER TABLE {{table}} DROP COLUMN {column}")
+        self.alter_in_sql(f"ALTER TABLE {{table}} ADD COLUMN {column} {kind}")
+
     def letters(self):
         table = self._writer._tables.name(Place("_cdcworker", "dead_letter"))
         found = self._writer._spark().sql(f"SELECT topic, partition, offset, code, value FROM {table}").collect()
         return [(row[0], row[1], row[2], row[3], bytes(row[4])) for row in found]
+
+    def made_in_advance(self, writer, columns, partitioned):
+        """An empty table that somebody made."""
+        session, name = writer._spark(), writer._tables.name(Place("public", "orders"))
+        kind = "iceberg" if name.startswith(CATALOG) else "delta"
+        if kind == "iceberg":
+            session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.public")
+        session.sql(f"CREATE TABLE {name} ({columns}) USING {kind} PARTITIONED BY ({partitioned})")
 
     def alter_in_sql(self, text):
         """As somebody who is no sink does; `{table}` is the table of the tests."""
@@ -124,33 +165,43 @@ class Lake(contract.Contract):
 
     @pytest.mark.long
     @pytest.mark.parametrize("died_at", [2, "state", 3, 4, 5], ids=lambda at: f"at-{at}")
-    def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, spark, died_at):
+    def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, died_at):
+        """Two statements make room, a state follows, two give the names, and the rows are asked for."""
         stream, writer = support.Stream(), open_writer()
         stream.insert(exchanged("ab"), (1, "A", "B"))
         contract.run(stream, writer)
         stream.insert(exchanged("ba"), (2, "A", "B"))
-        batch, steps = stream.assembler().build(support.arrow(stream.records), writer.ledger(), 1), []
-
-        def step(statement):
-            """Two statements make room, a state follows, two give the names, and the rows are asked for."""
-            steps.append(statement)
-            if len(steps) == died_at:
-                raise KeyboardInterrupt
-            return session.sql(statement)
-
-        def commit(*_):
-            raise KeyboardInterrupt
-
-        session = writer._spark()
-        writer._session = types.SimpleNamespace(sql=step, read=session.read)
-        if died_at == "state":
-            writer._tables.commit = commit
-        with pytest.raises(KeyboardInterrupt):
-            writer.apply(batch)
-        again = open_writer((1, 1))
-        again.claim([contract.TOPIC])
-        again.apply(batch)
+        again = died_and_started_again(stream, writer, died_at, open_writer)
         assert contract.rows(again, "id", "b", "a") == [(1, "A", "B"), (2, "A", "B")]
+
+    @pytest.mark.long
+    @pytest.mark.parametrize("died_at", [1, "state", 2, 3], ids=lambda at: f"at-{at}")
+    def test_a_column_goes_once_and_none_of_the_destination_with_it(self, open_writer, died_at):
+        """One statement drops it, a state follows, the next gives another column its name, and the rows are asked for."""
+        stream, writer = support.Stream(), open_writer(drop=True)
+        stream.insert(exchanged("ab"), (1, "A", "B"))
+        contract.run(stream, writer)
+        self.alter_in_sql("ALTER TABLE {table} ADD COLUMN mine string")
+        self.alter_in_sql("UPDATE {table} SET mine = 'kept'")
+        left = support.table(exchanged("").columns[0], support.column("a", "string", "text", column_id=3))
+        stream.insert(left, (2, "C"))
+        again = died_and_started_again(stream, writer, died_at, open_writer, drop=True)
+        assert contract.rows(again, "id", "a", "mine") == [(1, "B", "kept"), (2, "C", None)]
+        assert set(contract.columns(again)) == {"a", "id", "mine"}
+
+    @pytest.mark.long
+    def test_a_column_that_the_lake_needs_stops_its_table_alone(self, open_writer):
+        """Files are laid out by it."""
+        stream, writer = support.Stream(1), open_writer(drop=True)
+        self.made_in_advance(writer, "id bigint, a string, b string", "a")
+        world = contract.TwoTables(writer)
+        world.stream = stream
+        stream.insert(exchanged("ab"), (1, "A", "B"))
+        world.run()
+        stream.insert(support.table(*exchanged("b").columns[:1]), (2,))
+        world.run()
+        assert world.paused.topics == {contract.TOPIC}
+        assert contract.rows(writer, "id", "a") == [(1, "A")]
 
     def test_of_two_writers_with_one_epoch_the_second_notices(self, open_writer):
         stream = support.Stream(1)
@@ -274,7 +325,7 @@ class Lake(contract.Contract):
         ]
 
 
-@long_but_for(QUICK, contract.Contract)
+@long_but_for(QUICK, contract.Contract, contract.ByHand)
 class TestIceberg(Lake):
     def tables(self):
         return IcebergTables({"type": "hadoop", "warehouse": str(self._root)})
@@ -321,12 +372,16 @@ class TestIceberg(Lake):
         assert contract.rows(again, "id") == [(1,), (2,)]
 
 
-@long_but_for(QUICK_DELTA, contract.Contract, Lake)
+@long_but_for(QUICK_DELTA, contract.Contract, contract.ByHand, Lake)
 class TestDelta(Lake):
     pytestmark = pytest.mark.delta
 
     def tables(self):
         return DeltaTables(str(self._root))
+
+    def drop_table(self, writer):
+        """No catalog holds it: the folder is all there is."""
+        shutil.rmtree(self._root / "public" / "orders")
 
     @pytest.mark.long
     def test_a_table_that_is_compacted_meanwhile_is_merged_into_all_the_same(self, open_writer):

@@ -64,8 +64,7 @@ def test_a_broken_record_is_set_aside_and_a_refused_table_stands_still_alone(wor
         world.stream.insert(other, (number, number))
     world.stream.records[2]["value"] = b"broken"
     world.send()
-    policies = {"errors.tolerance": "all", "schema.change.policy": "pause-table"}
-    world.start([world.topic(NARROW), world.topic(other)], **policies)
+    world.start([world.topic(NARROW), world.topic(other)], **{"errors.tolerance": "all"})
     eventually(lambda: world.rows(other) == {(0,): [0, 0], (2,): [2, 2]}, "the rows of the other table")
     world.stream.insert(other, (7, 7))
     world.send()
@@ -89,7 +88,7 @@ def test_a_refused_table_is_caught_up_in_the_same_process_once_it_fits(world):
         world.stream.insert(other, (1,))
         world.send()
         world.environment["CDC_TEST_RETRY_S"] = "3"
-        process = world.start([world.topic(NARROW), world.topic(other)], **{"schema.change.policy": "pause-table"})
+        process = world.start([world.topic(NARROW), world.topic(other)])
         eventually(lambda: [line for line in world.said() if line["paused"]], "the pause")
         # More of both while the one stands still: it has to come back to where it stopped.
         load(world, 50, 50)

@@ -70,9 +70,11 @@ def test_a_first_run_makes_the_archive_and_the_next_one_starts_from_it(engines, 
 
 @pytest.mark.long
 @pytest.mark.timeout(900)
-def test_an_archive_that_was_made_ahead_is_what_a_first_start_takes(engines, tmp_path):
+def test_an_archive_that_is_made_ahead_is_made_in_silence_and_what_a_first_start_takes(engines, tmp_path, capfd):
     made = archive_classes(str(find_java().home), [str(path) for path in jars.ensure("spark")], tmp_path / "cache")
     assert made == archive_of(tmp_path).path
+    # A new user reads whatever Java writes.
+    assert capfd.readouterr() == ("", "")
     first = engines()
     assert first.session().range(10).count() == 10
     assert mapped(first)

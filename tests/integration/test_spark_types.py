@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import psycopg
 import pytest
+from cdcworker.connectors.spark import lakesql
+from cdcworker.connectors.spark.manifests import Manifests
+from cdcworker.connectors.spark.parquet import ParquetWriter
 from cdcworker.connectors.spark.postgres import PostgresWriter
 
 from ..unit.spark import support
@@ -71,6 +74,35 @@ VALUES = {
 }
 OTHER_TEXT = {"bit(1)": "case c when true then '1' when false then '0' end"}
 """Where the target has another type on purpose: a bit of one is a boolean."""
+DECLARED = {
+    "oid": "bigint",
+    "time": "time without time zone",
+    "time(3)": "time(3) without time zone",
+    "timestamp": "timestamp without time zone",
+    "timestamp(3)": "timestamp(3) without time zone",
+    "timestamp[]": "timestamp without time zone[]",
+    "bit(1)": "boolean",
+    "mood": "text",
+    "percent": "integer",
+    "xml": "text",
+}
+"""Types of a PostgreSQL warehouse that are others than the source's, or have longer names."""
+IN_FILES = {
+    **dict.fromkeys(("boolean", "bit(1)"), "boolean"),
+    **dict.fromkeys(("smallint", "integer", "percent"), "int"),
+    **dict.fromkeys(("bigint", "oid"), "bigint"),
+    "real": "float",
+    "double precision": "double",
+    "numeric(12,2)": "decimal(12,2)",
+    "bytea": "binary",
+    "date": "date",
+    **dict.fromkeys(("timestamp", "timestamp(3)"), "timestamp_ntz"),
+    "timestamp with time zone": "timestamp",
+    "integer[]": "array<int>",
+    "boolean[]": "array<boolean>",
+    **dict.fromkeys(("text[]", "uuid[]"), "array<string>"),
+}
+"""Of files and lakes, in the words of Spark's SQL; all others are text."""
 COMPARE = "set timezone = 'UTC'; set datestyle = 'ISO'; set intervalstyle = 'postgres'; set extra_float_digits = 1"
 
 
@@ -84,6 +116,28 @@ def pair(postgres):
     yield names
     for name in names:
         postgres.drop_database(name)
+
+
+def declared(dsn):
+    """By type of the source the type that the sink has declared for it."""
+    with psycopg.connect(dsn, autocommit=True) as connection:
+        found = connection.execute(
+            """select attrelid::regclass::text, format_type(atttypid, atttypmod) from pg_attribute
+               where attname = 'c' and attrelid::regclass::text ~ '^t[0-9]{2}$'"""
+        ).fetchall()
+    return {type_: dict(found)[table_of(number)] for number, type_ in enumerate(VALUES)}
+
+
+def declared_in_files(stream, folder):
+    """The same of a Parquet warehouse, in the words of Spark's SQL: a lake's tables have these columns too."""
+    writer = ParquetWriter(str(folder), "sink")
+    writer.fence((1, 0))
+    writer.apply(stream.assembler().build(support.arrow(stream.records), {}, 0))
+    out = {}
+    for number, type_ in enumerate(VALUES):
+        found = Manifests(folder / "public" / table_of(number)).newest()
+        out[type_] = lakesql.type_of(found.arrow.field("c").type)
+    return out
 
 
 def fill(db, start):
@@ -131,7 +185,7 @@ def compared(postgres, source, target):
     return {name: found[0] for name, found in verdicts.items() if found != ("equal", ())}
 
 
-def test_every_type_arrives_as_it_left_from_the_snapshot_and_from_the_stream(postgres, pair):
+def test_every_type_arrives_as_it_left_from_the_snapshot_and_from_the_stream(postgres, pair, tmp_path):
     source, target = pair
     with psycopg.connect(postgres.dsn(source), autocommit=True) as db:
         db.execute("create type mood as enum ('happy', 'very sad')")
@@ -154,6 +208,8 @@ def test_every_type_arrives_as_it_left_from_the_snapshot_and_from_the_stream(pos
         writer.apply(stream.assembler().build(support.arrow(stream.records), {}, 0))
     finally:
         writer.close()
+    assert declared(postgres.dsn(target)) == {type_: DECLARED.get(type_, type_) for type_ in VALUES}
+    assert declared_in_files(stream, tmp_path) == {type_: IN_FILES.get(type_, "string") for type_ in VALUES}
     left, right = contents(postgres.dsn(source), {}), contents(postgres.dsn(target), OTHER_TEXT)
     pairs = ((type_, id, text, right[type_].get(id)) for type_ in VALUES for id, text in left[type_].items())
     wrong = [found for found in pairs if found[2] != found[3]]

@@ -105,6 +105,26 @@ def pair(postgres):
         postgres.drop_database(name)
 
 
+def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_different(dsns):
+    """The others are compared; it is told with what stopped it."""
+    for dsn in dsns:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            for name in ("t", "held"):
+                db.execute(f"create table {name} (id int primary key, a text)")
+                db.execute(
+                    f"insert into {name} values (1, %s)", ("old" if name == "held" and dsn == dsns[1] else "new",)
+                )
+    waited_for = []
+    asked = wanted(dsns, topics=["t", "held"], held={"p.public.held": "a column cannot become another"})
+    with opened(asked, LIMITS, lambda topics, *_: waited_for.append(list(topics))) as both:
+        tally = Comparison(both.source, both.target, lambda *_: Now(), Settings(LIMITS)).run(both.plans)
+    found = {state.plan.source.name: (state.verdict, state.reason) for state in tally.tables}
+    reason = "the sink holds it back: a column cannot become another"
+    assert found == {"t": ("equal", ""), "held": ("impossible", reason)}
+    assert waited_for == [["p.public.t"]]
+    assert tally.verdict == "impossible"
+
+
 @pytest.fixture
 def plant(pair):
     """Runs statements in the warehouse; afterwards it is again what it was."""

@@ -59,6 +59,8 @@ VALUES = [
     ("interval", "'1 day 2 microseconds'", "string", "86400000002 microseconds"),
     ("varbit", "B'0101'", "string", "101"),
     ("bit", "B'1'", "boolean", True),
+    ("varbit", "B'1'", "boolean", True),
+    ("varbit", "B''", "boolean", False),
     ("_int4", "'{1,NULL,3}'", "array<int>", [1, None, 3]),
     ("_text", """'{"a\\"b",NULL}'""", "array<string>", ['a"b', None]),
 ]

@@ -160,9 +160,9 @@ BUGS = (
     ),
     Bug(
         "log-read-to-the-stable-offset",
-        "coordinator/kafka_log.py",
-        "isolation_level=IsolationLevel.READ_UNCOMMITTED",
-        "isolation_level=IsolationLevel.READ_COMMITTED",
+        "coordinator/kafka_offsets.py",
+        "found = _offsets(admin, asked, IsolationLevel.READ_UNCOMMITTED, timeout_s)",
+        "found = _offsets(admin, asked, IsolationLevel.READ_COMMITTED, timeout_s)",
         "what was committed behind somebody's open transaction would be missed",
         "tests/integration/test_coordination.py",
         deep=True,

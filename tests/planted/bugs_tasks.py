@@ -296,6 +296,24 @@ BUGS = (
         deep=True,
     ),
     Bug(
+        "left-open-is-not-looked-for",
+        "worker/source_ports.py",
+        "        self._settler.settle_data(reader.admin, self._written(), producers, reader.stored_at_ms)\n",
+        "",
+        "what was aborted without markers would be committed with the next transaction",
+        "tests/integration/test_left_open.py",
+        deep=True,
+    ),
+    Bug(
+        "left-open-is-always-aborted",
+        "worker/source_left_open.py",
+        "    return bool(written_ms <= stored_at_ms)\n",
+        "    return False\n",
+        "what was committed without markers would be lost",
+        "tests/integration/test_left_open.py",
+        deep=True,
+    ),
+    Bug(
         "producer-reused-after-a-time-out",
         "worker/kafka_tx.py",
         "        self._spent = True\n        error = e.kafka_error(exc)",
@@ -306,7 +324,7 @@ BUGS = (
     Bug(
         "session-goes-on-after-a-failed-commit",
         "worker/source_session.py",
-        '        except CdcError as error:\n            raise self._named(error) from error\n        hit("source.after_commit")',
+        '        except CdcError as error:\n            raise self._named(error, position_bytes) from error\n        hit("source.after_commit")',
         '        except CdcError as error:\n            log.info("%s", error)\n        hit("source.after_commit")',
         "a commit that is not known to have happened would be acknowledged",
         SOURCE,
@@ -322,8 +340,10 @@ BUGS = (
     Bug(
         "position-in-another-transaction",
         "worker/source_session.py",
-        "            self._produce_position(position)\n        self._require_lease()",
-        "            pen.commit()\n            pen.begin()\n            self._produce_position(position)\n"
+        "        position_bytes = self._produce_position(position) if position is not None else 0\n"
+        "        self._require_lease()",
+        "        if position is not None:\n            pen.commit()\n            pen.begin()\n"
+        "        position_bytes = self._produce_position(position) if position is not None else 0\n"
         "        self._require_lease()",
         "a crash between the two would write the changes twice",
         SOURCE,

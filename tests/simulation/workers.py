@@ -18,8 +18,8 @@ from cdcworker.worker.control import Control
 from cdcworker.worker.sink_runner import Machine, run_sink
 from cdcworker.worker.source_ports import SourcePorts, context_of
 from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_session import TopicFacts
 from cdcworker.worker.taskspec import TaskSpec
+from cdcworker.worker.topic_facts import TopicFacts
 
 from .clients import Client, Cluster
 from .engine import TIMED_OUT, Killed, Proc, Signal, World, block, sleep
@@ -278,7 +278,7 @@ def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter
         return SourceTask(sim.database, name, lambda: child.hangs)
 
     ports = Ports(spec, dict(spec.config), make, reporter, context, control)  # type: ignore[arg-type]
-    ports.topics._look_up = lambda _topic: TopicFacts(1)  # type: ignore[method-assign]
+    ports.topics._look_up = lambda topics: dict.fromkeys(topics, TopicFacts(1))  # type: ignore[method-assign]
     return SourceRunner(ports, control, reporter, clock=proc.mono).run()
 
 

@@ -15,6 +15,7 @@ from cdcworker.worker.cli.output import Said, Table, of_error
 from cdcworker.worker.cli.remote import command_name, json_option, wants_json
 
 FILE = click.argument("path", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
+KNOWN = click.argument("path", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path))
 
 
 @click.group("auth")
@@ -62,7 +63,7 @@ def add(
 
 
 @auth.command("token")
-@FILE
+@KNOWN
 @click.argument("name")
 @click.option("--days", type=click.IntRange(min=1), help="It expires after so many days.")
 @json_option
@@ -80,7 +81,7 @@ def token(path: Path, name: str, days: int | None) -> None:
 
 
 @auth.command("revoke")
-@FILE
+@KNOWN
 @click.argument("id")
 @json_option
 def revoke(path: Path, id: str) -> None:
@@ -104,7 +105,7 @@ def _without(before: list[dict[str, Any]], id: str) -> list[dict[str, Any]]:
 
 
 @auth.command("list")
-@FILE
+@KNOWN
 @json_option
 def list_(path: Path) -> None:
     """Users, their grants, the ids of their tokens. No secret is in the file, and none is shown."""

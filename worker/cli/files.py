@@ -13,8 +13,9 @@ from pathlib import Path
 @contextlib.contextmanager
 def alone(file: Path) -> Iterator[None]:
     """Nobody else reads and writes it meanwhile: two commands at once would lose what one of them adds. Its folder is
-    locked, since the file itself is replaced, or the one in which that will be made."""
-    folder = next(folder for folder in file.absolute().parents if folder.is_dir())
+    locked, since the file itself is replaced; it is made first, so that all that come lock the same one."""
+    folder = Path(os.path.realpath(file)).parent
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
     held = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -101,7 +101,10 @@ def summary(found: Mapping[str, Any]) -> str:
     if verdict == "different":
         return f"DIFFERENT: {_what(result, differ)} in {len(differ)} of {len(tables)} tables"
     if verdict != "undecided":
-        return "not compared"
+        unfit = sum(table["verdict"] == "impossible" for table in tables)
+        return f"not compared: {unfit} of {len(tables)} tables" + (
+            "" if unfit == len(tables) else "; the others are equal"
+        )
     return f"undecided: {_moved(result['undecided'])}"
 
 

@@ -83,8 +83,12 @@ def folder(name: str) -> Path:
 
 
 def ensure(name: str, progress: Progress | None = None) -> list[Path]:
-    """The verified files of a section, fetching what is missing. Two processes never fetch at once."""
-    wanted = section(name)
+    """The verified files of a section of the lock, fetching what is missing."""
+    return hold(name, section(name), progress)
+
+
+def hold(name: str, wanted: Sequence[Jar], progress: Progress | None = None) -> list[Path]:
+    """The verified files of `wanted` in the cache's folder `name`. Two processes never fetch at once."""
     found = _present(name, wanted)
     if found is not None:
         return found

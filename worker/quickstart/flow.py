@@ -181,4 +181,5 @@ def _line(result: proof.TableResult) -> str:
     there: Any = result.warehouse
     sums = f"{result.source.sum:016x} " + (f"{there.sum:016x}" if there else "-")
     verdict = "equal" if result.equal else "differs" + (f": {result.problem}" if result.problem else "")
-    return f"{result.table:<12}{result.source.rows:>20,}{there.rows if there else '-':>20}  {sums:<36}{verdict}"
+    rows = f"{there.rows:,}" if there else "-"
+    return f"{result.table:<12}{result.source.rows:>20,}{rows:>20}  {sums:<36}{verdict}"

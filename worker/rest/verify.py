@@ -16,7 +16,7 @@ from cdcworker.worker.rest import errors as e
 from cdcworker.worker.rest.context import Api, forward
 from cdcworker.worker.rest.routing import Endpoint, flag
 from cdcworker.worker.security.access import caller_of, not_permitted
-from cdcworker.worker.verify import RECORD, Asked, Run, Verifier, source_of
+from cdcworker.worker.verify import RECORD, Asked, Run, Verifier, held_of, source_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -37,7 +37,8 @@ async def start(api: Api, request: Request) -> Response:
     if not view.is_leader:
         return await _at_leader(api, request, view)
     query = request.query_params
-    asked = Asked(query.get("source", ""), tuple(query.getlist("table")))
+    held = held_of(view, connector.name)
+    asked = Asked(query.get("source", ""), tuple(query.getlist("table")), held=held)
     source = source_of(view.state, connector, asked.source)
     _require_source(request, source.name)
     if dry.asked(request):
@@ -60,9 +61,10 @@ async def show(api: Api, request: Request) -> Response:
         if wants_keys:
             _require_source(request, run.source)
         return JSONResponse(_shown(connector, run.record(), run.keys if wants_keys else None))
-    if wants_keys and not view.is_leader:
-        return await _at_leader(api, request, view)
     record = record_of(view, connector)
+    if not view.is_leader and (wants_keys or record is None):
+        # One that has just begun is on record a little later.
+        return await _at_leader(api, request, view)
     if record is None:
         raise e.not_found(f"Connector {connector.name} has not been compared")
     return JSONResponse(_shown(connector, record, None))
@@ -206,7 +208,8 @@ class Keeper:
 
     async def _begin(self, view: View, connector: Connector) -> None:
         try:
-            self._verifier.start(view.state, connector, Asked(by="schedule"), _timeout_s(connector))
+            asked = Asked(by="schedule", held=held_of(view, connector.name))
+            self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
             if error.code == BUSY:
                 return  # its turn comes

@@ -5,7 +5,8 @@ from __future__ import annotations
 import hashlib
 
 import pytest
-from cdcworker.connectors.verify import compare, plan, report
+from cdcworker.connectors.postgres.config import parse
+from cdcworker.connectors.verify import compare, laketexts, opening, plan, report
 from cdcworker.connectors.verify.compare import Comparison, Settings
 from cdcworker.connectors.verify.judge import Suspect, differing_columns
 from cdcworker.connectors.verify.sides import PAGE, Limits, Row, Sum, TableFailed, settled
@@ -35,6 +36,9 @@ def planned(name="t", **more):
         ("float4", "float8", {}, ("({0})::real::text",) * 2),
         ("numeric", "float8", {}, ("({0})::double precision::text",) * 2),
         ("bit", "bool", {}, ("(({0}) = B'1')::text", "({0})::boolean::text")),
+        ("varbit", "bool", {}, ("(({0}) = B'1')::text", "({0})::boolean::text")),
+        ("varbit", "varbit", {}, ("ltrim(({0})::text, '0')",) * 2),
+        ("varbit", "text", {}, ("({0})::text",) * 2),
         ("hstore", "jsonb", {}, ("({0})::jsonb::text",) * 2),
         ("interval", "interval", {"interval": "string"}, ("({0})::interval::text",) * 2),
         ("bytea", "text", {"binary": "hex"}, ("encode(({0})::bytea, 'hex')", "({0})::text")),
@@ -44,6 +48,34 @@ def planned(name="t", **more):
 )
 def test_equal_values_have_one_text_whatever_holds_them(source, target, modes, expected):
     assert pair(Column("c", source), Column("c", target), Modes(**modes)) == Pair(*expected)
+
+
+@pytest.mark.parametrize(
+    ("mode", "expected"), [("bits", ("ltrim(({0})::text, '0')", "bits")), ("text", ("({0})::text", "plain"))]
+)
+def test_leading_zeros_of_bit_varying_count_in_a_lake_where_the_source_sends_them(mode, expected):
+    held = Column("c", "string", laketexts.LAKE)
+    assert laketexts.pair(Column("c", "varbit"), held, Modes(varbit=mode)) == Pair(*expected)
+
+
+@pytest.mark.parametrize(("mode", "text"), [("bits", "bits"), ("text", "plain")])
+def test_the_mode_is_that_of_the_sources_config(mode, text):
+    config = {"name": "s", "topic.prefix": "p", "bit.varying.handling.mode": mode}
+    config |= {f"database.{name}": "x" for name in ("hostname", "user", "password", "dbname")}
+
+    class Target:
+        def table(self, schema, name):
+            return table(columns=(INT, Column("v", "string", laketexts.LAKE)))
+
+    sent = opening._Sent("p.public.t", table(columns=(INT, Column("v", "varbit"))))
+    sink = {"warehouse.schema": "", "delete.mode": "hard"}
+    assert opening._planned(sent, parse(config), sink, Target()).columns[1].text.target == text
+
+
+def test_lists_of_bit_varying_are_compared_where_they_have_their_leading_zeros():
+    source, digits, bits = (Column("c", f"_{name}", element=name) for name in ("varbit", "text", "varbit"))
+    assert pair(source, digits) == Pair.same("({0})::text")
+    assert "no common text" in pair(source, bits)
 
 
 @pytest.mark.parametrize(
@@ -76,6 +108,8 @@ def test_tables_that_cannot_be_compared_say_why():
     assert "not in the warehouse" in plan.plan("t", table(), None, modes).reason
     interval = (Column("id", "interval"),)
     assert "not found by their text" in plan.plan("t", table(columns=interval), table(columns=interval), modes).reason
+    single, truth = (Column("id", "varbit"),), (Column("id", "bool"),)
+    assert "not found by their text" in plan.plan("t", table(columns=single), table(columns=truth), modes).reason
     assert not plan.plan("t", table(key=("v",)), table(), modes).is_ordered
 
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import ast
+import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
-TESTS = Path(__file__).resolve().parents[2]
+from . import proofs
+
+PYTEST = Path(sys.executable).parent / "pytest"
 SOURCE, EVENTS, SAFETY = (
     f"integration/test_{name}.py" for name in ("postgres_source", "postgres_events", "position_safety")
 )
@@ -92,11 +97,42 @@ NOT_HERE = {
 """Parts of complaints that no test can show, and why."""
 
 
+@pytest.fixture(scope="module")
+def collected() -> set[tuple[str, str]]:
+    """File and function of each test of these files that the long tier would run; without those for which there are no parameters."""
+    files = sorted({f"tests/{file}" for file, _ in PROOFS.values()})
+    argv = [PYTEST, "--collect-only", "-q", "-p", "no:cacheprovider", "-m", "long or not long", *files]
+    done = subprocess.run(argv, cwd=proofs.ROOT, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:]
+    found = re.findall(r"^tests/(\S+?\.py)::(?:\w+::)?(\w+)(\[.*)?$", done.stdout, re.MULTILINE)
+    return {(file, name) for file, name, case in found if not case.startswith("[NOTSET")}
+
+
 @pytest.mark.parametrize("what", PROOFS)
-def test_each_complaint_has_its_test(what: str) -> None:
+def test_each_complaint_has_a_test_that_is_run_and_can_fail(what: str, collected: set[tuple[str, str]]) -> None:
+    assert PROOFS[what] in collected
     file, name = PROOFS[what]
-    tree = ast.parse((TESTS / file).read_text())
-    assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
+    proof = proofs.find(f"tests/{file}", name)
+    assert not proof.is_skipped()
+    assert proof.can_fail()
+
+
+@pytest.mark.parametrize(
+    ("text", "skipped", "fails"),
+    [
+        ("def test_it():\n    assert f()", False, True),
+        ("def test_it():\n    run()\ndef run():\n    with pytest.raises(E):\n        f()", False, True),
+        ("def test_it():\n    f()", False, False),
+        ("@pytest.mark.skipif(True, reason='')\ndef test_it():\n    assert f()", True, True),
+        ("pytestmark = [pytest.mark.kafka, pytest.mark.skip]\ndef test_it():\n    assert f()", True, True),
+        ("@pytest.mark.skip\nclass TestIt:\n    def test_it(self):\n        assert f()", True, True),
+        ("def test_it():\n    pytest.skip('later')\n    assert f()", True, True),
+        ("def test_it():\n    if old():\n        pytest.skip('new servers')\n    assert f()", False, True),
+    ],
+)
+def test_a_test_that_is_never_run_or_cannot_fail_is_told_from_one_that_is_and_can(text, skipped, fails) -> None:
+    (proof,) = proofs.every(ast.parse(text), "test_it")
+    assert (proof.is_skipped(), proof.can_fail()) == (skipped, fails)
 
 
 def test_what_is_left_out_has_a_reason_and_no_test() -> None:

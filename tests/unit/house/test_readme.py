@@ -16,6 +16,8 @@ from cdcworker.worker.cli import main as cli
 from cdcworker.worker.cli.connector import connector
 from cdcworker.worker.config import parse, read_properties
 
+from . import proofs
+
 ROOT = Path(__file__).resolve().parents[3]
 TEXT = (ROOT / "README.md").read_text()
 PROSE = TEXT.partition(reference.BEGIN)[0] + TEXT.partition(reference.END)[2]
@@ -29,11 +31,9 @@ def blocks(language: str) -> list[str]:
 
 @pytest.mark.parametrize(("file", "name"), PROOFS)
 def test_each_test_that_the_readme_names_exists_and_is_run_by_make_test(file: str, name: str) -> None:
-    tree = ast.parse((ROOT / file).read_text())
-    found = [node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and node.name == name]
-    assert found, f"{file} has no {name}"
-    marks = [ast.unparse(mark) for node in found for mark in node.decorator_list]
-    assert not [mark for mark in marks if "mark.long" in mark or "mark.skip" in mark]
+    proof = proofs.find(file, name)
+    assert not proof.is_skipped()
+    assert not proof.is_marked("long")
 
 
 def test_no_test_is_named_without_its_file() -> None:

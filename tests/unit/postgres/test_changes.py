@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import random
+from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.postgres.catalog import TypeNames
@@ -143,6 +144,54 @@ def test_transactions_of_another_origin_are_left_out_where_that_is_wanted():
         for data in messages:
             changes.feed(data)
         assert [change.position for change in changes.out] == expected
+
+
+def unreadable(plan, data):
+    """A transcoder to which no row has a form."""
+    raise CdcError("postgres.type_without_binary_form", "no form", where={"table": ".".join(plan.table.path)})
+
+
+ROWS_OF_ALL_KINDS = [m.insert(1, b"1", None, None), m.update(1, [b"1", None, None]), m.delete(1, [b"1", None, None])]
+
+
+@pytest.mark.parametrize("row", ROWS_OF_ALL_KINDS, ids=["insert", "update", "delete"])
+@pytest.mark.parametrize("why", ["handed on", "a part of it handed on", "unwanted origin", "skipped", None])
+def test_what_is_not_handed_on_needs_no_text_form(row, why):
+    changes = decoder(frozenset("cud") if why == "skipped" else frozenset())
+    changes.transcode = unreadable
+    changes.resume_lsn = 1000 if why == "handed on" else 0
+    changes.resume_part = (1000, 2) if why == "a part of it handed on" else None
+    changes.want_origin = lambda name: why != "unwanted origin"
+    origin = m.frame(b"O" + (5).to_bytes(8, "big") + b"elsewhere\0")
+    for data in (m.begin(1000), origin, m.relation(1, COLUMNS)):
+        changes.feed(data)
+    if why is None:
+        with pytest.raises(CdcError):
+            changes.feed(row)
+        return
+    changes.feed(row)
+    changes.feed(row)
+    assert changes.index == 2
+    assert changes.out == []
+    if why == "a part of it handed on":
+        with pytest.raises(CdcError):
+            changes.feed(row)
+
+
+@pytest.mark.parametrize("seen", ["by a listener", "by an observer"])
+def test_a_skipped_row_that_someone_looks_at_is_read(seen):
+    changes, rows = decoder(frozenset("c")), []
+    changes.transcode = lambda plan, data: m.insert(1, b"2", None, None)
+    if seen == "by a listener":
+        changes.listeners[1] = lambda plan, row: rows.append(row)
+    else:
+        changes.observer = SimpleNamespace(
+            began=lambda xid: None, reshaped=lambda plan: None, event=lambda plan, event: rows.append(event.after)
+        )
+    for data in (m.begin(1000), m.relation(1, COLUMNS), m.insert(1, b"1", None, None)):
+        changes.feed(data)
+    assert rows == [(2, None, None)]
+    assert changes.out == []
 
 
 @pytest.mark.parametrize("done", range(1, 7))

@@ -140,6 +140,22 @@ def test_a_slot_that_keeps_more_than_it_should_is_warned_of(monkeypatch, caplog,
     assert monitor._slot["slot_retained_bytes"] == 50
 
 
+def test_rows_of_moved_keys_that_are_read_again_make_no_table_one_that_is_left():
+    told: list[dict] = []
+    monitor = Monitor(TaskContext("c", 0, 1, "i", "", report=told.append))
+    loads = [
+        Load("initial", "initial", [TableLoad(1, "public", "t")]),
+        Load("moved", "moved", [TableLoad(2, "public", "u")]),
+    ]
+    session = SimpleNamespace(
+        position=POSITION, stream=None, identities_set=0, quarantine=None,
+        snapshot=SimpleNamespace(progress=Progress(loads, loaded=[2]), waits_for=""),
+    )  # fmt: skip
+    monitor._slot_at = 0.0
+    monitor.tick(session, 1.0)
+    assert (told[0]["snapshot_tables_left"], told[0]["snapshot_tables_loaded"]) == (1, 1)
+
+
 @pytest.mark.parametrize(
     ("timeline", "history", "passes"),
     [
@@ -212,6 +228,17 @@ def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():
     assert parse(config).hosts == "db"
     assert {"max.batch.size", "max.queue.size"} <= {name for name, _ in CONFIG_DEF.notes(config)}
     assert not [value for value in CONFIG_DEF.validate(config) if value.errors]
+
+
+@pytest.mark.parametrize(
+    ("value", "is_noted"), [("auto", False), ("never", False), ("public.t.data", True), ("", True)]
+)
+def test_a_value_that_means_nothing_here_is_taken_with_a_remark(value, is_noted):
+    config = {**CONFIG, "binary.columns": value}
+    assert parse(config).raw["binary.columns"] == value
+    assert [note for name, note in CONFIG_DEF.notes(config) if name == "binary.columns"] == (
+        ["The value means nothing here: auto is used."] if is_noted else []
+    )
 
 
 @pytest.mark.parametrize(

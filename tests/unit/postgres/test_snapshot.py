@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.connectors.postgres import keyless, snapshot
+from cdcworker.connectors.postgres import keyless, loading, snapshot
 from cdcworker.connectors.postgres.catalog import TypeNames
 from cdcworker.connectors.postgres.chunks import Chunk, MustSee, NotVisibleYet, View
 from cdcworker.connectors.postgres.config import Filters
@@ -18,8 +19,11 @@ from cdcworker.connectors.postgres.relations import Planner, build_plan, key_of,
 from cdcworker.connectors.postgres.snapshot import Snapshot
 from cdcworker.connectors.postgres.types import Modes, PgType
 from cdcworker.connectors.postgres.visibility import TxSnapshot
+from cdcworker.connectors.postgres.window import new_key_texts
 from cdcworker.connectors.postgres.wire import Relation, RelationColumn
 from cdcworker.schemas.change import Position
+
+from . import messages
 
 RELATION = Relation(1, "public", "t", "d", (RelationColumn("id", 23, -1, True), RelationColumn("v", 25, -1, False)))
 KNOWN = TypeNames({23: PgType(23, "int4"), 25: PgType(25, "text")}, {})
@@ -58,6 +62,7 @@ class FakeCrew:
         self.done: list = []
         self.free = 4
         self.bounds: tuple = ()
+        self.size: int | None = None
 
     def give(self, token, order) -> None:
         self.orders.append((token, order))
@@ -70,7 +75,7 @@ class FakeCrew:
         orders, self.orders = self.orders, []
         for token, order in orders:
             try:
-                result = Survey(False, self.bounds) if isinstance(token, TableLoad) else order(self.reader)
+                result = Survey(False, self.bounds, self.size) if isinstance(token, TableLoad) else order(self.reader)
             except NotVisibleYet as exc:
                 result = exc
             self.done.append((token, result))
@@ -217,6 +222,61 @@ def test_chunks_are_read_ahead_and_handed_on_in_their_order():
     assert one.reader.asked[-1] == (None, ())
 
 
+def many(count: int, size: int | None, **limits: int) -> tuple[Progress, Loader, FakeCrew, FakeReader]:
+    """Tables whose chunks hold one row each, behind a look at each."""
+    progress = Progress(
+        loads=[Load("initial", "start", [TableLoad(n, "public", f"t{n}") for n in range(1, count + 1)])]
+    )
+    reader = FakeReader(*[[(1, "a")]] * count)
+    crew = FakeCrew(reader)
+    crew.free, crew.size = 1000, size
+    return progress, Loader(progress, crew, Limits(**limits)), crew, reader
+
+
+@pytest.mark.parametrize(
+    ("size", "at_once"), [(8192, 2 + loading.SMALL_AHEAD), (loading.SMALL_BYTES + 1, 2), (None, 2)]
+)
+def test_little_tables_are_read_ahead_of_their_turn_and_others_are_not(size, at_once):
+    _, loader, crew, _ = many(100, size, threads=2, inflight_bytes=1 << 30)
+    loader.pump()
+    assert len(crew.orders) == 2 + loading.SMALL_AHEAD, "a look at each"
+    crew.work()
+    loader.collect()
+    loader.pump()
+    assert len(loader.windows) == at_once
+
+
+def test_a_locked_table_is_left_alone_until_its_turn():
+    progress, loader, crew, _ = many(10, 8192, threads=2)
+    tables = progress.loads[0].tables
+    for table in (tables[0], tables[5]):
+        loader.wait(table, loading.LOCKED)
+        table.retry_at = 0.0
+    loader.pump()
+    assert len(crew.orders) == 9
+    assert tables[0].busy
+    assert not tables[5].busy
+
+
+def test_little_tables_wait_where_what_was_read_takes_all_the_room():
+    _, loader, crew, _ = many(100, 8192, threads=2, inflight_bytes=10 * loading.SMALL_BYTES)
+    loader.pump()
+    crew.work()
+    loader.collect()
+    loader.pump()
+    assert len(loader.windows) == 10
+
+
+def test_a_table_that_is_not_as_little_as_was_thought_is_none_of_those_any_more():
+    progress, loader, crew, reader = many(2, 8192, threads=1)
+    reader.chunks = [[(1, "a")], [(1, "a")], [(2, "b")]]
+    for _ in range(2):
+        loader.pump()
+        crew.work()
+        loader.collect()
+    assert [table.is_small for table in progress.loads[0].tables] == [False, False]
+
+
 def test_a_large_table_is_read_in_ranges_at_the_same_time():
     one = One([(1, "a")], [(8, "b")])
     one.crew.bounds = (("5",),)
@@ -308,6 +368,23 @@ def test_progress_is_the_same_after_it_was_stored():
     assert Progress.from_json(stored).loads[0].tables[0].parts[1] == Part(["5"])
 
 
+def test_tables_that_were_not_begun_are_stored_as_numbers_and_named_again():
+    begun = TableLoad(7, "s", "t", [Part(["1"])], ["id"], rows=1)
+    others = [TableLoad(oid, "s", f"t{oid}", estimate=5) for oid in range(20_000, 30_000)]
+    chosen = TableLoad(8, "s", "u", filter="a > 1")
+    progress = Progress([Load("initial", "start", [others[0], begun, chosen, *others[1:]], floor=9)])
+    stored = json.loads(json.dumps(progress.to_json(), separators=(",", ":")))
+    assert len(json.dumps(stored, separators=(",", ":"))) < 7 * len(others)
+    again = Progress.from_json(stored)
+    again.named({oid: ("s", f"t{oid}", 5) for oid in range(20_000, 29_999)})
+    (load,) = again.loads
+    assert [(t.oid, t.full_name, t.estimate) for t in load.tables[:3]] == [
+        (7, "s.t", -1), (8, "s.u", -1), (20_000, "s.t20000", 5),
+    ]  # fmt: skip
+    assert (load.floor, load.tables[-1].name, len(load.tables)) == (9, "", 10_002)
+    assert again.known() == {7, 8, *range(20_000, 30_000)}
+
+
 def test_a_position_of_the_first_form_goes_on_where_it_was():
     old = {"floor": 4, "todo": [[1, "public", "t"], [2, "public", "u"]], "loaded": [3], "last": ["9"], "again": [["2"]]}
     progress = Progress.from_json(old)
@@ -371,3 +448,94 @@ def test_rows_without_a_key_are_read_in_a_snapshot_that_tells_who_runs(snap, beg
     assert (keyless._begin(reader, one.loader, load, table) is not None) is begins  # type: ignore[arg-type]
     assert bool(ended) is not begins
     assert (table.waits_for == "") is begins
+
+
+def test_rows_that_moved_are_asked_for_once_until_they_are_being_read_and_in_whatever_order_they_fit():
+    one = One(progress=Progress(loaded=[1]))
+    move = messages.update(1, [b"2", "u"], [b"1", None])
+    for _ in range(3):
+        assert one.snapshot.moved(PLAN, move)
+    assert one.snapshot.active
+    assert one.table.again == [["2"]]
+    one.reader.chunks = [[(2, "b")], [(2, "b")]]
+    one.boundary()
+    # It is being read, and whether what was read will do is not known.
+    assert one.snapshot.moved(PLAN, move)
+    assert one.table.again == [["2"], ["2"]]
+    one.crew.work()
+    assert rows_of(one.boundary(600)) == [(2, "b")]
+    stored = one.snapshot.to_json()
+    again = One([(2, "c")], progress=Progress.from_json(stored))
+    again.open()
+    assert rows_of(again.boundary(700)) == [(2, "c")]
+    assert again.snapshot.finished
+    assert not again.progress.done
+
+
+@pytest.mark.parametrize("loaded", [[], [2]])
+def test_rows_that_moved_in_a_table_that_is_still_to_be_read_are_read_with_it(loaded):
+    one = One(progress=Progress(loaded=loaded))
+    assert not one.snapshot.moved(PLAN, messages.update(1, [b"2", "u"], [b"1", None]))
+    assert one.snapshot.finished
+
+
+def test_a_table_that_is_read_because_too_many_rows_moved_waits_for_older_transactions(monkeypatch):
+    monkeypatch.setattr(loading, "AGAIN_ROWS_MAX", 1)
+    one = One([(2, "b"), (3, "c")], progress=Progress(loaded=[1]))
+    one.loader.bind = lambda load: setattr(load, "floor", 25)
+    for number in (b"2", b"3"):
+        assert one.snapshot.moved(PLAN, messages.update(1, [number, "u"], [b"1", None]))
+    assert (one.table.again, one.table.parts) == ([], [])
+    one.open()
+    assert one.reader.asked == []
+    one.reader.snap = "30:30:"
+    one.open()
+    assert rows_of(one.boundary(600)) == [(2, "b"), (3, "c")]
+    assert one.snapshot.finished
+
+
+def test_keys_that_would_make_the_position_too_large_have_their_table_read_instead(monkeypatch):
+    monkeypatch.setattr(loading, "AGAIN_BYTES_MAX", 100)
+    one = One([(2, "b")], progress=Progress(loaded=[1]))
+    for number in range(100):
+        one.snapshot.moved(PLAN, messages.update(1, [str(number).encode(), "u"], [b"1", None]))
+        assert one.progress.again_bytes() <= 100
+    assert (one.table.again, one.table.parts) == ([], [])
+
+
+def test_a_transaction_is_told_with_each_part_and_kept_once():
+    one = One(progress=Progress(loaded=[1]))
+    one.snapshot.committed(700)
+    assert one.progress.unseen == []
+    one.snapshot.moved(PLAN, messages.update(1, [b"2", "u"], [b"1", None]))
+    for _ in range(3):
+        one.snapshot.committed(700)
+    assert one.progress.unseen == [700]
+
+
+def test_a_request_may_have_the_word_for_moved_rows_as_its_id():
+    one = One(progress=Progress(loaded=[1]))
+    one.progress.loads.append(Load("moved", "signal"))
+    one.snapshot.moved(PLAN, messages.update(1, [b"2", "u"], [b"1", None]))
+    assert [(load.id, load.origin, len(load.tables)) for load in one.progress.loads] == [
+        ("moved", "signal", 0),
+        ("cdcworker.moved", "moved", 1),
+    ]
+
+
+def test_keys_that_a_chunk_had_no_room_for_are_read_next():
+    one = One([(2, "b")], progress=Progress(loaded=[1]))
+    for number in (b"2", b"3"):
+        one.snapshot.moved(PLAN, messages.update(1, [number, "u"], [b"1", None]))
+    one.open()
+    one.loader.windows[0].chunk.unread = [["3"]]
+    assert rows_of(one.boundary(600)) == [(2, "b")]
+    assert one.table.again == [["3"]]
+
+
+def test_a_key_that_was_not_sent_is_in_the_old_tuple():
+    wide = Relation(1, "public", "t", "d", (RelationColumn("id", 25, -1, True), RelationColumn("v", 25, -1, False)))
+    plan = build_plan(wide, None, KNOWN, key_of(wide, None), PLANNER)
+    assert new_key_texts(plan, messages.update(1, ["u", "u"], [b"long", None])) == ["long"]
+    assert new_key_texts(plan, messages.update(1, [b"a", "u"])) == ["a"]
+    assert new_key_texts(plan, messages.update(1, ["u", "u"])) is None

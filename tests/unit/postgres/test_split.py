@@ -14,9 +14,8 @@ from cdcworker.schemas.errors import CdcError
 
 from .test_rules import CONFIG
 
-CHECK, SLOTS_FREE, SLOT_SPLIT = (
-    next(check for check in doctor_slots.CHECKS if check.name == name)
-    for name in ("decoding.synchronised", "decoding.slots_free", "slot.split")
+SLOTS_FREE, SLOT_SPLIT = (
+    next(check for check in doctor_slots.CHECKS if check.name == name) for name in ("decoding.slots_free", "slot.split")
 )
 
 SPLIT = {**CONFIG, "slot.count": "3", "tasks.max": "4"}
@@ -100,31 +99,3 @@ def test_there_must_be_room_for_every_slot_that_is_to_be_made(used, lacking, sta
     patient = SimpleNamespace(row=lambda _statement: (used, 10), lacking=lacking, flavour="self-managed")
     (result,) = SLOTS_FREE.run(patient)
     assert (result.status, says in result.message) == (status, True)
-
-
-@pytest.mark.parametrize(
-    ("wanted", "version", "named", "physical", "status", "says"),
-    [
-        ("false", 170000, "", [], "ok", ""),
-        ("true", 160000, None, [], "ok", ""),
-        ("true", 170000, "", [("a", True)], "warning", "empty"),
-        ("true", 170000, 'a, "b"', [("a", True), ("b", True)], "ok", ""),
-        ("true", 180000, "a,b", [("a", True), ("b", False)], "warning", "read by no standby: b"),
-        ("true", 170000, "a,gone", [("a", True)], "error", "do not exist: gone"),
-    ],
-)
-def test_a_failover_slot_must_wait_for_its_standbys_and_for_none_that_is_not_there(
-    wanted, version, named, physical, status, says
-):
-    patient = SimpleNamespace(
-        settings=parse({**CONFIG, "slot.failover": wanted}),
-        version=version,
-        server={} if named is None else {"synchronized_standby_slots": named},
-        rows=lambda _statement: physical,
-        flavour="self-managed",
-    )
-    (result,) = CHECK.run(patient)
-    assert result.status == status
-    assert says in result.message
-    if says == "empty":
-        assert "a" in result.fix.statements[0]

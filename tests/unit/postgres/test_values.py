@@ -187,6 +187,12 @@ def test_every_entry_maps_and_unknown_types_are_text_or_bytes():
     assert (encoded.avro, encoded.parse(b"(1)")) == ("string", "KDEp")
 
 
+@pytest.mark.parametrize("length", [-1, 1, 4])
+def test_bit_varying_as_text_is_its_digits_of_whatever_length(length):
+    mapped = map_type(PgType(1, "varbit"), length, Modes(varbit="text"), Types())
+    assert (mapped.avro, mapped.parse(b""), mapped.parse(b"0")) == ("string", "", "0")
+
+
 def test_numeric_keeps_precision_and_scale_and_falls_back_where_avro_cannot():
     def of(precision: int, scale: int):
         return map_type(PgType(1, "numeric"), (precision << 16 | scale & 0x7FF) + 4, Modes(), Types()).avro

@@ -51,6 +51,24 @@ def test_exactly_one_of_topics_and_pattern_is_wanted(topics):
     assert caught.value.code == "config.invalid"
 
 
+@pytest.mark.parametrize(
+    ("more", "named"),
+    [
+        ({"position.column": "changed_at", "synced.column": "synced_at"}, None),
+        ({"position.column": "none", "output.mode": "log"}, None),
+        ({"position.column": "none"}, "position.column"),
+        ({"position.column": "_cdc_key"}, "position.column"),
+        ({"synced.column": "_cdc_deleted"}, "synced.column"),
+        ({"synced.column": "_cdc_position"}, "synced.column"),
+        ({"schema.change.policy": "fail", "schema.change.drop": "delete"}, "schema.change.drop"),
+        ({"position.column": "at", "synced.column": "at"}, "synced.column"),
+    ],
+)
+def test_columns_of_the_sink_have_names_of_their_own(more, named):
+    found = CONFIG_DEF.validate({**BASE, "topics": "a", **more})
+    assert {value.name for value in found if value.errors} == ({named} if named else set())
+
+
 def test_starting_offsets_name_every_partition():
     found = read.starting_offsets({"b": 1, "a": 2}, {("a", 1): 7})
     assert found == '{"a": {"0": -2, "1": 7}, "b": {"0": -2}}'

@@ -215,3 +215,24 @@ def test_nothing_is_said_while_a_part_of_the_target_is_ahead_of_what_readers_see
     cutter.claim(lambda: {place: 2})
     cut = cutter.cut()
     assert (cut.through["s"].position, cut.marks[MARKS], len(taken(cut))) == (140, (0, 2), 2)
+
+
+def test_nothing_is_told_while_a_table_that_was_paused_is_behind_what_is_shown(tmp_path):
+    """An idle source says the same position again; what the table lacks comes in more than one batch."""
+    cutter, behind, ends = Cutter({"s": 1000}, Spool(tmp_path, 1 << 20)), ("s.public.b", 0), {}
+    ends = {("s.public.a", 0): 50, behind: 90}
+
+    def batch(offsets, marks):
+        rows = [(*behind, offset, 100 + offset) for offset in offsets]
+        told = [Watermark(MARKS, offset, "c", 0, 1000, 7) for offset in marks]
+        cutter.add(records(rows), told, {("s.public.a", 0): 50, behind: offsets.stop})
+        cutter.claim(lambda: ends)
+        return cutter.cut()
+
+    first = batch(range(10), [0])
+    assert len(taken(first)) == 10
+    assert (first.through, first.marks) == ({}, {})
+    assert batch(range(10, 89), [1]).through == {}
+    last = batch(range(89, 90), [2])
+    assert last.through["s"].position == 1000
+    assert last.marks == {MARKS: (0, 3)}

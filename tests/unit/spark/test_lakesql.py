@@ -98,3 +98,23 @@ def test_types_are_those_of_spark():
     kinds = [pa.list_(pa.int32()), pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(38, 4), pa.date32()]
     names = ["array<int>", "timestamp_ntz", "timestamp", "decimal(38,4)", "date"]
     assert [lakesql.type_of(kind) for kind in kinds] == names
+
+
+KINDS = [pa.bool_(), pa.int32(), pa.int64(), pa.float32(), pa.float64(), pa.string(), pa.binary(), pa.date32()]
+KINDS += [pa.timestamp("us"), pa.timestamp("us", "UTC"), pa.decimal128(12, 3), pa.list_(pa.decimal128(5, 0))]
+
+
+@pytest.mark.parametrize("kind", KINDS, ids=str)
+def test_a_type_leads_to_spark_and_back(kind):
+    assert lakesql.arrow_of(lakesql.type_of(kind)) == kind
+
+
+def test_a_type_that_the_sink_makes_none_of_is_left_alone():
+    assert [lakesql.arrow_of(kind) for kind in ("smallint", "array<smallint>", "struct<a:int>", "")] == [None] * 4
+
+
+def test_columns_are_dropped_where_they_are_there_still():
+    assert lakesql.drops("t", {"a", "b`c"}, ["a", "gone", "b`c"]) == [
+        "ALTER TABLE t DROP COLUMN `a`",
+        "ALTER TABLE t DROP COLUMN `b``c`",
+    ]

@@ -6,9 +6,10 @@ import fcntl
 import json
 import shutil
 
+import pyarrow as pa
 import pytest
 from cdcworker.connectors.api import SinkPlace
-from cdcworker.connectors.spark.manifests import FOLDER, KEPT, Manifest, Manifests, alter
+from cdcworker.connectors.spark.manifests import FOLDER, KEPT, Manifest, Manifests, alter, parse
 from cdcworker.connectors.spark.parquet import SMALL_FILES_MAX, ParquetWriter
 from cdcworker.connectors.spark.parquetletters import ParquetBeside
 from cdcworker.connectors.spark.parquetsets import WholeParquetWriter
@@ -39,6 +40,9 @@ class TestParquet(contract.Contract):
     @pytest.fixture(autouse=True)
     def root(self, tmp_path):
         self._root = tmp_path
+
+    def drop_table(self, writer):
+        shutil.rmtree(self._root / "public" / "orders")
 
     def letters(self):
         out = []
@@ -93,6 +97,27 @@ def test_files_of_a_log_have_the_names_of_today_and_rows_the_default_of_their_ti
         (2, "A", "B", 5),
         (3, "A", "B", 6),
     ]
+
+
+def test_files_lose_the_values_of_a_column_that_another_of_its_name_and_type_replaces(tmp_path, open_writer):
+    """Only one bucket has a change, and whoever reads the files of the others by their names must not find what was."""
+    ids, before, after = (
+        range(1, 9),
+        contract.of(contract.TEXT),
+        contract.of(support.column("s", "string", "text", column_id=4)),
+    )
+    stream, writer = support.Stream(1), open_writer(drop=True)
+    stream.insert(contract.of(), (0,))
+    contract.run(stream, writer)
+    for id in ids:
+        stream.insert(before, (id, f"old{id}"))
+    contract.run(stream, writer)
+    stream.update(after, (1, "new"))
+    contract.run(stream, writer)
+    state = Manifests(tmp_path / "public" / "orders").newest()
+    found = [parquet.read_table(tmp_path / "public" / "orders" / file.path).to_pylist() for file in state.files]
+    values = {row["id"]: row.get("s") for rows in found for row in rows}
+    assert values == {0: None, 1: "new", **dict.fromkeys(range(2, 9))}
 
 
 @pytest.mark.parametrize("instead", ["nothing", "a file", "an empty folder"])
@@ -413,3 +438,30 @@ def test_two_who_sweep_one_folder_do_not_stop_each_other(open_writer):
     manifests.sweep(manifests.newest(), everything=True)
     assert not (manifests.folder / "left-behind.parquet").exists()
     assert len(contract.rows(writer, "id")) == 4
+
+
+def test_a_state_of_a_newer_version_is_read_by_what_is_known_of_it():
+    state = Manifest("sink", contract.TOPIC, (1, 2), offsets={"0": 7}, applied={"0": ("ff", 1)}, topic_id="id")
+    text = json.dumps({**json.loads(state.text()), "later": [1]})
+    assert parse(text) == state
+
+
+def test_what_somebody_else_puts_beside_the_files_of_a_table_is_no_part_of_it(tmp_path, open_writer):
+    stream, writer, folder = support.Stream(1), open_writer(), tmp_path / "public" / "orders"
+    for number in (1, 2):
+        stream.insert(support.NARROW, (number, 1, "a", "b"))
+    contract.run(stream, writer)
+    state = Manifests(folder).newest()
+    theirs = parquet.read_table(folder / state.files[0].path)
+    theirs = theirs.append_column("mine", pa.array(["theirs"] * theirs.num_rows))
+    parquet.write_table(theirs, folder / "theirs.parquet")
+    (folder / "notes.txt").write_text("theirs")
+    stream.update(support.NARROW, (1, 2, "c", "b"))
+    contract.run(stream, open_writer(epoch=(1, 0)))
+    assert contract.rows(writer, "id", "n", "a") == [(1, 2, "c"), (2, 1, "a")]
+    assert "mine" not in contract.columns(writer)
+    assert (folder / "notes.txt").read_text() == "theirs"
+    # A young file is nobody's yet; an old one, or whatever a new owner finds, goes.
+    assert (folder / "theirs.parquet").exists()
+    contract.run(stream, open_writer(epoch=(2, 0)))
+    assert not (folder / "theirs.parquet").exists()

@@ -93,19 +93,84 @@ def test_reduced_batches_leave_what_one_change_after_the_other_leaves(script, cu
     assert warehouse.orphans == 0
 
 
-@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
-@given(actions, st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=12))
-def test_partitions_may_be_read_at_different_speeds(script, reads):
-    stream, model = support.Stream(), support.Model()
-    play(script, stream, model, truncates=False, moves=False)
-    left = {number: [r for r in stream.records if r["partition"] == number] for number in range(3)}
+reads = st.lists(st.tuples(st.integers(0, 2), st.integers(1, 9)), max_size=12)
+"""Of which partition how many records come next."""
+
+
+def read_apart(stream, reads):
+    """Each partition at a speed of its own, in the end all of it."""
+    left = {number: [r for r in stream.records if r["partition"] == number] for number in range(support.PARTITIONS)}
     warehouse, assembler = support.MemoryWarehouse(), stream.assembler()
     rest = [(number, len(left[number])) for number in left]
     for number, count in [*reads, *rest]:
         part, left[number] = left[number][:count], left[number][count:]
         if part:
             warehouse.apply(assembler.build(support.arrow(part), warehouse.offsets, 0))
+    return warehouse
+
+
+@settings(max_examples=100, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(actions, reads)
+def test_partitions_may_be_read_at_different_speeds(script, reads):
+    stream, model = support.Stream(), support.Model()
+    play(script, stream, model, truncates=False, moves=False)
+    assert read_apart(stream, reads).rows(NARROW) == model.rows
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(actions, reads)
+def test_rows_that_bring_all_their_columns_move_between_partitions_at_different_speeds(script, reads):
+    stream, model = support.Stream(), support.Model()
+    whole = {"move_toast": "move", "toast": "put", "toast_a": "put"}
+    play([(whole.get(what, what), *rest) for what, *rest in script], stream, model)
+    warehouse = read_apart(stream, reads)
     assert warehouse.rows(NARROW) == model.rows
+    assert warehouse.orphans == 0
+
+
+def partition_of(key):
+    stream = support.Stream()
+    stream.insert(NARROW, (key, 0, "", ""))
+    return stream.records[0]["partition"]
+
+
+OLD = 0
+NEW = next(key for key in range(1, 20) if partition_of(key) != partition_of(OLD))
+
+
+def moved_between_partitions(moves=1):
+    """A row goes to a key of another partition, and back, without the large value that it keeps."""
+    stream, model = support.Stream(), support.Model()
+    script = [("put", OLD, 0), ("put", OLD, 0)]
+    script += [("move_toast", *((OLD, NEW) if number % 2 == 0 else (NEW, OLD))) for number in range(moves)]
+    play(script, stream, model)
+    assert len({record["partition"] for record in stream.records}) == 2
+    return stream, model
+
+
+@pytest.mark.parametrize("moves", [1, 2, 3])
+@pytest.mark.parametrize("size", range(1, 12))
+def test_a_value_that_was_not_sent_goes_with_its_row_to_another_partition_in_any_batches(moves, size):
+    stream, model = moved_between_partitions(moves)
+    warehouse = applied(stream, range(0, 40, size))
+    assert warehouse.rows(NARROW) == model.rows
+    assert warehouse.orphans == 0
+
+
+@pytest.mark.parametrize("behind", [1, 2, 3, 4])
+def test_such_a_row_finds_its_value_also_behind_the_delete_of_its_old_key(behind):
+    """The old key's partition is ahead, with the delete and its tombstone or not."""
+    stream, model = moved_between_partitions()
+    warehouse = read_apart(stream, [(partition_of(OLD), behind), (partition_of(OLD), 9)])
+    assert warehouse.rows(NARROW) == model.rows
+    assert warehouse.orphans == 0
+
+
+def test_such_a_row_that_comes_before_its_old_one_is_left_out_and_counted():
+    stream, _ = moved_between_partitions()
+    warehouse = read_apart(stream, [(partition_of(NEW), 9)])
+    assert warehouse.rows(NARROW) == {}
+    assert warehouse.orphans == 1
 
 
 def test_records_below_the_ledger_are_dropped():

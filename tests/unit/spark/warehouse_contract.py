@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import itertools
+from dataclasses import dataclass, replace
 
 import pytest
 from cdcworker.connectors.api import DELETED, KEY, OP, POSITION, UNCHANGED
+from cdcworker.connectors.spark import lakesql, merging, pgsql
+from cdcworker.connectors.spark.config import CONFIG_DEF
+from cdcworker.connectors.spark.paused import RETRY_S_MAX, PausedTables
+from cdcworker.connectors.spark.policy import pausing as pauses
 from cdcworker.connectors.spark.records import Assembler
 from cdcworker.connectors.spark.schemas import Shapes
+from cdcworker.connectors.spark.warehouses import output_of
 from cdcworker.schemas.errors import CdcError
 
 from . import support
 from .support import ID, NARROW, column, table
 
 TOPIC = "shop.public.orders"
+OTHER = "shop.public.other"
 MIRRORED = "far.shop.public.orders"
 ONE = column("id", "long", "bigint", False, column_id=1)
+SINK = {"name": "sink", "topics": TOPIC, "warehouse": "parquet", "warehouse.path": "/lake"}
 OWN = (KEY, POSITION, OP, UNCHANGED, DELETED)
+ANYWHERE = (
+    *OWN,
+    *(pgsql.KEPT, pgsql.STAGE_KEY, pgsql.ORIGIN_KEY, f"{pgsql.ORIGIN}id"),
+    *(lakesql.GONE, merging.ROW, "_cdc_moving_0"),
+)
+"""Names of the sink's columns, in tables or on the way there."""
 
 
 def run(stream, writer, cuts=(), log=False, topic=TOPIC):
@@ -54,6 +69,123 @@ def columns(writer, topic=TOPIC):
     names = [name for batch in found.batches for name in batch.schema.names if name not in OWN]
     found.close()
     return names
+
+
+def shifted(stream, ends):
+    """Its records behind these offsets."""
+    for record in stream.records:
+        record["offset"] += ends.get((record["topic"], record["partition"]), 0) + 1
+    return stream
+
+
+def passes_of(writer, name):
+    """A list that grows with each call of a method from now on."""
+    passes, method = [], getattr(writer, name)
+    setattr(writer, name, lambda *args: passes.append(1) or method(*args))
+    return passes
+
+
+@dataclass
+class TwoTables:
+    """A driver's part of two topics: batches from the ledger on, through what pauses tables."""
+
+    writer: object
+    enabled: bool = True
+    now: float = 0.0
+    topics: tuple = (TOPIC, OTHER)
+
+    def __post_init__(self):
+        self.stream = support.Stream(1)
+        self.paused = PausedTables(self.enabled, lambda: self.now)
+
+    def run(self):
+        topics = self.paused.reading(self.topics)
+        self.writer.claim(topics)
+        records = [record for record in self.stream.records if record["topic"] in topics]
+        batch = self.stream.assembler().build(support.arrow(records), self.writer.ledger(), 1)
+        return self.paused.apply(self.writer.apply, batch)
+
+
+def of(*columns, key=(0,)):
+    return table(ONE, *columns, key=key)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Of a table's columns between two rows, which are read as `rows` where the warehouse follows."""
+
+    before: object
+    first: tuple
+    after: object
+    second: tuple
+    names: tuple = ()
+    rows: tuple = ()
+
+
+N = column("n", "int", "integer", column_id=2)
+TEXT = column("s", "string", "text", column_id=3)
+FOLLOWED = {
+    "add": Change(of(N), (1, 5), of(N, TEXT), (2, 6, "x"), ("id", "n", "s"), ((1, 5, None), (2, 6, "x"))),
+    "widen": Change(
+        of(N),
+        (1, 5),
+        of(column("n", "long", "bigint", column_id=2)),
+        (2, 2**40),
+        ("id", "n"),
+        ((1, 5), (2, 2**40)),
+    ),
+    "rename": Change(
+        of(N), (1, 5), of(column("m", "int", "integer", column_id=2)), (2, 6), ("id", "m"), ((1, 5), (2, 6))
+    ),
+    "drop": Change(of(N, TEXT), (1, 5, "x"), of(N), (2, 6), ("id", "n", "s"), ((1, 5, "x"), (2, 6, None))),
+    # What the column holds already may not fit the narrower type: it stays as wide as it is.
+    "narrow": Change(
+        of(column("n", "long", "bigint", column_id=2)), (1, 2**40), of(N), (2, 6), ("id", "n"), ((1, 2**40), (2, 6))
+    ),
+}
+REFUSED = {
+    "retype": Change(
+        of(column("n", "boolean", "boolean", column_id=2)),
+        (1, True),
+        of(column("n", "double", "double precision", column_id=2)),
+        (2, 5.5),
+        ("id", "n"),
+    ),
+    "key": Change(of(N, TEXT), (1, 5, "x"), of(N, TEXT, key=(0, 2)), (1, 6, "y"), ("id", "n", "s")),
+}
+
+
+DATE = {"type": "int", "connect.name": "io.debezium.time.Date"}
+BY_HAND = {
+    "double": (REFUSED["retype"], 5.5),
+    "date": (Change(of(N), (1, 5), of(column("n", DATE, "date", column_id=2)), (2, 0)), dt.date(1970, 1, 1)),
+}
+
+
+class ByHand:
+    """Of warehouses whose tables a person can change beside the sink: `retype(column, type)` empties a column."""
+
+    @pytest.mark.parametrize("kind", BY_HAND)
+    def test_a_paused_table_that_somebody_mends_catches_up_by_itself(self, open_writer, kind):
+        (change, value), other = BY_HAND[kind], table(ID, name="other")
+        world = TwoTables(open_writer())
+        world.stream.insert(change.before, change.first)
+        world.run()
+        world.stream.insert(change.after, change.second)
+        world.stream.insert(other, (7,))
+        world.run()
+        # More comes meanwhile, and the time for another try, in vain.
+        world.stream.insert(change.after, (3, *change.second[1:]))
+        world.stream.insert(other, (8,))
+        world.now += RETRY_S_MAX
+        world.run()
+        assert world.paused.topics == {TOPIC}
+        assert rows(world.writer, "id", topic=OTHER) == [(7,), (8,)]
+        self.retype("n", kind)
+        world.now += RETRY_S_MAX
+        world.run()
+        assert world.paused.topics == frozenset()
+        assert rows(world.writer, "id", "n") == [(1, None), (2, value), (3, value)]
 
 
 class Contract:
@@ -155,6 +287,19 @@ class Contract:
         run(stream, writer, [*cuts, 5, 6], topic=MIRRORED)
         assert rows(writer, "id", "n", topic=MIRRORED) == [(2, 2), (3, 2)]
 
+    def test_such_a_truncate_finds_positions_under_the_name_that_they_still_have(self, open_writer):
+        stream, writer = support.Stream(1), open_writer(position="seen_at")
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        stream.truncate(NARROW)
+        stream.insert(NARROW, (2, 1, "a", "b"))
+        mirrored(stream)
+        later = stream.records[1:]
+        del stream.records[1:]
+        run(stream, writer, topic=MIRRORED)
+        stream.records += later
+        run(stream, open_writer(epoch=(2, 0), position="changed_at"), [2], topic=MIRRORED)
+        assert rows(writer, "id", topic=MIRRORED) == [(2,)]
+
     def test_such_a_truncate_that_comes_late_leaves_the_rows_behind_it_where_they_are_found(self, open_writer):
         stream, writer = support.Stream(), open_writer()
         stream.truncate(NARROW)
@@ -211,6 +356,85 @@ class Contract:
         stream.insert(table(ID, column("n", "int", "integer")), (2, 2))
         run(stream, writer)
         assert rows(writer, "id", "n", "a") == [(1, 1, "a"), (2, 2, None)]
+
+    def test_a_column_that_the_source_drops_goes_where_it_is_to(self, open_writer):
+        stream, writer = support.Stream(1), open_writer(drop=True)
+        first = of(N, TEXT, column("t", "string", "text", column_id=4))
+        stream.insert(first, (1, 5, "x", "y"))
+        stream.insert(first, (2, 6, "x", "y"))
+        run(stream, writer)
+        # One of them gives its name to another column, in the same change.
+        later = of(N, column("s", "string", "text", column_id=5, default="none"))
+        stream.update(later, (1, 7, "new"))
+        run(stream, writer)
+        assert rows(writer, "id", "n", "s") == [(1, 7, "new"), (2, 6, "none")]
+        assert {"t", "s_dropped_3"}.isdisjoint(columns(writer))
+        # A new writer finds the columns as they are.
+        writer = open_writer(epoch=(2, 0), drop=True)
+        stream.insert(later, (3, 8, None))
+        run(stream, writer)
+        assert rows(writer, "id", "n", "s") == [(1, 7, "new"), (2, 6, "none"), (3, 8, None)]
+
+    def test_a_column_that_takes_the_name_of_one_that_goes_brings_its_values(self, open_writer):
+        stream, writer = support.Stream(1), open_writer(drop=True)
+        stream.insert(of(TEXT, column("s_new", "string", "text", column_id=4)), (1, "old", "new"))
+        run(stream, writer)
+        stream.insert(of(column("s", "string", "text", column_id=4)), (2, "newer"))
+        run(stream, writer)
+        assert rows(writer, "id", "s") == [(1, "new"), (2, "newer")]
+        assert {"s_new", "s_dropped_3"}.isdisjoint(columns(writer))
+
+    def test_only_what_the_newest_change_lacks_is_dropped_whatever_comes_late(self, open_writer):
+        """Partitions are read at their own pace: the shape from before a column was added lacks it too."""
+        stream, writer = support.Stream(), open_writer(drop=True)
+        writer.claim([TOPIC])
+        early, wide, late = of(N), of(N, TEXT), of(TEXT)
+        for at, (shape, values) in enumerate([(early, (1,)), (wide, (2, "x")), (late, ("y",))]):
+            for number in range(20):
+                stream.insert(shape, (20 * at + number, *values))
+        assembler = stream.assembler()
+        ages = [stream.records[start : start + 20] for start in (0, 20, 40)]
+        parts = [[[r for r in age if r["partition"] == at] for age in ages] for at in range(support.PARTITIONS)]
+        assert all(all(part) for part in parts)
+
+        def put(records):
+            writer.apply(assembler.build(support.arrow(records), writer.ledger(), 1))
+
+        # One partition is read up to the middle shape, then another one from its beginning.
+        put(parts[0][0] + parts[0][1])
+        put(parts[1][0])
+        assert {"n", "s"} <= set(columns(writer))
+        put(parts[0][2])
+        assert "n" not in columns(writer)
+        put(parts[1][1] + parts[1][2])
+        put([*parts[2][0], *parts[2][1], *parts[2][2]])
+        assert "n" not in columns(writer)
+        wanted = [(at, (None, "x", "y")[at // 20]) for at in range(60)]
+        assert rows(writer, "id", "s") == sorted(wanted, key=repr)
+
+    def test_a_large_value_that_was_not_sent_stays_where_other_columns_go(self, open_writer):
+        def shape(*more):
+            return of(column("big", "string", "text", column_id=9), *more)
+
+        stream, writer = support.Stream(1), open_writer(drop=True)
+        stream.insert(shape(TEXT), (1, "large", "x"))
+        run(stream, writer)
+        stream.update(shape(TEXT), (1, None, None), (1, 2))
+        stream.move(shape(TEXT), (1,), (2, None, None), (1, 2))
+        stream.update(shape(), (2, None), (1,))
+        run(stream, writer)
+        assert rows(writer, "id", "big") == [(2, "large")]
+        assert "s" not in columns(writer)
+
+    @pytest.mark.parametrize("log", [False, True], ids=["without-a-key", "log"])
+    def test_histories_keep_the_columns_that_the_source_drops(self, open_writer, log):
+        stream, writer = support.Stream(1), open_writer(drop=True, log=log)
+        key = (0,) if log else ()
+        stream.insert(table(ONE, N, TEXT, key=key), (1, 5, "x"))
+        run(stream, writer, log=log)
+        stream.insert(table(ONE, N, key=key), (2, 6))
+        run(stream, writer, log=log)
+        assert rows(writer, "id", "n", "s") == [(1, 5, "x"), (2, 6, None)]
 
     def test_a_renamed_column_keeps_its_values(self, open_writer):
         before = table(ID, column("old", "string", "text", column_id=2), column("n", "int", "integer", column_id=3))
@@ -339,6 +563,163 @@ class Contract:
         stream.update(NARROW, (1, 2, "a", "b"))
         run(stream, writer)
         assert rows(writer, "_synced_at")[0][0] > first
+
+    @pytest.mark.parametrize("before", ["_cdc_position", "seen_at", "changed_at"])
+    def test_the_column_of_positions_has_the_name_that_it_is_given(self, open_writer, before):
+        """Also one that it is given later: it is renamed and the rows are as old as they were."""
+        stream, writer = support.Stream(), open_writer(position=before)
+        for number in range(6):
+            stream.insert(NARROW, (number, 1, "a", "large"))
+        run(stream, writer)
+        late = stream.assembler().build(support.arrow(stream.records), {}, 1)
+        stream.update(NARROW, (1, 2, "b", None), (3,))
+        stream.delete(NARROW, (2,))
+        stream.move(NARROW, (3,), (7, 3, "c", None), (3,))
+        writer = open_writer(epoch=(2, 0), position="changed_at")
+        run(stream, writer, [8, 9])
+        wanted = [(0, 1, "a"), (1, 2, "b"), (4, 1, "a"), (5, 1, "a"), (7, 3, "c")]
+        assert rows(writer, "id", "n", "a") == wanted
+        assert {row[0] for row in rows(writer, "big")} == {"large"}
+        assert POSITION not in columns(writer)
+        assert "seen_at" not in columns(writer)
+        at = [row[0] for row in rows(writer, "changed_at")]
+        assert len(set(at)) == 5
+        assert {len(position) for position in at} == {16}
+        # What was applied before is older than what is there, whatever a ledger says of it.
+        ends = writer.ledger()
+        spans = {place: (end, end + 1) for place, end in ends.items()}
+        writer.apply(replace(late, offsets=spans))
+        assert rows(writer, "id", "n", "a") == wanted
+        stream.records.clear()
+        stream.truncate(NARROW)
+        writer = open_writer(epoch=(3, 0), position="changed_at")
+        run(shifted(stream, ends), writer)
+        assert rows(writer, "id") == []
+
+    def test_a_log_may_do_without_positions_or_give_them_another_name(self, open_writer):
+        stream, writer = support.Stream(1), open_writer(log=True, position="")
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        stream.delete(NARROW, (1,))
+        stream.truncate(NARROW)
+        run(stream, writer, [1], log=True)
+        assert rows(writer, OP, "id") == [("c", 1), ("d", 1), ("t", None)]
+        found = writer.rows(TOPIC)
+        names = {name for batch in found.batches for name in batch.schema.names}
+        found.close()
+        assert POSITION not in names
+        writer = open_writer(epoch=(2, 0), log=True, position="at")
+        stream.insert(NARROW, (2, 1, "a", "b"))
+        run(stream, writer, log=True)
+        assert [row[0] is None for row in rows(writer, "at", "id") if row[1] != 2] == [True] * 3
+        assert [len(row[0]) for row in rows(writer, "at", "id") if row[1] == 2] == [16]
+
+    @pytest.mark.parametrize("names", [{"position": "n"}, {"synced": "n"}])
+    def test_a_column_of_the_sink_takes_no_name_of_the_source(self, open_writer, names):
+        stream, writer = support.Stream(1), open_writer(**names)
+        stream.insert(NARROW, (1, 1, "a", "b"))
+        with pytest.raises(CdcError) as caught:
+            run(stream, writer)
+        assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "n")
+        assert rows(writer, "id") == []
+
+    @pytest.mark.parametrize(("name", "log"), [(POSITION, False), (POSITION, True), (KEY, False)])
+    def test_names_that_rows_have_on_their_way_are_refused_whatever_the_table_calls_positions(
+        self, open_writer, name, log
+    ):
+        """A source that is a warehouse itself has such columns."""
+        stream, writer = support.Stream(1), open_writer(position="changed_at", log=log)
+        of = support.table(support.ID, support.column(name, "bytes", "bytea"))
+        stream.insert(of, (1, b"\x00\x01"))
+        with pytest.raises(CdcError) as caught:
+            run(stream, writer, log=log)
+        assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", name)
+        assert "column.exclude.list" in caught.value.message
+        assert rows(writer, "id") == []
+
+    def test_names_that_the_sink_uses_anywhere_stop_their_tables_alone(self, open_writer):
+        tables = [table(ID, column(name, "string", "text"), name=f"t{at}") for at, name in enumerate(ANYWHERE)]
+        topics = [f"shop.public.{of.path[1]}" for of in tables]
+        world, other = TwoTables(open_writer(), topics=(*topics, OTHER)), table(ID, name="other")
+        for of in tables:
+            world.stream.insert(of, (1, "a"))
+        world.stream.insert(other, (7,))
+        passes = passes_of(world.writer, "apply")
+        _, counts = world.run()
+        # All of them are found in the first one.
+        assert len(passes) == 2
+        assert (counts["rows"], sum(counts["tables"].values())) == (1, 1)
+        assert world.paused.topics == set(topics)
+        assert {error.where["column"] for error in world.paused._errors.values()} == set(ANYWHERE)
+        assert {error.code for error in world.paused._errors.values()} == {"spark.schema_refused"}
+        assert rows(world.writer, "id", topic=OTHER) == [(7,)]
+
+    @pytest.mark.parametrize("pausing", [False, True], ids=["halt", "evolve"])
+    @pytest.mark.parametrize("name", FOLLOWED)
+    def test_a_change_of_columns_is_followed_whatever_the_policy(self, open_writer, name, pausing):
+        world, change = TwoTables(open_writer(), pausing), FOLLOWED[name]
+        world.stream.insert(change.before, change.first)
+        world.run()
+        world.stream.insert(change.after, change.second)
+        world.run()
+        assert world.paused.topics == frozenset()
+        assert rows(world.writer, *change.names) == sorted(change.rows, key=repr)
+
+    @pytest.mark.parametrize("name", [name for name in FOLLOWED if name not in ("drop", "narrow")])
+    @pytest.mark.parametrize("policy", ["evolve-additive", "pause-table", "fail"])
+    def test_what_the_policy_does_not_follow_changes_nothing_and_is_caught_up_under_another(
+        self, open_writer, policy, name
+    ):
+        config = CONFIG_DEF.parse({**SINK, "schema.change.policy": policy})
+        follows, adds = output_of(config).follows, policy == "evolve-additive" and name == "add"
+        world, change = TwoTables(open_writer(follows=follows), pauses(config)), FOLLOWED[name]
+        world.stream.insert(change.before, change.first)
+        world.run()
+        before, there = columns(world.writer), rows(world.writer, "id", "n")
+        world.stream.insert(change.after, change.second)
+        if policy == "fail":
+            with pytest.raises(CdcError) as caught:
+                world.run()
+            assert caught.value.code == "spark.schema_refused"
+        else:
+            world.run()
+            assert world.paused.topics == (frozenset() if adds else {TOPIC})
+        if not adds:
+            assert (columns(world.writer), rows(world.writer, "id", "n")) == (before, there)
+        world.writer = open_writer(epoch=(2, 0))
+        world.now += RETRY_S_MAX
+        world.run()
+        assert rows(world.writer, *change.names) == sorted(change.rows, key=repr)
+
+    @pytest.mark.parametrize("pausing", [False, True], ids=["halt", "evolve"])
+    @pytest.mark.parametrize("name", REFUSED)
+    def test_what_loses_data_stops_the_task_or_its_table_until_that_is_loaded_again(self, open_writer, name, pausing):
+        world, change, other = TwoTables(open_writer(), pausing), REFUSED[name], table(ID, name="other")
+        world.stream.insert(change.before, change.first)
+        world.run()
+        before = rows(world.writer, *change.names)
+        at = world.writer.ledger()[TOPIC, 0]
+        world.stream.insert(change.after, change.second)
+        world.stream.insert(other, (7,))
+        if not pausing:
+            with pytest.raises(CdcError) as caught:
+                world.run()
+            assert (caught.value.code, caught.value.where["topic"]) == ("spark.schema_refused", TOPIC)
+        else:
+            for _ in range(2):
+                world.run()
+                world.now += RETRY_S_MAX
+            assert world.paused.topics == {TOPIC}
+            assert rows(world.writer, "id", topic=OTHER) == [(7,)]
+        assert rows(world.writer, *change.names) == before
+        assert world.writer.ledger()[TOPIC, 0] == at
+        # As the error says: the table goes and is read again, in the shape that it has now.
+        self.drop_table(world.writer)
+        world.stream.records = [r for r in world.stream.records if r["topic"] == OTHER or r["offset"] >= at]
+        world.writer = open_writer(epoch=(2, 0))
+        world.run()
+        assert world.paused.topics == frozenset()
+        assert rows(world.writer, *change.names) == [change.second]
+        assert rows(world.writer, "id", topic=OTHER) == [(7,)]
 
     def test_a_reader_learns_through_which_position_the_rows_hold_everything(self, open_writer):
         stream, writer = support.Stream(1), open_writer()

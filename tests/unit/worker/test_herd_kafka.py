@@ -16,6 +16,7 @@ from cdcworker.coordinator.events import (
     WriteFailed,
     WriteLog,
 )
+from cdcworker.coordinator.kafka_offsets import LeftOpen
 from cdcworker.coordinator.kafka_topics import TopicNames
 from cdcworker.coordinator.model import TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError
@@ -80,6 +81,9 @@ class FakeWriter:
         if rig.claim_error:
             raise rig.claim_error
 
+    def void(self, places):
+        self.rig.voided += places
+
     def write(self, records, term):
         self.rig.writes.append((records, term))
         self.rig.script()
@@ -96,6 +100,8 @@ class Rig:
         self.term: Term | None = OLD
         self.made, self.writes, self.claim_error = 0, [], None
         self.script = lambda: None
+        self.left_open: list[LeftOpen] = []
+        self.voided: list[LeftOpen] = []
         self.posted: list = []
         self.arrived = threading.Condition()
         logs = {"g.configs": self.configs, "g.status": self.status}
@@ -109,6 +115,7 @@ class Rig:
             "KafkaLeadership": lambda *a, **k: leadership,
             "KafkaWriter": lambda *a, **k: FakeWriter(self),
             "fence": lambda properties, ids, **k: dict.fromkeys(ids),
+            "left_open": lambda admin, places, timeout_s: self.left_open,
         }
         for name, fake in fakes.items():
             monkeypatch.setattr(backends, name, fake)
@@ -186,6 +193,12 @@ def test_a_worker_that_lost_the_term_does_not_even_open_a_writer(rig):
     rig.kafka.claim()
     assert [type(event) for event in rig.turn()] == [TermChanged, ClaimFailed]
     assert rig.made == 0
+
+
+def test_what_a_predecessor_left_open_is_ended_before_the_log_is_read(rig):
+    rig.left_open = [LeftOpen("g.configs", 0, 5, 9)]
+    rig.lead()
+    assert rig.voided == rig.left_open
 
 
 def test_a_claim_that_kafka_refuses_is_told(rig):

@@ -26,7 +26,7 @@ class Client:
         self.calls: list[str] = []
         self.sent: list[tuple] = []
         self.left: list[int] = []
-        self.on_flush = lambda: None
+        self.on_flush = self.on_purge = lambda: None
 
     def produce(self, *args, headers=None) -> None:
         self.sent.append(args)
@@ -41,6 +41,7 @@ class Client:
 
     def purge(self, **options) -> None:
         self.calls.append(f"purge {options}")
+        self.on_purge()
 
 
 class Fenced:
@@ -156,6 +157,17 @@ def test_what_is_on_its_way_at_an_end_gets_there_before_it_is_sent_again(stage):
     stage.pen.abort()
     assert stage.client.calls == ["purge {'in_queue': True, 'in_flight': False}", "flush", "abort"]
     assert stage.pen.opened_at is None
+
+
+def test_a_client_that_turns_fatal_over_the_gap_at_an_end_is_ended_all_the_same(stage):
+    def fatal() -> None:
+        raise SystemError("a result with an exception set")
+
+    stage.client.on_flush = fatal
+    stage.client.on_purge = fatal
+    stage.pen.abort()
+    stage.pen.close()
+    assert [call.split()[0] for call in stage.client.calls] == ["purge", "flush", "abort", "purge", "close"]
 
 
 def test_the_client_keeps_the_order_and_waits_no_longer_than_the_lease(stage):

@@ -11,6 +11,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker import check_main
 from cdcworker.worker.validate import check_keys, check_live, read_findings, run_checks
 
+SINK = {"connector.class": "spark", "topics": "t", "warehouse.path": "/etc/lake"}
 FINDING = Finding("host", "error", "postgres.unreachable", "nobody listens", "Start it.")
 LINE = json.dumps({"key": "host", "severity": "error", "code": "x.y", "message": "m", "hint": "h"})
 
@@ -59,6 +60,21 @@ def test_the_config_goes_through_the_pipe_and_not_through_arguments(child, tmp_p
 def test_the_real_child_names_an_unknown_class():
     found = run_checks({"connector.class": "nope"}, timeout_s=60)
     assert [(finding.severity, finding.code) for finding in found] == [("error", "config.unknown_connector")]
+
+
+@pytest.mark.parametrize(
+    ("config", "key"),
+    [
+        ({"connector.class": "file", "file": "/etc/hostname", "topic": "t"}, "file"),
+        ({"connector.class": "file-sink", "file": "/etc/hostname", "topics": "t"}, "file"),
+        *(({**SINK, "warehouse": kind}, "warehouse.path") for kind in ("parquet", "iceberg", "delta")),
+    ],
+)
+def test_a_place_that_the_worker_does_not_open_is_refused_before_anything_starts(config, key):
+    (found,) = check_main.findings(config, {"file.connector.paths": "/srv/open"})
+    assert (found.key, found.severity, found.code) == (key, "error", "file.path_not_allowed")
+    assert found.message == f"{key} lies in none of the folders that this worker opens to connectors: /srv/open"
+    assert list(check_main.findings(config, {"file.connector.paths": "/"})) == []
 
 
 def test_torn_output_is_not_complete():

@@ -75,7 +75,9 @@ DIFFERENT = table(
         (record("undecided", table("undecided", undecided=1), undecided=1), 3, "undecided: 1 row never stood still"),
         (record("undecided", table("undecided", complete=False)), 3,
          "undecided: too many rows moved for each to be looked at"),
-        (record("impossible", table("impossible", reason="it has no key")), 3, "not compared"),
+        (record("impossible", table("impossible", reason="it has no key")), 3, "not compared: 1 of 1 tables"),
+        (record("impossible", table("equal"), table("impossible", reason="the sink holds it back: why")), 3,
+         "not compared: 1 of 2 tables; the others are equal"),
     ],
 )  # fmt: skip
 def test_the_last_line_says_what_the_exit_code_means(found, code, said):

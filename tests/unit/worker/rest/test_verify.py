@@ -11,6 +11,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.rest.verify import Keeper
 from cdcworker.worker.security.access import Caller, Grant
 from cdcworker.worker.verify import RECORD, Asked, Verifier, source_of
+from httpx import ASGITransport
 
 PATH = "/v1/connectors/w/verify"
 RESULT = {
@@ -85,6 +86,18 @@ def test_a_comparison_is_begun_shown_and_kept_without_keys(serving, cluster, pai
     assert item["values"] == ["k-4711"]
 
 
+def test_what_the_sink_holds_back_is_told_to_the_child(serving, cluster, pair, until):
+    says = (
+        "import json, sys; held = json.load(sys.stdin)['held']; "
+        f"print(json.dumps({{'result': {{**{RESULT!r}, 'notes': [held]}}}}))"
+    )
+    cluster.report("w", 0, "RUNNING", metrics={"paused": {"p.public.t": "why"}, "tables_held": 1})
+    client, _, runs = serving(says)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    assert runs.get("w").result["notes"] == [{"p.public.t": "why"}]
+
+
 def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, cluster, pair, until):
     client, keeper, runs = serving(SAYS)
     client.post(PATH)
@@ -93,6 +106,16 @@ def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, 
     follower = connect(make_herder(leads=False), verifier=verifier(SAYS))
     found = follower.get(PATH)
     assert (found.status_code, found.json()["result"]["differences"]) == (200, 1)
+
+
+def test_a_comparison_that_is_not_on_record_yet_is_told_by_the_leader(serving, connect, make_herder, cluster, pair):
+    client, _, _ = serving(HANGS)
+    follower = connect(make_herder(leads=False), verifier=verifier(SAYS), transport=ASGITransport(client.app))
+    assert follower.get(PATH).status_code == 404
+    begun = client.post(PATH).json()
+    assert f"{RECORD}w" not in cluster.state.settings
+    found = follower.get(PATH)
+    assert (found.status_code, found.json()["id"], found.json()["state"]) == (200, begun["id"], "running")
 
 
 def test_a_trial_names_the_source_and_begins_nothing(serving, pair):

@@ -13,7 +13,8 @@ from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Ready, 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.control import Control
 from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_session import Limits, Place, TopicFacts
+from cdcworker.worker.source_session import Limits, Place
+from cdcworker.worker.topic_facts import TopicFacts
 
 TABLE = Table(("public", "t"), 1, (), (), {})
 PLACE = Place("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task":0}]', "p.watermark")
@@ -74,6 +75,7 @@ class FakePen:
         self.opened_at: float | None = None
         self._open: list[tuple[str, bytes | None, bytes | None, int]] = []
         self.closed = False
+        self.on_commit: Callable[[], None] = lambda: None
 
     def _guard(self, name: str) -> None:
         self._faults.pass_(name)
@@ -102,6 +104,7 @@ class FakePen:
 
     def commit(self) -> None:
         assert self.opened_at is not None
+        self.on_commit()
         error = self._faults.due("commit")
         if self._broker.holder is not self:
             raise failure(e.FENCED)
@@ -227,12 +230,16 @@ class World:
         self.limits = limits or Limits()
         self.now = 1000.0
         self.poll_takes_s = 0.001
+        self.commit_takes_s = 0.0
+        """Of the next commit."""
         self.control = Control(1e9, clock=self.clock)
         self.control.wait = self._wait  # type: ignore[method-assign]
         self.broker, self.faults = Broker(), Faults()
         self.owner = True
         self.record_bytes_max: int | None = None
         self.opened: list[object] = []
+        self.checked_at: list[float] = []
+        self.committed: dict | None = None
         self.acked: list[int] = []
         self.closed = self.polls = self.idle_polls = 0
         self.idle_polls_max = 2
@@ -281,8 +288,14 @@ class World:
         pass
 
     def pen(self):
-        self.pens.append(FakePen(self.broker, self.faults, self.clock))
-        return self.pens[-1]
+        pen = FakePen(self.broker, self.faults, self.clock)
+        pen.on_commit = self._commit_passes
+        self.pens.append(pen)
+        return pen
+
+    def _commit_passes(self) -> None:
+        self.now += self.commit_takes_s
+        self.commit_takes_s = 0.0
 
     def registrar(self):
         return FakeRegistrar(self.faults)
@@ -305,8 +318,15 @@ class World:
         self.faults.pass_("topics")
         return TopicFacts(4, self.record_bytes_max)
 
+    def all(self, topics) -> dict[str, TopicFacts]:
+        return {topic: self(topic) for topic in topics}
+
     def rest(self) -> None:
         pass
+
+    def check_ended(self) -> None:
+        self.checked_at.append(self.now)
+        self.faults.pass_("check_ended")
 
     # reports
 

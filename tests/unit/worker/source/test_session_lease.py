@@ -7,7 +7,8 @@ from types import SimpleNamespace
 import pytest
 from cdcworker.schemas.change import Batch, OutRecord
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_session import LEASE_LAPSED, Counters, Limits, Place, Session, Tools, TopicFacts
+from cdcworker.worker.source_session import LEASE_LAPSED, Counters, Limits, Place, Session, Tools
+from cdcworker.worker.topic_facts import TopicFacts
 
 PLACE = Place("c", 0, "i", 1, "offsets", 0, "key", "watermark")
 
@@ -41,6 +42,14 @@ class Pen:
         self._note("commit")
 
 
+class Facts:
+    def __call__(self, topic):
+        return TopicFacts(1)
+
+    def all(self, topics):
+        return {topic: self(topic) for topic in topics}
+
+
 @pytest.mark.parametrize("step", ["begin", "produce data", "serve", "produce offsets"])
 def test_a_lease_that_lapses_at_any_step_before_the_commit_stops_it(step):
     leased, acked = [True], []
@@ -53,7 +62,7 @@ def test_a_lease_that_lapses_at_any_step_before_the_commit_stops_it(step):
         pen=pen,
         task=SimpleNamespace(ack=acked.append),
         encoder=SimpleNamespace(encode=lambda changes: []),
-        topics=lambda topic: TopicFacts(1),
+        topics=Facts(),
         control=SimpleNamespace(leased=lambda: leased[0]),
         counters=Counters(),
         on_tick=lambda session: None,

@@ -13,7 +13,7 @@ from cdcworker.worker import source_opening
 from cdcworker.worker.source_kafka import position_key, position_partition
 from cdcworker.worker.source_opening import StartReader, ahead, drop
 from cdcworker.worker.taskspec import TaskSpec, Topics
-from confluent_kafka import KafkaError
+from confluent_kafka import TIMESTAMP_CREATE_TIME, KafkaError
 
 SPEC = TaskSpec(
     kind="source",
@@ -35,6 +35,7 @@ SPEC = TaskSpec(
 )
 KEY = position_key(SPEC).encode()
 NUMBER = position_partition(SPEC)
+WRITTEN_MS = 1_700_000_000_123
 
 
 def value(lsn: int) -> bytes:
@@ -59,6 +60,9 @@ class Message:
 
     def topic(self):
         return "offsets"
+
+    def timestamp(self):
+        return TIMESTAMP_CREATE_TIME, WRITTEN_MS
 
 
 class Consumer:
@@ -121,6 +125,7 @@ def reader(monkeypatch):
 def test_a_position_near_the_end_is_found_without_reading_the_rest(reader):
     found = reader({995: (KEY, value(7)), 996: (b"[]", value(9))}, 1000)
     assert found.position() == StoredPosition("inc", 1, {"lsn": 7})
+    assert found.stored_at_ms == WRITTEN_MS
     assert found._consumer.starts == [990]
 
 

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
 
 import pytest
 from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.offsets import StoredPosition
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.worker.policy import RETRIES_MAX
 from cdcworker.worker.source_runner import _shown
 from cdcworker.worker.source_session import RECORD_TOO_LARGE, Limits
+from cdcworker.worker.source_topics import LEFT_OPEN
 
 STEPS = ("init", "schema_init", "assigned", "position", "open", "poll", "register", "topics", "begin", "produce")
 STEPS += ("commit", "ack")
@@ -299,6 +302,18 @@ def test_an_idle_source_writes_a_watermark_a_second_and_no_position(make_world):
     assert all(topics == [world.place.watermark_topic] for topics in later)
 
 
+@pytest.mark.parametrize(("took_s", "looks"), [(1.0, 0), (3.0, 1)])
+def test_after_a_slow_commit_what_the_broker_left_open_is_looked_for(make_world, took_s, looks):
+    world = make_world(SIZES)
+    world.poll_takes_s, world.idle_polls_max, world.commit_takes_s = 1.0, 60, took_s
+    world.fail("check_ended", code=LEFT_OPEN)
+    assert world.run() == 0
+    assert len(world.checked_at) == looks
+    assert len(world.pens) == 1 + looks
+    assert world.broker.data() == world.expected
+    assert [text for text, _ in world.statuses].count("RUNNING") == 1 + looks
+
+
 def test_a_watermark_of_aborted_work_is_forgotten(make_world):
     world = make_world((1, 1), idle=True)
     world.fail("commit", 2)
@@ -366,11 +381,25 @@ def test_a_change_larger_than_its_topic_allows_is_named_by_table_and_position(ma
     assert error.where["topic"] == "p.public.t"
 
 
-def test_a_record_that_the_broker_refuses_for_its_size_is_named_by_its_topic(make_world):
+@pytest.mark.parametrize(
+    ("size", "limit", "code", "topic"),
+    [
+        (5000, None, "source.record_too_large", "p.public.t"),
+        (1, None, "source.position_too_large", "g.offsets"),
+        # The largest record of data fits into its topic.
+        (5000, 9000, "source.position_too_large", "g.offsets"),
+    ],
+)
+def test_a_record_that_the_broker_refuses_for_its_size_is_named_by_its_topic(make_world, size, limit, code, topic):
     world = make_world((1,), idle=True)
+    encode = world.encoder(lambda _: ()).encode
+    padded = SimpleNamespace(encode=lambda changes: [record._replace(value=bytes(size)) for record in encode(changes)])
+    world.encoder, world.record_bytes_max = lambda _: padded, limit
     world.fail("commit", 1, e.RECORD_TOO_LARGE)
     assert world.run() == 1
-    assert world.statuses[-1][1].where["topic"] == "p.public.t"
+    error = world.statuses[-1][1]
+    assert (error.code, error.where["topic"]) == (code, topic)
+    assert error.where["bytes"] > 0
 
 
 @pytest.mark.parametrize("code", [e.AUTHORIZATION, e.CLIENT_CONFIG, e.TOPIC_MISCONFIGURED, e.UNEXPECTED])
@@ -421,7 +450,7 @@ def test_an_error_that_never_passes_ends_in_a_failure_that_the_worker_may_restar
         world.fail("open", number, e.UNREACHABLE)
     assert world.run() == 1
     assert world.statuses[-1][1].kind == "transient"
-    assert world.faults.counts["open"] == 11
+    assert world.faults.counts["open"] == RETRIES_MAX + 1
 
 
 @pytest.mark.parametrize("step", ["poll", "commit", "open"])
@@ -453,7 +482,7 @@ def test_starts_that_take_long_and_fail_again_and_again_end_in_a_failure_too(mak
     for number in range(1, 40):
         world.fail(step, number, e.TIMEOUT)
     assert world.run() == 1
-    assert world.faults.counts[step] == 11
+    assert world.faults.counts[step] == RETRIES_MAX + 1
 
 
 def test_a_source_that_fails_at_its_close_leaves_no_producer_open(make_world, monkeypatch):

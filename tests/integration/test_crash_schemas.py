@@ -1,0 +1,102 @@
+"""Schema changes under load while the source's process is killed at any moment: each record has the shape of its time."""
+
+from __future__ import annotations
+
+import random
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import psycopg
+import pytest
+
+from .test_crash_matrix import EXACT, LOOSE, Stage, check, check_loosely
+
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
+
+DEATHS = 4
+TURNS_MAX = 100
+"""Of columns that come and go: a table has a limit of them."""
+
+
+def turn(db, number: int, rng: random.Random) -> None:
+    """One change of the schema, alone or in the middle of a transaction: the column that a number names holds it."""
+    with db.transaction(), db.cursor() as one:
+        first = 10_000_000 + 10 * number
+        if rng.random() < 0.7:
+            one.execute("insert into t(id, v) values (%s, 'before')", (first,))
+        one.execute(f"alter table t add column c{number} {rng.choice(('int', 'bigint', 'smallint'))} default {number}")
+        one.execute("insert into t(id, v) values (%s, 'after')", (first + 1,))
+        if number > 1:
+            kind = rng.randrange(3)
+            if kind == 0:
+                one.execute(f"alter table t drop column c{number - 1}")
+            elif kind == 1:
+                one.execute(f"alter table t alter column c{number - 1} type bigint")
+            else:
+                one.execute(f"alter table t rename column c{number - 1} to c{number - 1}_")
+            one.execute("update t set v = v || '.' where id = %s", (first + 1,))
+            if kind != 0:
+                one.execute(f"alter table t drop column c{number - 1}{'_' if kind == 2 else ''}")
+
+
+@contextmanager
+def writers(stage: Stage, postgres) -> Iterator[list[int]]:
+    """One writes rows, another changes the schema; the numbers of its changes."""
+    ended, turns = threading.Event(), []
+
+    def write() -> None:
+        with psycopg.connect(postgres.dsn(stage.database), autocommit=True) as db:
+            while not ended.wait(0.002):
+                number, stage.next_id = stage.next_id, stage.next_id + 1
+                db.execute("insert into t(id, v) values (%s, 'load')", (number,))
+
+    def change(rng: random.Random) -> None:
+        with psycopg.connect(postgres.dsn(stage.database), autocommit=True) as db:
+            while not ended.wait(0.3) and len(turns) < TURNS_MAX:
+                turns.append(len(turns) + 1)
+                turn(db, turns[-1], rng)
+
+    threads = [
+        threading.Thread(target=write),
+        threading.Thread(target=change, args=(random.Random(stage.rng.random()),)),
+    ]
+    for thread in threads:
+        thread.start()
+    try:
+        yield turns
+    finally:
+        ended.set()
+        for thread in threads:
+            thread.join()
+
+
+@pytest.fixture
+def stage(kafka, postgres, tmp_path, rng, request):
+    made = Stage(kafka, postgres, rng, tmp_path, request.param)
+    made.begin()
+    yield made
+    made.close()
+
+
+@pytest.mark.timeout(600)
+@pytest.mark.parametrize("stage", [EXACT, LOOSE], indirect=True)
+def test_schema_changes_under_load_and_deaths_leave_each_record_in_the_shape_of_its_time(stage, postgres):
+    with writers(stage, postgres) as turns:
+        for _ in range(DEATHS):
+            child, target = stage.child(), stage.end()
+            child.wait(lambda: child.reached(target), "what was there")  # noqa: B023 - called at once
+            more = len(turns) + stage.rng.randrange(1, 4)
+            child.wait(lambda: len(turns) >= more or len(turns) == TURNS_MAX, "more changes")  # noqa: B023
+            child.process.kill()
+            child.process.wait()
+            child.close()
+    last, target = stage.child(), stage.end()
+    stage.go_on()
+    last.wait(lambda: last.reached(target), "the end")
+    assert last.stop() == 0
+    (check if stage.delivery == EXACT else check_loosely)(stage)
+    rows = [record["after"] for _, record in stage.delivered("t")]
+    named = [{name: value for name, value in row.items() if name.startswith("c")} for row in rows]
+    assert all(value == int(name.strip("c_")) for row in named for name, value in row.items())
+    assert len({tuple(row) for row in named}) > len(turns) > DEATHS

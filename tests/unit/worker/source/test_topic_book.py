@@ -1,0 +1,42 @@
+"""What a source remembers of its topics."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker import source_topics
+from cdcworker.worker.source_topics import TopicBook, TopicPlan
+
+
+@pytest.fixture
+def book(monkeypatch):
+    monkeypatch.setattr(source_topics, "LEADERS_STEP_S", 0.0)
+    monkeypatch.setattr(source_topics, "_record_bytes_max", lambda _admin, topics: dict.fromkeys(topics, 100))
+    made = TopicBook({"bootstrap.servers": "k:1"}, client_id="c", plan=lambda _topic: TopicPlan())
+    made.lend(object())
+    return made
+
+
+def told(monkeypatch, *partitions: int) -> None:
+    """How many partitions with leaders a topic has, at one look after the other."""
+    answers = list(partitions)
+    monkeypatch.setattr(
+        source_topics, "_partitions", lambda _admin, topics: {topic: answers.pop(0) for topic in topics}
+    )
+
+
+def test_a_topic_that_has_no_leaders_yet_is_waited_for(book, monkeypatch):
+    """As at the second try of one whose leaders did not come in time at the first."""
+    told(monkeypatch, 0, 0, 3)
+    assert book("t").partitions == 3
+
+
+def test_a_topic_whose_leaders_do_not_come_is_not_remembered(book, monkeypatch):
+    monkeypatch.setattr(source_topics, "LEADERS_TIMEOUT_S", 0.0)
+    told(monkeypatch, 0)
+    with pytest.raises(CdcError, match="no leaders"):
+        book("t")
+    monkeypatch.undo()
+    monkeypatch.setattr(source_topics, "_record_bytes_max", lambda _admin, topics: dict.fromkeys(topics, 100))
+    told(monkeypatch, 2)
+    assert book("t").partitions == 2
