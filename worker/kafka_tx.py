@@ -12,7 +12,7 @@ from operator import length_hint
 from typing import Any, Final
 
 from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.kafka_clients import make_producer, settings, transactional_config
+from cdcworker.coordinator.kafka_clients import make_producer, producer_config, settings, transactional_config
 from cdcworker.coordinator.kafka_offsets import LeftOpen, abort_through
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.watchdog import Watchdog
@@ -81,8 +81,9 @@ def settled(config: dict[str, Any], properties: Mapping[str, str]) -> dict[str, 
 
 
 def record_bytes_max(properties: Mapping[str, str]) -> int:
-    """What the client sends at most in one record."""
-    return int(settings(properties, "producer").get("message.max.bytes", CLIENT_MESSAGE_BYTES_MAX))
+    """What the client sends at most in one record: it has to fit into the queue as well."""
+    config = settled(producer_config(properties, client_id=""), properties)
+    return min(int(config["message.max.bytes"]), 1024 * int(config["queue.buffering.max.kbytes"]))
 
 
 class Sender:

@@ -34,7 +34,8 @@ RECORD_TOO_LARGE: Final = declare(
     "source.record_too_large",
     "data",
     "A change is larger than its topic allows",
-    "Raise max.message.bytes of the topic, or leave the large column out of the capture.",
+    "Raise max.message.bytes of the topic, from 32 MiB on also the worker's producer.queue.buffering.max.kbytes, or leave "
+    "the large column out of the capture.",
 )
 POSITION_TOO_LARGE: Final = declare(
     "source.position_too_large",
@@ -273,13 +274,13 @@ class Session:
     def _produce(self, part: Encoded) -> None:
         records, facts = part.records, part.facts
         produce = self._tools.pen.produce
+        any_takes = min((each.known_bytes_max for each in facts.values()), default=0) - RECORD_OVERHEAD_BYTES
         for number, (topic, key, value, headers, key_hash) in enumerate(records, 1):
             size = (len(key) if key else 0) + (len(value) if value else 0)
             if size > self._open.largest_bytes:
                 self._open.largest_bytes, self._open.largest_topic = size, topic
-                limit = facts[topic].record_bytes_max
-                if limit is not None and size + RECORD_OVERHEAD_BYTES > limit:
-                    raise self._too_large(records[number - 1], part.changes, size, limit)
+            if size > any_takes and size + RECORD_OVERHEAD_BYTES > (limit := facts[topic].known_bytes_max):
+                raise self._too_large(records[number - 1], part.changes, size, limit)
             # Records without a key share one partition: a truncate keeps its place among them.
             partition = (key_hash & _POSITIVE) % facts[topic].partitions if key_hash is not None else 0
             produce(topic, key, value, partition, headers)
@@ -381,7 +382,9 @@ class Session:
                 where |= {"table": ".".join(change.table.path), "lsn": change.position.commit_lsn}
                 where |= {"tx_index": change.position.tx_index}
                 break
-        return CdcError(RECORD_TOO_LARGE, "a change is larger than its topic allows", where=where)
+        return CdcError(
+            RECORD_TOO_LARGE, "a change is larger than its topic or this worker's producer allows", where=where
+        )
 
 
 def _alike(one: OutRecord, other: OutRecord) -> bool:

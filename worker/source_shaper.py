@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
 
 from cdcworker.schemas.change import Position, Table
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.shape import Shape
 from cdcworker.worker.source_session import RECORD_OVERHEAD_BYTES
 from cdcworker.worker.topic_facts import TopicFacts
-
-_NO_LIMIT: Final = 1 << 62
 
 
 class EncoderShaper:
@@ -32,7 +29,7 @@ class EncoderShaper:
         encoder = self._encoder
         plan = encoder.plan(table, position)
         facts = self._topics(plan.topic)
-        limit = _NO_LIMIT if facts.record_bytes_max is None else facts.record_bytes_max - RECORD_OVERHEAD_BYTES
+        limit = facts.known_bytes_max - RECORD_OVERHEAD_BYTES
         return Shape(plan, facts.partitions, limit, encoder.tombstones, encoder.unavailable)
 
 

@@ -12,6 +12,7 @@ from cdcworker.coordinator import kafka_errors as e
 from cdcworker.coordinator.kafka_clients import connection, make_admin
 from cdcworker.coordinator.kafka_offsets import left_open
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.kafka_tx import record_bytes_max
 from cdcworker.worker.topic_facts import TopicFacts
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient, ConfigResource, NewTopic, ResourceType
@@ -123,7 +124,8 @@ class TopicBook:
         # Also of those that an earlier try has made.
         partitions |= self._await(admin, [topic for topic in topics if not partitions[topic]])
         limits = dict.fromkeys(topics) if self._compresses() else _record_bytes_max(admin, topics)
-        return {topic: TopicFacts(partitions[topic] or 0, limits[topic]) for topic in topics}
+        sends = record_bytes_max(self._properties)
+        return {topic: TopicFacts(partitions[topic] or 0, limits[topic], sends) for topic in topics}
 
     def _create(self, admin: AdminClient, topics: Sequence[str]) -> None:
         plans = {topic: self._plan(topic) for topic in topics}

@@ -94,12 +94,17 @@ def roomy(devstack_dir) -> Iterator[EmbeddedKafka]:
         yield server
 
 
+QUEUE = {"producer.queue.buffering.max.kbytes": str(TAKEN_BYTES // 1024)}
+LARGEST = {"producer.message.max.bytes": str(TAKEN_BYTES)}
+SMALLEST = {"producer.message.max.bytes": str(LARGE_BYTES // 2)}
+ROOMY_TOPICS = {"topic.creation.default.max.message.bytes": str(TAKEN_BYTES)}
+
+
 @pytest.fixture
 def worker(request, tmp_path) -> Iterator[one_worker.Worker]:
-    """Of the broker whose fixture is the parameter's."""
-    broker = request.getfixturevalue(request.param)
-    group, queue = f"lv{uuid.uuid4().hex[:8]}", {"producer.queue.buffering.max.kbytes": str(TAKEN_BYTES // 1024)}
-    sizes = {**queue, "producer.message.max.bytes": str(TAKEN_BYTES)} if request.param == "roomy" else {}
+    """Of the broker whose fixture is the parameter's first, with the worker's properties that are its second."""
+    name, sizes = request.param
+    broker, group = request.getfixturevalue(name), f"lv{uuid.uuid4().hex[:8]}"
     one = one_worker.Worker(tmp_path, broker.bootstrap, group, session_timeout_ms="20000", **sizes)
     one.wait_ready()
     yield one
@@ -157,10 +162,9 @@ def shown(worker: one_worker.Worker, when: str, took_s: float, small_s: float) -
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("when", ["in the stream", "in the snapshot"])
-@pytest.mark.parametrize("worker", ["roomy"], indirect=True)
+@pytest.mark.parametrize("worker", [("roomy", QUEUE | LARGEST)], indirect=True, ids=["roomy"])
 def test_rows_of_a_hundred_megabytes_arrive_where_kafka_takes_them(worker, postgres, database, db, when):
-    size = {"topic.creation.default.max.message.bytes": str(TAKEN_BYTES)}
-    began = starts_with_large_rows(worker, db, postgres.dsn(database), when, **size)
+    began = starts_with_large_rows(worker, db, postgres.dsn(database), when, **ROOMY_TOPICS)
     small_s = seconds_until_small(worker, began)
     worker.wait(lambda: worker.task("shop")["metrics"]["records"] >= 6, "all records", 240)
     took = time.monotonic() - began
@@ -176,9 +180,14 @@ def test_rows_of_a_hundred_megabytes_arrive_where_kafka_takes_them(worker, postg
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("when", ["in the stream", "in the snapshot"])
-@pytest.mark.parametrize("worker", ["kafka"], indirect=True)
-def test_rows_of_a_hundred_megabytes_hold_their_tables_back_and_no_other(worker, postgres, database, db, when):
-    began = starts_with_large_rows(worker, db, postgres.dsn(database), when)
+@pytest.mark.parametrize(
+    ("worker", "topics"),
+    [(("kafka", {}), {}), (("roomy", LARGEST), ROOMY_TOPICS), (("roomy", QUEUE | SMALLEST), ROOMY_TOPICS)],
+    indirect=["worker"],
+    ids=["too large for the topics", "too large for the queue", "too large for the client"],
+)
+def test_rows_of_a_hundred_megabytes_hold_their_tables_back_and_no_other(worker, postgres, database, db, when, topics):
+    began = starts_with_large_rows(worker, db, postgres.dsn(database), when, **topics)
     small_s = seconds_until_small(worker, began)
     worker.wait(lambda: len(worker.task("shop")["metrics"]["quarantine"]) == 2, "the quarantine", 240)
     took = time.monotonic() - began

@@ -237,6 +237,8 @@ class World:
         self.broker, self.faults = Broker(), Faults()
         self.owner = True
         self.record_bytes_max: int | None = None
+        self.record_bytes_max_of: dict[str, int] = {}
+        """Of topics that differ from the others."""
         self.opened: list[object] = []
         self.checked_at: list[float] = []
         self.committed: dict | None = None
@@ -316,7 +318,7 @@ class World:
 
     def __call__(self, topic: str) -> TopicFacts:
         self.faults.pass_("topics")
-        return TopicFacts(4, self.record_bytes_max)
+        return TopicFacts(4, self.record_bytes_max_of.get(topic, self.record_bytes_max))
 
     def all(self, topics) -> dict[str, TopicFacts]:
         return {topic: self(topic) for topic in topics}

@@ -381,6 +381,21 @@ def test_a_change_larger_than_its_topic_allows_is_named_by_table_and_position(ma
     assert error.where["topic"] == "p.public.t"
 
 
+def test_a_change_behind_a_larger_one_of_a_roomier_topic_is_held_against_its_own(make_world):
+    world = make_world((1, 2), split=1)
+    encode = world.encoder(lambda _: ()).encode
+
+    def encoded(changes):
+        records = encode(changes)
+        return [records[0]._replace(topic="p.public.roomy", value=bytes(5000)), *records]
+
+    world.encoder = lambda _: SimpleNamespace(encode=encoded)
+    world.record_bytes_max, world.record_bytes_max_of = 50, {"p.public.roomy": 9000}
+    assert world.run() == 1
+    error = world.statuses[-1][1]
+    assert (error.code, error.where["topic"]) == ("source.record_too_large", "p.public.t")
+
+
 @pytest.mark.parametrize(
     ("size", "limit", "code", "topic"),
     [

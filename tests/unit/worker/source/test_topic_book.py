@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker import source_topics
@@ -29,6 +31,14 @@ def test_a_topic_that_has_no_leaders_yet_is_waited_for(book, monkeypatch):
     """As at the second try of one whose leaders did not come in time at the first."""
     told(monkeypatch, 0, 0, 3)
     assert book("t").partitions == 3
+
+
+def test_a_record_has_to_fit_into_the_topic_and_into_the_clients_queue(book, monkeypatch):
+    told(monkeypatch, 1)
+    facts = book("t")
+    assert (facts.record_bytes_max, facts.client_bytes_max, facts.known_bytes_max) == (100, 32 * 1024 * 1024, 100)
+    assert replace(facts, record_bytes_max=None).known_bytes_max == 32 * 1024 * 1024
+    assert replace(facts, client_bytes_max=99).known_bytes_max == 99
 
 
 def test_a_topic_whose_leaders_do_not_come_is_not_remembered(book, monkeypatch):
