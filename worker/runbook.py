@@ -53,6 +53,7 @@ BY_CODE: Final[Mapping[str, str]] = {
     "postgres.diverged": GAP,
     "postgres.other_server": GAP,
     "postgres.position_invalid": "The stored position, as it is: it is neither guessed nor replaced.",
+    "postgres.mark_unseen": "Nothing is read or written until the server has answered.",
     "postgres.publication_narrowed": GAP,
     "postgres.restored": GAP,
     "postgres.slot_advanced": GAP,

@@ -26,13 +26,20 @@ from cdcworker.connectors.postgres.standby import is_standby
 from cdcworker.connectors.postgres.stream import ReplicationStream, SystemIdentity, quote
 from cdcworker.connectors.postgres.wire import format_lsn
 from cdcworker.schemas.change import Change, Position, Ready
-from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.errors import CdcError, declare
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
 
 log = logging.getLogger(__name__)
 
+MARK_UNSEEN: Final = declare(
+    "postgres.mark_unseen",
+    "transient",
+    "The server did not show in time whether its log holds the last mark that was read from it",
+    "Nothing: it is asked again. Without an answer a log that was restored from an older copy could not be told. Look at "
+    "the server's load and at what it still keeps for the slot (restart_lsn in pg_replication_slots).",
+)
 STARTED_OVER = frozenset((e.SLOT_MISSING, e.SLOT_LOST, e.SLOT_RECREATED, e.SLOT_ADVANCED))
 """Losses after which rows may be read again: the server goes on where it was, so positions only go up. On another
 server, or one whose log was cut back, they would go down, and readers take what is older than what they have for old."""
@@ -58,14 +65,14 @@ def check(
     slots.verify(position, identity, slot, settings)
 
 
-def still_there(session: Session, stream: ReplicationStream) -> bool:
+def still_there(session: Session, stream: ReplicationStream, beat: Callable[[str, float], None]) -> bool:
     """Check what is stored against the server. False: the position is lost, and the configuration says to start over."""
     settings, position = session.settings, session.position
     found = slots.find_slot(session.catalog, settings.slot)
     identity = stream.identify()
     try:
         check(position, identity, found, settings, stream.timeline_history)
-        require_mark(session, found)
+        require_mark(session, found, beat)
     except CdcError as exc:
         if exc.code == e.RESTORED and is_standby(session.catalog):
             raise CdcError(
@@ -90,12 +97,14 @@ select exists (
         'proto_version', '1', 'publication_names', %(publication)s, 'messages', 'true')
     where get_byte(data, 0) = ascii('C') and substring(data from 3 for 8) = %(commit)s)
 """
-MARK_MS_MAX: Final = 10_000
-"""What the server may take to look for a mark: it reads its log from where the slot stands. # INV-10"""
+MARK_MS_MIN: Final = 60_000
+LOG_BYTES_PER_MS: Final = 2_000
+"""A tenth of what a slow server reads of its log. # INV-10"""
 
 
-def require_mark(session: Session, slot: Slot | None) -> None:
-    """CdcError when the slot should send the last mark again and the log does not hold it."""
+def require_mark(session: Session, slot: Slot | None, beat: Callable[[str, float], None]) -> None:
+    """CdcError when the slot should send the last mark again and the log does not hold it, or does not show in time
+    whether it does: who goes on then may skip what a log that was restored has at the places of what was handed on."""
     position, catalog = session.position, session.catalog
     if not position.mark_lsn or slot is None or slot.confirmed_lsn is None or slot.confirmed_lsn > position.mark_lsn:
         return
@@ -105,16 +114,21 @@ def require_mark(session: Session, slot: Slot | None) -> None:
         "publication": quote(session.settings.publication),
         "commit": position.mark_lsn.to_bytes(8, "big"),
     }
+    where: dict[str, str | int] = {"slot": slot.name, "mark_lsn": format_lsn(position.mark_lsn)}
+    # The server reads its log from where the slot needs it.
+    left = position.mark_lsn - (slot.restart_lsn or slot.confirmed_lsn)
+    timeout_ms = MARK_MS_MIN + max(left, 0) // LOG_BYTES_PER_MS
+    beat("a look for the log's last mark", timeout_ms / 1000)
     try:
         with catalog.transaction():
-            catalog.execute(f"set local statement_timeout = {MARK_MS_MAX}")
+            catalog.execute(f"set local statement_timeout = {timeout_ms}")
             row = catalog.execute(_MARK, wanted).fetchone()
-    except psycopg.Error as exc:
-        # As where the publication did not exist at that place of the log.
-        log.warning("the log's last mark could not be looked for error=%s", translate(exc))
+    except psycopg.errors.UndefinedObject as exc:
+        log.warning("the publication is younger than the log's last mark, which stays unseen error=%s", translate(exc))
         return
+    except psycopg.errors.QueryCanceled as exc:
+        raise CdcError(MARK_UNSEEN, f"not found within {timeout_ms // 1000} s", where=where) from exc
     if row == (False,):
-        where: dict[str, str | int] = {"slot": slot.name, "mark_lsn": format_lsn(position.mark_lsn)}
         raise CdcError(e.RESTORED, "the server's log does not hold what was read from it", where=where)
 
 

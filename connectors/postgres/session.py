@@ -199,7 +199,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     stream = session.stream = connect_stream(session, application)
     system = stream.identify()
     # Before the publication is touched: a connector that may not run must not change anything.
-    starts_over = not first and not safety.still_there(session, stream)
+    starts_over = not first and not safety.still_there(session, stream, context.beat)
     if first and settings.filters.share.count > 1 and settings.raw["position.lost.policy"] == "resnapshot":
         # Another slot's task may have handed on rows of these tables that are gone by now.
         starts_over = settings.snapshot_mode != "no_data"
@@ -313,7 +313,8 @@ def _first_position(session: Session, identity: SystemIdentity) -> StoredPositio
         slots.check_kind(slot, settings.dbname)
         if slot.wal_status == "lost" or slot.confirmed_lsn is None:
             raise CdcError(SLOT_LOST, "the slot has lost WAL that it needed", where={"slot": settings.slot})
-        lsn = slot.confirmed_lsn
+        # After a loss another slot may be given, of an earlier place: what was handed on does not come again.
+        lsn = max(slot.confirmed_lsn, session.position.safe_lsn)
         log.info("slot found and taken over slot=%s lsn=%s", settings.slot, format_lsn(lsn))
     return StoredPosition(identity.system_id, identity.timeline, settings.slot, 0, 0, lsn)
 

@@ -96,6 +96,28 @@ def test_a_lost_position_is_made_good_by_reading_all_rows_again_where_that_is_wa
     assert found == {(2,): "changed", (3,): "c", (4,): "d", (5,): "e"}
 
 
+def test_another_slot_of_an_earlier_place_brings_nothing_again(db, reader):
+    one = reader(**{"position.lost.policy": "resnapshot"}).start()
+    one.until(one.loaded)
+    older = f"{one.config['slot.name']}_older"
+    make_slot(db, older)
+    db.execute("insert into t values (3, 'c')")
+    one.catch_up(db)
+    one.kill()
+    db.execute("delete from t where id = 3; insert into t values (4, 'd')")
+    before, last = len(one.log), max(change.position for change in one.log)
+    one.config["slot.name"] = older
+    one.start()
+    db.execute("insert into t values (5, 'e')")
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert min(change.position for change in one.log[before:]) > last
+    assert [change.after for change in one.log[before:] if change.op == "c"] == [(4, "d"), (5, "e")]
+    found = {key: row["v"] for key, row in materialise(one.log)["public", "t"].items()}
+    assert (3,) not in found
+    assert (found[4,], found[5,]) == ("d", "e")
+
+
 def test_without_rows_to_read_a_lost_position_halts_whatever_the_policy_is(db, reader):
     one = reader(snapshot_mode="no_data", **{"position.lost.policy": "resnapshot"}).start()
     one.catch_up(db)
