@@ -121,7 +121,7 @@ def require_mark(session: Session, slot: Slot | None, beat: Callable[[str, float
     beat("a look for the log's last mark", timeout_ms / 1000)
     try:
         with catalog.transaction():
-            catalog.execute(f"set local statement_timeout = {timeout_ms}")
+            catalog.execute("select set_config('statement_timeout', %s, true)", (str(timeout_ms),))
             row = catalog.execute(_MARK, wanted).fetchone()
     except psycopg.errors.UndefinedObject as exc:
         log.warning("the publication is younger than the log's last mark, which stays unseen error=%s", translate(exc))

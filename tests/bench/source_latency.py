@@ -32,9 +32,8 @@ class Read:
     cpu_s: float = 0.0
 
 
-def latency(stage: Stage, seconds: int, rows: int = 1) -> dict[str, float]:
+def latency(stage: Stage, seconds: int, rows: int = 1, name: str = "paced_1") -> dict[str, float]:
     """Milliseconds between just before the commit and the record in a consumer's hands. `rows`: of a transaction."""
-    name = f"paced_{rows}"
     with stage.connect() as connection:
         connection.execute(f"create table {name} (id bigint primary key, at bigint not null)")
         connection.execute(f"create publication p_{name} for table {name}")

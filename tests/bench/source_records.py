@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cache
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
 
 TIMEOUT_S = 300.0
 SAMPLE = 1_000
@@ -32,6 +33,14 @@ def consumer(bootstrap: str, group: str) -> Consumer:
             "log_level": 2,
         }
     )
+
+
+def make_topics(bootstrap: str, topics: Sequence[str]) -> None:
+    """With the broker's clock, as the source would make them when it meets their tables."""
+    config = {"message.timestamp.type": "LogAppendTime"}
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    for made in admin.create_topics([NewTopic(topic, 1, config=config) for topic in topics]).values():
+        made.result(TIMEOUT_S)
 
 
 def stored(bootstrap: str, topic: str) -> int:

@@ -172,7 +172,7 @@ def streamed(stage: Stage, one: Workload, scale: float, ways: dict[str, dict[str
 
 def paced(stage: Stage, rate: int, scale: float) -> dict[str, float]:
     """So many rows a second in a thousand transactions."""
-    found = latency(stage, max(int(PACED_S * scale), 5), rate // RATE)
+    found = latency(stage, max(int(PACED_S * scale), 5), rate // RATE, f"w8_{rate}")
     return {f"{name}_w8_{rate}": value for name, value in found.items()}
 
 
