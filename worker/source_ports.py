@@ -24,6 +24,7 @@ from cdcworker.worker.kafka_loose import DataProducer, LoosePen, message_timeout
 from cdcworker.worker.kafka_pair import PairPen
 from cdcworker.worker.kafka_tx import TxProducer, record_bytes_max
 from cdcworker.worker.progress import OWN
+from cdcworker.worker.source_headers import HeadedPen, headers_bytes
 from cdcworker.worker.source_kafka import client_id, owns, position_key, position_partition, quick, same_key
 from cdcworker.worker.source_left_open import Settler
 from cdcworker.worker.source_opening import StartReader, ahead, drop
@@ -82,8 +83,10 @@ class SourcePorts:
         self._settings = SourceSettings.from_config(config)
         self.limits = self._settings.limits
         self.place = place_of(spec, self._settings)
+        self._headers = self._settings.headers(spec.task)
         self.topics = TopicBook(
             spec.kafka,
+            beside_bytes=headers_bytes(self._headers),
             client_id=client_id(spec, "topics"),
             plan=self._settings.plan,
             on_use=lambda topic: reporter.topics((topic,)),
@@ -107,6 +110,14 @@ class SourcePorts:
         self._schema_pen = self._other = None
 
     def pen(self) -> Pen:
+        pen = self._bare_pen()
+        return (
+            HeadedPen(pen, self._headers, (self.place.watermark_topic, self.place.offsets_topic))
+            if self._headers
+            else pen
+        )
+
+    def _bare_pen(self) -> Pen:
         spec = self._spec
         fenced = self._data_pen()
         if self._settings.delivery == EXACTLY_ONCE:

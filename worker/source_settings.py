@@ -8,7 +8,9 @@ from typing import Any, Final
 
 from cdcworker.connectors.common import SOURCE_KEYS
 from cdcworker.connectors.config import ConfigDef, ConfigKey
+from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.absent import UNAVAILABLE
+from cdcworker.worker.source_headers import Headers, context_headers
 from cdcworker.worker.source_session import Limits
 from cdcworker.worker.source_topics import TopicPlan
 
@@ -19,8 +21,10 @@ _KEYS: Final = ConfigDef(
         ConfigKey("topic.prefix", default=""),
         ConfigKey("tombstones.on.delete", "BOOLEAN", default=True),
         ConfigKey("unavailable.value.placeholder", default=UNAVAILABLE),
+        ConfigKey("extended.headers.enabled", "BOOLEAN", default=False),
     )
 )
+_DEBEZIUM_NAMES: Final = {"postgres": "postgresql"}
 _CREATION: Final = "topic.creation.default."
 _CREATION_OWN: Final = frozenset({"partitions", "replication.factor"})
 _WATERMARKS: Final = {
@@ -39,6 +43,8 @@ class SourceSettings:
     limits: Limits
     delivery: str
     data_topics: TopicPlan
+    connector: str
+    extended_headers: bool
 
     @property
     def watermark_topic(self) -> str:
@@ -49,6 +55,13 @@ class SourceSettings:
         if topic == self.watermark_topic:
             return TopicPlan(1, self.data_topics.replication_factor, _WATERMARKS)
         return self.data_topics
+
+    def headers(self, task: int) -> Headers:
+        """Of each record of data, behind its own."""
+        if not self.extended_headers:
+            return ()
+        name = lookup(self.connector).name
+        return context_headers(self.prefix, task, _DEBEZIUM_NAMES.get(name, name))
 
     @classmethod
     def from_config(cls, config: Mapping[str, str]) -> SourceSettings:
@@ -76,4 +89,6 @@ class SourceSettings:
                 values["topic.creation.default.replication.factor"],
                 topic_config,
             ),
+            connector=config.get("connector.class", ""),
+            extended_headers=values["extended.headers.enabled"],
         )

@@ -57,11 +57,14 @@ class TopicBook:
         client_id: str,
         plan: Callable[[str], TopicPlan],
         on_use: Callable[[str], None] = lambda _: None,
+        beside_bytes: int = 0,
     ) -> None:
+        """`beside_bytes`: what each record has beside its key, its value and headers of its own."""
         self._properties = properties
         self._client_id = client_id
         self._plan = plan
         self._on_use = on_use
+        self._beside_bytes = beside_bytes
         self._facts: dict[str, TopicFacts] = {}
         self.foreign: Set[tuple[str, int, int]] = frozenset()
         """Of open transactions: those that were found to be somebody else's, with their first offsets."""
@@ -125,7 +128,11 @@ class TopicBook:
         partitions |= self._await(admin, [topic for topic in topics if not partitions[topic]])
         limits = dict.fromkeys(topics) if self._compresses() else _record_bytes_max(admin, topics)
         sends = record_bytes_max(self._properties)
-        return {topic: TopicFacts(partitions[topic] or 0, limits[topic], sends) for topic in topics}
+        beside = self._beside_bytes
+        return {
+            topic: TopicFacts(partitions[topic] or 0, None if limit is None else limit - beside, sends - beside)
+            for topic, limit in limits.items()
+        }
 
     def _create(self, admin: AdminClient, topics: Sequence[str]) -> None:
         plans = {topic: self._plan(topic) for topic in topics}

@@ -73,7 +73,6 @@ _DEBEZIUM = {
     "field.name.adjustment.mode": _NAMES,
     "topic.naming.strategy": _NAMES,
     "topic.cache.size": _UNNEEDED,
-    "extended.headers.enabled": "Context headers are not written.",
     "include.unknown.datatypes": "See unknown.type.handling.mode: unknown types are included, as text by default.",
     "include.schema.changes": _UNNEEDED,
     "event.processing.failure.handling.mode": "A change that cannot be handed on holds its table back; see table.failure.policy.",

@@ -35,6 +35,7 @@ WAYS: dict[str, dict[str, str]] = {
     "native": {},
     "socket": {"database.transport": "socket"},
     "psycopg": {"database.transport": "psycopg"},
+    "headed": {"database.transport": "socket", "extended.headers.enabled": "true"},
     "tls": {"database.transport": "socket", "database.sslmode": "require"},
     "tls_psycopg": {"database.transport": "psycopg", "database.sslmode": "require"},
 }

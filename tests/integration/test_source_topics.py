@@ -8,6 +8,7 @@ import signal
 import time
 import uuid
 
+import httpx
 import pytest
 from cdcworker.connectors.postgres.split import Share
 from cdcworker.schemas.decode import Decoder
@@ -147,3 +148,24 @@ def test_transactions_and_heartbeats_are_told_of_in_topics_of_their_own(worker, 
     rows = [json.loads(message.value()) for message in worker.read(f"{prefix}.public.a") if message.value()]
     assert [(row["op"], row["transaction"]["total_order"]) for row in rows] == [("c", 1), ("c", 2), ("d", 1)]
     assert {row["transaction"]["id"] for row in rows} == {told[0][1]["id"], told[2][1]["id"]}
+
+
+@pytest.mark.parametrize("delivery", ["exactly-once", "at-least-once"])
+def test_records_of_data_name_their_writer_where_that_is_asked_for(worker, db, role, delivery):
+    db.execute("alter table a alter v set storage external")
+    db.execute("insert into a select 1, repeat('x', 3000)")
+    prefix = f"{worker.group}.{delivery}"
+    name = f"headed-{delivery}"
+    worker.put(name, config_of(role(), prefix, **{"extended.headers.enabled": "true", "delivery": delivery}))
+    worker.wait(lambda: len(worker.read(f"{prefix}.public.a")) == 1, "the row of the snapshot")
+    db.execute("update a set id = 2 where id = 1; delete from a where id = 2; insert into a values (3, 'y')")
+    # Deleted and made anew under the other key, the deletion, each with its tombstone, and the last row.
+    records = worker.wait(lambda: (found := worker.read(f"{prefix}.public.a"))[6:] and found, "the stream's")
+    mine = [("connectorLogicalName", prefix.encode()), ("taskId", b"0"), ("connectorName", b"postgresql")]
+    assert len(records) == 7
+    for record in records:
+        assert record.headers()[-3:] == [(f"__debezium.context.{key}", value) for key, value in mine]
+    assert sum(len(record.headers()) > 3 for record in records) >= 2, "those of the key's change have their own too"
+    (position,) = {json.dumps(m.headers()) for m in worker.read(f"{prefix}.watermark")}
+    assert "context" not in position
+    assert httpx.delete(f"{worker.url}/connectors/{name}", timeout=30.0).status_code == 204
