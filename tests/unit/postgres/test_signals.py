@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import logging
+from types import SimpleNamespace
+
 import pytest
 from cdcworker.connectors.postgres import lane
 from cdcworker.connectors.postgres.config import Filters
+from cdcworker.connectors.postgres.jobs import Jobs
+from cdcworker.connectors.postgres.loading import Limits, Loader
+from cdcworker.connectors.postgres.progress import Load, Progress, TableLoad
+from cdcworker.connectors.postgres.signals import MESSAGE_MAX, Signals
 from cdcworker.connectors.postgres.types import Modes
 
 from . import messages as m
 from .oracle import Registry, decoder, description, native, needs_native
+from .test_snapshot import FakeCrew, FakeReader
 
 COLUMNS = [("id", 25, -1, True, True), ("type", 25, -1, False, True), ("data", 25, -1, False, False)]
 OTHERS = [("id", 23, True), ("v", 25, False)]
@@ -58,3 +66,79 @@ def test_who_resumes_inside_a_transaction_hears_all_its_signals_and_hands_on_the
 @pytest.mark.parametrize("resumed", [{"resume_lsn": 1000}, {"wanted": False}, {"wanted": False, "part": (1000, 2)}])
 def test_of_what_is_dropped_as_a_whole_nothing_is_heard(fast, resumed):
     assert heard(fast=fast, **resumed) == ([], 0)
+
+
+class Stage:
+    """A session as signals see it: two loads on demand, and one that is not."""
+
+    def __init__(self) -> None:
+        tables = [TableLoad(n, "public", name, fresh=False) for n, name in enumerate("abc", 1)]
+        self.progress = Progress(
+            loads=[
+                Load("initial", "start", [TableLoad(9, "public", "a")]),
+                Load("one", "signal", tables[:2]),
+                Load("two", "request", tables[2:]),
+            ]
+        )
+        self.crew = FakeCrew(FakeReader([(1, "a")], [(1, "a")], [(1, "a")], [(1, "a")]))
+        self.loader = Loader(self.progress, self.crew, Limits(threads=4))
+        self.session = SimpleNamespace(
+            snapshot=SimpleNamespace(loader=self.loader, progress=self.progress),
+            position=SimpleNamespace(commit_lsn=0x1_0000_00FF),
+        )
+        self.signals = Signals()
+
+    def say(self, kind: str, data: str, identity: str = "s") -> None:
+        self.signals.take(None, (identity, kind, data))
+        self.signals.carry_out(self.session)
+
+    def told(self, identity: str) -> dict:
+        reports = Jobs(tuple, lambda: 100.0).report(Progress.from_json(self.progress.to_json()))
+        found = next(report for report in reports if report["id"] == identity)
+        names = ("state", "tables_done", "tables_cancelled", "tables_total")
+        return {name: found[name] for name in names}
+
+
+@pytest.mark.parametrize("names", ['["public.a", "("]', "[7]", '["public.z"]'])
+def test_names_that_mean_no_table_stop_nothing(names, caplog):
+    stage = Stage()
+    stage.say("stop-snapshot", f'{{"data-collections": {names}}}')
+    assert [len(load.tables) for load in stage.progress.loads] == [1, 2, 1]
+    assert ("left out" in caplog.text) == ("z" not in names)
+
+
+def lines(caplog) -> list[str]:
+    return [record.getMessage() for record in caplog.records if record.getMessage().startswith("signal says")]
+
+
+def test_a_message_goes_to_the_log_with_the_place_of_its_commit(caplog):
+    caplog.set_level(logging.INFO)
+    Stage().say("log", '{"message": "deployed at {}, {}"}')
+    assert lines(caplog) == ["signal says: deployed at 1/FF, {}"]
+
+
+def test_a_message_is_one_line_of_a_length_that_is_bounded(caplog):
+    caplog.set_level(logging.INFO)
+    Stage().say("log", r'{"message": "a\nERROR forged\r\u001b[2J\u2028\u202eb %s"}')
+    assert lines(caplog) == ["signal says: a ERROR forged  [2J  b %s"]
+    caplog.clear()
+    Stage().say("log", '{"message": "' + "x" * 100_000 + '{}"}')
+    assert lines(caplog) == ["signal says: " + "x" * MESSAGE_MAX]
+
+
+@pytest.mark.parametrize("data", ["{}", '{"message": ["a", "secret"]}', '{"note": "secret"}'])
+def test_a_signal_without_a_message_says_that_it_has_none_and_nothing_of_what_it_has(data, caplog):
+    caplog.set_level(logging.INFO)
+    Stage().say("log", data, "mine")
+    assert lines(caplog) == []
+    assert "signal has no message and is left out id=mine" in caplog.text
+    assert "secret" not in caplog.text
+
+
+@pytest.mark.parametrize("key", ["", ', "surrogate-key": "code"'])
+def test_a_surrogate_key_is_said_to_be_left_out(key, caplog, monkeypatch):
+    begun = []
+    monkeypatch.setattr("cdcworker.connectors.postgres.jobs.begin", lambda *args: begun.append(args[1:]))
+    Stage().say("execute-snapshot", f'{{"data-collections": ["public.a"]{key}}}', "mine")
+    assert begun == [("mine", "signal", {"tables": ["public.a"]})]
+    assert ("surrogate-key is left out" in caplog.text) == bool(key)
