@@ -99,6 +99,40 @@ class Stage:
         return {name: found[name] for name in names}
 
 
+def test_a_table_that_is_not_wanted_any_more_is_not_counted_as_read():
+    stage = Stage()
+    stage.say("stop-snapshot", '{"data-collections": ["public.b"]}')
+    assert stage.told("one") == {"state": "RUNNING", "tables_done": 0, "tables_cancelled": 1, "tables_total": 2}
+    assert [table.name for table in stage.progress.loads[1].tables] == ["a"]
+    stage.loader.finish(*next(pair for pair in stage.progress.tables() if pair[0].id == "one"))
+    assert stage.told("one") == {"state": "COMPLETED", "tables_done": 1, "tables_cancelled": 1, "tables_total": 2}
+    assert stage.progress.loaded == [1], "the cancelled one is not among them"
+    assert stage.told("initial")["tables_cancelled"] == 0
+
+
+def test_a_load_ends_as_cancelled_with_the_last_table_that_is_not_wanted_any_more():
+    stage = Stage()
+    stage.loader.finish(*next(pair for pair in stage.progress.tables() if pair[1].name == "b"))
+    stage.loader.pump()
+    stage.crew.work()
+    stage.loader.collect()
+    stage.loader.pump()
+    before = stage.loader.moves
+    assert {window.load.id for window in stage.loader.windows} == {"initial", "one", "two"}
+    stage.say("stop-snapshot", r'{"data-collections": ["public\\.[abc]"]}')
+    assert stage.loader.moves > before
+    assert {window.load.id for window in stage.loader.windows} == {"initial"}, "nothing is read on of them"
+    assert stage.told("one") == {"state": "CANCELLED", "tables_done": 1, "tables_cancelled": 1, "tables_total": 2}
+    assert stage.told("two") == {"state": "CANCELLED", "tables_done": 0, "tables_cancelled": 1, "tables_total": 1}
+    assert [load.id for load in stage.progress.loads] == ["initial"]
+
+
+def test_all_tables_of_a_load_that_is_cancelled_as_a_whole_are_counted():
+    stage = Stage()
+    stage.say("stop-snapshot", "{}")
+    assert stage.told("one") == {"state": "CANCELLED", "tables_done": 0, "tables_cancelled": 2, "tables_total": 2}
+
+
 @pytest.mark.parametrize("names", ['["public.a", "("]', "[7]", '["public.z"]'])
 def test_names_that_mean_no_table_stop_nothing(names, caplog):
     stage = Stage()
