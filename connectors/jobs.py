@@ -33,7 +33,7 @@ def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
     if not isinstance(tables, list) or not 0 < len(tables) <= TABLES_MAX:
         raise BadRequest(f"`tables` must be a list of 1 to {TABLES_MAX} names or regular expressions", "tables")
     for number, pattern in enumerate(tables):
-        problem = _pattern(pattern)
+        problem = pattern_problem(pattern)
         if problem:
             raise BadRequest(problem, "tables", str(number))
     out: JsonObject = {"tables": sorted(set(tables))}
@@ -47,7 +47,8 @@ def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
     return out
 
 
-def _pattern(pattern: Any) -> str:
+def pattern_problem(pattern: Any) -> str:
+    """Why it cannot name tables; empty when it can."""
     if not isinstance(pattern, str) or not 0 < len(pattern) <= PATTERN_MAX:
         return f"A table is named by 1 to {PATTERN_MAX} characters"
     try:

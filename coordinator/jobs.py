@@ -116,7 +116,7 @@ def merged(parts: Iterable[Mapping[str, Any]]) -> JsonObject | None:
         if out is None:
             out = dict(part)
             continue
-        for name in ("rows", "bytes", "tables_done", "tables_total", "rows_estimate", "rows_per_s"):
+        for name in _SUMS:
             if isinstance(part.get(name), int | float):
                 out[name] = out.get(name, 0) + part[name]
         out["tables"] = [*out.get("tables", ()), *part.get("tables", ())]
@@ -127,6 +127,7 @@ def merged(parts: Iterable[Mapping[str, Any]]) -> JsonObject | None:
     return out
 
 
+_SUMS: Final = ("rows", "bytes", "tables_done", "tables_cancelled", "tables_total", "rows_estimate", "rows_per_s")
 _ORDER: Final = ("PENDING", "RUNNING", "PAUSED", "FAILED", "CANCELLED", "COMPLETED")
 
 
@@ -169,4 +170,6 @@ def _outcome(turn: Turn, state: ClusterState, job: Job) -> JsonObject | None:
     return None if whole is None else {name: whole.get(name) for name in _KEPT if whole.get(name) is not None}
 
 
-_KEPT: Final = ("state", "rows", "bytes", "tables_done", "started_ms", "ended_ms", "error")
+_KEPT: Final = (
+    "state", "rows", "bytes", "tables_done", "tables_cancelled", "tables_total", "started_ms", "ended_ms", "error",
+)  # fmt: skip

@@ -10,6 +10,7 @@ from collections import Counter
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from cdcworker.schemas.errors import CdcError
@@ -26,6 +27,13 @@ settings.load_profile("any machine")  # no unit test goes by the clock
 
 REQUIRE_PARTS = os.environ.get("CDC_REQUIRE_PARTS") == "1"
 """Set where every part must be there: a missing one is then an error, not a skip."""
+
+
+def unless_built(module: ModuleType | None) -> pytest.MarkDecorator:
+    """Leaves out, and counts, what a native extension is needed for; where every part must be there it runs, and fails."""
+    reason = "missing part native extension: it was not built"
+    return pytest.mark.skipif(module is None and not REQUIRE_PARTS, reason=reason)
+
 
 NEEDS = {
     "kafka": ("kafka",),

@@ -53,7 +53,7 @@ class Changes:
         self.observer: Observer | None = None
         self.orders: Orders | None = None
         self.skips_same = False  # updates that change none of the captured columns
-        self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID
+        self.listeners: dict[int, Callable[[Plan, Row], None]] = {}  # of new rows, by OID, until their commit
         self.transcode: Callable[[Plan, bytes], bytes] | None = None  # to values in text, of a stream in binary
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.want_origin: Callable[[str], bool] = lambda name: True
@@ -201,18 +201,22 @@ class Changes:
             plan = self._plans[oid]
         except KeyError:
             raise CdcError(SCHEMA_LOOKUP, f"relation {oid} is not described", where=self._where(data)) from None
-        if (self.dropping and self._dropped()) or plan is None or (self.skipped and self._unseen(oid, data)):
+        dropped = self.dropping and self._dropped() and not self._is_told_again(oid, data)
+        if dropped or plan is None or (self.skipped and self._unseen(oid, data)):
             return None, data
         return plan, self.transcode(plan, data) if self.transcode and not self._renewing else data
+
+    def _is_told_again(self, oid: int, data: bytes) -> bool:
+        """What listeners knew of a transaction that was handed on in part has ended with the run before."""
+        return self.drop_to > 0 and oid in self.listeners and ROWS[data[HEADER]] == "c"
 
     def _unseen(self, oid: int, data: bytes) -> bool:
         """A row that nobody looks at need not be readable."""
         return ROWS[data[HEADER]] in self.skipped and self.observer is None and oid not in self.listeners
 
     def _read(self, plan: Plan, data: bytes, p: int) -> tuple[list[Any], int, int]:
-        if plan.whole:
-            return wire.read_values(data, p, plan.parsers)  # type: ignore[arg-type]
-        return wire.read_some_values(data, p, plan.parsers)
+        read = wire.read_values if plan.whole else wire.read_some_values
+        return read(data, p, plan.parsers)  # type: ignore[arg-type]
 
     def _renewed(self, plan: Plan, data: bytes) -> bool:
         """A value that its type did not have when the plan was made: the message is read again with a new plan, once.
@@ -252,6 +256,8 @@ class Changes:
         after = tuple(values)
         if plan.relation.oid in self.listeners:
             self.listeners[plan.relation.oid](plan, after)
+            if self.dropping:
+                return
         if self.observer or self.skipped:
             event = Event("c", data)
             event.after = after
@@ -320,8 +326,7 @@ class Changes:
 
     def _keep(self, plan: Plan, event: Event) -> bool:
         event.emitted = event.op not in self.skipped and not (event.same and self.skips_same)
-        wanted = self.observer.event(plan, event) if self.observer else True
-        return wanted and event.emitted
+        return (self.observer is None or self.observer.event(plan, event)) and event.emitted
 
     def _emit(
         self,
@@ -379,9 +384,8 @@ class Changes:
             dropped = at <= self.resume_lsn
             self.message_lsn = at
             position = Position(at, 0, 0)
-        if dropped or message.prefix == OWN_PREFIX or not self.want_message(message.prefix):
-            return
-        self._emit_message(message, position)
+        if not dropped and message.prefix != OWN_PREFIX and self.want_message(message.prefix):
+            self._emit_message(message, position)
 
     def _emit_message(self, message: Message, position: Position) -> None:
         base = self.transaction_source if message.transactional else self._template

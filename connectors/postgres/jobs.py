@@ -86,7 +86,8 @@ class Jobs:
             "rows_per_s": round(rate, 1),
             "eta_s": round((whole - rows) / rate, 1) if whole is not None and rate > 0 and not load.paused else None,
             "tables_done": load.tables_done,
-            "tables_total": load.tables_done + len(load.tables),
+            "tables_cancelled": load.tables_cancelled,
+            "tables_total": load.tables_done + load.tables_cancelled + len(load.tables),
             "tables": [_table(table) for table in load.tables[:TABLES_SHOWN_MAX]],
             "waits_for": load.waits_for or waits,
             "started_ms": load.started_ms,
@@ -113,7 +114,9 @@ def _table(table: Any) -> JsonObject:
 
 
 def _ended(done: Mapping[str, Any]) -> JsonObject:
-    return {"kind": SNAPSHOT, "tables_total": done.get("tables_done"), **done}
+    cancelled = done.get("tables_cancelled", 0)
+    total = done.get("tables_done", 0) + cancelled
+    return {"kind": SNAPSHOT, "tables_total": total, "tables_cancelled": cancelled, **done}
 
 
 # -- what changes loads -----------------------------------------------------------------------------------------------
@@ -187,9 +190,13 @@ def _cancel(session: Session, load: Load) -> None:
 
 
 def cancel_tables(session: Session, load: Load, patterns: Sequence[str]) -> None:
-    """Some of its tables only."""
+    """Some of its tables only, of a load on demand. One that has no others is cancelled with the last of them."""
     assert session.snapshot
-    loader = session.snapshot.loader
     names = {table[0] for table in tables.matching([(t.oid, t.schema, t.name) for t in load.tables], patterns)}
     for table in [table for table in load.tables if table.oid in names]:
-        loader.finish(load, table)
+        load.drop(table, cancelled=True)
+        log.info(
+            "table cancelled table=%s id=%s rows=%d left=%d", table.full_name, load.id, table.rows, len(load.tables)
+        )
+    if names:
+        session.snapshot.loader.leave("CANCELLED")

@@ -352,22 +352,23 @@ class Loader:
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
         """As `Progress.forget_gaps`; nothing is read on of a table that is forgotten."""
         back = self.progress.forget_gaps(members)
-        self._leave()
+        self.leave()
         return back
 
     def forget_all_but(self, captured: AbstractSet[int]) -> None:
         """As `Progress.forget_all_but`; nothing is read on of them."""
         if self.progress.forget_all_but(captured):
-            self._leave()
+            self.leave()
 
-    def _leave(self) -> None:
+    def leave(self, state: str = "COMPLETED") -> None:
+        """Nothing is read on of tables that are no load's any more; a load of which none is left ends."""
         left = [table for _, table in self.progress.tables()]
         self.windows = [window for window in self.windows if window.table in left]
         if self.keyless is not None and self.keyless[1] not in left:
             self.keyless = None
         self.moves += 1
         for load in [load for load in self.progress.loads if not load.tables]:
-            self.end(load, "COMPLETED")
+            self.end(load, state)
 
     def add(self, load: Load) -> None:
         self.progress.loads.append(load)

@@ -129,8 +129,9 @@ class Load:
     exempt: list[int] = field(default_factory=list)
     """But for these, which had certainly not committed when the load began."""
     tables_done: int = 0
+    tables_cancelled: int = 0
     rows: int = 0
-    """Of tables that are done."""
+    """Of tables that are done or cancelled."""
     bytes: int = 0
     started_ms: int = 0
     # -- not stored
@@ -145,10 +146,11 @@ class Load:
     def bytes_total(self) -> int:
         return self.bytes + sum(table.bytes for table in self.tables)
 
-    def drop(self, table: TableLoad) -> None:
-        """The table is done with."""
+    def drop(self, table: TableLoad, *, cancelled: bool = False) -> None:
+        """The table is done with, or is not wanted any more: what was read of it stays read."""
         self.tables.remove(table)
-        self.tables_done += 1
+        self.tables_cancelled += cancelled
+        self.tables_done += not cancelled
         self.rows += table.rows
         self.bytes += table.bytes
 
@@ -169,7 +171,9 @@ class Load:
         return cls(value["id"], value["origin"], tables, **{name: value[name] for name in _LOAD if name in value})
 
 
-_LOAD: Final = ("paused", "rows_per_s", "floor", "exempt", "tables_done", "rows", "bytes", "started_ms")
+_LOAD: Final = (
+    "paused", "rows_per_s", "floor", "exempt", "tables_done", "tables_cancelled", "rows", "bytes", "started_ms",
+)  # fmt: skip
 
 
 @dataclass(slots=True)
@@ -253,6 +257,7 @@ class Progress:
         if load.origin == "moved":
             # Nobody has asked for it, or will.
             return
+        cancelled = load.tables_cancelled + (len(load.tables) if state == "CANCELLED" else 0)
         outcome = {
             "id": load.id,
             "origin": load.origin,
@@ -263,7 +268,8 @@ class Progress:
             "started_ms": load.started_ms,
             "ended_ms": ended_ms,
         }
-        self.done.append(outcome | ({"error": error} if error else {}))
+        more = {"tables_cancelled": cancelled} if cancelled else {}
+        self.done.append(outcome | more | ({"error": error} if error else {}))
         del self.done[:-DONE_MAX]
 
     def table_done(self, load: Load, table: TableLoad, *, loaded: bool = True) -> None:

@@ -1,7 +1,9 @@
-"""Debezium's signal table: rows that ask for snapshots, and for an end or a pause of them. They come with the stream.
+"""Debezium's signal table: rows that ask for snapshots, for an end or a pause of them, and for a line in the log. They come
+with the stream.
 
 A row is acted upon at the commit of its transaction, and what becomes of it is part of the position that is stored with
-that transaction: once, whatever is killed.
+that transaction: once, whatever is killed. Of a transaction that is handed on in parts the rows of the parts before are
+told again to whoever resumes inside it. A line in the log is in no position: it may come again after a kill.
 """
 
 from __future__ import annotations
@@ -11,9 +13,11 @@ import logging
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.jobs import pattern_problem
 from cdcworker.connectors.postgres import jobs
 from cdcworker.connectors.postgres.progress import Load
 from cdcworker.connectors.postgres.relations import Plan
+from cdcworker.connectors.postgres.wire import format_lsn
 from cdcworker.schemas.change import JsonObject, Row
 
 if TYPE_CHECKING:
@@ -24,6 +28,10 @@ log = logging.getLogger(__name__)
 PENDING_MAX: Final = 1_000
 """Signals of one transaction. # INV-10"""
 ID_MAX: Final = 100
+MESSAGE_MAX: Final = 1_000
+"""Characters of a message that go to the log. # INV-10"""
+PLACE: Final = "{}"
+"""Stands in a message for where the stream is."""
 ON_DEMAND: Final = ("signal", "request")
 
 
@@ -67,6 +75,9 @@ def _execute(session: Session, identity: str, data: JsonObject) -> None:
     taken = {load.id for load in progress.loads} | {str(done["id"]) for done in progress.done}
     if not identity or identity in taken:
         identity = f"{identity}@{session.position.commit_lsn}"
+    if data.get("surrogate-key") is not None:
+        text = "rows are read in ranges of a table's own key, by which the stream's newer events are told"
+        log.warning("surrogate-key is left out, %s id=%s", text, identity)
     jobs.begin(session, identity, "signal", spec_of(data))
 
 
@@ -93,11 +104,15 @@ def _on_demand(session: Session) -> list[Load]:
     return [load for load in session.snapshot.progress.loads if load.origin in ON_DEMAND]
 
 
-def _stop(session: Session, _identity: str, data: JsonObject) -> None:
+def _stop(session: Session, identity: str, data: JsonObject) -> None:
     named = data.get("data-collections")
+    problem = next(filter(None, map(pattern_problem, named)), "") if isinstance(named, list) else ""
+    if problem:
+        log.warning("signal is left out id=%s type=stop-snapshot: %s", identity, problem)
+        return
     for load in _on_demand(session):
         if isinstance(named, list) and named:
-            jobs.cancel_tables(session, load, [str(name) for name in named])
+            jobs.cancel_tables(session, load, named)
         else:
             jobs.change(session, load, "CANCELLED")
 
@@ -112,7 +127,18 @@ def _resume(session: Session, _identity: str, _data: JsonObject) -> None:
         jobs.change(session, load, "RUNNING")
 
 
+def _log(session: Session, identity: str, data: JsonObject) -> None:
+    """An operator's own words, in one line that begins with ours: it cannot be taken for another of this log."""
+    text = data.get("message")
+    if not isinstance(text, str):
+        log.warning("signal has no message and is left out id=%s type=log", identity)
+        return
+    text = text[:MESSAGE_MAX].replace(PLACE, format_lsn(session.position.commit_lsn), 1)
+    log.info("signal says: %s", "".join(c if c.isprintable() else " " for c in text))
+
+
 _ACTS: Final = {
+    "log": _log,
     "execute-snapshot": _execute,
     "stop-snapshot": _stop,
     "pause-snapshot": _pause,

@@ -17,12 +17,13 @@ from cdcworker.connectors.postgres.stamping import RowWriter, Stamp, stamped
 from cdcworker.schemas.change import Ready
 from cdcworker.schemas.errors import CdcError
 
+from ..conftest import unless_built
 from .native_records import Registry
 from .test_native_source import LOAD, SETUP
 
 pytestmark = [
     pytest.mark.postgres,
-    pytest.mark.skipif(lane.native() is None, reason="the extension was not built"),
+    unless_built(lane.native()),
 ]
 ROWS = LOAD.partition("update mixed")[0]
 WAYS = {"socket": {"database.transport": "auto"}, "libpq": {"database.transport": "psycopg"}}

@@ -1,5 +1,5 @@
 """One large transaction whose reader is killed again and again in the middle of it: whole where it fits into one Kafka
-transaction, in parts where it does not, and each change once."""
+transaction, in parts where it does not, and each change once; what it asks for by a signal too."""
 
 from __future__ import annotations
 
@@ -15,6 +15,8 @@ SPLIT = {"transaction.split.bytes": "1000000"}
 """A dozen parts of it."""
 STEPS = {"postgres.chunk_kept": 60, "postgres.part_read": 4, "source.half_produced": 4}
 """How often the transaction meets each, at the least."""
+ASKED = "7"
+"""A snapshot's name that the witness takes for a row's number."""
 
 
 @pytest.fixture
@@ -72,3 +74,44 @@ def test_a_large_transaction_in_parts_is_whole_after_three_deaths_in_it(stage, p
 def test_a_large_transaction_is_exact_after_three_deaths_anywhere_in_it(stage, postgres, turn):
     stage.rng.seed(f"{stage.rng.random()}{turn}")
     killed_in_the_middle(stage, postgres)
+
+
+@pytest.mark.parametrize("decoder", ["true", "false"], ids=["native", "python"])
+@pytest.mark.parametrize(
+    "stage", [SPLIT | {"signal.data.collection": "public.signals"}], indirect=True, ids=["in parts"]
+)
+def test_a_signal_is_followed_once_where_its_transaction_is_killed_between_two_parts(stage, postgres, decoder):
+    stage.more["decoder.native"] = decoder
+    signalled(stage, postgres)
+    target = stage.end()
+    stage._insert(stage.db, 1)
+    first = stage.child("postgres.part_read=kill@3")
+    first.wait(lambda: first.met("postgres.part_read", "kill"), "its death between two parts")
+    first.close()
+    position = stage.cluster.position()
+    assert position["part"], "the part with the signal is in Kafka"
+    assert not loads(position)
+    last = stage.child()
+    last.wait(lambda: last.reached(target) and ASKED in loads(stage.cluster.position()), "the end of what was asked")
+    assert last.stop() == 0
+    assert loads(stage.cluster.position()) == {ASKED: "COMPLETED"}
+    assert sorted(record["after"]["id"] for _, record in stage.delivered("wanted")) == list(range(10))
+    check(stage, whole=False)
+
+
+def signalled(stage: Stage, postgres) -> None:
+    """A transaction that first asks for rows of a table that nobody changes, and then goes on for many parts."""
+    role = psycopg.conninfo.conninfo_to_dict(stage.login)["user"]
+    stage.db.execute("create table signals(id varchar(42) primary key, type varchar(32), data varchar(2048))")
+    stage.db.execute("create table wanted(id int primary key); insert into wanted select generate_series(0, 9)")
+    stage.db.execute(f"grant select on signals, wanted to {role}")
+    stage.db.execute("alter publication dbz_publication add table signals, wanted")
+    with psycopg.connect(postgres.dsn(stage.database)) as writer:
+        row = (ASKED, "execute-snapshot", '{"data-collections": ["public.wanted"]}')
+        writer.execute("insert into signals values (%s, %s, %s)", row)
+        stage._insert(writer, ROWS, WIDTH)
+
+
+def loads(position: dict) -> dict[str, str]:
+    """How those have ended that are over."""
+    return {done["id"]: done["state"] for done in position["snapshot"].get("done", ())}

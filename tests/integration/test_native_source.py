@@ -9,12 +9,13 @@ from cdcworker.connectors.postgres.socket_stream import SocketStream
 from cdcworker.schemas.change import Change
 from cdcworker.schemas.errors import CdcError
 
+from ..conftest import unless_built
 from . import postgres_reader
 from .native_records import Registry
 
 pytestmark = [
     pytest.mark.postgres,
-    pytest.mark.skipif(lane.native() is None, reason="the extension was not built"),
+    unless_built(lane.native()),
 ]
 SETUP = """
 create table mixed (id bigint primary key, a int not null, b smallint, c text, d varchar(20), e numeric(12,2),

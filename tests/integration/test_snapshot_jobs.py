@@ -89,6 +89,7 @@ def test_it_goes_on_at_the_next_worker_and_its_progress_can_be_read_all_the_time
 
     last = second.wait(ended, "the end of the snapshot")
     assert (last["state"], last["rows"], last["error"]) == ("COMPLETED", ROWS, None)
+    assert [last[f"tables_{name}"] for name in ("done", "cancelled", "total")] == [1, 0, 1]
     # What the first worker had told before is told all along: neither nothing nor a beginning anew.
     assert min(read) >= before["rows"]
     decoder = Decoder(second.schemas())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import random
 import threading
 import time
@@ -12,7 +13,7 @@ import pytest
 from cdcworker.schemas import failpoints
 
 from .native_records import Registry
-from .postgres_reader import SLOWLY, Reader, materialise
+from .postgres_reader import SLOWLY, Reader, lsn, materialise
 
 pytestmark = pytest.mark.postgres
 
@@ -157,7 +158,8 @@ def test_a_large_table_without_a_key_is_held_back_and_a_request_for_it_fails(db,
     assert outcome(one, "grown")["error"]["code"] == "postgres.keyless_too_large"
 
 
-def test_signals_of_debezium_begin_and_stop_snapshots(db, reader):
+def test_signals_of_debezium_begin_and_stop_snapshots(db, reader, caplog):
+    caplog.set_level(logging.INFO)
     db.execute("create table signals(id varchar(42) primary key, type varchar(32) not null, data varchar(2048))")
     db.execute("create table a(id int primary key, v text); create table b(id int primary key)")
     db.execute("insert into a select g, 'x' from generate_series(1, 1000) g; insert into b values (1)")
@@ -191,9 +193,25 @@ def test_signals_of_debezium_begin_and_stop_snapshots(db, reader):
     one.until(lambda: ended(one, "second"))
     assert rows_of(one, "b") == []
     assert len(rows_of(one, "a")) == 1010
+    second = outcome(one, "second")
+    assert (second["state"], second["tables_done"], second["tables_cancelled"]) == ("COMPLETED", 2, 1), (
+        "the signal table, too"
+    )
     signal("again", "execute-snapshot", '{"data-collections": ["public.b"]}')
     one.until(lambda: ended(one, "again"))
     assert rows_of(one, "b") == [1]
+    with db.transaction():
+        signal("none", "execute-snapshot", '{"data-collections": ["public.a", "public.b"]}')
+        signal("p2", "pause-snapshot", "{}")
+    one.until(lambda: not one.loaded())
+    with db.transaction():
+        signal("s2", "stop-snapshot", '{"data-collections": ["public.b", "public.a"]}')
+        signal("l", "log", '{"message": "nothing is read at {}"}')
+    one.until(lambda: ended(one, "none"))
+    none = outcome(one, "none")
+    assert (none["state"], none["tables_done"], none["tables_cancelled"], none["rows"]) == ("CANCELLED", 0, 2, 0)
+    (said,) = (line for line in caplog.messages if line.startswith("signal says"))
+    assert lsn(said.removeprefix("signal says: nothing is read at ")) < one.position["safe_lsn"]
 
 
 def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader):

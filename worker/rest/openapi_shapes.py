@@ -253,6 +253,10 @@ SCHEMAS: Mapping[str, Json] = {
         filters=_map(TEXT),
         rows=_or_null("integer"),
         bytes=_or_null("integer"),
+        tables_cancelled={
+            **_or_null("integer"),
+            "description": "Asked for and not wanted any more; none of tables_done.",
+        },
         rows_per_s=_or_null("number"),
         eta_s={**_or_null("number"), "description": "null where nobody can tell."},
         waits_for=TEXT,

@@ -27,7 +27,7 @@ NO_JOBS = declare(
 PATH = "/v1/connectors/{connector}/snapshots"
 ONE = f"{PATH}/{{snapshot}}"
 PENDING = "PENDING"
-NUMBERS = ("rows", "bytes", "tables_done", "tables_total", "rows_estimate", "rows_per_s", "eta_s")
+NUMBERS = ("rows", "bytes", "tables_done", "tables_cancelled", "tables_total", "rows_estimate", "rows_per_s", "eta_s")
 Json = dict[str, Any]
 
 

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+
 import pytest
 from cdcworker.coordinator import jobs
 from cdcworker.coordinator.api import Record
-from cdcworker.coordinator.model import ChangeJob, ClusterState, DeleteConnector, PutConnector, PutJob
+from cdcworker.coordinator.model import (
+    ChangeJob,
+    ClusterState,
+    DeleteConnector,
+    PutConnector,
+    PutJob,
+    TaskId,
+    TaskStatus,
+)
 from cdcworker.coordinator.requests import Asked, decide
 from cdcworker.coordinator.state import current_record, fold_all
 
@@ -105,3 +116,17 @@ def test_several_tasks_have_one_state_together(states, whole):
     found = jobs.merged({"state": state, "rows": 2, "ended_ms": 5} for state in states)
     assert found is not None
     assert (found["state"], found["rows"], found["ended_ms"]) == (whole, 4, 5)
+
+
+def test_how_many_tables_were_read_and_how_many_given_up_is_written_down_with_the_end(asked):
+    identity, state = asked
+    tables = {"tables_done": 2, "tables_cancelled": 0, "tables_total": 2}
+    part = {"id": identity, "state": "COMPLETED", "rows": 5, **tables, "ended_ms": 7}
+    status = TaskStatus("a/b", 0, "RUNNING", "w", 1, metrics={jobs.NUMBERS: [part]})
+    tasks = {TaskId("a/b", 0): status}
+    turn = SimpleNamespace(status=SimpleNamespace(tasks=tasks), now=SimpleNamespace(wall_ms=9))
+    written: list[Record] = []
+    draft = replace(state, task_sets={"a/b": SimpleNamespace(tasks=tuple(tasks))})
+    jobs.settle(turn, SimpleNamespace(draft=draft, add=written.append))
+    (job,) = jobs.of(fold_all(state, written), "a/b")
+    assert job.outcome == {name: value for name, value in part.items() if name != "id"}

@@ -5,7 +5,6 @@ from __future__ import annotations
 import struct
 from collections import Counter
 
-import pytest
 from cdcworker.connectors.postgres import lane
 from cdcworker.connectors.postgres.catalog import ColumnInfo, TableInfo, TypeNames
 from cdcworker.connectors.postgres.changes import Changes
@@ -20,10 +19,11 @@ from cdcworker.schemas.shape import Shape
 from confluent_kafka import Producer
 from hypothesis import strategies as st
 
+from ...conftest import unless_built
 from . import messages as m
 
 native = lane.native()
-needs_native = pytest.mark.skipif(native is None, reason="the extension was not built")
+needs_native = unless_built(native)
 PARTITIONS = 7
 CLOCK_NS = 1_700_000_000_123_456_789
 

@@ -22,6 +22,7 @@ from cdcworker.schemas.formats import make_encoder
 from cdcworker.schemas.forms import Format, Wire
 from cdcworker.schemas.log import SchemaLog, register_in_memory
 
+from ...conftest import unless_built
 from . import messages as m
 from .test_changes import COLUMNS, decoder
 from .test_rules import CONFIG
@@ -97,7 +98,7 @@ def test_the_counts_are_a_part_of_a_position_inside_a_transaction_only():
     assert "orders" not in position.to_json()
 
 
-@pytest.mark.skipif(lane.native() is None, reason="the extension was not built")
+@unless_built(lane.native())
 def test_rows_go_to_the_decoder_in_python_where_they_are_numbered():
     changes = numbered()
     module = lane.native()

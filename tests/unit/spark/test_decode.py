@@ -14,8 +14,10 @@ from fastavro.schema import parse_schema
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from ...conftest import unless_built
+
 native = d.native()
-needs_native = pytest.mark.skipif(native is None, reason="the extension was not built")
+needs_native = unless_built(native)
 relaxed = settings(max_examples=200, deadline=None, suppress_health_check=list(HealthCheck))
 
 PRIMITIVES = {

@@ -80,6 +80,15 @@ def test_what_several_tasks_report_is_one_snapshot(client, cluster, reported):
     assert (found["state"], found["rows"], found["tables_total"], len(found["details"])) == ("RUNNING", 100, 6, 2)
 
 
+def test_tables_that_were_given_up_are_counted_beside_those_that_were_read(client, cluster, reported):
+    cluster.plan("c", "RUNNING", "RUNNING")
+    for task, more in ((0, {"tables_cancelled": 2}), (1, {"tables_cancelled": 1, "state": "CANCELLED"})):
+        cluster.report("c", task, "RUNNING", metrics={"jobs": [{**PART, "state": "COMPLETED", **more}]})
+    (found,) = client.get(PATH).json()["snapshots"]
+    numbers = [found[f"tables_{name}"] for name in ("done", "cancelled", "total")]
+    assert (found["state"], numbers) == ("CANCELLED", [2, 3, 6])
+
+
 @pytest.mark.parametrize(("verb", "wanted"), [("pause", "PAUSED"), ("resume", "RUNNING"), ("", "CANCELLED")])
 def test_one_that_the_task_began_by_itself_can_be_held_and_ended(client, reported, herder, verb, wanted):
     reported({})
