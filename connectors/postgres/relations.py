@@ -14,6 +14,7 @@ from cdcworker.connectors.postgres.encoding import checked, is_lacking
 from cdcworker.connectors.postgres.errors import TYPE_REFUSED
 from cdcworker.connectors.postgres.keys import MessageKeys
 from cdcworker.connectors.postgres.masks import Masks
+from cdcworker.connectors.postgres.records import INT16_MAX
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Mapped, Modes, PgType, Types, is_known, map_type
 from cdcworker.connectors.postgres.wire import Parser, Relation, RelationColumn
@@ -21,6 +22,8 @@ from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.errors import CdcError
 
 CONNECTOR = "postgresql"
+MISFIT = 0
+"""In `Plan.stale`: a composite has fields that its type, as it is known, has not, or lacks some of them."""
 
 MESSAGE_TABLE = Table(
     path=("message",),
@@ -115,8 +118,9 @@ def build_plan(
     parsers: list[Parser | None] = []
     guessed: list[str] = []
     renamed = renamed_since(relation, info)
+    wide = _wide(relation, known)
     stale: set[int] = set()
-    types = Types(known.types, lambda: stale.add(relation.oid))
+    types = Types(known.types, lambda: stale.add(relation.oid), lambda: stale.update((MISFIT, relation.oid)))
     for column in relation.columns:
         in_key = column.name in key_names
         pg = known.types.get(column.type_oid) or PgType(column.type_oid, "")
@@ -127,7 +131,7 @@ def build_plan(
             parsers.append(None)
             continue
         facts = _Facts.of(column, info, in_key, renamed)
-        mapped = map_type(pg, column.typmod, planner.modes, types, facts.dims)
+        mapped = map_type(pg, -1 if column.type_oid in wide else column.typmod, planner.modes, types, facts.dims)
         if unknown:
             _allow_unknown(relation, column.name, planner.modes)
             guessed.append(column.name)
@@ -151,6 +155,15 @@ def build_plan(
         relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale,
         None if handed is table else handed,
     )  # fmt: skip
+
+
+def _wide(relation: Relation, known: TypeNames) -> set[int]:
+    """Types whose columns are all as the widest of them: one record of a name has one form."""
+    return {
+        column.type_oid
+        for column in relation.columns
+        if not 0 < column.typmod <= INT16_MAX and known.types.get(column.type_oid, PgType(0, "")).name == "sparsevec"
+    }
 
 
 def _length(pg: PgType, typmod: int) -> int:
