@@ -6,7 +6,7 @@ sends them, before any filter. RELATION and TYPE are not counted: they come once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cdcworker.connectors.postgres import wire
@@ -50,6 +50,7 @@ class Changes:
         self.replanned: Callable[[int], None] = lambda oid: None
         # Told of each row that was handed on under a new key without a value that was not sent.
         self.moved: Callable[[Plan, bytes], None] = lambda plan, data: None
+        self.expired: Callable[[int], Iterable[int]] = lambda lsn: ()  # tables to be planned anew as of a commit
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.orders: Orders | None = None
@@ -145,6 +146,8 @@ class Changes:
             self.orders.begin(begin, resumed=self.drop_to > 0)
         if self.observer:
             self.observer.began(begin.xid)
+        for plan in filter(None, map(self._plans.get, self.expired(begin.final_lsn))):
+            self._put_in_force(self._resolve(plan.relation), plan.relation)
 
     def _on_commit(self, data: bytes) -> None:
         commit = wire.read_commit(data[HEADER:])

@@ -317,6 +317,21 @@ def test_a_composite_has_its_types_fields_or_is_refused(later, value, expected):
         assert [change.after for change in changes.out] == [(1, expected)]
 
 
+def test_tables_whose_key_was_kept_are_planned_anew_with_the_first_transaction_behind_it():
+    keys = [("id",), ()]
+
+    def resolve(relation):
+        return build_plan(relation, None, KNOWN, keys.pop(0), planner())
+
+    changes = Changes(resolve, source_template("shop", "db"))
+    changes.expired = lambda lsn: [1, 2] if lsn == 9 else []
+    for data in (m.begin(1), m.relation(1, COLUMNS, "f"), m.insert(1, b"1", b"a", None), m.commit(1)):
+        changes.feed(data)
+    for data in (m.begin(9), m.insert(1, b"1", b"a", None), m.commit(9)):
+        changes.feed(data)
+    assert [change.table.key for change in changes.out] == [(0,), ()]
+
+
 @pytest.mark.parametrize("typmods", [(5, -1), (40_000, 5)])
 def test_sparse_vectors_of_one_table_have_one_form(typmods):
     known = TypeNames({9: PgType(9, "sparsevec")}, {})
