@@ -66,6 +66,8 @@ class Plan:
     """Columns whose type has no mapping and is delivered as text."""
     stale: set[int] = field(default_factory=set, compare=False)
     """Not empty: a value did not fit its type as it is known; the plan is to be made anew. Holds the table's OID."""
+    composites: tuple[PgType, ...] = ()
+    """Types that are read as records of their attributes."""
     handed: Table | None = None
     """The table as it is handed on, where its records have another key than its rows: for the decoder in Python."""
 
@@ -159,8 +161,21 @@ def build_plan(
     stale.clear()
     return Plan(
         relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale,
+        _composites(relation, known) if planner.modes.composite == "record" else (),
         None if handed is table else handed,
     )  # fmt: skip
+
+
+def _composites(relation: Relation, known: TypeNames) -> tuple[PgType, ...]:
+    """Of all columns, also within arrays, domains and each other."""
+    found: dict[int, PgType] = {}
+    left = [column.type_oid for column in relation.columns]
+    while left:
+        pg = known.types.get(left.pop())
+        if pg and pg.oid not in found:
+            found[pg.oid] = pg
+            left += (pg.element, pg.base, *(oid for _, oid, _ in pg.attributes))
+    return tuple(pg for pg in found.values() if pg.kind == "c")
 
 
 def _wide(relation: Relation, known: TypeNames) -> set[int]:

@@ -17,6 +17,7 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.beside_config import transaction_topic
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
+from cdcworker.connectors.postgres.composites import Composites
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect
 from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_CLOSED, TABLE_RETURNS, translate
@@ -35,10 +36,10 @@ from cdcworker.connectors.postgres.snapshot import LOADING_MAX, Snapshot
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stamping import RowWriter
-from cdcworker.connectors.postgres.standby import END_OF_LOG, SNAPSHOT
+from cdcworker.connectors.postgres.standby import SNAPSHOT, log_end
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
-from cdcworker.connectors.postgres.wire import Relation, format_lsn, parse_lsn
+from cdcworker.connectors.postgres.wire import Relation, format_lsn
 from cdcworker.schemas.change import Change, JsonObject, Ready
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -66,6 +67,7 @@ class Session:
     quarantine: Quarantine | None = None
     shapes: ShapeGuard | None = None
     keys: LastKeys | None = None
+    composites: Composites = field(default_factory=Composites)
     complete: bool = False
     position_changed: bool = False
     emptied: list[Change | Ready] = field(default_factory=list)
@@ -247,8 +249,9 @@ def _decoder(session: Session, planner: Planner, template: JsonObject) -> Change
         changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]
     changes.marked_lsn = session.position.mark_lsn
-    if session.keys:
-        changes.expired = session.keys.expired
+    keys = session.keys
+    if keys:
+        changes.expired = lambda lsn: {*keys.expired(lsn), *session.composites.passed(lsn)}
     changes.moved = lambda plan, data: tables.moved(session, plan, data)
     if settings.raw["provide.transaction.metadata"]:
         changes.orders = Orders(transaction_topic(settings.raw))
@@ -261,14 +264,8 @@ def _planner(session: Session) -> Planner:
     session.shapes = ShapeGuard(settings.raw["schema.change.policy"], settings.filters, session.position.shapes)
     for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
         session.shapes.forget(table)
-    session.keys = LastKeys(session.position.keys, lambda: parse_lsn(_log_end(session.catalog)))
+    session.keys = LastKeys(session.position.keys, lambda: log_end(session.catalog))
     return replace(planner_of(session.catalog, settings), last=session.keys)
-
-
-def _log_end(connection: AdminConnection) -> str:
-    row = connection.execute(f"select {END_OF_LOG}").fetchone()
-    assert row
-    return str(row[0])
 
 
 def _check_rows(session: Session, plan: Plan) -> None:

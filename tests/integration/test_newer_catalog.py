@@ -133,6 +133,30 @@ def test_a_composite_that_was_made_shorter_holds_its_table_and_one_that_has_grow
     assert [(c.table.path[1], c.after[1]) for c in one.log] == [("u", {"a": 1, "b": "x", "c": None})]
 
 
+def test_attributes_that_are_others_are_named_so_once_a_look_has_seen_them(db, reader):
+    db.execute("create type pair as (a int, b int); create type outer_one as (p pair[])")
+    db.execute("create table t(id int primary key, v outer_one); create table u(id int primary key, v pair)")
+    one = reader(composite_handling_mode="record", table_discovery_interval_ms="1").start()
+    one.until(one.loaded)
+    db.execute("insert into t values (1, row(array[row(1, 2)::pair])); insert into u values (1, row(1, 2))")
+    one.catch_up(db)
+    db.execute("insert into t values (2, row(array[row(3, 4)::pair])); insert into u values (2, row(3, 4))")
+    db.execute("alter type pair drop attribute a; alter type pair add attribute c int")
+    session = one.task._session
+    # The rows of before are still to come.
+    session.composites.look(session)
+    db.execute("insert into t values (3, row(array[row(5, 6)::pair])); insert into u values (3, row(5, 6))")
+    one.catch_up(db)
+    assert not session.composites._until
+    db.execute("alter type pair drop attribute b; alter type pair add attribute d int")
+    one.until(lambda: len(session.composites._until) == 2)
+    db.execute("insert into t values (4, row(array[row(7, 8)::pair])); insert into u values (4, row(7, 8))")
+    one.catch_up(db)
+    wanted = [{"a": 1, "b": 2}, {"a": 3, "b": 4}, {"b": 5, "c": 6}, {"c": 7, "d": 8}]
+    assert [change.after[1] for change in one.log if change.table.path[1] == "u"] == wanted
+    assert [change.after[1]["p"] for change in one.log if change.table.path[1] == "t"] == [[value] for value in wanted]
+
+
 def test_a_renamed_table_goes_on_in_the_topic_of_its_new_name(db, reader):
     db.execute("create table t(id int primary key)")
     db.execute("insert into t values (1)")
