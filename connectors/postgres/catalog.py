@@ -103,7 +103,8 @@ select t.oid, t.typname, t.typtype::text,
        array(select a.attname from pg_attribute a where t.typtype = 'c' and a.attrelid = t.typrelid
              and a.attnum > 0 and not a.attisdropped order by a.attnum)::text[],
        array(select array[a.atttypid::bigint, a.atttypmod] from pg_attribute a where t.typtype = 'c'
-             and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped order by a.attnum)
+             and a.attrelid = t.typrelid and a.attnum > 0 and not a.attisdropped order by a.attnum),
+       t.typtype = 'c' and exists (select from pg_attribute a where a.attrelid = t.typrelid and a.attisdropped)
 from wanted t join pg_namespace n on n.oid = t.typnamespace
 """
 
@@ -155,9 +156,11 @@ class Catalog:
 
 
 def _type_of(row: Sequence[Any]) -> PgType:
-    oid, name, kind, element, base, base_typmod, labels, delimiter, dims, schema, names, kinds = row
+    oid, name, kind, element, base, base_typmod, labels, delimiter, dims, schema, names, kinds, dropped = row
     attributes = tuple((attribute, *pair) for attribute, pair in zip(names, kinds, strict=True))
-    return PgType(oid, name, kind, element, base, base_typmod, tuple(labels), delimiter, dims, schema, attributes)
+    return PgType(
+        oid, name, kind, element, base, base_typmod, tuple(labels), delimiter, dims, schema, attributes, dropped
+    )
 
 
 def _choose_key(identity: str, rows: Sequence[tuple[Any, ...]]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -6,7 +6,7 @@ sends them, before any filter. RELATION and TYPE are not counted: they come once
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 from cdcworker.connectors.postgres import wire
@@ -14,7 +14,8 @@ from cdcworker.connectors.postgres.encoding import unreadable
 from cdcworker.connectors.postgres.errors import DECODE, SCHEMA_LOOKUP
 from cdcworker.connectors.postgres.events import Event, Observer
 from cdcworker.connectors.postgres.orders import Orders
-from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, Plan
+from cdcworker.connectors.postgres.relations import MESSAGE_TABLE, MISFIT, Plan
+from cdcworker.connectors.postgres.window import differ
 from cdcworker.connectors.postgres.wire import HAD_NULL, HAD_UNCHANGED, Begin, Commit, Message, Relation, format_lsn
 from cdcworker.schemas.change import Change, Op, Position, Ready, Row
 from cdcworker.schemas.errors import CdcError
@@ -44,11 +45,12 @@ class Changes:
         self.transaction_source = template
         self._begin: Begin | None = None
         self._renewing = self.dropping = False
+        # `stage` grows whenever a transaction begins, ends, gets an origin, or is not dropped any more.
         self.drop_to = self.index = self.stage = 0
-        """`stage` grows whenever a transaction begins, ends, gets an origin, or is not dropped any more."""
         self.replanned: Callable[[int], None] = lambda oid: None
+        # Told of each row that was handed on under a new key without a value that was not sent.
         self.moved: Callable[[Plan, bytes], None] = lambda plan, data: None
-        """Told of each row that was handed on under a new key without a value that was not sent."""
+        self.expired: Callable[[int], Iterable[int]] = lambda lsn: ()  # tables to be planned anew as of a commit
         self._last_commit: int | None = None
         self.observer: Observer | None = None
         self.orders: Orders | None = None
@@ -57,10 +59,8 @@ class Changes:
         self.transcode: Callable[[Plan, bytes], bytes] | None = None  # to values in text, of a stream in binary
         self.want_message: Callable[[str], bool] = lambda prefix: True
         self.want_origin: Callable[[str], bool] = lambda name: True
-        self.resume_lsn = 0
-        """Transactions that committed at or before it have been handed on by an earlier run."""
-        self.resume_part: tuple[int, int] | None = None
-        """Commit LSN of a transaction of which so many messages have been handed on."""
+        self.resume_lsn = 0  # transactions that committed at or before it have been handed on by an earlier run
+        self.resume_part: tuple[int, int] | None = None  # commit LSN of one of which so many messages have been
         self.out: list[Change | Ready] = []
         self.commit: Commit | None = None  # the last one that was read
         self.message_lsn = 0  # position of the last non-transactional message
@@ -146,6 +146,8 @@ class Changes:
             self.orders.begin(begin, resumed=self.drop_to > 0)
         if self.observer:
             self.observer.began(begin.xid)
+        for plan in filter(None, map(self._plans.get, self.expired(begin.final_lsn))):
+            self._put_in_force(self._resolve(plan.relation), plan.relation)
 
     def _on_commit(self, data: bytes) -> None:
         commit = wire.read_commit(data[HEADER:])
@@ -220,7 +222,9 @@ class Changes:
 
     def _renewed(self, plan: Plan, data: bytes) -> bool:
         """A value that its type did not have when the plan was made: the message is read again with a new plan, once.
-        What is unknown to the catalog too (it is ahead of the stream) is taken as it is."""
+        What is unknown to the catalog too (it is ahead of the stream) is taken as it is, but for a composite's fields."""
+        if self._renewing and MISFIT in plan.stale:
+            raise ValueError("a composite has other fields than its type")
         plan.stale.clear()
         if self._renewing:
             return False
@@ -286,11 +290,11 @@ class Changes:
             event = Event("u", data)
             event.before = tuple(old) if old is not None else None
             event.after, event.unchanged = after, unchanged
-            event.key_changed = old is not None and any(old[i] != after[i] for i in plan.table.key)
+            event.key_changed = old is not None and differ(old, after, plan.table.key)
             event.same = before == after
             if not self._keep(plan, event):
                 return
-        if old is not None and any(old[i] != after[i] for i in plan.out.key):
+        if old is not None and differ(old, after, plan.out.key):
             self._emit_key_change(plan, data, tuple(old), after, unchanged)
         else:
             self._emit(plan, "u", data, before, after, unchanged)

@@ -113,13 +113,13 @@ def composite_texts(value: bytes) -> list[bytes | None]:
     return out
 
 
-def composite(fields: Sequence[tuple[str, Parser]], stale: Callable[[], None]) -> Parser:
-    """Parser of a composite as a record; `stale` is told when the type has other fields by now."""
+def composite(fields: Sequence[tuple[str, Parser]], shorter: Callable[[], None], longer: Callable[[], None]) -> Parser:
+    """Parser of a composite as a record; `shorter` and `longer` are told of a value with fewer and with more fields."""
 
     def parse_composite(value: bytes) -> dict[str, Any]:
         texts = composite_texts(value) if value != b"()" or len(fields) == 1 else []
         if len(texts) != len(fields):
-            stale()
+            (shorter if len(texts) < len(fields) else longer)()
             texts += [None] * (len(fields) - len(texts))
         return {name: None if text is None else parse(text) for (name, parse), text in zip(fields, texts, strict=False)}
 

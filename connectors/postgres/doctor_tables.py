@@ -89,19 +89,20 @@ def _row_security(patient: Patient) -> Iterator[Result]:
     yield Result("warning", f"{len(names)} tables", text, e.PERMISSION, "database.user", fix=fix)
 
 
-_KEYLESS = """
+# What the server takes for an identity, and under FULL what the catalog is asked for as a key.
+_USABLE = "i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null"
+_NOT_NULL = """not exists (select from unnest(i.indkey[0:i.indnkeyatts - 1]) k(num)
+        join pg_attribute a on a.attrelid = i.indrelid and a.attnum = k.num where not a.attnotnull)"""
+_KEYLESS = f"""
 select n.nspname, c.relname, c.relreplident::text,
-    exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary),
-    (select x.relname from pg_index i join pg_class x on x.oid = i.indexrelid where i.indrelid = c.oid and i.indisunique
-     and i.indimmediate and i.indisvalid and i.indpred is null and i.indexprs is null and not exists (
-        select from unnest(i.indkey[0:i.indnkeyatts - 1]) k(num) join pg_attribute a
-        on a.attrelid = i.indrelid and a.attnum = k.num where not a.attnotnull)
-     order by i.indnkeyatts, i.indexrelid limit 1)
+    exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary and {_USABLE}),
+    (select x.relname from pg_index i join pg_class x on x.oid = i.indexrelid where i.indrelid = c.oid and {_USABLE}
+     and {_NOT_NULL} order by i.indnkeyatts, i.indexrelid limit 1),
+    exists (select from pg_index i where i.indrelid = c.oid and i.indisprimary and not i.indimmediate)
 from pg_class c join pg_namespace n on n.oid = c.relnamespace
 where c.oid = any(%s) and (c.relreplident = 'n' or not exists (
-    select from pg_index i where i.indrelid = c.oid
-    and case c.relreplident when 'i' then i.indisreplident when 'd' then i.indisprimary
-        else i.indisunique and i.indpred is null and i.indexprs is null end))
+    select from pg_index i where i.indrelid = c.oid and {_USABLE}
+    and case c.relreplident when 'i' then i.indisreplident when 'd' then i.indisprimary else {_NOT_NULL} end))
 order by 1, 2
 """
 
@@ -110,27 +111,33 @@ def _keys(patient: Patient) -> Iterator[Result]:
     rows = patient.rows(_KEYLESS, patient.oids)
     if not rows:
         yield ok(f"{len(patient.tables)} tables with a key")
-    for schema, table, identity, has_primary, unique in rows[:TABLES_NAMED_MAX]:
-        yield _keyless(schema, table, identity, has_primary, unique)
+    for schema, table, identity, has_primary, unique, is_deferrable in rows[:TABLES_NAMED_MAX]:
+        yield _keyless((schema, table), identity, has_primary, unique, is_deferrable)
     if len(rows) > TABLES_NAMED_MAX:
         text = f"{len(rows) - TABLES_NAMED_MAX} more tables have no key"
         yield Result("warning", f"{len(rows)} tables", text, e.TABLE_KEYLESS, "table.include.list")
 
 
-def _keyless(schema: str, table: str, identity: str, has_primary: bool, unique: str | None) -> Result:
-    name, target = f"{schema}.{table}", ident(schema, table)
+def _keyless(
+    path: tuple[str, str], identity: str, has_primary: bool, unique: str | None, is_deferrable: bool
+) -> Result:
+    name, target = ".".join(path), ident(*path)
     what = {
         "f": "has no key: its records have none either, and a snapshot of it is not resumable",
         "n": "has REPLICA IDENTITY NOTHING: the server refuses its updates and deletes once it is published",
     }.get(identity, "has no primary key: the server refuses its updates and deletes once it is published")
     change = f"ALTER TABLE {target} REPLICA IDENTITY "
-    hint = f"ALTER TABLE {name} ADD PRIMARY KEY …, or ALTER TABLE {name} REPLICA IDENTITY FULL."
+    better = f"ALTER TABLE {name} ADD PRIMARY KEY …"
+    if is_deferrable:
+        what += " (its primary key is DEFERRABLE, which the server takes for none)"
+        better = f"Make the primary key of {name} again without DEFERRABLE"
+    hint = f"{better}, or ALTER TABLE {name} REPLICA IDENTITY FULL."
     if has_primary:
         fix, hint = Fix((change + "DEFAULT",)), f"ALTER TABLE {name} REPLICA IDENTITY DEFAULT."
     elif unique is not None:
         fix, hint = Fix((change + f"USING INDEX {ident(unique)}",)), ""
     elif identity == "f":
-        fix = Fix(steps=f"ALTER TABLE {target} ADD PRIMARY KEY (…).")
+        fix = Fix(steps=f"{better}." if is_deferrable else f"ALTER TABLE {target} ADD PRIMARY KEY (…).")
     else:
         fix = Fix((change + "FULL",), "Better: a primary key. FULL writes the whole old row to the log each time.")
     measured = {"d": "default", "i": "index", "n": "nothing", "f": "full"}[identity]

@@ -49,7 +49,7 @@ def read_whole(session: Session, load: Load, table: TableLoad, batch: MakeBatch)
         loader.set_back(load, table, too_large)
         return
     view, plan, info = opened
-    snapshot.check(plan.relation)
+    snapshot.check(plan)
     table.attempt += 1
     stamp = snapshot.stamp(plan, view, session.position.safe_lsn)
     # The attempt is stored before its first row, so that the next one knows of it.

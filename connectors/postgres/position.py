@@ -38,6 +38,8 @@ class StoredPosition:
     """Tables that are held back, by name."""
     shapes: JsonObject | None = field(default=None)
     """Fingerprints of the shapes in force, where the policy for schema changes needs them."""
+    keys: JsonObject | None = field(default=None)
+    """Last known keys of tables whose descriptions in the stream do not say them, by OID."""
 
     def to_json(self) -> JsonObject:
         part: JsonObject = {"part": list(self.part)} if self.part else {}
@@ -58,6 +60,7 @@ class StoredPosition:
             "snapshot": self.snapshot,
             **({"quarantine": self.quarantine} if self.quarantine else {}),
             **({"shapes": self.shapes} if self.shapes else {}),
+            **({"keys": self.keys} if self.keys else {}),
         }
 
     @classmethod
@@ -78,6 +81,7 @@ class StoredPosition:
                 snapshot=dict(snapshot) if snapshot is not None else None,
                 quarantine=dict(value.get("quarantine") or {}) or None,
                 shapes=dict(value.get("shapes") or {}) or None,
+                keys={str(int(oid)): list(names) for oid, names in (value.get("keys") or {}).items()} or None,
                 **numbers,
             )
         except (KeyError, TypeError, ValueError) as exc:

@@ -18,24 +18,29 @@ def geometry_type(name: str) -> dict[str, Any]:
     }
 
 
-_INT16 = {"type": "int", "connect.type": "int16"}
-# A map whose keys are no strings, as Confluent's converter writes it.
-_MAP_ENTRY = {
-    "type": "record",
-    "name": "MapEntry",
-    "namespace": "io.confluent.connect.avro",
-    "fields": [{"name": "key", "type": _INT16}, {"name": "value", "type": "double"}],
-    "connect.internal.type": "MapEntry",
-}
-SPARSE_VECTOR: dict[str, Any] = {
-    "type": "record",
-    "name": "SparseVector",
-    "namespace": "io.debezium.data",
-    "fields": [
-        {"name": "dimensions", "type": _INT16},
-        {"name": "vector", "type": {"type": "array", "items": _MAP_ENTRY}},
-    ],
-    "connect.doc": "Sparse vector",
-    "connect.version": 1,
-    "connect.name": "io.debezium.data.SparseVector",
-}
+INT16_MAX = 2**15 - 1
+
+
+def sparse_vector_type(dimensions: int) -> dict[str, Any]:
+    """pgvector's sparsevec. Debezium's has int16 for what counts dimensions, of which there may be 10^9."""
+    number: Any = {"type": "int", "connect.type": "int16"} if 0 < dimensions <= INT16_MAX else "int"
+    # A map whose keys are no strings, as Confluent's converter writes it.
+    entry = {
+        "type": "record",
+        "name": "MapEntry",
+        "namespace": "io.confluent.connect.avro",
+        "fields": [{"name": "key", "type": number}, {"name": "value", "type": "double"}],
+        "connect.internal.type": "MapEntry",
+    }
+    return {
+        "type": "record",
+        "name": "SparseVector",
+        "namespace": "io.debezium.data",
+        "fields": [
+            {"name": "dimensions", "type": number},
+            {"name": "vector", "type": {"type": "array", "items": entry}},
+        ],
+        "connect.doc": "Sparse vector",
+        "connect.version": 1,
+        "connect.name": "io.debezium.data.SparseVector",
+    }

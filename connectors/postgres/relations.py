@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
+from itertools import accumulate
 from typing import Any
 
 from cdcworker.connectors.postgres.catalog import Catalog, TableInfo, TypeNames, constant_default
@@ -13,7 +14,9 @@ from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.encoding import checked, is_lacking
 from cdcworker.connectors.postgres.errors import TYPE_REFUSED
 from cdcworker.connectors.postgres.keys import MessageKeys
+from cdcworker.connectors.postgres.lastkeys import Key, LastKeys
 from cdcworker.connectors.postgres.masks import Masks
+from cdcworker.connectors.postgres.records import INT16_MAX
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types import Mapped, Modes, PgType, Types, is_known, map_type
 from cdcworker.connectors.postgres.wire import Parser, Relation, RelationColumn
@@ -21,6 +24,8 @@ from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.errors import CdcError
 
 CONNECTOR = "postgresql"
+MISFIT = 0
+"""In `Plan.stale`: a composite has fields that its type, as it is known, has not, or lacks some of them."""
 
 MESSAGE_TABLE = Table(
     path=("message",),
@@ -61,6 +66,8 @@ class Plan:
     """Columns whose type has no mapping and is delivered as text."""
     stale: set[int] = field(default_factory=set, compare=False)
     """Not empty: a value did not fit its type as it is known; the plan is to be made anew. Holds the table's OID."""
+    composites: tuple[PgType, ...] = ()
+    """Types that are read as records of their attributes."""
     handed: Table | None = None
     """The table as it is handed on, where its records have another key than its rows: for the decoder in Python."""
 
@@ -94,11 +101,15 @@ class Planner:
     keys: MessageKeys = field(default_factory=MessageKeys)
     any_encoding: bool = False
     """Text may be of any, and only UTF-8 is read."""
+    last: LastKeys | None = None
+    """Of the stream, which may lie behind the catalog."""
 
     def plan(self, relation: Relation, info: TableInfo | None = None) -> Plan:
         info = info or self.catalog.table(relation.oid)
         known = self.catalog.types((column.type_oid, column.typmod) for column in relation.columns)
-        key_names = key_of(relation, info)
+        key_names = key_of(relation, info, self.last.of(relation) if self.last else ())
+        if self.last:
+            self.last.note(relation, info, key_names)
         return build_plan(relation, info, known, key_names, self)
 
 
@@ -114,9 +125,10 @@ def build_plan(
     columns: list[Column] = []
     parsers: list[Parser | None] = []
     guessed: list[str] = []
-    renamed = renamed_since(relation, info)
+    numbers = numbers_of(relation, info)
+    wide = _wide(relation, known)
     stale: set[int] = set()
-    types = Types(known.types, lambda: stale.add(relation.oid))
+    types = Types(known.types, lambda: stale.add(relation.oid), lambda: stale.update((MISFIT, relation.oid)))
     for column in relation.columns:
         in_key = column.name in key_names
         pg = known.types.get(column.type_oid) or PgType(column.type_oid, "")
@@ -126,8 +138,8 @@ def build_plan(
         ):
             parsers.append(None)
             continue
-        facts = _Facts.of(column, info, in_key, renamed)
-        mapped = map_type(pg, column.typmod, planner.modes, types, facts.dims)
+        facts = _Facts.of(column, info, in_key, numbers.get(column.name, 0))
+        mapped = map_type(pg, -1 if column.type_oid in wide else column.typmod, planner.modes, types, facts.dims)
         if unknown:
             _allow_unknown(relation, column.name, planner.modes)
             guessed.append(column.name)
@@ -149,8 +161,30 @@ def build_plan(
     stale.clear()
     return Plan(
         relation, table, tuple(parsers), None not in parsers, required, tuple(guessed), stale,
+        _composites(relation, known) if planner.modes.composite == "record" else (),
         None if handed is table else handed,
     )  # fmt: skip
+
+
+def _composites(relation: Relation, known: TypeNames) -> tuple[PgType, ...]:
+    """Of all columns, also within arrays, domains and each other."""
+    found: dict[int, PgType] = {}
+    left = [column.type_oid for column in relation.columns]
+    while left:
+        pg = known.types.get(left.pop())
+        if pg and pg.oid not in found:
+            found[pg.oid] = pg
+            left += (pg.element, pg.base, *(oid for _, oid, _ in pg.attributes))
+    return tuple(pg for pg in found.values() if pg.kind == "c")
+
+
+def _wide(relation: Relation, known: TypeNames) -> set[int]:
+    """Types whose columns are all as the widest of them: one record of a name has one form."""
+    return {
+        column.type_oid
+        for column in relation.columns
+        if not 0 < column.typmod <= INT16_MAX and known.types.get(column.type_oid, PgType(0, "")).name == "sparsevec"
+    }
 
 
 def _length(pg: PgType, typmod: int) -> int:
@@ -185,6 +219,25 @@ def renamed_since(relation: Relation, info: TableInfo | None) -> dict[str, int]:
     return out
 
 
+def numbers_of(relation: Relation, info: TableInfo | None) -> dict[str, int]:
+    """The columns' numbers in the catalog, of those that are certain.
+
+    The stream lists columns in the order of their numbers. Where the catalog's do not ascend, a name is another column's by
+    now, and of the two that stand in each other's way nobody knows which.
+    """
+    if info is None:
+        return {}
+    renamed = renamed_since(relation, info)
+    found = [
+        (column.name, info.columns[column.name].attnum if column.name in info.columns else renamed.get(column.name, 0))
+        for column in relation.columns
+    ]
+    numbers = [number for _, number in found]
+    highest = [*accumulate(numbers, max, initial=0)]
+    lowest = [*accumulate((number or 1 << 31 for number in reversed(numbers)), min, initial=1 << 31)][::-1]
+    return {name: number for at, (name, number) in enumerate(found) if number and highest[at] < number < lowest[at + 1]}
+
+
 @dataclass(frozen=True, slots=True)
 class _Facts:
     """What the catalog adds to one column, as far as it still speaks of the same column."""
@@ -195,13 +248,14 @@ class _Facts:
     dims: int = 1
 
     @classmethod
-    def of(cls, column: RelationColumn, info: TableInfo | None, in_key: bool, renamed: Mapping[str, int]) -> _Facts:
+    def of(cls, column: RelationColumn, info: TableInfo | None, in_key: bool, number: int) -> _Facts:
         found = info.columns.get(column.name) if info else None
         if found is None:
-            return cls(renamed.get(column.name, 0), not_null=in_key)
-        same = found.type_oid == column.type_oid
-        default, dims = (found.default, found.dims) if same else (None, 1)
-        return cls(found.attnum, found.not_null or in_key, default, dims)
+            return cls(number, not_null=in_key)
+        dims = found.dims if found.type_oid == column.type_oid else 1
+        if found.attnum != number:
+            return cls(number, in_key, dims=dims)
+        return cls(number, found.not_null or in_key, found.default if found.type_oid == column.type_oid else None, dims)
 
 
 def _column(name: str, mapped: Mapped, source_type: str, facts: _Facts) -> Column:
@@ -219,15 +273,29 @@ def _taken(relation: Relation, column: str, filters: Filters) -> bool:
     return filters.all_columns or filters.column(relation.schema, relation.table, column)
 
 
-def key_of(relation: Relation, info: TableInfo | None) -> tuple[str, ...]:
-    """The key's columns. RELATION's flags hold unless the catalog agrees on the set and knows the order."""
-    names = {column.name for column in relation.columns}
-    flagged = tuple(column.name for column in relation.columns if column.in_key)
+def key_of(relation: Relation, info: TableInfo | None, last: Key = ()) -> Key:
+    """The key's columns, by their names in the stream. RELATION's flags hold unless the catalog agrees on the set and
+    knows the order. Under a full identity it flags all columns: the catalog's key holds, else the last one that is known.
+
+    Without either there is none. Whoever reads has no rows of such a table under another key, and its changes hold whole
+    old rows; a guessed key would make rows one that are several.
+    """
+    now = _key_now(relation, info)
     if relation.identity in ("d", "i"):
-        if info and set(info.key) == set(flagged):
-            return info.key
-        return flagged
-    return info.key if info and set(info.key) <= names else ()
+        flagged = tuple(column.name for column in relation.columns if column.in_key)
+        return now if set(now) == set(flagged) else flagged
+    if now or last:
+        return now or last
+    return info.key if info and {column.name for column in relation.columns}.issuperset(info.key) else ()
+
+
+def _key_now(relation: Relation, info: TableInfo | None) -> Key:
+    """The catalog's key; empty where a column of it is not certain."""
+    if info is None:
+        return ()
+    names = {number: name for name, number in numbers_of(relation, info).items()}
+    key = tuple(names.get(info.columns[name].attnum, "") for name in info.key if name in info.columns)
+    return key if all(key) and len(key) == len(info.key) else ()
 
 
 def changed(old: Table, new: Table) -> Mapping[str, list[str]]:

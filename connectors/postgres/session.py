@@ -6,7 +6,7 @@ import contextlib
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import ModuleType
 
 import psycopg
@@ -17,10 +17,12 @@ from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.beside_config import transaction_topic
 from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.chunks import Reader
+from cdcworker.connectors.postgres.composites import Composites
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection, connect
 from cdcworker.connectors.postgres.errors import SLOT_LOST, TABLE_CLOSED, TABLE_RETURNS, translate
 from cdcworker.connectors.postgres.fallback import Fallback
+from cdcworker.connectors.postgres.lastkeys import LastKeys
 from cdcworker.connectors.postgres.loading import Limits, Loader
 from cdcworker.connectors.postgres.orders import Orders
 from cdcworker.connectors.postgres.position import StoredPosition
@@ -34,7 +36,7 @@ from cdcworker.connectors.postgres.snapshot import LOADING_MAX, Snapshot
 from cdcworker.connectors.postgres.socket_stream import connect_stream
 from cdcworker.connectors.postgres.spool import Spool
 from cdcworker.connectors.postgres.stamping import RowWriter
-from cdcworker.connectors.postgres.standby import SNAPSHOT
+from cdcworker.connectors.postgres.standby import SNAPSHOT, log_end
 from cdcworker.connectors.postgres.stream import FEEDBACK_S_MAX, ReplicationStream, SystemIdentity
 from cdcworker.connectors.postgres.visibility import TxSnapshot
 from cdcworker.connectors.postgres.wire import Relation, format_lsn
@@ -64,6 +66,8 @@ class Session:
     feedback_s: float = FEEDBACK_S_MAX
     quarantine: Quarantine | None = None
     shapes: ShapeGuard | None = None
+    keys: LastKeys | None = None
+    composites: Composites = field(default_factory=Composites)
     complete: bool = False
     position_changed: bool = False
     emptied: list[Change | Ready] = field(default_factory=list)
@@ -115,6 +119,8 @@ class Session:
             self.position.mark_lsn = self.changes.marked_lsn
         self.position.quarantine = self.quarantine.to_json() if self.quarantine else None
         self.position.shapes = self.shapes.to_json() if self.shapes else None
+        if self.keys:
+            self.position.keys = self.keys.to_json()
         return self.position.to_json()
 
     def look_for_returns(self) -> None:
@@ -243,6 +249,9 @@ def _decoder(session: Session, planner: Planner, template: JsonObject) -> Change
         changes.want_origin = lambda name: False
     changes.skips_same = settings.raw["skip.messages.without.change"]
     changes.marked_lsn = session.position.mark_lsn
+    keys = session.keys
+    if keys:
+        changes.expired = lambda lsn: {*keys.expired(lsn), *session.composites.passed(lsn)}
     changes.moved = lambda plan, data: tables.moved(session, plan, data)
     if settings.raw["provide.transaction.metadata"]:
         changes.orders = Orders(transaction_topic(settings.raw))
@@ -255,7 +264,16 @@ def _planner(session: Session) -> Planner:
     session.shapes = ShapeGuard(settings.raw["schema.change.policy"], settings.filters, session.position.shapes)
     for table in (*settings.filters.held, *(session.quarantine.lifted if session.quarantine else ())):
         session.shapes.forget(table)
-    return planner_of(session.catalog, settings)
+    session.keys = LastKeys(session.position.keys, lambda: log_end(session.catalog))
+    return replace(planner_of(session.catalog, settings), last=session.keys)
+
+
+def _check_rows(session: Session, plan: Plan) -> None:
+    """A chunk of rows."""
+    if session.shapes:
+        session.shapes.check(plan)
+    if session.keys:
+        session.keys.seen(plan.relation, tuple(column.name for column in plan.table.key_columns))
 
 
 def _prepare_rows(session: Session, progress: Progress, template: JsonObject) -> None:
@@ -267,8 +285,7 @@ def _prepare_rows(session: Session, progress: Progress, template: JsonObject) ->
     loader = Loader(progress, session.readers, limits, lambda: _is_busy(session))
     loader.bind = lambda load: tables.bind(session, load)
     session.snapshot = Snapshot(loader, template, lambda: _current(session.catalog))
-    if session.shapes:
-        session.snapshot.check = session.shapes.check
+    session.snapshot.check = lambda plan: _check_rows(session, plan)
     if not session.snapshot.finished:
         session.observe()
 
@@ -324,9 +341,9 @@ def _resolve(session: Session, planner: Planner, relation: Relation) -> Plan | N
     settings, changes = session.settings, session.changes
     if not settings.filters.table(relation.schema, relation.table):
         return None
-    if session.shapes:
-        session.shapes.check(relation)
     plan = planner.plan(relation)
+    if session.shapes:
+        session.shapes.check(plan)
     assert changes
     old = changes.plan(relation.oid)
     name = f"{relation.schema}.{relation.table}"

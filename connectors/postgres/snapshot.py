@@ -24,7 +24,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final
 
-from cdcworker.connectors.postgres import wire
 from cdcworker.connectors.postgres.chunks import Named, View
 from cdcworker.connectors.postgres.events import Event
 from cdcworker.connectors.postgres.loading import Loader
@@ -63,7 +62,7 @@ class Snapshot:
         self.loader = loader
         self.writer: RowWriter | None = None
         """Who writes records at once, where that is wanted."""
-        self.check: Callable[[wire.Relation], None] = lambda relation: None
+        self.check: Callable[[Plan], None] = lambda plan: None
         """CdcError when rows of this shape may not be handed on."""
         self._template = template
         self._current = current
@@ -230,7 +229,7 @@ class Snapshot:
         assert chunk
         hit("snapshot.before_emit")
         # At the boundary: the stream's own rows of the shape before have been handed on.
-        self.check(chunk.plan.relation)
+        self.check(chunk.plan)
         loader.windows.remove(window)
         before = self.progress.rows
         stamp = self.stamp(chunk.plan, chunk.view, safe_lsn)

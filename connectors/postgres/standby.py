@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from cdcworker.connectors.postgres import errors as e
+from cdcworker.connectors.postgres.wire import parse_lsn
 from cdcworker.schemas.errors import CODES, CdcError
 
 if TYPE_CHECKING:
@@ -19,6 +20,14 @@ END_OF_LOG: Final = (
     " else pg_current_wal_insert_lsn() end)::text"
 )
 """No commit that is visible now lies behind it."""
+
+
+def log_end(connection: AdminConnection) -> int:
+    row = connection.execute(f"select {END_OF_LOG}").fetchone()
+    assert row
+    return parse_lsn(row[0])
+
+
 WRITTEN: Final = "(case when pg_is_in_recovery() then pg_last_wal_replay_lsn() else pg_current_wal_lsn() end)::text"
 
 # In recovery a snapshot does not tell which transactions run between its ends: its list is empty all the same.

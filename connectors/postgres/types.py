@@ -11,7 +11,7 @@ from typing import Any
 
 from cdcworker.connectors.postgres import composed
 from cdcworker.connectors.postgres import values as v
-from cdcworker.connectors.postgres.records import SPARSE_VECTOR, geometry_type
+from cdcworker.connectors.postgres.records import geometry_type, sparse_vector_type
 from cdcworker.connectors.postgres.wire import Parser
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.topics import avro_name
@@ -36,6 +36,8 @@ class PgType:
     schema: str = "pg_catalog"
     attributes: tuple[tuple[str, int, int], ...] = ()
     """Of a composite: name, type OID, typmod."""
+    dropped: bool = False
+    """Of a composite: it has had other attributes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,10 +57,12 @@ class Modes:
 
 @dataclass(frozen=True, slots=True)
 class Types:
-    """What types refer to, by OID; `stale` is called by parsers that meet a value which their type did not have."""
+    """What types refer to, by OID; `stale` is called by parsers that meet a value which their type did not have, `misfit`
+    where it is of no use unless the type is another one by now."""
 
     known: dict[int, PgType] = field(default_factory=dict)
     stale: Callable[[], None] = lambda: None
+    misfit: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,9 +154,12 @@ def _money(_: int, modes: Modes) -> Mapped:
     return Mapped(decimal_type(None, digits), lambda value: v.unscaled(v.money_cents(value)))
 
 
-def _bit(typmod: int, _: Modes) -> Mapped:
+def _bit(typmod: int, modes: Modes) -> Mapped:
     if typmod == 1:
         return Mapped("boolean", v.bit_boolean)
+    if typmod < 0:
+        # As `create table … as` makes it: of any length.
+        return _varbit(typmod, modes)
     return Mapped(connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)}), v.bits(typmod))
 
 
@@ -290,7 +297,7 @@ ENTRIES: dict[str, Entry] = {
     "hstore": _hstore,
     "vector": _vector("double", "io.debezium.data.DoubleVector"),
     "halfvec": _vector("float", "io.debezium.data.FloatVector"),
-    "sparsevec": _plain(SPARSE_VECTOR, composed.sparse_vector),
+    "sparsevec": lambda typmod, _: Mapped(sparse_vector_type(typmod), composed.sparse_vector),
     **dict.fromkeys(
         (
             *("text", "varchar", "bpchar", "char", "name", "citext", "inet", "cidr", "macaddr", "macaddr8"),
@@ -368,4 +375,4 @@ def _composite(pg: PgType, modes: Modes, types: Types) -> Mapped:
         "namespace": f"composite.{avro_name(pg.schema)}",
         "fields": fields,
     }
-    return Mapped(record, composed.composite(parsers, types.stale))
+    return Mapped(record, composed.composite(parsers, types.misfit if pg.dropped else types.stale, types.misfit))

@@ -1,7 +1,8 @@
 """PostgreSQL's text forms as Avro-native values; the session settings of `SESSION_OPTIONS` fix those forms.
 
 Temporal values past what their type holds keep a form of their own: an infinite date is the largest or smallest
-int32, an infinite timestamp Debezium's constant, a timestamp after 294247-01-10 wraps as a two's complement long.
+int32, an infinite timestamp Debezium's constant. A timestamp that does not fit its unit (microseconds end at 294247-01-10)
+is refused.
 """
 
 from __future__ import annotations
@@ -218,7 +219,10 @@ def timestamp_us(value: bytes) -> int:
         if len(value) > 19:
             us += int(value[20:].ljust(6, b"0"))
         return days(value[:10]) * DAY_US + us
-    return _rare_timestamp_us(value)
+    us = _rare_timestamp_us(value)
+    if us >= 2**63:
+        raise ValueError("timestamp does not fit microseconds")
+    return us
 
 
 def _rare_timestamp_us(value: bytes) -> int:
@@ -228,12 +232,12 @@ def _rare_timestamp_us(value: bytes) -> int:
         return TIMESTAMP_MINUS_INFINITY_US
     plain, bc = (value[:-3], b" BC") if value.endswith(b" BC") else (value, b"")
     date, time = plain.split(b" ")
-    us = days(date + bc) * DAY_US + time_us(time)
-    return us if us < 2**63 else us - 2**64
+    return days(date + bc) * DAY_US + time_us(time)
 
 
 def timestamp_ms(value: bytes) -> int:
-    return timestamp_us(value) // 1000
+    """Milliseconds hold whatever the server has."""
+    return (timestamp_us(value) if value[10:11] == b" " else _rare_timestamp_us(value)) // 1000
 
 
 NANOS_INFINITY = {b"infinity": 2**63 - 1, b"-infinity": -(2**63)}

@@ -36,6 +36,11 @@ def identity(values: tuple[Any, ...]) -> Identity:
     return values
 
 
+def differ(old: Sequence[Any], new: Row, key: tuple[int, ...]) -> bool:
+    """Whether these are rows of two keys."""
+    return any(old[i] != new[i] for i in key) and identity_of(tuple(old), key) != identity_of(new, key)
+
+
 class Touch(NamedTuple):
     """What an event means to a chunk."""
 

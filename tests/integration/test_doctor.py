@@ -198,6 +198,10 @@ def test_a_publication_of_a_schema_is_told_of(config, sql):
         ("id int primary key); alter table t replica identity nothing", "ok"),
         ("id int not null unique)", "ok"),
         ("id int)", "warning"),
+        ("id int primary key deferrable)", "warning"),
+        ("id int primary key deferrable, u int not null unique default 1)", "ok"),
+        ("id int primary key deferrable); alter table t replica identity nothing", "warning"),
+        ("id int unique, n int not null unique deferrable default 1)", "warning"),
     ],
 )
 def test_tables_whose_rows_cannot_be_told_apart_are_found_and_mended(config, sql, table, after):
@@ -211,6 +215,23 @@ def test_tables_whose_rows_cannot_be_told_apart_are_found_and_mended(config, sql
     sql("update t set id = 2")
     sql("delete from t")
     assert statuses(given, "tables.keys") == {after}
+
+
+@pytest.mark.parametrize(
+    ("table", "status"),
+    [
+        ("id int primary key)", "ok"),
+        ("id int not null unique)", "ok"),
+        ("id int unique)", "warning"),
+        ("id int not null unique deferrable)", "warning"),
+        ("id int primary key deferrable)", "warning"),
+    ],
+)
+def test_under_a_full_identity_a_key_is_one_that_records_can_have(config, sql, table, status):
+    sql(f"create table t ({table}; alter table t replica identity full")
+    (found,) = look({**config, "table.include.list": "public.t"})["tables.keys"]
+    assert found.status == status
+    assert ("DEFERRABLE" in found.message + found.hint) == ("primary key deferrable" in table)
 
 
 def test_row_security_hides_rows_from_the_snapshot(refused, sql, reader):

@@ -891,6 +891,18 @@ def test_values_have_debeziums_form(db, reader):
     assert by_type["numeric(10,2)"][1].source_type == "numeric(10,2)"
 
 
+def test_a_bit_without_a_length_is_read_as_one_of_any(db, reader):
+    db.execute("create table t as select 1 id, B'101' b, array[B'1', B'0011'] l; alter table t add primary key (id)")
+    one = reader().start()
+    one.until(one.loaded)
+    db.execute("insert into t values (2, B'100000001', array[B'01'])")
+    one.catch_up(db)
+    assert [change.after for change in one.log] == [
+        (1, b"\x05", [b"\x01", b"\x03"]),
+        (2, b"\x01\x01", [b"\x01"]),
+    ]
+
+
 def test_an_enum_that_grows_is_described_before_the_first_row_with_its_new_value(db, reader):
     db.execute("create type mood as enum ('sad', 'glad'); create table t(id int primary key, v mood, l mood[])")
     one = reader().start()

@@ -47,6 +47,7 @@ number = st.one_of(
 when = st.one_of(
     st.datetimes().map(lambda d: d.isoformat(" ")),
     st.sampled_from(["infinity", "-infinity", "0044-03-15 12:00:00 BC", "10000-01-01 00:00:00", "0000-01-01 00:00:00"]),
+    st.sampled_from(["294247-01-10 04:00:54.775807", "294247-01-10 04:00:54.775808", "294276-12-31 23:59:59.999"]),
 )
 TEXTS: dict[int, st.SearchStrategy[str]] = {
     16: st.sampled_from("tf"),

@@ -12,6 +12,7 @@ from cdcworker.connectors.postgres.changes import Changes
 from cdcworker.connectors.postgres.config import Filters
 from cdcworker.connectors.postgres.relations import Planner, build_plan, key_of, source_template
 from cdcworker.connectors.postgres.types import Modes, PgType
+from cdcworker.connectors.postgres.wire import Relation, RelationColumn
 from cdcworker.schemas.errors import CdcError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -266,3 +267,76 @@ def test_every_cut_of_every_row_message_is_refused():
         for size in rng.sample(range(26, len(data)), 8):
             with pytest.raises(CdcError):
                 fed(MESSAGES[0], MESSAGES[1], data[:size])
+
+
+def typed(types: dict[int, PgType], columns, identity: str = "d", later: dict[int, PgType] | None = None) -> Changes:
+    """`later`: what the catalog says when it is asked again."""
+    answers = iter([types, later or types, later or types])
+    key = tuple(name for name, _, in_key in columns if in_key)[: None if identity == "d" else 1]
+
+    def resolve(relation):
+        made = Planner(None, Modes(composite="record"), Filters())  # type: ignore[arg-type]
+        return build_plan(relation, None, TypeNames(next(answers), {}), key, made)
+
+    changes = Changes(resolve, source_template("shop", "db"))
+    changes.feed(m.begin(1))
+    changes.feed(m.relation(1, columns, identity))
+    return changes
+
+
+@pytest.mark.parametrize(("new", "ops"), [(b"NaN", "u"), (b"1", "dc")])
+def test_a_key_that_is_not_a_number_is_the_same_key(new, ops):
+    changes = typed({701: PgType(701, "float8"), 23: PgType(23, "int4")}, [("id", 701, True), ("n", 23, True)], "f")
+    changes.feed(m.update(1, [new, b"2"], [b"NaN", b"1"], b"O"))
+    assert "".join(change.op for change in changes.out) == ops
+
+
+def pair(*names: str, dropped: bool = False) -> dict[int, PgType]:
+    attributes = tuple((name, 23, -1) for name in names)
+    return {23: PgType(23, "int4"), 9: PgType(9, "pair", "c", attributes=attributes, dropped=dropped)}
+
+
+@pytest.mark.parametrize(
+    ("later", "value", "expected"),
+    [
+        (pair("a", "b", "c"), b"(1,2,3)", {"a": 1, "b": 2, "c": 3}),
+        (pair("a", "b", "c"), b"(1)", {"a": 1, "b": None, "c": None}),
+        (pair("b", "c", "d", dropped=True), b"(1)", None),
+        (pair("b", dropped=True), b"(1,2,3)", None),
+        (pair("b", dropped=True), b"(1)", {"b": 1}),
+    ],
+)
+def test_a_composite_has_its_types_fields_or_is_refused(later, value, expected):
+    changes = typed(pair("a", "b"), [("id", 23, True), ("v", 9, False)], later=later)
+    if expected is None:
+        with pytest.raises(CdcError) as caught:
+            changes.feed(m.insert(1, b"1", value))
+        assert (caught.value.kind, caught.value.where["table"]) == ("data", "public.t")
+    else:
+        changes.feed(m.insert(1, b"1", value))
+        assert [change.after for change in changes.out] == [(1, expected)]
+
+
+def test_tables_whose_key_was_kept_are_planned_anew_with_the_first_transaction_behind_it():
+    keys = [("id",), ()]
+
+    def resolve(relation):
+        return build_plan(relation, None, KNOWN, keys.pop(0), planner())
+
+    changes = Changes(resolve, source_template("shop", "db"))
+    changes.expired = lambda lsn: [1, 2] if lsn == 9 else []
+    for data in (m.begin(1), m.relation(1, COLUMNS, "f"), m.insert(1, b"1", b"a", None), m.commit(1)):
+        changes.feed(data)
+    for data in (m.begin(9), m.insert(1, b"1", b"a", None), m.commit(9)):
+        changes.feed(data)
+    assert [change.table.key for change in changes.out] == [(0,), ()]
+
+
+@pytest.mark.parametrize("typmods", [(5, -1), (40_000, 5)])
+def test_sparse_vectors_of_one_table_have_one_form(typmods):
+    known = TypeNames({9: PgType(9, "sparsevec")}, {})
+    columns = tuple(RelationColumn(f"c{i}", 9, typmod, False) for i, typmod in enumerate(typmods))
+    plan = build_plan(Relation(1, "public", "t", "d", columns), None, known, (), planner())
+    first, second = (column.type for column in plan.table.columns)
+    assert first == second
+    assert first["fields"][0]["type"] == "int"

@@ -9,6 +9,7 @@ import psycopg
 import pytest
 from cdcworker.connectors import postgres
 from cdcworker.connectors.postgres import operations, rounds, slot, tables
+from cdcworker.connectors.postgres.composites import Composites
 from cdcworker.connectors.postgres.config import parse
 from cdcworker.connectors.postgres.loading import Limits, Loader
 from cdcworker.connectors.postgres.operations import Seen
@@ -45,6 +46,7 @@ class One:
             changes=SimpleNamespace(out=[]),
             position=SimpleNamespace(safe_lsn=100),
             existing=frozenset({OLD}),
+            composites=Composites(),
             look_due=False,
             connector="c",
             observe=lambda: None,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+from cdcworker.connectors.postgres.catalog import TypeNames
 from cdcworker.connectors.postgres.config import Filters, parse
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.quarantine import Quarantine
+from cdcworker.connectors.postgres.relations import Plan, Planner, build_plan
 from cdcworker.connectors.postgres.shapes import ShapeGuard
+from cdcworker.connectors.postgres.types import Modes, PgType
 from cdcworker.connectors.postgres.wire import Relation, RelationColumn
 from cdcworker.schemas.errors import CdcError
 
@@ -70,11 +74,14 @@ def test_it_is_part_of_the_position():
     assert "quarantine" not in StoredPosition("1", 1, "s", 0, 0, 0).to_json()
 
 
-def relation(*columns: tuple[str, int], key: str = "id", identity: str = "d") -> Relation:
-    return Relation(1, "public", "t", identity, tuple(RelationColumn(n, oid, -1, n == key) for n, oid in columns))
+def shape(*columns: tuple[str, int], key: str = "id", identity: str = "d") -> Plan:
+    marked = tuple(RelationColumn(n, oid, -1, identity == "f" or n in key.split()) for n, oid in columns)
+    known = {oid: PgType(oid, name) for oid, name in ((20, "int8"), (23, "int4"), (25, "text"))}
+    planner = Planner(None, Modes(), Filters())  # type: ignore[arg-type]
+    return build_plan(Relation(1, "public", "t", identity, marked), None, TypeNames(known), key.split(), planner)
 
 
-def refused(policy: str, before: Relation, after: Relation, filters: Filters | None = None) -> str:
+def refused(policy: str, before: Plan, after: Plan, filters: Filters | None = None) -> str:
     guard = ShapeGuard(policy, filters or Filters(), None)
     guard.check(before)
     try:
@@ -85,14 +92,14 @@ def refused(policy: str, before: Relation, after: Relation, filters: Filters | N
 
 
 def test_each_policy_meets_each_change():
-    before = relation(("id", 23), ("v", 25))
+    before = shape(("id", 23), ("v", 25))
     changes = {
-        "add": relation(("id", 23), ("v", 25), ("n", 23)),
-        "drop": relation(("id", 23)),
-        "rename": relation(("id", 23), ("w", 25)),
-        "retype": relation(("id", 23), ("v", 23)),
-        "widen": relation(("id", 20), ("v", 25)),
-        "key": relation(("id", 23), ("v", 25), key="v"),
+        "add": shape(("id", 23), ("v", 25), ("n", 23)),
+        "drop": shape(("id", 23)),
+        "rename": shape(("id", 23), ("w", 25)),
+        "retype": shape(("id", 23), ("v", 23)),
+        "widen": shape(("id", 20), ("v", 25)),
+        "key": shape(("id", 23), ("v", 25), key="v"),
     }
     for after in changes.values():
         assert refused("evolve", before, after) == ""
@@ -100,3 +107,20 @@ def test_each_policy_meets_each_change():
         assert refused("halt", before, after) == "postgres.schema_changed"
     assert refused("halt", before, before) == ""
     assert refused("halt", before, changes["add"], Filters(column_exclude=("public.t.n",))) == ""
+
+
+def test_a_shape_is_its_columns_and_its_key_whatever_the_server_logs_of_old_rows():
+    columns = ("id", 23), ("n", 23)
+    before, full = shape(*columns), shape(*columns, identity="f")
+    assert refused("halt", before, full) == refused("halt", full, before) == ""
+    assert refused("halt", full, shape(*columns, key="id n", identity="f")) == "postgres.schema_changed"
+    assert refused("halt", full, shape(*columns, key="", identity="f")) == "postgres.schema_changed"
+
+
+def test_a_stored_fingerprint_of_an_earlier_form_says_nothing():
+    columns = ("id", 23), ("n", 23)
+    guard = ShapeGuard("halt", Filters(), {"public.t": "0123456789ab"})
+    guard.check(shape(*columns))
+    assert guard.to_json()["public.t"] != "0123456789ab"
+    with pytest.raises(CdcError, match="columns or key"):
+        guard.check(shape(*columns, key="n"))

@@ -10,12 +10,13 @@ import pytest
 from cdcworker.connectors.api import TaskContext
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres import slot as slots
-from cdcworker.connectors.postgres.catalog import TableInfo, _choose_key, constant_default
+from cdcworker.connectors.postgres.catalog import ColumnInfo, TableInfo, _choose_key, constant_default
 from cdcworker.connectors.postgres.config import CONFIG_DEF, Filters, parse
+from cdcworker.connectors.postgres.lastkeys import TABLES_MAX, LastKeys
 from cdcworker.connectors.postgres.monitor import Monitor
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.progress import Load, Part, Progress, TableLoad
-from cdcworker.connectors.postgres.relations import key_of
+from cdcworker.connectors.postgres.relations import key_of, numbers_of
 from cdcworker.connectors.postgres.safety import check
 from cdcworker.connectors.postgres.session import Session
 from cdcworker.connectors.postgres.slot import Slot, verify, verify_timeline
@@ -178,7 +179,14 @@ def test_a_failover_is_followed_only_when_the_new_timeline_holds_the_position(ti
 
 def test_a_stored_position_comes_back_and_ignores_what_it_does_not_know():
     assert StoredPosition.from_json({**POSITION.to_json(), "later": 1}) == POSITION
-    for wrong in ({}, {"v": 2}, {**POSITION.to_json(), "safe_lsn": "x"}, {**POSITION.to_json(), "safe_lsn": -1}):
+    assert StoredPosition.from_json(replace(POSITION, keys={"7": ["a"]}).to_json()).keys == {"7": ["a"]}
+    for wrong in (
+        {},
+        {"v": 2},
+        {**POSITION.to_json(), "keys": {"x": []}},
+        {**POSITION.to_json(), "safe_lsn": "x"},
+        {**POSITION.to_json(), "safe_lsn": -1},
+    ):
         with pytest.raises(CdcError):
             StoredPosition.from_json(wrong)
 
@@ -212,11 +220,86 @@ def test_the_key_is_the_primary_key_else_the_identity_index_else_under_full_iden
 def test_the_stream_decides_the_key_and_the_catalog_its_order():
     columns = tuple(RelationColumn(name, 23, -1, name in "ab") for name in "abc")
     relation = Relation(1, "s", "t", "d", columns)
-    info = TableInfo(1, "s", "t", "d", {}, ("b", "a"))
+    info = table_info("abc", ("b", "a"))
     assert key_of(relation, info) == ("b", "a")
     assert key_of(relation, replace(info, key=("c",))) == ("a", "b")
     assert key_of(relation, None) == ("a", "b")
-    assert key_of(relation._replace(identity="f"), replace(info, key=("gone",))) == ()
+    assert key_of(relation, table_info("xbc", ("b", "x"))) == ("b", "a"), "a column of it was renamed meanwhile"
+
+
+def table_info(names: str, key: tuple[str, ...], oids: dict[str, int] | None = None) -> TableInfo:
+    columns = {
+        name: ColumnInfo(i, name, (oids or {}).get(name, 23), -1, False, None) for i, name in enumerate(names, 1)
+    }
+    return TableInfo(1, "s", "t", "f", columns, key)
+
+
+def full(names: str) -> Relation:
+    return Relation(1, "s", "t", "f", tuple(RelationColumn(name, 23, -1, True) for name in names))
+
+
+@pytest.mark.parametrize(
+    ("info", "last", "key"),
+    [
+        (table_info("abc", ("b", "a")), ("c",), ("b", "a")),
+        (table_info("xbc", ("x",)), (), ("a",)),
+        (table_info("bac", ("b",)), ("a",), ("a",)),
+        (table_info("bac", ("b",)), (), ("b",)),
+        (table_info("abc", ()), ("a",), ("a",)),
+        (table_info("abc", ()), (), ()),
+        (table_info("abcx", ("x",)), ("a",), ("a",)),
+        (table_info("abcx", ("x",)), (), ()),
+        (None, ("a",), ("a",)),
+        (None, (), ()),
+    ],
+)
+def test_under_a_full_identity_the_key_is_the_catalogs_by_the_streams_names_else_the_last_one(info, last, key):
+    assert key_of(full("abc"), info, last) == key
+
+
+def test_a_last_key_is_stored_and_forgotten_where_the_stream_has_come_to_the_look_that_missed_it():
+    keys = LastKeys(None, lambda: 100)
+    keys.note(full("ab"), table_info("ab", ("a",)), ("a",))
+    keys.note(full("ab")._replace(oid=2, identity="d"), table_info("ab", ("a",)), ("a",))
+    assert keys.to_json() == {"1": ["a"]}
+    again = LastKeys(keys.to_json(), lambda: 100)
+    assert (again.of(full("ab")), again.of(full("bc"))) == (("a",), ())
+    again.note(full("ab"), table_info("ab", ()), ("a",))
+    again.note(full("ab"), table_info("ab", ()), ("a",))
+    assert (again.expired(100), again.expired(101), again.expired(102)) == ([], [1], [])
+    assert (again.of(full("ab")), again.to_json()) == ((), None)
+    gone = LastKeys({"1": ["a"]}, lambda: 100)
+    gone.note(full("ab"), None, ("a",))
+    assert (gone.expired(101), gone.to_json()) == ([], {"1": ["a"]})
+    gone.seen(full("ab"), ("b",))
+    gone.seen(full("ab")._replace(oid=3), ("b",))
+    assert gone.to_json() == {"1": ["a"], "3": ["b"]}
+
+
+def test_last_keys_of_very_many_tables_are_not_all_stored():
+    keys = LastKeys(None, lambda: 0)
+    for oid in range(TABLES_MAX + 2):
+        keys.note(full("a")._replace(oid=oid), table_info("a", ("a",)), ("a",))
+        keys.note(full("a")._replace(oid=0), table_info("a", ("a",)), ("a",))
+    assert len(keys.to_json()) == TABLES_MAX
+    assert "0" in keys.to_json()
+    assert "1" not in keys.to_json()
+
+
+@pytest.mark.parametrize(
+    ("now", "numbers"),
+    [
+        ("abc", {"a": 1, "b": 2, "c": 3}),
+        ("axc", {"a": 1, "b": 2, "c": 3}),
+        ("acb", {"a": 1}),
+        ("-bca", {}),
+        ("ab-", {"a": 1, "b": 2}),
+        ("ab-c", {"a": 1, "b": 2, "c": 4}),
+    ],
+)
+def test_a_number_that_is_out_of_order_is_another_columns(now, numbers):
+    info = table_info(now, (), {"-": 25})
+    assert numbers_of(full("abc"), info) == numbers
 
 
 def test_a_debezium_config_is_accepted_and_what_is_not_needed_is_noted():

@@ -117,10 +117,14 @@ def test_a_value_that_its_type_does_not_know_is_told_once_and_kept():
     labels = composed.Labels(("sad",), lambda: told.append(1))
     assert [labels(text) for text in (b"sad", b"glad", b"glad")] == ["sad", "glad", "glad"]
     assert told == [1]
-    record = composed.composite([("a", int)], lambda: told.append(2))
+    record = composed.composite([("a", int)], lambda: told.append(2), lambda: told.append(3))
     assert record(b"(1)") == {"a": 1}
-    record(b"(1,2)")
-    assert told == [1, 2]
+    assert record(b"()") == {"a": None}
+    assert told == [1]
+    pair = composed.composite([("a", int), ("b", int)], lambda: told.append(2), lambda: told.append(3))
+    assert pair(b"(1)") == {"a": 1, "b": None}
+    pair(b"(1,2,3)")
+    assert told == [1, 2, 3]
 
 
 def test_points_and_geometries_carry_their_wkb():
@@ -151,6 +155,37 @@ def test_nanoseconds_have_room_for_infinity_and_refuse_what_does_not_fit():
     assert v.timestamp_ns(b"1970-01-01 00:00:00.000001") == 1000
     with pytest.raises(ValueError, match="nanoseconds"):
         v.timestamp_ns(b"2500-01-01 00:00:00")
+
+
+def test_a_timestamp_behind_the_last_microsecond_is_refused_and_milliseconds_hold_it():
+    last, beyond = b"294247-01-10 04:00:54.775807", b"294247-01-10 04:00:54.775808"
+    assert v.timestamp_us(last) == 2**63 - 1
+    for text in (beyond, b"294276-12-31 23:59:59.999999"):
+        for parse in (v.timestamp_us, v.timestamp_ns):
+            with pytest.raises(ValueError, match="does not fit"):
+                parse(text)
+    assert v.timestamp_ms(beyond) == 2**63 // 1000
+    assert v.timestamp_ms(b"294276-12-31 23:59:59.999999") == 9224318015999999
+    assert v.timestamp_ms(b"4713-11-24 00:00:00 BC") == v.timestamp_us(b"4713-11-24 00:00:00 BC") // 1000
+    infinite = [v.TIMESTAMP_MINUS_INFINITY_US // 1000, v.TIMESTAMP_INFINITY_US // 1000]
+    assert [v.timestamp_ms(text) for text in (b"-infinity", b"infinity")] == infinite
+
+
+@pytest.mark.parametrize(("modes", "value"), [(Modes(), b"\x05"), (Modes(varbit="text"), "00000101")])
+def test_a_bit_without_a_length_is_of_any(modes, value):
+    bit = PgType(1560, "bit")
+    mapped = map_type(bit, -1, modes, Types())
+    assert mapped.avro == map_type(PgType(1562, "varbit"), -1, modes, Types()).avro
+    assert mapped.parse(b"00000101") == value
+    array = map_type(PgType(1561, "_bit", element=1560), -1, modes, Types({1560: bit}))
+    assert array.parse(b"{00000101}") == [value]
+
+
+@pytest.mark.parametrize(("dimensions", "is_short"), [(5, True), (32767, True), (32768, False), (-1, False)])
+def test_a_sparse_vector_of_many_dimensions_has_whole_ints(dimensions, is_short):
+    avro = map_type(PgType(1, "sparsevec"), dimensions, Modes(), Types()).avro
+    numbers = avro["fields"][0]["type"], avro["fields"][1]["type"]["items"]["fields"][0]["type"]
+    assert numbers == (({"type": "int", "connect.type": "int16"},) * 2 if is_short else ("int", "int"))
 
 
 def test_an_interval_too_long_for_its_form_ends_before_infinity():
