@@ -384,21 +384,17 @@ class Changes:
                 self._mark = position.commit_lsn
         else:
             # Its LSN is its end, where the next record begins, which may be a commit: one less is its own.
-            at = message.lsn - 1
+            self.message_lsn = at = message.lsn - 1
             dropped = at <= self.resume_lsn
-            self.message_lsn = at
             position = Position(at, 0, 0)
         if not dropped and message.prefix != OWN_PREFIX and self.want_message(message.prefix):
             self._emit_message(message, position)
 
     def _emit_message(self, message: Message, position: Position) -> None:
         base = self.transaction_source if message.transactional else self._template
-        source = {**base, "schema": "", "table": "", "lsn": message.lsn, "commit_lsn": position.commit_lsn}
-        source["tx_index"] = position.tx_index
-        if source["ts_ms"] is None:
-            source["ts_ms"] = 0
-        row = (message.prefix, message.content)
-        change = Change("m", MESSAGE_TABLE, position, source, None, row)
+        at = {"lsn": message.lsn, "commit_lsn": position.commit_lsn, "tx_index": position.tx_index}
+        source = {**base, "schema": "", "table": "", **at, "ts_ms": base["ts_ms"] or 0}
+        change = Change("m", MESSAGE_TABLE, position, source, None, (message.prefix, message.content))
         if self.orders and message.transactional:
             self.orders.place(change, self.out)
         self.out.append(change)
