@@ -63,9 +63,10 @@ select c.oid, n.nspname, c.relname, c.relreplident::text, c.relkind = 'p'
 from pg_class c join pg_namespace n on n.oid = c.relnamespace where c.oid = %s
 """
 
+# A default names no column, so its table need not be told: the server would lock that.
 _COLUMNS = """
 select a.attnum, a.attname, a.atttypid, a.atttypmod, a.attnotnull,
-       case when a.attgenerated = '' and a.attidentity = '' then pg_get_expr(d.adbin, d.adrelid) end, a.attndims
+       case when a.attgenerated = '' and a.attidentity = '' then pg_get_expr(d.adbin, 0) end, a.attndims
 from pg_attribute a left join pg_attrdef d on d.adrelid = a.attrelid and d.adnum = a.attnum
 where a.attrelid = %s and a.attnum > 0 and not a.attisdropped
   and (a.attgenerated = '' or (a.attgenerated = 's' and current_setting('server_version_num')::int >= 180000))

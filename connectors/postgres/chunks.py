@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 import psycopg
+from cdcworker.connectors.postgres import locks
 from cdcworker.connectors.postgres.catalog import TableInfo
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
@@ -93,7 +94,11 @@ class KeyChanged(Exception):
 
 
 class Busy(Exception):
-    """Somebody holds a lock that the read would have to wait for."""
+    """Somebody holds a lock that the read would have to wait for: `holders`, where that is known."""
+
+    def __init__(self, holders: str = "") -> None:
+        super().__init__(holders)
+        self.holders = holders
 
 
 class NotVisibleYet(Exception):
@@ -144,22 +149,24 @@ class Reader:
         self._own_socket = settings.raw["database.transport"] != "psycopg"
         self._published = Published(connection, settings.publication)
 
-    def begin(self, oid: int) -> tuple[View, Plan, TableInfo]:
+    def begin(self, oid: int, lock_ms: int | None = None) -> tuple[View, Plan, TableInfo]:
         """Open the read: lock first, snapshot second. # A rewrite of the table is invisible to an older snapshot."""
         catalog = self._planner.catalog
         info = catalog.table(oid)
         if info is None or not self._settings.filters.table(info.schema, info.table):
             raise TableGone
         name = sql.Identifier(info.schema, info.table)
-        columns, _ = self._publication_of(info)
+        self._publication_of(info)
         self._execute(sql.SQL("begin isolation level repeatable read read only"))
         try:
-            self.limit_locks()
+            self.limit_locks(lock_ms)
             with rights((info.schema, info.table)):
                 self._execute(sql.SQL("lock table {} in access share mode").format(name))
             info = catalog.table(oid)
             if info is None:
                 raise TableGone
+            # Of now: whoever held the lock may have added one.
+            columns, _ = self._publication_of(info)
             plan = self._planner.plan(_restricted(info, columns).relation(), info)
             row = self._execute(
                 sql.SQL(f"select {SNAPSHOT}, {END_OF_LOG}, (extract(epoch from clock_timestamp()) * 1000000)::bigint")
@@ -169,7 +176,7 @@ class Reader:
         except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable) as exc:
             # Undefined: dropped or renamed between the two looks; the next attempt sees which.
             self.end()
-            raise Busy from exc
+            raise self.busy(oid) from exc
         except (TableGone, CdcError):
             self.end()
             raise
@@ -182,10 +189,14 @@ class Reader:
         columns, _ = self._publication_of(info)
         return self._planner.plan(_restricted(info, columns).relation(), info), info
 
-    def limit_locks(self) -> None:
-        """In a transaction: no lock is waited for longer than the configuration says."""
-        timeout = sql.Literal(f"{self._settings.raw['snapshot.lock.timeout.ms']}ms")
+    def limit_locks(self, lock_ms: int | None = None) -> None:
+        """In a transaction: no lock is waited for longer than this, or than the configuration says."""
+        timeout = sql.Literal(f"{lock_ms or self._settings.raw['snapshot.lock.timeout.ms']}ms")
         self._execute(sql.SQL("set local lock_timeout = {}").format(timeout))
+
+    def busy(self, oid: int) -> Busy:
+        """Outside of a transaction: another one's locks."""
+        return Busy(locks.holders(self.connection, [oid]))
 
     def _taking_bytes(self, statement: sql.Composed) -> bytes:
         """In a transaction, behind its last look at the catalog: rows come as they are where they are of no encoding. Names in
@@ -270,7 +281,7 @@ class Reader:
         source = sql.SQL("select {} from {}" if info.partitioned else "select {} from only {}")
         parts = [source.format(columns, sql.Identifier(*table.path))]
         conditions: list[sql.Composable] = []
-        _, published = self._publication_of(info)
+        _, published = self._publication_of(info, locked=True)
         conditions += [sql.SQL("({})").format(trusted(text)) for text in (published, want and want.filter) if text]
         key = sql.SQL("({})").format(sql.SQL(", ").join(sql.Identifier(column.name) for column in table.key_columns))
         if want is not None and want.keys:
@@ -286,8 +297,8 @@ class Reader:
             parts.append(sql.SQL("order by {} limit {}").format(order, sql.Literal(want.limit)))
         return sql.SQL("copy ({}) to stdout").format(sql.SQL(" ").join(parts))
 
-    def _publication_of(self, info: TableInfo) -> Entry:
-        found = self._published.of(info)
+    def _publication_of(self, info: TableInfo, *, locked: bool = False) -> Entry:
+        found = self._published.of(info, locked=locked)
         if found is None:
             raise TableGone
         return found

@@ -9,6 +9,8 @@ from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres import fixes
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.fixes import ident
+from cdcworker.connectors.postgres.members import ENTRY, SENT
+from cdcworker.connectors.postgres.members import listed as members_of
 from cdcworker.connectors.postgres.patient import Patient, listed
 
 OPERATIONS = {"insert": "c", "update": "u", "delete": "d", "truncate": "t"}
@@ -102,7 +104,7 @@ def _operations(patient: Patient) -> Iterator[Result]:
 
 
 def _filters(patient: Patient) -> Iterator[Result]:
-    rows = _published(patient, "rowfilter is not null")
+    rows = _published(patient, "r.prqual is not null")
     if not rows:
         yield ok("none")
         return
@@ -116,7 +118,7 @@ def _columns(patient: Patient) -> Iterator[Result]:
     """A column list without the key makes the server refuse updates and deletes."""
     keyless = (
         "exists (select from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)"
-        " where i.indrelid = c.oid and i.indisprimary and not a.attname = any(p.attnames))"
+        f" where i.indrelid = c.oid and i.indisprimary and not {SENT})"
     )
     rows = _published(patient, keyless)
     if not rows:
@@ -130,13 +132,12 @@ def _published(patient: Patient, condition: str) -> list[tuple[str, str]]:
     """Chosen tables of the publication for which something of PostgreSQL 15 and later holds."""
     if patient.publication is None or patient.version < 150000:
         return []
-    rows = patient.rows(
-        "select c.oid from pg_publication_tables p join pg_namespace n on n.nspname = p.schemaname"
-        " join pg_class c on c.relnamespace = n.oid and c.relname = p.tablename"
-        f" where p.pubname = %s and c.oid = any(%s) and {condition}",
-        patient.settings.publication, patient.oids,
-    )  # fmt: skip
-    return _names(patient, {row[0] for row in rows})
+    statement = members_of(patient.version) + (
+        f"select c.oid from listed join pg_class c on c.oid = listed.oid join pg_publication p on p.pubname = %(name)s {ENTRY}"
+        f" where c.oid = any(%(oids)s) and {condition}"
+    )
+    given = {"name": patient.settings.publication, "oids": patient.oids}
+    return _names(patient, {row[0] for row in patient.connection.execute(statement.encode(), given).fetchall()})
 
 
 def _whole(patient: Patient, tables: list[tuple[str, str]]) -> Iterator[str]:

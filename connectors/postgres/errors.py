@@ -265,8 +265,8 @@ SPOOL = declare(
 TABLE_LOCKED = declare(
     "postgres.table_locked",
     "transient",
-    "The snapshot waits for a lock on a table",
-    "End or cancel the named backend; the snapshot goes on by itself.",
+    "A lock on a table is waited for",
+    "End or cancel the named backend; what waits for it goes on by itself.",
 )
 SNAPSHOT_REFUSED = declare(
     "postgres.snapshot_refused",

@@ -7,11 +7,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import psycopg
 from cdcworker.connectors.checkup import Check, Fix, Result, ok
 from cdcworker.connectors.postgres import errors as e
-from cdcworker.connectors.postgres import fixes
+from cdcworker.connectors.postgres import fixes, locks
 from cdcworker.connectors.postgres.connection import AdminConnection
 from cdcworker.connectors.postgres.identities import KEY, Identities
+from cdcworker.connectors.postgres.members import TREE
 from cdcworker.connectors.postgres.patient import Patient, listed
 from cdcworker.connectors.postgres.slot import TableName
 from cdcworker.schemas.errors import CdcError
@@ -21,22 +23,18 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-LOCK_MS = 2_000
-"""How long a start waits for a table; whoever wants the table meanwhile waits too."""
 _KINDS = {"d": "DEFAULT", "f": "FULL", "n": "NOTHING"}
 
 # A partitioned table's rows are logged as its partitions say.
-_FOUND = """
+_FOUND = f"""
+with recursive {TREE}
 select c.oid, n.nspname, c.relname, c.relreplident::text, pg_has_role(c.relowner, 'usage'), c.relkind = 'p',
        (select i.relname from pg_index x join pg_class i on i.oid = x.indexrelid
          where x.indrelid = c.oid and x.indisreplident),
        (select array_agg(i.relname::text) from pg_index x join pg_class i on i.oid = x.indexrelid
          where x.indrelid = c.oid and x.indisunique and x.indisvalid and x.indimmediate and x.indpred is null),
-       w.table_oid
-from unnest(%s::oid[]) w(table_oid)
-cross join lateral (select w.table_oid::regclass as relid
-                    union select relid from pg_partition_tree(w.table_oid::regclass)) t
-join pg_class c on c.oid = t.relid join pg_namespace n on n.oid = c.relnamespace
+       tree.root
+from tree join pg_class c on c.oid = tree.oid join pg_namespace n on n.oid = c.relnamespace
 order by 2, 3
 """
 
@@ -45,6 +43,7 @@ order by 2, 3
 class Difference:
     """A table that has another identity than is wanted; `problem`: why it cannot be set."""
 
+    oid: int
     schema: str
     table: str
     present: str
@@ -66,26 +65,26 @@ def differences(connection: AdminConnection, wanted: Identities, tables: Sequenc
     """Of the captured tables and their partitions."""
     chosen = {oid: value for oid, schema, table in tables if (value := wanted.of(schema, table))}
     out = []
-    for row in connection.execute(_FOUND, (list(chosen),)).fetchall() if chosen else ():
-        _, schema, table, kind, is_ours, is_parent, own_index, indexes, root = row
+    for row in connection.execute(_FOUND.encode(), {"oids": list(chosen)}).fetchall() if chosen else ():
+        oid, schema, table, kind, is_ours, is_parent, own_index, indexes, root = row
         present = _KINDS.get(kind, f"INDEX {own_index}")
         value = chosen[root]
         if present == value:
             continue
         index = value.partition(" ")[2]
         problem = ""
-        if index and (is_parent or row[0] != root):
+        if index and (is_parent or oid != root):
             problem = "the index of a partitioned table is set for each partition"
         elif index and index not in (indexes or ()):
             problem = f"it has no unique index {index} over whole, immediate columns"
         elif not is_ours:
             problem = "the role does not own it"
-        out.append(Difference(schema, table, present, value, problem))
+        out.append(Difference(oid, schema, table, present, value, problem))
     return out
 
 
 def settle(
-    connection: AdminConnection, wanted: Identities, tables: Sequence[TableName], lock_ms: int = LOCK_MS
+    connection: AdminConnection, wanted: Identities, tables: Sequence[TableName], lock_ms: int = locks.LOCK_MS
 ) -> list[str]:
     """Sets what differs, table by table; the names of those that were set."""
     done = []
@@ -93,15 +92,17 @@ def settle(
         if item.problem:
             where = {"table": item.name, "wanted": item.wanted}
             raise CdcError(e.REPLICA_IDENTITY, item.problem, where=where)
-        with connection.transaction():
-            connection.execute("select set_config('lock_timeout', %s, true)", (str(lock_ms),))
-            connection.execute(item.statement.encode())
+        try:
+            with locks.limited(connection, lock_ms):
+                connection.execute(item.statement.encode())
+        except psycopg.errors.LockNotAvailable as exc:
+            raise locks.refusal(connection, [item.oid], locks.ANY, f"replica identity of {item.name}") from exc
         log.info("replica identity set table=%s from=%s to=%s", item.name, item.present, item.wanted)
         done.append(item.name)
     return done
 
 
-def set_of(session: Session, tables: Sequence[TableName], lock_ms: int = LOCK_MS) -> None:
+def set_of(session: Session, tables: Sequence[TableName], lock_ms: int = locks.LOCK_MS) -> None:
     """Of tables that the source begins to read."""
     wanted = Identities.parse(session.settings.raw[KEY])
     if wanted.items:

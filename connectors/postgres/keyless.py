@@ -12,6 +12,7 @@ from cdcworker.connectors.postgres.loading import Loader
 from cdcworker.connectors.postgres.progress import Load, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.stamping import stamped
+from cdcworker.connectors.postgres.tables import LOCK_MS
 from cdcworker.schemas.change import Batch, Change, Ready
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -70,7 +71,8 @@ def _begin(reader: Reader, loader: Loader, load: Load, table: TableLoad) -> tupl
     """A read of a table without a key, in a transaction that sees all it must; None when it has to wait, is gone, or
     has a key by now."""
     try:
-        view, plan, info = reader.begin(table.oid)
+        # The stream stands still meanwhile.
+        view, plan, info = reader.begin(table.oid, LOCK_MS)
     except (TableGone, Busy) as exc:
         loader.set_back(load, table, exc)
         return None

@@ -36,6 +36,7 @@ log = logging.getLogger(__name__)
 AGAIN_CHUNK_ROWS: Final = 500
 RETRY_FIRST_S: Final = 0.002
 RETRY_S: Final = 0.1
+LOCKED_S: Final = 1.0
 AFTER_ERROR_S: Final = 2.0
 COMPLAIN_S: Final = 10.0
 DIVIDE_CHUNKS_MIN: Final = 8
@@ -48,6 +49,7 @@ SMALL_AHEAD: Final = 32
 transaction then serve many. # INV-10"""
 OLDER: Final = "older transactions"
 LOCKED: Final = "a lock on the table"
+"""And behind it, where that is known, who holds it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +124,7 @@ class Loader:
     @staticmethod
     def _may_go_ahead(table: TableLoad) -> bool:
         """Before its turn: one that is little, or not known yet. One that is locked would keep readers from the others."""
-        return table.waits_for != LOCKED and (table.is_small or not (table.parts or table.keyless))
+        return not table.waits_for.startswith(LOCKED) and (table.is_small or not (table.parts or table.keyless))
 
     def _orders_of(self, load: Load, table: TableLoad, now: float) -> Iterator[Callable[[], None]]:
         if table.busy or now < table.retry_at or self.keyless is not None:
@@ -262,8 +264,10 @@ class Loader:
 
     def _judge(self, load: Load, table: TableLoad, result: Any) -> None:
         """What kept rows from being read."""
-        if isinstance(result, Busy | NotVisibleYet):
-            self.wait(table, LOCKED if isinstance(result, Busy) else OLDER)
+        if isinstance(result, Busy):
+            self.wait(table, ": ".join(filter(None, (LOCKED, result.holders))), LOCKED_S)
+        elif isinstance(result, NotVisibleYet):
+            self.wait(table, OLDER)
         elif isinstance(result, TableGone):
             log.info("table is gone, or not published any more table=%s", table.full_name)
             self.finish(load, table, loaded=False)

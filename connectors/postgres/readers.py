@@ -13,8 +13,9 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol
 
 import psycopg
-from cdcworker.connectors.postgres.chunks import Busy, Reader, rights, trusted
+from cdcworker.connectors.postgres.chunks import Reader, rights, trusted
 from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.members import TREE
 from cdcworker.connectors.postgres.relations import Plan
 from psycopg import sql
 
@@ -28,6 +29,13 @@ QUEUED: Final = 32
 SAMPLE_PAGES: Final = 200
 SAMPLE_ROWS_MAX: Final = 20_000
 PAGE: Final = 8192
+
+_REMEMBERED: Final = f"""
+with recursive {TREE}
+select coalesce(sum(c.relpages), 0)::bigint, coalesce(sum(b.relpages), 0)::bigint
+from tree join pg_class r on r.oid = tree.root and (r.relkind = 'p' or r.relispartition)
+join pg_class c on c.oid = tree.oid left join pg_class b on b.oid = c.reltoastrelid
+"""
 
 Order = Callable[[Reader], Any]
 
@@ -184,11 +192,7 @@ def survey(reader: Reader, oid: int, parts_max: int, bytes_min: int) -> Survey:
 
 def _pages(reader: Reader, oid: int) -> tuple[int, int]:
     """Of the table with its partitions, and of large values beside it."""
-    row = reader.connection.execute(
-        "select coalesce(sum(c.relpages), 0)::bigint, coalesce(sum(b.relpages), 0)::bigint from pg_partition_tree(%s) t"
-        " join pg_class c on c.oid = t.relid left join pg_class b on b.oid = c.reltoastrelid",
-        (oid,),
-    ).fetchone()
+    row = reader.connection.execute(_REMEMBERED.encode(), {"oids": [oid]}).fetchone()
     if row and row[0]:
         return row[0], row[1]
     # Never looked at by the server itself. The size of a table is told to whoever may lock it.
@@ -201,7 +205,7 @@ def _pages(reader: Reader, oid: int) -> tuple[int, int]:
                 (PAGE, PAGE, oid),
             ).fetchone()
     except psycopg.errors.LockNotAvailable:
-        raise Busy from None
+        raise reader.busy(oid) from None
     return (row[0] or 0, row[1]) if row else (0, 0)
 
 
@@ -221,7 +225,7 @@ def _sample(reader: Reader, plan: Plan, partitioned: bool, pages: int) -> list[t
             reader.limit_locks()
             return [tuple(row) for row in reader.connection.execute(statement).fetchall()]
     except (psycopg.errors.LockNotAvailable, psycopg.errors.UndefinedTable):
-        raise Busy from None
+        raise reader.busy(plan.table.table_id) from None
 
 
 def _bounds(sample: list[tuple[str, ...]], parts_max: int) -> tuple[tuple[str, ...], ...]:

@@ -53,7 +53,7 @@ class Rounds:
         if again or self._is_due(session, now):
             self._tables_at = now
             session.composites.look(session)
-            # Else a table is locked, or the stream is behind: the gap stays, and is looked at again.
+            # Else the stream is behind: the gap stays, and is looked at again.
             if tables.look(session, self._boundary, again=self._operations.whole) and self._operations.whole:
                 self._operations.made_good(session)
 

@@ -213,7 +213,7 @@ def _open(session: Session, context: TaskContext, application: str, first: bool)
     # A published table without an identity refuses updates.
     identity.set_of(session, slots.candidates(catalog, settings))
     before = operations.let_through(catalog, settings.publication)
-    if slots.ensure_publication(catalog, settings):
+    if tables.publish(session):
         operations.altered_by_us(session, before)
     if first:
         slots.check_readable(catalog, settings)

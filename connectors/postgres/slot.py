@@ -15,6 +15,7 @@ from cdcworker.connectors.postgres import failover, standby
 from cdcworker.connectors.postgres.changes import OWN_PREFIX
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
+from cdcworker.connectors.postgres.members import members
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.stream import SystemIdentity
 from cdcworker.connectors.postgres.wire import format_lsn, parse_lsn
@@ -255,14 +256,7 @@ def candidates(connection: AdminConnection, settings: Settings) -> list[TableNam
 
 def published(connection: AdminConnection, settings: Settings) -> list[TableName]:
     """Tables of the publication that the filters choose."""
-    rows = connection.execute(
-        # As the view pg_publication_tables, which has names only.
-        "select c.oid, n.nspname, c.relname from pg_publication p, pg_get_publication_tables(p.pubname) t"
-        " join pg_class c on c.oid = t.relid join pg_namespace n on n.oid = c.relnamespace"
-        " where p.pubname = %s order by 2, 3",
-        (settings.publication,),
-    ).fetchall()
-    return [(row[0], row[1], row[2]) for row in rows if settings.filters.table(row[1], row[2])]
+    return [row for row in members(connection, settings.publication) if settings.filters.table(row[1], row[2])]
 
 
 def check_readable(connection: AdminConnection, settings: Settings) -> None:
@@ -307,6 +301,11 @@ def memberships(connection: AdminConnection, settings: Settings, oids: Sequence[
     return dict(connection.execute(statement, {"oids": list(oids), "name": settings.publication}).fetchall())
 
 
+def has_publication(connection: AdminConnection, settings: Settings) -> bool:
+    statement = "select 1 from pg_publication where pubname = %s"
+    return connection.execute(statement, (settings.publication,)).fetchone() is not None
+
+
 def is_for_all_tables(connection: AdminConnection, settings: Settings) -> bool:
     """Whether a new table is published from its first row on; to any other publication it may be added with rows."""
     row = connection.execute(
@@ -344,7 +343,10 @@ def ensure_publication(connection: AdminConnection, settings: Settings) -> bool:
     if fits and found[1] == settings.via_root:
         return False
     name = sql.Identifier(settings.publication)
-    connection.execute(sql.SQL("alter publication {} set table {}").format(name, _table_list(wanted)))
+    # The server locks what it is told: those that stay are left alone.
+    how, told = ("set", wanted) if current - names or fits else ("add", [t for t in wanted if t[1:] not in current])
+    statement = sql.SQL("alter publication {} {} table {}")
+    connection.execute(statement.format(name, sql.SQL(how), _table_list(told)))
     if found[1] != settings.via_root:
         connection.execute(sql.SQL("alter publication {} set {}").format(name, _options(settings)))
     log.info("publication altered publication=%s tables=%d", settings.publication, len(wanted))

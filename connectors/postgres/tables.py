@@ -11,13 +11,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import psycopg
-from cdcworker.connectors.postgres import identity
+from cdcworker.connectors.postgres import identity, locks
 from cdcworker.connectors.postgres import slot as slots
 from cdcworker.connectors.postgres.boundary import Boundary, Log
 from cdcworker.connectors.postgres.chunks import TableGone, View
 from cdcworker.connectors.postgres.config import Settings
 from cdcworker.connectors.postgres.connection import AdminConnection
-from cdcworker.connectors.postgres.errors import translate
+from cdcworker.connectors.postgres.errors import TABLE_LOCKED, translate
+from cdcworker.connectors.postgres.members import TREE
 from cdcworker.connectors.postgres.progress import START, Load, Origin, Progress, TableLoad
 from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.slot import TableName
@@ -32,18 +33,21 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 LOCK_MS = 100
-"""How long a look at the publication may wait for a lock on a table: the stream waits as long. # INV-10"""
+"""How long a look that alters the publication, or a read in the stream's stead, may wait for a lock on a table: the stream
+waits as long. # INV-10"""
 
 OUT = "table was out of the publication"
 CAME = "table comes into the publication and may have been there before"
 _AGAIN = "its rows are read again"
 _LOST = "changes are lost: snapshot.mode or snapshot.include.collection.list leaves its rows out"
 
-_ESTIMATE = """
-select r.oid, n.nspname, r.relname,
-       coalesce((select sum(c.reltuples) filter (where c.reltuples >= 0) from pg_partition_tree(r.oid) t
-                 join pg_class c on c.oid = t.relid), r.reltuples)::bigint
-from pg_class r join pg_namespace n on n.oid = r.relnamespace where r.oid = any(%s)
+_ESTIMATE = f"""
+with recursive {TREE}, guess as (
+    select tree.root, sum(c.reltuples) filter (where c.reltuples >= 0) as rows
+    from tree join pg_class c on c.oid = tree.oid group by 1
+)
+select r.oid, n.nspname, r.relname, coalesce(guess.rows, r.reltuples)::bigint
+from guess join pg_class r on r.oid = guess.root join pg_namespace n on n.oid = r.relnamespace
 """
 
 
@@ -59,7 +63,7 @@ def loads_of(connection: AdminConnection, tables: Sequence[TableName], *, fresh:
 
 def described(connection: AdminConnection, oids: Sequence[int]) -> dict[int, tuple[str, str, int]]:
     """Schema, name and estimated rows of each that exists."""
-    rows = connection.execute(_ESTIMATE, (list(oids),)).fetchall() if oids else ()
+    rows = connection.execute(_ESTIMATE.encode(), {"oids": list(oids)}).fetchall() if oids else ()
     return {oid: (schema, name, rows) for oid, schema, name, rows in rows}
 
 
@@ -76,8 +80,7 @@ def new_load(
     """Rows of these tables; a table that was never loaded needs every older transaction to have ended."""
     _, floor = slots.mark(session.catalog, session.settings, session.connector)
     load = Load(identity, origin, loads_of(session.catalog, tables, fresh=fresh), floor=floor, started_ms=now_ms())
-    if not fresh:
-        load.exempt = uncommitted(session.catalog, floor)
+    load.exempt = uncommitted(session.catalog, floor, fresh=fresh)
     return load
 
 
@@ -95,13 +98,21 @@ def moved(session: Session, plan: Plan, data: bytes) -> None:
         session.observe()
 
 
-def uncommitted(connection: AdminConnection, floor: int) -> list[int]:
-    """Older transactions that certainly have not committed: idle between two statements, or prepared."""
-    rows = connection.execute(
-        "select backend_xid::text::bigint from pg_stat_activity where backend_xid is not null"
-        " and state in ('idle in transaction', 'idle in transaction (aborted)')"
-        " union select transaction::text::bigint from pg_prepared_xacts"
-    ).fetchall()
+_REWRITES = """
+select backend_xid::text::bigint from pg_stat_activity where backend_xid is not null
+and pid in (select pid from pg_stat_progress_cluster where command = 'VACUUM FULL')
+"""
+_IDLE = """
+union select backend_xid::text::bigint from pg_stat_activity where backend_xid is not null
+and state in ('idle in transaction', 'idle in transaction (aborted)')
+union select transaction::text::bigint from pg_prepared_xacts
+"""
+
+
+def uncommitted(connection: AdminConnection, floor: int, *, fresh: bool = False) -> list[int]:
+    """Older transactions that certainly have not committed: idle between two statements, prepared, or amid VACUUM FULL. The
+    last changes no row and nothing besides, so that also tables that were never loaded need not wait for it."""
+    rows = connection.execute(_REWRITES if fresh else _REWRITES + _IDLE).fetchall()
     epoch = floor & ~0xFFFFFFFF
     return sorted(xid for (low,) in rows if (xid := epoch | low) < floor)
 
@@ -228,12 +239,9 @@ def take_up(session: Session, tables: Sequence[TableName]) -> None:
 def look(session: Session, boundary: Boundary, *, again: str = "") -> bool:
     """New tables that the filters choose: the publication is altered where that is ours, and their rows are read;
     `again`: so are those of all others, since the publication, which was altered by this, has left out operations.
-    False: a lock is in the way, or the stream is not at the boundary yet, and nothing has been done."""
-    listed = _listed(session)
-    if listed is None:
-        return False
+    False: the stream is not at the boundary yet, and nothing has been done."""
     assert session.snapshot
-    settings, (tables, members) = session.settings, listed
+    settings, (tables, members) = session.settings, _listed(session)
     progress, loader = session.snapshot.progress, session.snapshot.loader
     loader.forget_all_but(members.keys())
     returning = set(members) if again else progress.returning(members)
@@ -293,27 +301,47 @@ def _identify(session: Session, found: Sequence[TableName]) -> None:
             log.warning("replica identity not set error=%s", error)
 
 
-def _listed(session: Session) -> tuple[list[TableName], dict[int, int]] | None:
-    """Published tables with their entries; None: a lock is in the way."""
+def _listed(session: Session) -> tuple[list[TableName], dict[int, int]]:
+    """Published tables with their entries."""
     settings, catalog = session.settings, session.catalog
     if settings.autocreate == "filtered":
         try:
-            with catalog.transaction():
-                catalog.execute(f"set local lock_timeout = {LOCK_MS}")
-                slots.ensure_publication(catalog, settings)
+            _publish(session, LOCK_MS)
         except (psycopg.Error, CdcError) as exc:
-            # The tables that are streamed go on; the doctor shows what is missing.
-            error = translate(exc)
-            if session.told_once((0, error.code)):
-                log.warning("publication not altered publication=%s error=%s", settings.publication, error)
+            _tell_unaltered(session, translate(exc))
+    tables = slots.published(catalog, settings)
+    return tables, slots.memberships(catalog, settings, [table[0] for table in tables])
+
+
+def publish(session: Session) -> bool:
+    """At a start. Whether the publication was made or altered; one that is there stays as it is while a lock on a table is
+    in the way: looks alter it."""
+    settings = session.settings
     try:
-        # The server looks into every published table for it.
-        with catalog.transaction():
-            catalog.execute(f"set local lock_timeout = {LOCK_MS}")
-            tables = slots.published(catalog, settings)
-            return tables, slots.memberships(catalog, settings, [table[0] for table in tables])
-    except psycopg.errors.LockNotAvailable:
-        return None
+        return _publish(session, locks.LOCK_MS)
+    except CdcError as exc:
+        # Without them rows only would be complete.
+        is_needed = settings.snapshot_mode == "initial_only" or not slots.has_publication(session.catalog, settings)
+        if exc.code != TABLE_LOCKED or is_needed:
+            raise
+        _tell_unaltered(session, exc)
+        return False
+
+
+def _publish(session: Session, lock_ms: int) -> bool:
+    settings, catalog = session.settings, session.catalog
+    try:
+        with locks.limited(catalog, lock_ms):
+            return slots.ensure_publication(catalog, settings)
+    except psycopg.errors.LockNotAvailable as exc:
+        oids = [oid for oid, _, _ in slots.candidates(catalog, settings)]
+        raise locks.refusal(catalog, oids, locks.PUBLISHING, "the publication") from exc
+
+
+def _tell_unaltered(session: Session, error: CdcError) -> None:
+    """The tables that are streamed go on; the doctor shows what is missing."""
+    if session.told_once((0, error.code)):
+        log.warning("publication not altered publication=%s error=%s", session.settings.publication, error)
 
 
 def tell_gaps(

@@ -74,6 +74,9 @@ def test_a_table_that_is_in_use_is_not_waited_for_long(postgres, database, db):
     oid = db.execute("select 'a'::regclass::oid").fetchone()[0]
     with psycopg.connect(postgres.dsn(database)) as holder:
         holder.execute("select * from a")
-        with pytest.raises(psycopg.errors.LockNotAvailable):
+        with pytest.raises(CdcError) as caught:
             settle(db, Identities.parse(".*:FULL"), [(oid, "public", "a")], lock_ms=50)
+        assert caught.value.code == "postgres.table_locked"
+        assert f"backend {holder.info.backend_pid} (a)" in caught.value.message
+    assert db.execute("show lock_timeout").fetchone() == ("0",)
     assert settle(db, Identities.parse(".*:FULL"), [(oid, "public", "a")]) == ["public.a"]

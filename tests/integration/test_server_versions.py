@@ -27,6 +27,8 @@ STREAM = (
     "test_postgres_types.py",
     "test_position_safety.py",
     "test_publication_gaps.py",
+    "test_publication_members.py",
+    "test_locked_tables.py",
     "test_roles.py",
     "test_postgres_source.py",
     "test_postgres_troubles.py",
@@ -51,6 +53,7 @@ QUICK = (
     "test_large_transactions.py::test_a_transaction_is_invisible_until_it_commits_and_resumed_in_the_middle_of_it",
     "test_snapshots.py::test_no_row_is_stale_whatever_is_changed_at_each_hand_over",
     "test_postgres_types.py",
+    "test_publication_members.py",
 )
 """A sample of stream, snapshot and types, on a second version in every run."""
 VERSIONS = ("14", "15", "16", "18")

@@ -25,6 +25,6 @@ def test_another_form_is_refused(text):
 
 
 def test_names_are_quoted():
-    item = Difference("pub", 'o"dd', "DEFAULT", "INDEX o_Key")
+    item = Difference(1, "pub", 'o"dd', "DEFAULT", "INDEX o_Key")
     assert item.statement == 'ALTER TABLE "pub"."o""dd" REPLICA IDENTITY USING INDEX "o_Key"'
-    assert Difference("pub", "t", "FULL", "NOTHING").statement == 'ALTER TABLE "pub"."t" REPLICA IDENTITY NOTHING'
+    assert Difference(1, "pub", "t", "FULL", "NOTHING").statement == 'ALTER TABLE "pub"."t" REPLICA IDENTITY NOTHING'

@@ -443,7 +443,7 @@ def test_rows_without_a_key_are_read_in_a_snapshot_that_tells_who_runs(snap, beg
     plan = replace(PLAN, table=replace(PLAN.table, key=()))
     ended: list[bool] = []
     reader = SimpleNamespace(
-        begin=lambda oid: (View(TxSnapshot.parse(snap), HW, 0), plan, None), end=lambda: ended.append(True)
+        begin=lambda oid, lock_ms: (View(TxSnapshot.parse(snap), HW, 0), plan, None), end=lambda: ended.append(True)
     )
     assert (keyless._begin(reader, one.loader, load, table) is not None) is begins  # type: ignore[arg-type]
     assert bool(ended) is not begins
