@@ -18,6 +18,10 @@ class Composites:
     def __init__(self) -> None:
         self._until: dict[int, int] = {}
 
+    @property
+    def waiting(self) -> bool:
+        return bool(self._until)
+
     def look(self, session: Session) -> None:
         if session.settings.modes.composite != "record" or not session.changes or not session.snapshot:
             return

@@ -15,7 +15,7 @@ from cdcworker.schemas.change import JsonObject
 
 Key = tuple[str, ...]
 
-TABLES_MAX: Final = 10_000
+TABLES_MAX: Final = 500
 """Of which the stored position holds the key; beyond, the one that was described longest ago goes first. # INV-10"""
 
 
@@ -26,6 +26,13 @@ class LastKeys:
         self._keys: dict[int, Key] = {int(oid): tuple(names) for oid, names in (stored or {}).items()}
         self._log_end = log_end
         self._until: dict[int, int] = {}
+        self._json: JsonObject | None = None
+        """As it is now, once it was asked for."""
+
+    @property
+    def waiting(self) -> bool:
+        """Whether any is kept that the catalog has no more."""
+        return bool(self._until)
 
     def of(self, relation: Relation) -> Key:
         """Empty: nothing is known of it."""
@@ -36,10 +43,9 @@ class LastKeys:
         """The key in force under this description, by which the catalog was looked at."""
         oid = relation.oid
         known = self._keys.pop(oid, ())
+        self._json = None
         if relation.identity == "f" and key:
-            self._keys[oid] = key
-            for old in list(self._keys)[:-TABLES_MAX]:
-                del self._keys[old]
+            self._put(oid, key)
         if known and key and info and not info.key:
             self._until.setdefault(oid, self._log_end())
         else:
@@ -48,7 +54,12 @@ class LastKeys:
     def seen(self, relation: Relation, key: Key) -> None:
         """Rows were read under this key, beside the stream, which may be far behind."""
         if relation.identity == "f" and key:
-            self._keys.setdefault(relation.oid, key)
+            self._put(relation.oid, self._keys.get(relation.oid, key))
+
+    def _put(self, oid: int, key: Key) -> None:
+        self._keys[oid], self._json = key, None
+        while len(self._keys) > TABLES_MAX:
+            del self._keys[next(iter(self._keys))]
 
     def expired(self, lsn: int) -> list[int]:
         """Tables whose keys were kept and are forgotten now: the transaction that ends at `lsn` has the catalog's."""
@@ -56,7 +67,10 @@ class LastKeys:
         for oid in found:
             del self._until[oid]
             self._keys.pop(oid, None)
+            self._json = None
         return found
 
     def to_json(self) -> JsonObject | None:
-        return {str(oid): list(key) for oid, key in self._keys.items()} or None
+        if self._json is None:
+            self._json = {str(oid): list(key) for oid, key in self._keys.items()}
+        return self._json or None

@@ -59,7 +59,8 @@ class StoredPosition:
             **part,
             "snapshot": self.snapshot,
             **({"quarantine": self.quarantine} if self.quarantine else {}),
-            **({"shapes": self.shapes} if self.shapes else {}),
+            # Earlier versions would take them for fingerprints of their own in `shapes`.
+            **({"forms": self.shapes} if self.shapes else {}),
             **({"keys": self.keys} if self.keys else {}),
         }
 
@@ -80,7 +81,7 @@ class StoredPosition:
                 orders={str(name): int(count) for name, count in (value.get("orders") or {}).items()} or None,
                 snapshot=dict(snapshot) if snapshot is not None else None,
                 quarantine=dict(value.get("quarantine") or {}) or None,
-                shapes=dict(value.get("shapes") or {}) or None,
+                shapes=dict(value.get("forms") or value.get("shapes") or {}) or None,
                 keys={str(int(oid)): list(names) for oid, names in (value.get("keys") or {}).items()} or None,
                 **numbers,
             )

@@ -283,7 +283,9 @@ def key_of(relation: Relation, info: TableInfo | None, last: Key = ()) -> Key:
     now = _key_now(relation, info)
     if relation.identity in ("d", "i"):
         flagged = tuple(column.name for column in relation.columns if column.in_key)
-        return now if set(now) == set(flagged) else flagged
+        # The catalog's names agree also where their numbers are not certain.
+        known = (now, info.key if info else ())
+        return next((key for key in known if set(key) == set(flagged)), flagged)
     if now or last:
         return now or last
     return info.key if info and {column.name for column in relation.columns}.issuperset(info.key) else ()

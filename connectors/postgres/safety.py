@@ -98,6 +98,7 @@ select exists (
     where get_byte(data, 0) = ascii('C') and substring(data from 3 for 8) = %(commit)s)
 """
 MARK_MS_MIN: Final = 60_000
+MARK_MS_MAX: Final = 2**31 - 1
 LOG_BYTES_PER_MS: Final = 2_000
 """A tenth of what a slow server reads of its log. # INV-10"""
 
@@ -117,17 +118,25 @@ def require_mark(session: Session, slot: Slot | None, beat: Callable[[str, float
     where: dict[str, str | int] = {"slot": slot.name, "mark_lsn": format_lsn(position.mark_lsn)}
     # The server reads its log from where the slot needs it.
     left = position.mark_lsn - (slot.restart_lsn or slot.confirmed_lsn)
-    timeout_ms = MARK_MS_MIN + max(left, 0) // LOG_BYTES_PER_MS
+    timeout_ms = min(MARK_MS_MIN + max(left, 0) // LOG_BYTES_PER_MS, MARK_MS_MAX)
     beat("a look for the log's last mark", timeout_ms / 1000)
     try:
         with catalog.transaction():
+            # Nothing of the rows on the way is looked at, whatever their encoding is.
+            catalog.execute("select set_config('client_encoding', 'SQL_ASCII', true)")
             catalog.execute("select set_config('statement_timeout', %s, true)", (str(timeout_ms),))
             row = catalog.execute(_MARK, wanted).fetchone()
-    except psycopg.errors.UndefinedObject as exc:
-        log.warning("the publication is younger than the log's last mark, which stays unseen error=%s", translate(exc))
-        return
     except psycopg.errors.QueryCanceled as exc:
         raise CdcError(MARK_UNSEEN, f"not found within {timeout_ms // 1000} s", where=where) from exc
+    except psycopg.Error as exc:
+        if catalog.closed:
+            raise
+        # The stream may pass all the same: where the publication did not exist at that place of the log, or a row is too
+        # large for its text.
+        log.warning("the log's last mark could not be looked for error=%s", translate(exc))
+        return
+    finally:
+        beat("the start", 0.0)
     if row == (False,):
         raise CdcError(e.RESTORED, "the server's log does not hold what was read from it", where=where)
 

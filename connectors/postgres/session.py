@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from types import ModuleType
 
@@ -251,11 +251,15 @@ def _decoder(session: Session, planner: Planner, template: JsonObject) -> Change
     changes.marked_lsn = session.position.mark_lsn
     keys = session.keys
     if keys:
-        changes.expired = lambda lsn: {*keys.expired(lsn), *session.composites.passed(lsn)}
+        changes.expired = lambda lsn: _expired(keys, session.composites, lsn)
     changes.moved = lambda plan, data: tables.moved(session, plan, data)
     if settings.raw["provide.transaction.metadata"]:
         changes.orders = Orders(transaction_topic(settings.raw))
     return changes
+
+
+def _expired(keys: LastKeys, composites: Composites, lsn: int) -> Iterable[int]:
+    return {*keys.expired(lsn), *composites.passed(lsn)} if keys.waiting or composites.waiting else ()
 
 
 def _planner(session: Session) -> Planner:

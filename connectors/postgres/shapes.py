@@ -4,16 +4,18 @@ from __future__ import annotations
 
 import hashlib
 import json
+from typing import Any
 
 from cdcworker.connectors.postgres.config import Filters
 from cdcworker.connectors.postgres.errors import SCHEMA_CHANGED, SCHEMA_PAUSED
 from cdcworker.connectors.postgres.relations import Plan
+from cdcworker.connectors.postgres.wire import Relation
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 
 EVOLVE, PAUSE, HALT = "evolve", "pause-table", "halt"
 _FORM = "2:"
-"""Before each fingerprint. One of another form says nothing, and gives way to that of the shape that is met next."""
+"""Before each fingerprint; what earlier versions have stored has none, and counts until its table is met."""
 
 
 class ShapeGuard:
@@ -30,9 +32,9 @@ class ShapeGuard:
             return
         name = ".".join(plan.table.path)
         now = self._fingerprint(plan)
-        if not str(self._shapes.get(name, "")).startswith(_FORM):
+        known = str(self._shapes.get(name, now))
+        if known == now or (not known.startswith(_FORM) and known == self._former(plan.relation)):
             self._shapes[name] = now
-        if self._shapes[name] == now:
             return
         code = SCHEMA_PAUSED if self._policy == PAUSE else SCHEMA_CHANGED
         raise CdcError(code, "the table's columns or key have changed", where={"table": name})
@@ -52,5 +54,15 @@ class ShapeGuard:
             for c in relation.columns
             if c.name in key or self._filters.column(relation.schema, relation.table, c.name)
         ]
-        text = json.dumps([relation.oid, taken, key])
-        return _FORM + hashlib.sha256(text.encode()).hexdigest()[:12]
+        return _FORM + _digest([relation.oid, taken, key])
+
+    def _former(self, relation: Relation) -> str:
+        """As earlier versions had it."""
+        taken = [
+            c for c in relation.columns if c.in_key or self._filters.column(relation.schema, relation.table, c.name)
+        ]
+        return _digest([relation.oid, relation.identity, [list(column) for column in taken]])
+
+
+def _digest(shape: list[Any]) -> str:
+    return hashlib.sha256(json.dumps(shape).encode()).hexdigest()[:12]

@@ -92,7 +92,13 @@ def test_the_sources_role_may_not(source, statement):
 
 
 @pytest.fixture
-def target(postgres, database, db):
+def warehouse(db):
+    if db.info.server_version < 150000:
+        pytest.skip("a warehouse needs PostgreSQL 15")
+
+
+@pytest.fixture
+def target(postgres, database, db, warehouse):
     db.execute("create schema marts; create schema others; create table others.t (id int)")
     for _ in range(2):
         dsn = make_writer(postgres.dsn(database), f"writer_{database}", PASSWORD, ["marts"])
@@ -126,7 +132,7 @@ def test_the_sinks_role_may_not(target, statement):
     assert isinstance(refused.value, psycopg.errors.InsufficientPrivilege), refused.value
 
 
-def test_without_its_schema_a_sink_is_refused_before_it_starts(postgres, database, db):
+def test_without_its_schema_a_sink_is_refused_before_it_starts(postgres, database, db, warehouse):
     db.execute(f"create role poor_{database} login password '{PASSWORD}'")
     parts = psycopg.conninfo.conninfo_to_dict(postgres.dsn(database))
     dsn = psycopg.conninfo.make_conninfo(**{**parts, "user": f"poor_{database}", "password": PASSWORD})

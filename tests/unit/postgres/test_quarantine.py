@@ -117,10 +117,13 @@ def test_a_shape_is_its_columns_and_its_key_whatever_the_server_logs_of_old_rows
     assert refused("halt", full, shape(*columns, key="", identity="f")) == "postgres.schema_changed"
 
 
-def test_a_stored_fingerprint_of_an_earlier_form_says_nothing():
+def test_a_stored_fingerprint_of_an_earlier_form_counts_once_more():
     columns = ("id", 23), ("n", 23)
-    guard = ShapeGuard("halt", Filters(), {"public.t": "0123456789ab"})
+    former = ShapeGuard("halt", Filters(), None)._former(shape(*columns).relation)
+    with pytest.raises(CdcError, match="columns or key"):
+        ShapeGuard("halt", Filters(), {"public.t": former}).check(shape(*columns, ("more", 23)))
+    guard = ShapeGuard("halt", Filters(), {"public.t": former})
     guard.check(shape(*columns))
-    assert guard.to_json()["public.t"] != "0123456789ab"
+    assert guard.to_json()["public.t"] != former
     with pytest.raises(CdcError, match="columns or key"):
         guard.check(shape(*columns, key="n"))

@@ -225,6 +225,10 @@ def test_the_stream_decides_the_key_and_the_catalog_its_order():
     assert key_of(relation, replace(info, key=("c",))) == ("a", "b")
     assert key_of(relation, None) == ("a", "b")
     assert key_of(relation, table_info("xbc", ("b", "x"))) == ("b", "a"), "a column of it was renamed meanwhile"
+    # The first column was dropped and added anew, which leaves no number certain.
+    flagged = Relation(1, "s", "t", "d", tuple(RelationColumn(name, 23, -1, name != "a") for name in "abc"))
+    assert numbers_of(flagged, table_info("-bca", ("c", "b"))) == {}
+    assert key_of(flagged, table_info("-bca", ("c", "b"))) == ("c", "b")
 
 
 def table_info(names: str, key: tuple[str, ...], oids: dict[str, int] | None = None) -> TableInfo:
@@ -284,6 +288,18 @@ def test_last_keys_of_very_many_tables_are_not_all_stored():
     assert len(keys.to_json()) == TABLES_MAX
     assert "0" in keys.to_json()
     assert "1" not in keys.to_json()
+    for oid in range(TABLES_MAX):
+        keys.seen(full("a")._replace(oid=-oid), ("a",))
+    assert len(keys.to_json()) == TABLES_MAX
+
+
+def test_earlier_versions_do_not_take_new_fingerprints_for_theirs():
+    position = StoredPosition("1", 1, "s", 0, 0, 0, shapes={"public.t": "2:a"}).to_json()
+    assert "shapes" not in position
+    assert StoredPosition.from_json(position).shapes == {"public.t": "2:a"}
+    former = {**position, "shapes": {"public.t": "b"}}
+    del former["forms"]
+    assert StoredPosition.from_json(former).shapes == {"public.t": "b"}
 
 
 @pytest.mark.parametrize(
