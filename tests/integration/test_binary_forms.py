@@ -55,7 +55,7 @@ def typed(postgres):
     options = " ".join(f"-c {key}={value}" for key, value in SESSION_OPTIONS.items() if key != "search_path")
     with psycopg.connect(postgres.dsn(name), autocommit=True, options=options) as db:
         for extension in EXTENSIONS:
-            with suppress(psycopg.errors.FeatureNotSupported):
+            with suppress(psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
                 db.execute(f"create extension {extension}")
         db.execute(SETUP)
         yield db

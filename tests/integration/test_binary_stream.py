@@ -26,7 +26,7 @@ MODES = ({}, {key.replace("_", "."): value for key, value in OTHER_MODES.items()
 def tables(db):
     """One table per family; by table the columns' types and rows of values."""
     for extension in EXTENSIONS:
-        with suppress(psycopg.errors.FeatureNotSupported):
+        with suppress(psycopg.errors.FeatureNotSupported, psycopg.errors.UndefinedFile):
             db.execute(f"create extension {extension}")
     db.execute(SETUP)
     made = {}
