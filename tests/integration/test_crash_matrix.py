@@ -279,6 +279,11 @@ class Stage:
         ).fetchall()
         return [told for xid, data in rows for told in read_test_decoding(xid, data)]
 
+    def keys(self, table: str) -> list[dict]:
+        """Of a topic's records."""
+        decoder = Decoder(self.cluster.schemas())
+        return [decoder.decode(key) for _, key, _ in self.cluster.read(f"{self.cluster.prefix}.public.{table}")]
+
     def delivered(self, table: str) -> list[tuple[int, dict]]:
         """(offset, envelope) of a topic, as a reader of committed records gets them."""
         topic = f"{self.cluster.prefix}.{table if table == MESSAGES else f'public.{table}'}"

@@ -19,25 +19,34 @@ TURNS_MAX = 100
 """Of columns that come and go: a table has a limit of them."""
 
 
+CHANGES = (
+    "alter column {0} type bigint",
+    "alter column {0} type smallint",
+    "alter column {0} type text",
+    "rename column {0} to {0}_",
+    "drop constraint t_pkey, add primary key (id, {0})",
+)
+"""Of a column that holds a number: wider or narrower, another type, another name, part of the key."""
+
+
 def turn(db, number: int, rng: random.Random) -> None:
     """One change of the schema, alone or in the middle of a transaction: the column that a number names holds it."""
     with db.transaction(), db.cursor() as one:
         first = 10_000_000 + 10 * number
         if rng.random() < 0.7:
             one.execute("insert into t(id, v) values (%s, 'before')", (first,))
-        one.execute(f"alter table t add column c{number} {rng.choice(('int', 'bigint', 'smallint'))} default {number}")
+        kind = rng.choice(("int", "bigint", "smallint"))
+        one.execute(f"alter table t add column c{number} {kind} not null default {number}")
         one.execute("insert into t(id, v) values (%s, 'after')", (first + 1,))
         if number > 1:
-            kind = rng.randrange(3)
-            if kind == 0:
-                one.execute(f"alter table t drop column c{number - 1}")
-            elif kind == 1:
-                one.execute(f"alter table t alter column c{number - 1} type bigint")
-            else:
-                one.execute(f"alter table t rename column c{number - 1} to c{number - 1}_")
+            how = (*CHANGES, "")[number % (len(CHANGES) + 1)].format(f"c{number - 1}")
+            if how:
+                one.execute(f"alter table t {how}")
             one.execute("update t set v = v || '.' where id = %s", (first + 1,))
-            if kind != 0:
-                one.execute(f"alter table t drop column c{number - 1}{'_' if kind == 2 else ''}")
+            if "primary" in how:
+                one.execute("insert into t(id, v) values (%s, 'under another key')", (first + 2,))
+                one.execute("alter table t drop constraint t_pkey, add primary key (id)")
+            one.execute(f"alter table t drop column c{number - 1}{'_' if 'rename' in how else ''}")
 
 
 @contextmanager
@@ -98,5 +107,8 @@ def test_schema_changes_under_load_and_deaths_leave_each_record_in_the_shape_of_
     (check if stage.delivery == EXACT else check_loosely)(stage)
     rows = [record["after"] for _, record in stage.delivered("t")]
     named = [{name: value for name, value in row.items() if name.startswith("c")} for row in rows]
-    assert all(value == int(name.strip("c_")) for row in named for name, value in row.items())
+    assert all(int(value) == int(name.strip("c_")) for row in named for name, value in row.items())
+    assert {type(value) for row in named for value in row.values()} == {int, str}
+    keys = [sorted(name.rstrip("0123456789") for name in key) for key in stage.keys("t")]
+    assert ["c", "id"] in keys
     assert len({tuple(row) for row in named}) > len(turns) > DEATHS
