@@ -15,6 +15,7 @@ from cdcworker.connectors.postgres.errors import SNAPSHOT_REFUSED
 from cdcworker.connectors.postgres.progress import Load, Origin, Progress
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
@@ -143,6 +144,7 @@ def begin(session: Session, identity: str, origin: Origin, spec: Mapping[str, An
     load.paused = paused
     session.observe()
     loader.add(load)
+    hit("snapshot.asked")
     log.info("snapshot begins id=%s origin=%s tables=%d", identity, origin, len(load.tables))
 
 

@@ -15,6 +15,7 @@ from cdcworker.connectors.postgres.stamping import stamped
 from cdcworker.connectors.postgres.tables import LOCK_MS
 from cdcworker.schemas.change import Batch, Change, Ready
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
@@ -56,13 +57,16 @@ def read_whole(session: Session, load: Load, table: TableLoad, batch: MakeBatch)
     # The attempt is stored before its first row, so that the next one knows of it.
     again = table.attempt > 1 or not table.fresh
     yield batch([stamp.truncate()] if again else [], idle=True)
+    hit("snapshot.keyless_begun")
     with closing(reader.rows(plan, info)) as pieces, Named(plan):
         for piece in pieces:
             before = snapshot.progress.rows
             rows = stamped(piece, stamp, snapshot.writer)
             table.rows += snapshot.progress.rows - before
             yield batch(rows, idle=False)
+            hit("snapshot.keyless_rows")
     reader.end()
+    hit("snapshot.keyless_read")
     snapshot.read_keyless(view, load, table)
     yield batch([], idle=False)
 

@@ -19,6 +19,7 @@ from cdcworker.connectors.postgres.progress import Load
 from cdcworker.connectors.postgres.relations import Plan
 from cdcworker.connectors.postgres.wire import format_lsn
 from cdcworker.schemas.change import JsonObject, Row
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.session import Session
@@ -67,6 +68,7 @@ class Signals:
             else:
                 log.info("signal type=%s id=%s", kind, identity)
                 act(session, identity, data)
+                hit("postgres.signal_followed")
 
 
 def _execute(session: Session, identity: str, data: JsonObject) -> None:
