@@ -14,6 +14,7 @@ import pytest
 
 from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Stage, strike
 from .test_crash_snapshots import SMALL, folded
+from .witness import position_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
@@ -87,10 +88,23 @@ class Asked(Stage):
             thread.join()
 
 
+def newest(records: list[dict]) -> list[dict]:
+    """What a reader goes by who keeps the highest position per key: with at-least-once delivery a request that was half
+    written when its process was stopped still arrives when that wakes."""
+    highest: dict[int, tuple] = {}
+    kept = []
+    for record in records:
+        number = (record["after"] or record["before"])["id"]
+        if position_of(record) >= highest.get(number, ()):
+            highest[number] = position_of(record)
+            kept.append(record)
+    return kept
+
+
 def emptied_last(records: list[dict]) -> list[tuple[int, str]]:
     """What a reader of a table without a key has: the rows behind the last truncate."""
-    at = max(number for number, record in enumerate(records) if record["op"] == "t")
-    return [(record["after"]["id"], record["after"]["v"]) for record in records[at + 1 :]]
+    last = max(position_of(record) for record in records if record["op"] == "t")
+    return [(r["after"]["id"], r["after"]["v"]) for r in records if r["op"] != "t" and position_of(r) > last]
 
 
 @pytest.fixture
@@ -110,9 +124,11 @@ def run(stage: Asked, point: str, action: str) -> None:
     assert last.stop() == 0
     t, u = ([record for _, record in stage.delivered(table)] for table in ("t", "u"))
     assert sum(record["op"] == "r" for record in t) > ROWS / 2
-    assert folded(t, once=stage.delivery == EXACT) == dict(stage.db.execute("select id, v from t").fetchall())
+    is_exact = stage.delivery == EXACT
+    rows = folded(t if is_exact else newest(t), once=is_exact)
+    assert rows == dict(stage.db.execute("select id, v from t").fetchall())
     found, held = Counter(emptied_last(u)), Counter(stage.db.execute("select id, v from u").fetchall())
-    assert found == held if stage.delivery == EXACT else found.keys() == held.keys()
+    assert found == held if is_exact else found.keys() == held.keys()
 
 
 def test_a_death_amid_rows_that_were_asked_for_leaves_both_tables_whole(stage):
