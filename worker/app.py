@@ -90,6 +90,7 @@ class App:
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
         self._asked = threading.Event()
         self._at_once = threading.Event()
+        self._signalled = False
         self._returns = bool(config.values["drain.restart.expected"])
         topic = config.values["audit.topic"]
         self._trail = (
@@ -219,10 +220,12 @@ class App:
             self._scratch.cleanup()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal drains, the second ends at once."""
+        """The first signal drains, the second ends at once. That a drain was asked for before is no signal: behind a pod's
+        preStop hook, which asks, SIGTERM follows at once."""
         del number, frame
-        if self._asked.is_set():
+        if self._signalled:
             self._at_once.set()
+        self._signalled = True
         self._asked.set()
 
 
