@@ -26,8 +26,6 @@ class LastKeys:
         self._keys: dict[int, Key] = {int(oid): tuple(names) for oid, names in (stored or {}).items()}
         self._log_end = log_end
         self._until: dict[int, int] = {}
-        self._json: JsonObject | None = None
-        """As it is now, once it was asked for."""
 
     @property
     def waiting(self) -> bool:
@@ -43,7 +41,6 @@ class LastKeys:
         """The key in force under this description, by which the catalog was looked at."""
         oid = relation.oid
         known = self._keys.pop(oid, ())
-        self._json = None
         if relation.identity == "f" and key:
             self._put(oid, key)
         if known and key and info and not info.key:
@@ -57,7 +54,7 @@ class LastKeys:
             self._put(relation.oid, self._keys.get(relation.oid, key))
 
     def _put(self, oid: int, key: Key) -> None:
-        self._keys[oid], self._json = key, None
+        self._keys[oid] = key
         while len(self._keys) > TABLES_MAX:
             del self._keys[next(iter(self._keys))]
 
@@ -67,10 +64,7 @@ class LastKeys:
         for oid in found:
             del self._until[oid]
             self._keys.pop(oid, None)
-            self._json = None
         return found
 
     def to_json(self) -> JsonObject | None:
-        if self._json is None:
-            self._json = {str(oid): list(key) for oid, key in self._keys.items()}
-        return self._json or None
+        return {str(oid): list(key) for oid, key in self._keys.items()} or None

@@ -6,14 +6,12 @@ from __future__ import annotations
 import json
 import threading
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 
 import psycopg
 import pytest
 
 from .test_crash_matrix import ACTIONS, EXACT, LOOSE, Stage, strike
-from .test_crash_snapshots import SMALL, folded
+from .test_crash_snapshots import PAUSE_S, SMALL, beside, folded
 from .witness import position_of
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -28,7 +26,6 @@ POINTS = (
     "snapshot.keyless_read>source.before_commit",
 )
 ROWS = 3000
-PAUSE_S = 0.01
 
 
 class Asked(Stage):
@@ -36,6 +33,7 @@ class Asked(Stage):
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
+        self.filled = ("t", "u")
         self.more = {"signal.data.collection": "public.signals", **SMALL}
         self.db.execute("alter table u drop constraint u_pkey, alter column id drop not null")
         self.db.execute("alter table signals alter id type text")
@@ -46,12 +44,6 @@ class Asked(Stage):
 
     def tables_of(self, slots: int) -> tuple[str, ...]:
         return ("t", "u", "signals")
-
-    def _insert(self, connection, count: int, width: int = 40) -> None:
-        first, self.next_id = self.next_id, self.next_id + count
-        rows = "select g, repeat('x', %s) || g from generate_series(%s::int, %s::int) g"
-        for table in ("t", "u"):
-            connection.execute(f"insert into {table} {rows}", (width, first, first + count - 1))
 
     def work(self, shape: int, point: str = "") -> int:
         """Asks, once; the LSN that a reader has to reach."""
@@ -66,26 +58,14 @@ class Asked(Stage):
         done = (position or {}).get("snapshot", {}).get("done", ())
         return any((one["id"], one["state"]) == ("once", "COMPLETED") for one in done)
 
-    @contextmanager
-    def writer(self) -> Iterator[None]:
-        ended = threading.Event()
-
-        def write() -> None:
-            with psycopg.connect(self._postgres.dsn(self.database), autocommit=True) as db:
-                number = 0
-                while not ended.wait(PAUSE_S):
-                    number = number % ROWS + 7
-                    db.execute("update t set v = v || '.' where id = any(%s::int[])", ([number, number + 1],))
-                    db.execute("delete from t where id = %s", (number + 2,))
-                    db.execute("insert into u values (%s, 'beside')", (-number,))
-
-        thread = threading.Thread(target=write)
-        thread.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            thread.join()
+    def write(self, ended: threading.Event) -> None:
+        with psycopg.connect(self._postgres.dsn(self.database), autocommit=True) as db:
+            number = 0
+            while not ended.wait(PAUSE_S):
+                number = number % ROWS + 7
+                db.execute("update t set v = v || '.' where id = any(%s::int[])", ([number, number + 1],))
+                db.execute("delete from t where id = %s", (number + 2,))
+                db.execute("insert into u values (%s, 'beside')", (-number,))
 
 
 def newest(records: list[dict]) -> list[dict]:
@@ -115,7 +95,7 @@ def stage(kafka, postgres, tmp_path, rng, request):
 
 
 def run(stage: Asked, point: str, action: str) -> None:
-    with stage.writer():
+    with beside(stage.write):
         strike(stage, 0, point, action, 1)
         last = stage.child()
         last.wait(stage.loaded, "what was asked for")

@@ -155,6 +155,8 @@ class Stage:
         self.cluster = source_processes.Cluster(kafka.bootstrap)
         self.epoch = source_processes.EPOCH
         self.next_id = 1
+        self.filled = self.tables
+        """Into which rows are written."""
         self.kept = self.tables
         """Whose changes are compared."""
         self._went_on_at = 0.0
@@ -253,7 +255,7 @@ class Stage:
     def _insert(self, connection, count: int, width: int = 40) -> None:
         first, self.next_id = self.next_id, self.next_id + count
         rows = "select g, repeat('x', %s) || g from generate_series(%s::int, %s::int) g"
-        for table in self.tables:
+        for table in self.filled:
             connection.execute(f"insert into {table} {rows}", (width, first, first + count - 1))
 
     # -- what there is ------------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from types import SimpleNamespace
 
@@ -32,12 +32,26 @@ SMALL = {"snapshot.chunk.max.bytes": "16384", "snapshot.inflight.max.bytes": "65
 PAUSE_S = 0.01
 
 
+@contextmanager
+def beside(write: Callable[[threading.Event], None]) -> Iterator[None]:
+    """Runs in a thread until the event that it is given."""
+    ended = threading.Event()
+    thread = threading.Thread(target=write, args=(ended,))
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 class Loading(Stage):
     """The table has rows before the source's first start, which dies before it has stored anything."""
 
     def __init__(self, *parts) -> None:
         super().__init__(*parts)
         self.more = {"snapshot.mode": "initial", **SMALL}
+        self._writes = random.Random(self.rng.random())
         self._insert(self.db, ROWS)
         first = self.child("postgres.slot_created=kill")
         first.wait(first.ended, "its death")
@@ -50,19 +64,9 @@ class Loading(Stage):
         position = self.cluster.position()
         return position is not None and not position["snapshot"].get("loads")
 
-    @contextmanager
-    def writers(self) -> Iterator[None]:
+    def write(self, ended: threading.Event) -> None:
         """Rows of all ages are changed and deleted, and new ones come."""
-        ended = threading.Event()
-        writer = threading.Thread(target=self._write, args=(ended, random.Random(self.rng.random())))
-        writer.start()
-        try:
-            yield
-        finally:
-            ended.set()
-            writer.join()
-
-    def _write(self, ended: threading.Event, rng: random.Random) -> None:
+        rng = self._writes
         with psycopg.connect(self._postgres.dsn(self.database), autocommit=True) as db:
             while not ended.wait(PAUSE_S):
                 some = [rng.randrange(1, ROWS) for _ in range(20)]
@@ -110,7 +114,7 @@ def stage(kafka, postgres, tmp_path, rng, request):
 
 
 def run(stage: Loading, cases: list[tuple[str, str, int]]) -> None:
-    with stage.writers():
+    with beside(stage.write):
         for turn, (point, action, count) in enumerate(cases):
             strike(stage, turn, point, action, count)
         last = stage.child()
