@@ -1,7 +1,8 @@
 # Everything runs in one virtual environment that `make` builds from the hash-checked locks; no root, no containers.
 #   make demo [ARGS=--once]   the embedded stack with a live load      make test        what CI runs
-#   make test-long            every tier (about an hour), resumable    make bench       the benchmarks
-#   make lint                 style, types, import arrows              make clean       remove what was built
+#   make test-long            every tier, resumable, in parts          make bench       the benchmarks
+#   make lint                 style, types, import arrows              make docs        the documentation, in build/site
+#   make clean                remove what was built
 
 SHELL := /bin/bash
 PYTHON ?= python3
@@ -14,11 +15,11 @@ SERVERS := $(VENV)/servers
 CONVERTER := $(VENV)/converter
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-failover bench-scale bench-sink lint format reference monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
-	@sed -n '2,4s/^# *//p' Makefile
+	@sed -n '2,6s/^# *//p' Makefile
 
 env: $(STAMP)
 
@@ -56,29 +57,36 @@ $(CONVERTER)/.installed: locks/converter.txt $(STAMP)
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
-test: env jars servers lint
-	@$(BIN)/python tests/tier.py ci $(ARGS)
+# The fast tier is for the daily loop, which has `make lint` beside it.
+test: env jars servers $(if $(findstring --fast,$(ARGS)),,lint)
+	@$(BIN)/python -m tests.tier ci $(ARGS)
 
 test-long: env jars servers converter lint
-	@$(BIN)/python tests/tier.py long
+	@$(BIN)/python -m tests.tier long $(ARGS)
 
 long-age: env
-	@$(BIN)/python tests/tier.py age
+	@$(BIN)/python -m tests.tier age
 
 bench: env jars
-	@$(BIN)/python tests/bench/pipeline.py $(ARGS)
+	@$(BIN)/python -m tests.bench.pipeline $(ARGS)
 
 bench-source: env jars
-	@$(BIN)/python tests/bench/source.py $(ARGS)
+	@$(BIN)/python -m tests.bench.source $(ARGS)
+
+bench-trace: env jars
+	@$(BIN)/python -m tests.bench.row_trace $(ARGS)
 
 bench-failover: env jars
-	@$(BIN)/python tests/bench/failover.py $(ARGS)
+	@$(BIN)/python -m tests.bench.failover $(ARGS)
 
 bench-scale: env jars
-	@$(BIN)/python tests/bench/scale.py $(ARGS)
+	@$(BIN)/python -m tests.bench.scale $(ARGS)
+
+bench-rest: env
+	@$(BIN)/python -m tests.bench.rest_post $(ARGS)
 
 bench-sink: env jars
-	@$(BIN)/python tests/bench/sink.py $(ARGS)
+	@$(BIN)/python -m tests.bench.sink $(ARGS)
 
 lint: env types
 	@$(BIN)/ruff check .
@@ -96,14 +104,18 @@ format: env
 	@$(BIN)/ruff format .
 	@$(MAKE) --no-print-directory reference
 
-# Keys and error codes in the README, from the code that defines them.
+# The pages of docs/reference, from the code that they describe.
 reference: env
-	@$(BIN)/python -m cdcworker.worker.reference README.md
+	@$(BIN)/python -m cdcworker.worker.generators.reference
+
+# The documentation as a site, in build/site. A broken link is an error; no network is needed.
+docs: env
+	@NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 # What an image holds, as CycloneDX; LOCK=locks/worker.txt for the one without Spark.
 LOCK := locks/spark.txt
 sbom: env
-	@$(BIN)/python -m cdcworker.worker.bill $(LOCK)
+	@$(BIN)/python -m cdcworker.worker.generators.sbom $(LOCK)
 
 # Known holes of everything that is locked.
 audit: env
@@ -120,11 +132,13 @@ locks:
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6
+# Without these a helm that is not built from its own checkout takes every cluster for Kubernetes 1.20 (v3.18 is made for 1.33).
 tools:
-	@go install helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
+	@go install -ldflags '$(foreach part,Major=1 Minor=33,$(foreach package,chartutil lint/rules,-X helm.sh/helm/v3/pkg/$(package).k8sVersion$(part)))' \
+	  helm.sh/helm/v3/cmd/helm@$(HELM_VERSION)
 
 monitoring: env
-	@$(BIN)/python -m cdcworker.worker.monitoring
+	@$(BIN)/python -m cdcworker.worker.generators.dashboards
 
 clean:
 	rm -rf $(VENV) .typing .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis build *.egg-info

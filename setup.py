@@ -17,4 +17,4 @@ def native(name: str) -> Extension:
     )
 
 
-setup(ext_modules=[native("connectors.spark._native"), native("connectors.postgres._core")])
+setup(ext_modules=[native("connectors.arrow._native"), native("connectors.postgres.decode._core")])

@@ -10,13 +10,14 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, ClassVar, Final, NoReturn
+from typing import Any, ClassVar, Final, Literal, NoReturn
 
-from cdcworker.connectors import formats
-from cdcworker.connectors.api import Config, Finding, SourceTask, TaskContext
-from cdcworker.connectors.common import ACCEPTED, SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
-from cdcworker.schemas.change import Batch, Change, Column, JsonObject, Op, Position, Row, Table
+from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
+from cdcworker.connectors.api.source import SourceTask
+from cdcworker.connectors.config import converters_and_transforms
+from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
+from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
+from cdcworker.schemas.change import Change, Column, JsonObject, Op, PollBatch, Position, Row, Table
 from cdcworker.schemas.errors import CdcError, declare
 
 FAULT_TRANSIENT: Final = declare(
@@ -42,7 +43,7 @@ POLL_S_MAX: Final = 0.1
 BATCH_S_MIN: Final = 0.05
 """Rows of one moment go out together: a Kafka transaction for each would cost more than the rows."""
 TASKS: Final = "datagen.tasks"
-"""In a task's share: into how many tasks the rate is split."""
+"""In a task's share that an earlier version has made: into how many tasks the rate is split."""
 PAGE: Final = 4_096
 
 SOURCE_SCHEMA: Final[JsonObject] = {
@@ -79,6 +80,7 @@ def _row_keys() -> Iterable[ConfigKey]:
         group="Topics",
         validator=matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore"),
         doc="First part of every topic; a table's topic is `<topic.prefix>.task<N>.<table>`.",
+        topics="prefix",
     )
     yield key(
         "tables", "LIST", ["rows"], importance=high, group=group, validator=_tables,
@@ -111,7 +113,7 @@ def _trouble_keys() -> Iterable[ConfigKey]:
     yield chance("fail.prob", "Chance of each row that the task fails before it.")
     yield ConfigKey(
         "fail.class", default="transient", importance="LOW", group="Trouble", validator=one_of(*FAULTS),
-        recommended=tuple(FAULTS), doc="What kind of failure that is.",
+        recommended=tuple(FAULTS), doc="What kind of failure that is.", connects=False,
     )  # fmt: skip
     yield chance("crash.prob", "Chance of each row that the process kills itself before it.")
     yield chance("hang.prob", "Chance of each row that the task hangs before it, deaf to a stop.")
@@ -134,21 +136,28 @@ def _tables(names: Sequence[str]) -> str | None:
 
 
 CONFIG_DEF = ConfigDef(
-    [*_row_keys(), TASKS_MAX, *_trouble_keys(), *formats.converter_keys(), formats.TRANSFORMS_KEY, *SOURCE_KEYS],
+    [
+        *_row_keys(),
+        TASKS_MAX,
+        *_trouble_keys(),
+        *converters_and_transforms.converter_keys(),
+        converters_and_transforms.TRANSFORMS_KEY,
+        *SOURCE_KEYS,
+    ],
     accepted={
         **{name: note for name, note in ACCEPTED.items() if not name.startswith(("key.conv", "value.conv"))},
-        **formats.ACCEPTED,
+        **converters_and_transforms.ACCEPTED,
         "name": "",
         "connector.class": "",
         "errors.tolerance": "No record of this source is bad.",
     },
-    check=formats.format_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
-    more=formats.format_keys,
+    check=converters_and_transforms.format_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
+    more=converters_and_transforms.format_keys,
 )
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class DatagenSettings:
     """A task's share of a parsed configuration. `rate` are numbers per second; None: no limit."""
 
     prefix: str
@@ -161,14 +170,14 @@ class Settings:
     trouble: Mapping[str, Any]
 
 
-def parse(share: Mapping[str, str]) -> Settings:
+def parse(share: Mapping[str, str]) -> DatagenSettings:
     """CdcError `config.invalid` with all problems at once."""
     raw = CONFIG_DEF.parse({name: text for name, text in share.items() if name != TASKS})
     tables, rate = tuple(raw["tables"]), raw["rows.per.second"]
-    return Settings(
+    return DatagenSettings(
         prefix=raw["topic.prefix"],
         tables=tables,
-        rate=rate / len(tables) / int(share.get(TASKS, "1")) if rate >= 0 else None,
+        rate=rate / len(tables) / int(share.get(TASKS, raw[TASKS_MAX.name])) if rate >= 0 else None,
         rows_max=raw["max.rows"] if raw["max.rows"] >= 0 else None,
         seed=raw["seed"],
         keys=raw["keys"],
@@ -181,12 +190,15 @@ class DatagenSource:
     """Rows out of nothing; each task writes tables of its own, so that a change of `tasks.max` moves none."""
 
     config_def: ClassVar[ConfigDef] = CONFIG_DEF
+    stands_alone: ClassVar[Literal[True]] = True
 
     def __init__(self, config: Config) -> None:
         self._config = dict(config)
 
     def split(self, tasks_max: int) -> Sequence[Config]:
-        return [{**self._config, TASKS: str(tasks_max)} for _ in range(tasks_max)]
+        # Without the key there is one task, which has the whole rate.
+        count = {TASKS_MAX.name: str(tasks_max)} if tasks_max > 1 or TASKS_MAX.name in self._config else {}
+        return [{**self._config, **count} for _ in range(tasks_max)]
 
     def task(self, share: Config, context: TaskContext) -> SourceTask:
         return DatagenTask(parse(share), context)
@@ -194,7 +206,7 @@ class DatagenSource:
     def check_position(self, position: JsonObject) -> None:
         _next_of(position)
 
-    def check(self) -> Sequence[Finding]:
+    def check(self) -> Sequence[CheckFinding]:
         """There is nothing outside that could be wrong."""
         return []
 
@@ -203,7 +215,7 @@ def table_of(task: int, name: str) -> Table:
     return Table((f"task{task}", name), task, COLUMNS, (0,), SOURCE_SCHEMA)
 
 
-def row_of(settings: Settings, table: Table, n: int) -> Row:
+def row_of(settings: DatagenSettings, table: Table, n: int) -> Row:
     """Row `n` of a table: the same whenever it is asked for."""
     text = f"{settings.seed}:{'.'.join(table.path)}:{n}"
     digest = hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
@@ -217,7 +229,7 @@ class DatagenTask:
 
     def __init__(
         self,
-        settings: Settings,
+        settings: DatagenSettings,
         context: TaskContext,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], None] = time.sleep,
@@ -226,7 +238,7 @@ class DatagenTask:
         self._clock = clock
         self._sleep = sleep
         self._tables = [table_of(context.task, name) for name in settings.tables]
-        self._trouble = Trouble(settings.trouble)
+        self._trouble = InjectedFaults(settings.trouble)
         self._next = 0
         self._first = 0
         self._since = 0.0
@@ -237,7 +249,7 @@ class DatagenTask:
         self._next = self._first = _next_of(position)
         self._since = self._clock()
 
-    def poll(self) -> Batch:
+    def poll(self) -> PollBatch:
         self._trouble.at("poll")
         self._wait()
         self._polled = self._clock()
@@ -254,8 +266,8 @@ class DatagenTask:
             self._next += 1
         watermark = {"commit_lsn": self._next + 1, "ts_ms": ts_ms}
         if not changes:
-            return Batch(watermark=watermark, idle=True)
-        return Batch(changes, {"v": VERSION, "next": self._next}, watermark, idle)
+            return PollBatch(watermark=watermark, idle=True)
+        return PollBatch(changes, {"v": VERSION, "next": self._next}, watermark, idle)
 
     def ack(self, position: JsonObject) -> None:
         """There is nobody to tell."""
@@ -323,7 +335,7 @@ def _version() -> str:
     return version("cdcworker")
 
 
-class Trouble:
+class InjectedFaults:
     """What a task does wrong on purpose. Its dice are not seeded: a restart must not meet the same fate for ever."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:

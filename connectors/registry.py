@@ -8,8 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdcworker.connectors.config import nearest
-from cdcworker.connectors.jobs import SNAPSHOT
+from cdcworker.connectors.config.definition import nearest
+from cdcworker.connectors.snapshot_jobs import SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
 
 UNKNOWN_CLASS = declare(
@@ -31,11 +31,19 @@ class Plugin:
     title: str = ""
     jobs: tuple[str, ...] = ()
     """Kinds of what its tasks can be asked to do beside their usual work."""
+    schemes: tuple[str, ...] = ()
+    """Schemes of the connection strings that it reads (`postgresql` of postgresql://…); it has `ReadsConnectionStrings`."""
+    measures: bool = False
+    """Whether it has `MeasuresLag`: nothing is loaded to learn it."""
+    debezium_name: str = ""
+    """What Debezium calls this source in record headers, where that is not `name`."""
     needs: tuple[str, ...] = ()
     """Modules without which its tasks cannot run; its configs are understood all the same."""
+    checks: tuple[str, ...] = ()
+    """Modules that its live checks import late: a process that answers many checks imports them before."""
 
     def runs_here(self) -> bool:
-        """Whether everything that its tasks need is installed; nothing is imported."""
+        """Returns whether everything that its tasks need is installed; nothing is imported."""
         return all(importlib.util.find_spec(name) is not None for name in self.needs)
 
     def load(self) -> Any:
@@ -48,10 +56,17 @@ _PLUGINS = (
     Plugin(
         "postgres",
         "source",
-        "cdcworker.connectors.postgres.source:PostgresSource",
+        "cdcworker.connectors.postgres.source.connector:PostgresSource",
         ("io.debezium.connector.postgresql.PostgresConnector", "PostgresConnector"),
         "PostgreSQL logical replication",
         jobs=(SNAPSHOT,),
+        schemes=("postgresql", "postgres"),
+        measures=True,
+        debezium_name="postgresql",
+        checks=(
+            "cdcworker.connectors.postgres.doctor.live_checks",
+            "cdcworker.connectors.postgres.transport.certificate",
+        ),
     ),
     Plugin(
         "datagen",
@@ -62,14 +77,14 @@ _PLUGINS = (
     Plugin(
         "file",
         "source",
-        "cdcworker.connectors.file_source:FileSource",
+        "cdcworker.connectors.file.source:FileSource",
         ("org.apache.kafka.connect.file.FileStreamSourceConnector", "FileStreamSourceConnector", "FileStreamSource"),
         "Lines of a file",
     ),
     Plugin(
         "file-sink",
         "sink",
-        "cdcworker.connectors.file_sink:FileSink",
+        "cdcworker.connectors.file.sink:FileSink",
         ("org.apache.kafka.connect.file.FileStreamSinkConnector", "FileStreamSinkConnector", "FileStreamSink"),
         "Lines into a file",
     ),
@@ -79,14 +94,17 @@ _PLUGINS = (
         "cdcworker.connectors.spark.connector:SparkSink",
         ("cdcworker.spark",),
         "Spark Structured Streaming into a warehouse",
+        measures=True,
         needs=("pyspark", "pyarrow"),
+        checks=("cdcworker.connectors.warehouses.postgres.connection",),
     ),
 )
 _BY_NAME = {name: plugin for plugin in _PLUGINS for name in (plugin.name, *plugin.aliases)}
 
 
 def _nearest(given: str) -> str | None:
-    """By the last part of the name: class names of one vendor are alike by their packages, whatever they are of."""
+    """Returns the known name whose last part is nearest. Packages are not compared: they are alike in all names of a
+    vendor."""
     last = given.rpartition(".")[2]
     found = nearest(last, [name.rpartition(".")[2] for name in _BY_NAME])
     same = [name for name in _BY_NAME if name.rpartition(".")[2] == found]
@@ -107,3 +125,15 @@ def lookup(class_name: str) -> Plugin:
         message = f"connector.class is not one of the known connectors ({names}){suggestion}"
         raise CdcError(UNKNOWN_CLASS, message, where={"key": "connector.class"})
     return plugin
+
+
+def of_connection_string(text: str) -> Plugin:
+    """The source that reads connection strings of this scheme; one without a scheme is libpq's `key=value` form, which the
+    first such source reads. CdcError `config.invalid` without repeating the text."""
+    scheme, sign, _ = text.strip().partition("://")
+    readers = [plugin for plugin in _PLUGINS if plugin.schemes]
+    found = [plugin for plugin in readers if scheme in plugin.schemes] if sign else readers[:1]
+    if not found:
+        forms = ", ".join(f"{name}://…" for plugin in readers for name in plugin.schemes)
+        raise CdcError("config.invalid", "the connection string cannot be read", hint=forms)
+    return found[0]

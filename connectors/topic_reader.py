@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
-from cdcworker.schemas.decode import UNKNOWN_ID, Decoder
+from cdcworker.schemas.decode import UNKNOWN_ID, RecordDecoder
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import SchemaLog, StoredSchema
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, Message, TopicPartition
@@ -40,16 +39,28 @@ class TopicReader:
     """Committed records of topics, which may appear later and grow in partitions."""
 
     def __init__(
-        self, settings: Mapping[str, Any], topics: Sequence[str], offsets: Mapping[tuple[str, int], int]
+        self,
+        settings: Mapping[str, Any],
+        topics: Sequence[str],
+        offsets: Mapping[tuple[str, int], int],
+        reports_ends: bool = False,
     ) -> None:
+        """Reads from `offsets` on, a partition without one from its first record. With `reports_ends` the reader notes in
+        `read_to` that it has come to the end of a partition, behind the markers of transactions."""
         self._topics = tuple(topics)
         self._offsets = dict(offsets)
         self._assigned: set[tuple[str, int]] = set()
         self._look_at = 0.0
-        self._consumer = Consumer({**settings, "enable.partition.eof": False})
+        self._read_to: dict[tuple[str, int], int] = {}
+        self._consumer = Consumer({**settings, "enable.partition.eof": reports_ends})
+
+    @property
+    def read_to(self) -> Mapping[tuple[str, int], int]:
+        """The next offset of each partition that has been read from."""
+        return self._read_to
 
     def read(self, count: int, timeout_s: float) -> list[Message]:
-        """At most so many records, in the order of each partition."""
+        """Returns at most `count` records, in the order of each partition."""
         self._look()
         if not self._assigned:
             time.sleep(timeout_s)
@@ -59,6 +70,9 @@ class TopicReader:
         except KafkaException as exc:
             raise _translate(exc.args[0]) from exc
         return [message for message in found if not self._is_event(message)]
+
+    def _advance(self, message: Message, offset: int) -> None:
+        self._read_to[message.topic() or "", message.partition() or 0] = offset
 
     def close(self) -> None:
         self._consumer.close()
@@ -93,14 +107,22 @@ class TopicReader:
     def _is_event(self, message: Message) -> bool:
         error = message.error()
         if error is None:
+            self._advance(message, (message.offset() or 0) + 1)
             return False
+        if error.code() == KafkaError._PARTITION_EOF:
+            self._advance(message, message.offset() or 0)
+            return True
         if error.code() in _GONE:
             where = {"topic": message.topic() or "", "partition": message.partition() or 0}
             raise CdcError(OFFSETS_GONE, "the next record is not in the topic any more", where=where)
         if error.fatal():
             raise _translate(error)
-        log.info("reading is disturbed error=%s", error.str())
+        log.info("Kafka read error, going on error=%s", error.str())
         return True
+
+
+def _bytes(data: Any) -> bytes | None:
+    return data.encode() if isinstance(data, str) else data
 
 
 def _translate(error: KafkaError) -> CdcError:
@@ -115,7 +137,7 @@ class SchemaReader:
         self._topic = topic
         self._reader: TopicReader | None = None
         self._log = SchemaLog()
-        self._decoder = Decoder(self._log)
+        self._decoder = RecordDecoder(self._log)
 
     def decode(self, data: bytes) -> Any:
         return self._known(lambda: self._decoder.decode(data))
@@ -145,9 +167,8 @@ class SchemaReader:
     def _read_on(self) -> None:
         self._reader = self._reader or TopicReader(self._settings, (self._topic,), {})
         for message in self._reader.read(1_000, 1.0):
-            key, value = message.key(), message.value()
-            if key:
-                self._log.apply(key.decode(), json.loads(value) if value else None)
+            place = {"partition": message.partition() or 0, "offset": message.offset() or 0}
+            self._log.read(_bytes(message.key()), _bytes(message.value()), **place)
 
     def close(self) -> None:
         if self._reader is not None:

@@ -1,1 +1,2 @@
-"""Who does what, and where is it remembered? Logs, leadership and the cluster's pure core."""
+"""How do workers form a cluster? Leadership, the logs that hold its state, and the pure core that decides who runs
+what."""

@@ -1,4 +1,5 @@
-"""The seams of coordination: a compacted log and leadership, implemented for Kafka, ZooKeeper and in memory."""
+"""The interfaces of coordination: compacted logs, leadership and the leader's writer; on Kafka, ZooKeeper, in
+memory."""
 
 from __future__ import annotations
 
@@ -12,8 +13,12 @@ JsonObject = dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class Record:
-    """One record of a log. `value` None is a tombstone; `headers` are text (`e` leader epoch, `w` worker, `ts`, `v`)."""
+class LogRecord:
+    """One record of a compacted log. A `value` of None is a tombstone.
+
+    Headers are text: `e` the leader epoch, `w` the worker id, `ts` the wall clock in ms, `v` the format, `d` the
+    request that the record belongs to, `b` the write, and `z` marks the last record of a write.
+    """
 
     key: str
     value: JsonObject | None
@@ -21,91 +26,103 @@ class Record:
     offset: int = -1
     partition: int = 0
     timestamp_ms: int = 0
+    refused: str = ""
+    """Why the value was refused; it is then an empty object, so that nobody takes the record for a tombstone."""
 
 
-class Log(Protocol):
-    """A compacted topic, read from its first offset and tailed. Thread-confined."""
+class CompactedLog(Protocol):
+    """A compacted topic that is read from its first offset and then followed. An instance belongs to one thread."""
 
-    def read_to_end(self, timeout_s: float) -> Sequence[Record]:
-        """Everything committed up to the end as it is now (high watermark, not the last stable offset)."""
+    def read_to_end(self, timeout_s: float) -> Sequence[LogRecord]:
+        """Returns all committed records up to the present end of the topic: the high watermark, not the last stable
+        offset."""
 
-    def poll(self, timeout_s: float) -> Sequence[Record]:
-        """New records since the last call, waiting at most `timeout_s` for the first."""
+    def poll(self, timeout_s: float) -> Sequence[LogRecord]:
+        """Returns the records since the last call; waits at most `timeout_s` for the first one."""
 
-    def append(self, records: Sequence[Record], timeout_s: float) -> None:
-        """Unfenced append (status, presence), acknowledged by all in-sync replicas."""
+    def append(self, records: Sequence[LogRecord], timeout_s: float) -> None:
+        """Appends records without fencing (status, presence); returns once all in-sync replicas have them."""
 
     def close(self) -> None: ...
 
 
 Done = Callable[[CdcError | None], None]
+"""The callback of an append: called once, with None when all records are stored and with the error otherwise."""
 Ends = Mapping[int, int]
+"""The end offset of each partition: one past the last record."""
 
 
-class TailedLog(Log, Protocol):
-    """A Log that a thread with other work reads and writes without ever waiting for it."""
+class TailedLog(CompactedLog, Protocol):
+    """A compacted log for a thread that has other work: no method waits for Kafka longer than its `timeout_s`."""
 
     def reconnect(self) -> None:
-        """Go on reading where it stands, by a new connection."""
+        """Opens a new connection and goes on reading at the present position."""
 
     def rewind(self) -> None:
-        """Read again from the first offset."""
+        """Starts reading again from the first offset."""
 
     def ends(self, timeout_s: float) -> Ends:
-        """The true end of each partition as it is now; may be called from any thread."""
+        """Returns the present end offset of each partition. Safe to call from any thread."""
 
     def reached(self, ends: Ends) -> bool:
-        """Whether everything before these ends has been handed out."""
+        """Tells whether all records before these ends have been returned by `poll` or `read_to_end`."""
 
-    def send(self, records: Sequence[Record], done: Done | None = None) -> None:
-        """Append without waiting; `done` runs inside `serve`, once, when all are stored or one failed."""
+    def send(self, records: Sequence[LogRecord], done: Done | None = None) -> None:
+        """Appends without waiting. `done` is called inside `serve`, once, when all records are stored or one failed."""
 
     def serve(self) -> int:
-        """Run what `send` is waiting for; gives the number of records still under way."""
+        """Calls the callbacks of finished appends; returns the number of records that are still in flight."""
 
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """What the election gave us; there is none when we are not the owner."""
+    """The outcome of an election won by this worker. A worker that is not elected has no term."""
 
     proof: bytes | None
-    """What the broker checks; None where nobody can check one: then a claim in the log must come before decisions."""
+    """The consumer group metadata that the broker checks on each write; None with ZooKeeper, where a claim in the
+    config log has to precede all decisions instead."""
     hint: int
-    """Generation, or czxid of the lock's node."""
+    """The number of the term: the consumer group's generation, or the czxid of the ZooKeeper lock node."""
     ensemble: str = ""
-    """Whose hint it is: hints of another ensemble cannot be compared with it."""
+    """The identity of the ZooKeeper ensemble that gave the `hint`; hints of different ensembles cannot be compared."""
 
 
 class Leadership(Protocol):
-    def tick(self, timeout_s: float) -> None:
-        """Serve the group protocol; all callbacks run inside this call."""
+    """Membership in the leader election. An instance belongs to one thread."""
 
-    def term(self) -> Term | None: ...
+    def tick(self, timeout_s: float) -> None:
+        """Serves the election's protocol; waits at most `timeout_s`. All callbacks run inside this call."""
+
+    def term(self) -> Term | None:
+        """Returns the present term; None while this worker is not elected."""
 
     def close(self) -> None:
-        """Leave the group at once."""
+        """Leaves the election at once, so that another worker can be elected."""
 
 
-class Stale(Exception):
-    """The broker refused the proof: the term is over. The write did not happen."""
+class TermOver(Exception):
+    """The broker refused the proof of the term, so the term is over. The write did not happen."""
 
 
-class Fenced(Exception):
-    """A newer claim exists: drop the writer. The write did not happen."""
+class WriterFenced(Exception):
+    """A newer leader has fenced this writer, which must be dropped. The write did not happen."""
 
 
-class Unknown(Exception):
-    """No certain answer: drop the writer, claim again, re-read, then look whether it happened."""
+class WriteUnknown(Exception):
+    """The write may or may not have happened: drop the writer, claim again, and look into the log."""
 
 
-class Writer(Protocol):
-    """A leader's pen: one per claim, thread-confined."""
+class LeaderWriter(Protocol):
+    """The leader's transactional writer to the config log. Each claim opens a new one; it belongs to one thread."""
 
-    def write(self, records: Sequence[Record], term: Term) -> None:
-        """All records in one transaction with the term's proof (INV-6). Raises Stale, Fenced or Unknown."""
+    def write(self, records: Sequence[LogRecord], term: Term) -> None:
+        """Writes all records in one transaction that carries the term's proof (INV-6).
+
+        Raises TermOver, WriterFenced or WriteUnknown.
+        """
 
     def close(self) -> None: ...
 
 
-ClaimWriter = Callable[[], Writer]
-"""Makes a new writer: `init_transactions` has run when it returns, so the predecessor is fenced."""
+ClaimWriter = Callable[[], LeaderWriter]
+"""Opens a new writer. `init_transactions` has completed when it returns, so all earlier writers are fenced."""

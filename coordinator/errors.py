@@ -1,4 +1,4 @@
-"""Error codes of coordination."""
+"""The error codes of coordination: lost workers, failed tasks, clusters and versions that do not fit together."""
 
 from __future__ import annotations
 
@@ -45,6 +45,12 @@ OFFSETS_FORMAT = declare(
     "config",
     "A record of the offsets log cannot be read",
     "Run the version that wrote it, or reset the connector's offsets on purpose",
+)
+RECORD_REFUSED = declare(
+    "coordinator.record_refused",
+    "data",
+    "The record of this connector in the config log cannot be read, so the connector runs nothing",
+    "Give the connector its config again and resume it, or delete it; look for who else may write to the config topic",
 )
 OTHER_CLUSTER = declare(
     "coordinator.other_cluster",

@@ -1,4 +1,4 @@
-"""The seams of coordination in memory, with the broker's fencing rules: for tests within one process."""
+"""Coordination in memory, with the broker's fencing rules, for tests within one process."""
 
 from __future__ import annotations
 
@@ -10,29 +10,30 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from cdcworker.coordinator.api import Done, Ends, Fenced, Record, Stale, Term, Unknown
+from cdcworker.coordinator.api import Done, Ends, LogRecord, Term, TermOver, WriterFenced, WriteUnknown
 
 Clock = Callable[[], float]
 Fault = Literal["unknown_done", "unknown_lost", "stale", "fenced"]
-"""What the next write meets: no answer although it happened, no answer and it did not happen, a refusal."""
+"""The fate of the next write: no answer although it was stored, no answer and not stored, or a refusal."""
 
 
 @dataclass(slots=True)
 class MemoryTopic:
-    """One compacted topic of one partition; offsets never change, also not by compaction."""
+    """One compacted topic with one partition. Compaction removes records and keeps offsets."""
 
-    records: list[Record] = field(default_factory=list)
+    records: list[LogRecord] = field(default_factory=list)
     end: int = 0
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
-    def append(self, records: Sequence[Record]) -> None:
+    def append(self, records: Sequence[LogRecord]) -> None:
+        """Adds records at the next offsets."""
         with self.lock:
             for record in records:
                 self.records.append(replace(record, offset=self.end))
                 self.end += 1
 
     def compact(self, drop_tombstones: bool = False) -> None:
-        """Keep the last record of each key; the newest record of the topic is never removed."""
+        """Keeps the last record of each key, as the broker does; the newest record of the topic always stays."""
         last = {record.key: record.offset for record in self.records}
         self.records = [
             record
@@ -41,32 +42,33 @@ class MemoryTopic:
             and not (drop_tombstones and record.value is None and record.offset != self.end - 1)
         ]
 
-    def since(self, offset: int) -> list[Record]:
+    def since(self, offset: int) -> list[LogRecord]:
+        """Returns the records from an offset on."""
         return self.records[bisect.bisect_left(self.records, offset, key=lambda record: record.offset) :]
 
 
 class MemoryLog:
-    """A Log over a topic that several of them share."""
+    """A TailedLog over a MemoryTopic, which several logs may share."""
 
     def __init__(self, topic: MemoryTopic) -> None:
         self._topic = topic
         self._position = 0
         self._sent: list[Done] = []
 
-    def read_to_end(self, timeout_s: float) -> Sequence[Record]:
+    def read_to_end(self, timeout_s: float) -> Sequence[LogRecord]:
         return self.poll(timeout_s)
 
-    def poll(self, timeout_s: float) -> Sequence[Record]:
+    def poll(self, timeout_s: float) -> Sequence[LogRecord]:
         with self._topic.lock:
             records = self._topic.since(self._position)
             self._position = self._topic.end
             return records
 
-    def append(self, records: Sequence[Record], timeout_s: float) -> None:
+    def append(self, records: Sequence[LogRecord], timeout_s: float) -> None:
         self._topic.append(records)
 
     def reconnect(self) -> None:
-        """There is no connection."""
+        """Does nothing: there is no connection."""
 
     def rewind(self) -> None:
         self._position = 0
@@ -77,7 +79,7 @@ class MemoryLog:
     def reached(self, ends: Ends) -> bool:
         return self._position >= ends[0]
 
-    def send(self, records: Sequence[Record], done: Done | None = None) -> None:
+    def send(self, records: Sequence[LogRecord], done: Done | None = None) -> None:
         self._topic.append(records)
         if done is not None:
             self._sent.append(done)
@@ -89,15 +91,15 @@ class MemoryLog:
         return 0
 
     def close(self) -> None:
-        """Nothing is held."""
+        """Does nothing: a log in memory holds no resources."""
 
 
 @dataclass(slots=True)
 class MemoryGroup:
-    """The group coordinator: members with a session, generations, one partition whose owner is the leader-elect.
+    """A group coordinator: members with sessions, generations, and one partition whose owner is the elected leader.
 
-    Assignment is sticky. A member hears of a new generation at its next tick, not before: until then it holds the
-    proof that it captured, and the broker refuses it.
+    Assignment is sticky. A member learns of a new generation at its next tick: until then it holds the proof of the
+    previous one, which the broker refuses.
     """
 
     clock: Clock
@@ -108,6 +110,7 @@ class MemoryGroup:
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
 
     def heartbeat(self, member: str) -> None:
+        """Renews a member's session; a new member joins."""
         self.expire()
         is_new = member not in self.members
         self.members[member] = self.clock()
@@ -115,6 +118,7 @@ class MemoryGroup:
             self.rebalance()
 
     def expire(self) -> None:
+        """Removes members whose session has ended."""
         late = [m for m, seen in self.members.items() if self.clock() - seen > self.session_s]
         for member in late:
             del self.members[member]
@@ -122,22 +126,25 @@ class MemoryGroup:
             self.rebalance()
 
     def leave(self, member: str) -> None:
+        """Removes a member at once."""
         if self.members.pop(member, None) is not None:
             self.rebalance()
 
     def rebalance(self) -> None:
+        """Starts a new generation; the partition stays with its owner if that is still a member."""
         self.generation += 1
         if self.owner not in self.members:
             self.owner = min(self.members, default=None)
 
     def accepts(self, proof: bytes | None) -> bool:
+        """Tells whether a proof is of the present generation and of a live member."""
         self.expire()
         generation, _, member = (proof or b"").decode().partition(":")
         return generation == str(self.generation) and member in self.members
 
 
 class MemoryLeadership:
-    """A Leadership over a MemoryGroup; the proof is captured at the tick that learns of the generation."""
+    """Leadership over a MemoryGroup. The proof is captured in the tick that learns of a generation."""
 
     def __init__(self, group: MemoryGroup, member: str) -> None:
         self._group = group
@@ -167,21 +174,22 @@ class MemoryLeadership:
 
 @dataclass(slots=True)
 class MemoryTransactions:
-    """The transaction coordinator: the producer epoch of every transactional id, and faults to come."""
+    """A transaction coordinator: the producer epoch of each transactional id, and the faults of the next writes."""
 
     epochs: dict[str, int] = field(default_factory=dict)
     faults: list[Fault] = field(default_factory=list)
     lock: threading.RLock = field(default_factory=threading.RLock, repr=False, compare=False)
-    """One write or takeover at a time, in all ids."""
+    """Held during each write and each `init`, over all ids."""
 
     def init(self, transactional_id: str) -> int:
+        """Raises the producer epoch of an id, which fences earlier producers, and returns it."""
         with self.lock:
             self.epochs[transactional_id] = self.epochs.get(transactional_id, -1) + 1
             return self.epochs[transactional_id]
 
 
-class MemoryWriter:
-    """A Writer: fenced by a newer one of its id, refused without the group's present generation."""
+class MemoryLeaderWriter:
+    """A leader's writer: fenced by a newer writer of its id, refused without the group's present generation."""
 
     def __init__(
         self, topic: MemoryTopic, group: MemoryGroup, transactions: MemoryTransactions, transactional_id: str
@@ -192,32 +200,32 @@ class MemoryWriter:
         self._id = transactional_id
         self._epoch = transactions.init(transactional_id)
 
-    def write(self, records: Sequence[Record], term: Term) -> None:
+    def write(self, records: Sequence[LogRecord], term: Term) -> None:
         with self._transactions.lock, self._group.lock:
             self._write(records, term)
 
-    def _write(self, records: Sequence[Record], term: Term) -> None:
+    def _write(self, records: Sequence[LogRecord], term: Term) -> None:
         if self._transactions.epochs[self._id] != self._epoch:
-            raise Fenced(f"a newer writer of {self._id} exists")
+            raise WriterFenced(f"a newer writer of {self._id} exists")
         if not self._group.accepts(term.proof):
-            raise Stale("the proof is of another generation")
+            raise TermOver("the proof is of another generation")
         fault = self._transactions.faults.pop(0) if self._transactions.faults else None
         if fault == "fenced":
-            raise Fenced("injected")
+            raise WriterFenced("injected")
         if fault == "stale":
-            raise Stale("injected")
+            raise TermOver("injected")
         if fault != "unknown_lost":
             self._topic.append(records)
         if fault is not None:
-            raise Unknown("injected")
+            raise WriteUnknown("injected")
 
     def close(self) -> None:
-        """Nothing is held; an open transaction does not exist here."""
+        """Does nothing: there is never an open transaction."""
 
 
 @dataclass(slots=True)
 class MemoryCluster:
-    """What the herders of one group share."""
+    """All that the herders of one group share."""
 
     group: MemoryGroup
     configs: MemoryTopic = field(default_factory=MemoryTopic)
@@ -230,10 +238,11 @@ _members = itertools.count(1)
 
 
 def cluster(group_id: str, session_s: float) -> MemoryCluster:
-    """The cluster of this name in this process; the first who asks makes it and sets its session."""
+    """Returns this process's cluster of this name; the first call creates it and sets its session time-out in
+    seconds."""
     return _clusters.setdefault(group_id, MemoryCluster(MemoryGroup(time.monotonic, session_s)))
 
 
 def next_member() -> int:
-    """Two herders of one worker id are two members, as they are for a broker."""
+    """Returns a new member number: two herders with one worker id are two members, as they are for a broker."""
     return next(_members)

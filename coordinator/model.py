@@ -1,4 +1,4 @@
-"""The cluster's words as frozen values: what the logs fold to, what is asked of the herd, what tasks report."""
+"""The cluster's vocabulary as frozen values: the state in the logs, the requests of REST, the reports of tasks."""
 
 from __future__ import annotations
 
@@ -7,17 +7,20 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
 JsonObject = dict[str, Any]
-PROTOCOL = 3
-"""What this version reads and writes of the logs. 2: deadlines, fences to do and the journal are acted on. 3: both
-data producers of a source task are fenced."""
+PROTOCOL = 4
+"""The version of the log format and its rules that this worker follows. Protocol 2 added return deadlines, pending
+fences and the rebalance journal; protocol 3 fences both data producers of a source task; protocol 4 signs requests
+between workers for one receiver."""
 FLOOR = 1
-"""The lowest protocol that this version can share a cluster with."""
+"""The lowest protocol of other workers that this version can share a cluster with."""
 TargetState = Literal["RUNNING", "PAUSED", "STOPPED"]
 JobWish = Literal["RUNNING", "PAUSED", "CANCELLED"]
 TaskState = Literal["UNASSIGNED", "RUNNING", "PAUSED", "FAILED", "RESTARTING", "STOPPED"]
 
 
 class TaskId(NamedTuple):
+    """A task of a connector; tasks are numbered from 0."""
+
     connector: str
     task: int
 
@@ -26,7 +29,8 @@ class TaskId(NamedTuple):
 
 
 class AssignedTask(NamedTuple):
-    """One entry of an assignment. `task_epoch` = leader epoch << 20 | counter: strictly increasing over all leaders."""
+    """One task of an assignment. `task_epoch` is `leader epoch << 20 | counter`: it increases strictly over all
+    leaders."""
 
     connector: str
     incarnation: str
@@ -40,7 +44,7 @@ class AssignedTask(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Leader:
-    """The newest claim in the config log."""
+    """The `leader` record: the newest leader that the config log knows."""
 
     epoch: int
     worker_id: str
@@ -48,12 +52,13 @@ class Leader:
     url: str
     hint: int = 0
     extra: Mapping[str, Any] = field(default_factory=dict)
-    """Fields of a newer version, here and below: kept when the record is written again."""
+    """Unknown fields, written by a newer version. All records keep them when they are written again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Connector:
-    """`connector/<name>`: config and target state in one record; `version` counts changes (ETag)."""
+    """The `connector/<name>` record: config and target state together. `version` counts all changes (the ETag of
+    REST)."""
 
     name: str
     incarnation: str
@@ -65,41 +70,47 @@ class Connector:
     created_ms: int = 0
     updated_ms: int = 0
     config_version: int = 0
-    """The version at which the config last changed: pausing makes a new version, not a new config."""
+    """The value of `version` when the config last changed; pausing raises `version` alone."""
+    topic_prefixes: tuple[str, ...] = ()
+    """What the names of the connector's topics begin with, by the grant of who made it; empty: anything."""
     extra: Mapping[str, Any] = field(default_factory=dict)
+    refused: str = ""
+    """Why the connector's record cannot be read. Such a connector is STOPPED without a config, and shown as FAILED."""
 
 
 @dataclass(frozen=True, slots=True)
 class TaskSet:
-    """`tasks/<name>`: the whole task set in one record; void when its incarnation is not the connector's."""
+    """The `tasks/<name>` record: the configs of all tasks of a connector. Void unless its incarnation is the
+    connector's."""
 
     incarnation: str
     config_version: int
     tasks: tuple[Mapping[str, str], ...]
     error: JsonObject | None = None
-    """Why no task set could be made (a CdcError as JSON). With an older `config_version` the tasks of that one run on
-    and the split is tried again; otherwise `tasks` is empty and a person has to change something."""
+    """The reason why the connector could not be split into tasks (a CdcError as JSON). With an older `config_version`
+    the previous tasks keep running and the split is retried; otherwise `tasks` is empty and an operator has to act."""
     task_epoch: int = 0
-    """Tasks that were assigned under a lower epoch belong to an older set."""
+    """The task epoch of this set: tasks assigned under a lower epoch belong to an older set."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """`assignment/<worker_id>`: what this boot of the worker runs and what it must let go first."""
+    """The `assignment/<worker_id>` record: the tasks that one boot of a worker runs, and those that it has to stop."""
 
     boot_id: str
     tasks: tuple[AssignedTask, ...] = ()
     revoke: tuple[AssignedTask, ...] = ()
     reason: str = ""
     causes: Mapping[str, str] = field(default_factory=dict)
-    """Why each entry of `revoke` has to go, by task: its next owner's line in the journal says it."""
+    """The cause of each revocation, by task id; the journal repeats it when the task gets its next owner."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """`command/<id>`: executed at most once per boot id, ignored on replay and after `expires_ms` (wall clock)."""
+    """The `command/<id>` record: executed at most once per boot, never on replay nor after `expires_ms` (wall
+    clock)."""
 
     id: str
     kind: str
@@ -109,11 +120,14 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Deadline:
-    """`deadline/worker/<id>`: tasks that wait for this worker. Each reader ages it by its own clock since it read it."""
+class ReturnDeadline:
+    """The `deadline/worker/<id>` record: tasks that wait for their worker to return.
+
+    Every worker measures the delay by its own monotonic clock, from when it read the record.
+    """
 
     boot_id: str
-    """The process that is gone or goes: another one of the same id is the return that is waited for."""
+    """The boot of the worker that left. Another boot with the same worker id is the awaited return."""
     cause: str
     delay_ms: int
     tasks: tuple[AssignedTask, ...] = ()
@@ -121,8 +135,9 @@ class Deadline:
 
 
 @dataclass(frozen=True, slots=True)
-class Fenced:
-    """`fenced/<name>`: tasks below `count` may have owners; `pending` are let go and their ids are to be fenced."""
+class FencedTasks:
+    """The `fenced/<name>` record: tasks below `count` may have owners; the `pending` ones have none and are to be
+    fenced."""
 
     count: int
     pending: tuple[int, ...] = ()
@@ -131,8 +146,8 @@ class Fenced:
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Move(NamedTuple):
-    """One task changes hands. `source` or `target` empty: nobody."""
+class TaskMove(NamedTuple):
+    """One task changes its owner. An empty `source` or `target` stands for no worker."""
 
     connector: str
     task: int
@@ -143,62 +158,63 @@ class Move(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class JournalEntry:
-    """`journal/<seq % 256>`: one decision of the leader about who runs what."""
+    """The `journal/<seq % 256>` record: one rebalance decision of the leader."""
 
     seq: int
     ts_ms: int
     cause: str
-    moves: tuple[Move, ...]
+    moves: tuple[TaskMove, ...]
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """`job/<connector>/<id>`: what a connector's tasks are asked to do beside their usual work."""
+    """The `job/<connector>/<id>` record: additional work for a connector's tasks, such as an on-demand snapshot."""
 
     connector: str
     id: str
     incarnation: str
     kind: str
     spec: Mapping[str, Any]
-    """What the connector makes of it is the connector's."""
+    """The parameters of the job; only the connector interprets them."""
     wanted: JobWish = "RUNNING"
     outcome: JsonObject | None = None
-    """How it ended; None: it has not."""
+    """The final state and totals of the job; None while it has not ended."""
     created_ms: int = 0
     updated_ms: int = 0
     own: bool = True
-    """False: the tasks began it by themselves, the record only says what is wanted of it."""
+    """Tells whether the job was created by this record. False for a job that the tasks started by themselves: its
+    record only holds the requested state."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterState:
-    """What the config log folds to. `version` is the offset after the last record taken."""
+    """The state that the config log folds to. `version` is the offset after the last record that was read."""
 
     leader: Leader | None = None
     connectors: Mapping[str, Connector] = field(default_factory=dict)
     task_sets: Mapping[str, TaskSet] = field(default_factory=dict)
     assignments: Mapping[str, Assignment] = field(default_factory=dict)
-    deadlines: Mapping[str, Deadline] = field(default_factory=dict)
-    """By what it is about: `worker/<id>`."""
-    fenced: Mapping[str, Fenced] = field(default_factory=dict)
+    deadlines: Mapping[str, ReturnDeadline] = field(default_factory=dict)
+    """Return deadlines by `worker/<id>`."""
+    fenced: Mapping[str, FencedTasks] = field(default_factory=dict)
     journal: Mapping[str, JournalEntry] = field(default_factory=dict)
-    """A ring, by slot; `seq` gives the order."""
+    """The rebalance journal by slot, a ring of 256; `seq` gives the order."""
     commands: Mapping[str, Command] = field(default_factory=dict)
     jobs: Mapping[str, Job] = field(default_factory=dict)
-    """By `<connector>/<id>`."""
+    """Jobs by `<connector>/<id>`."""
     settings: Mapping[str, JsonObject] = field(default_factory=dict)
     """Records of kinds without a type of their own (`session-key`, `logger/…`, `setting/…`), by full key."""
     epoch: int = 0
     version: int = 0
     stale_keys: frozenset[str] = frozenset()
-    """Keys at which a record of an older epoch was seen: the leader rewrites them."""
+    """Keys whose latest record in the log is of an older leader epoch and does not count; the leader rewrites them."""
 
 
 @dataclass(frozen=True, slots=True)
 class Presence:
-    """`worker/<id>` in the status log."""
+    """The `worker/<id>` record of the status log: a worker announces itself and what it can do."""
 
     worker_id: str
     boot_id: str
@@ -209,21 +225,23 @@ class Presence:
     labels: Mapping[str, str] = field(default_factory=dict)
     draining: bool = False
     returns: bool = False
-    """It drains for a restart: its tasks wait for the next process of this worker id."""
+    """Tells that the worker drains for a restart: its tasks wait for the next boot of this worker id."""
     prepared: bool = False
-    """A process of it waits for a sink's task with everything brought up."""
+    """Tells that the worker has a warm standby process (with its Spark session) for the next sink task."""
     plugins: Mapping[str, str] = field(default_factory=dict)
-    """Versions by every name that a `connector.class` may have. Empty: unknown, tasks of all plugins may come."""
+    """Plugin versions by every name that a `connector.class` may have. Empty: unknown, so tasks of any plugin may
+    come."""
     protocol: int = PROTOCOL
-    """What this worker can read and write of the logs; 1 in records without it."""
+    """The protocol that this worker follows; 1 in records without the field."""
     floor: int = FLOOR
-    """The lowest protocol of others that it can live with."""
+    """The lowest protocol of other workers that this worker accepts."""
     extra: Mapping[str, Any] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
 class TaskStatus:
-    """`task/<connector>/<task>` in the status log; readers keep the largest (task_epoch, seq)."""
+    """The `task/<connector>/<task>` record of the status log; readers keep the one with the largest (task_epoch,
+    seq)."""
 
     connector: str
     task: int
@@ -233,15 +251,15 @@ class TaskStatus:
     seq: int = 0
     error: JsonObject | None = None
     metrics: JsonObject = field(default_factory=dict)
-    """Last reported numbers: records, events_per_s, lag_s, position, tables …"""
+    """The last reported metrics: records, events_per_s, lag_s, position, tables …"""
     restarts: tuple[float, ...] = ()
-    """Ages in seconds, at the time of the report, of the restarts that its budget was charged with: the next owner
-    goes on with what is left of it."""
+    """The restarts that count against the restart budget, as ages in seconds at the time of the report. The next owner
+    continues with the rest of the budget."""
 
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """An immutable picture of the cluster as this worker knows it; what REST reads."""
+    """The cluster as this worker knows it at one moment; REST answers from it."""
 
     worker_id: str
     boot_id: str
@@ -251,27 +269,29 @@ class View:
     is_leader: bool
     state: ClusterState
     workers: Mapping[str, Presence]
-    """Workers whose lease is alive by this worker's own clock."""
+    """The live workers: those whose lease has not lapsed by this worker's clock."""
     statuses: Mapping[TaskId, TaskStatus]
     topics: Mapping[str, frozenset[str]]
-    """Topics in use per connector."""
+    """The topics that each connector uses, by connector."""
     draining: bool = False
     last_tick_age_s: float = 0.0
     waiting_s: Mapping[TaskId, float] = field(default_factory=dict)
-    """Tasks that wait for their worker's return, and for how long at most."""
+    """Tasks that wait for their worker to return, with the remaining time in seconds."""
+    has_read_logs: bool = True
+    """False while the worker still reads the cluster's logs: until then it cannot tell what exists."""
 
     @property
     def journal(self) -> tuple[JournalEntry, ...]:
-        """The leader's last decisions about tasks, newest first."""
+        """The leader's last rebalance decisions, newest first."""
         return tuple(sorted(self.state.journal.values(), key=lambda entry: -entry.seq))
 
 
-# What REST asks of the herd. Each is answered with a Reply through a Future.
+# Requests of REST to the leader. Each is answered with a Reply through a Future.
 
 
 @dataclass(frozen=True, slots=True)
 class PutConnector:
-    """Create or change a connector. `config` None keeps the config (target state only)."""
+    """Creates or changes a connector. With `config` None the config stays and only the other fields change."""
 
     name: str
     config: Mapping[str, str] | None
@@ -282,18 +302,24 @@ class PutConnector:
     if_version: int | None = None
     labels: Mapping[str, str] | None = None
     mark: str = ""
-    """Of the request that creates it: kept with the connector, so that the same request is known when it comes again."""
+    """The idempotency key of the creating request. It is kept with the connector, so that a repeated request is
+    recognized."""
+    topic_prefixes: tuple[str, ...] | None = None
+    """The bound of the connector's topics from now on; None: it stays as it is."""
 
 
 @dataclass(frozen=True, slots=True)
 class DeleteConnector:
+    """Deletes a connector, its task set and its jobs. `if_version`: only if the connector still has this version."""
+
     name: str
     if_version: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Restart tasks: `tasks` None with include_tasks False is the connector alone (nothing runs for it: a no-op)."""
+    """Restarts one task, or with `include_tasks` all of them; without either the connector alone, for which nothing
+    runs."""
 
     connector: str
     include_tasks: bool = False
@@ -303,7 +329,8 @@ class Restart:
 
 @dataclass(frozen=True, slots=True)
 class PutSetting:
-    """Write a record without a type of its own, such as `session-key`, as a whole."""
+    """Writes a record without a type of its own, such as `session-key`. Its value may be a secret and is never printed
+    (INV-11)."""
 
     name: str
     value: JsonObject = field(repr=False)
@@ -311,7 +338,7 @@ class PutSetting:
 
 @dataclass(frozen=True, slots=True)
 class PutJob:
-    """Ask a connector's tasks for something; one that is under way already and the same is answered with that one."""
+    """Creates a job for a connector's tasks. If an equal job has not ended yet, the reply names that one."""
 
     connector: str
     kind: str
@@ -320,11 +347,13 @@ class PutJob:
 
 @dataclass(frozen=True, slots=True)
 class ChangeJob:
+    """Pauses, resumes or cancels a job."""
+
     connector: str
     job: str
     wanted: JobWish
     known_kind: str = ""
-    """The tasks report a job of this kind under this id, whether or not there is a record of it."""
+    """The kind of the job according to the tasks' reports, for a job that the tasks started without a record."""
 
 
 Request = PutConnector | DeleteConnector | Restart | PutSetting | PutJob | ChangeJob
@@ -332,9 +361,9 @@ Request = PutConnector | DeleteConnector | Restart | PutSetting | PutJob | Chang
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """The answer to a Request, given after the worker has read its own record back.
+    """The answer to a request. A reply about a change is given after the leader has read its own records back.
 
-    `outcome` other than ok: `not_leader` (forward to `leader_url`), `no_leader` (409 with Retry-After), `exists`,
+    Outcomes other than ok: `not_leader` (forward to `leader_url`), `no_leader` (409 with Retry-After), `exists`,
     `not_found`, `version_mismatch`, `conflict` (e.g. restart of a stopped connector's task), `too_large` (for one
     record of the config log), `timeout`.
     """

@@ -1,1 +1,1 @@
-"""What is a change? Types, wire formats and schema identity; opens no socket."""
+"""What is a change? Types, wire formats and schema identity; no module opens a socket."""

@@ -1,4 +1,4 @@
-"""Identity of Avro schemas (canonical form, fingerprint, id, GUID), Confluent framing and Kafka's key hash."""
+"""The identity of Avro schemas (canonical form, fingerprint, id, GUID), Confluent's framing, and Kafka's key hash."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.untrusted.json_text import JsonLimits, JsonRefused, parse_json
 
 INVALID = declare(
     "schema.invalid",
@@ -29,9 +30,12 @@ _NAMED = frozenset(("record", "error", "enum", "fixed"))
 _ORDER = ("name", "type", "fields", "symbols", "items", "values", "size")
 _KEPT = ("logicalType", "precision", "scale", "default", "aliases")
 _KEPT_PREFIXES = ("connect.", "cdc.")
+# Bounds that keep a schema from another writer harmless (INV-10).
 SCHEMA_CHARS_MAX = 1 << 20
 DEPTH_MAX = 32
 FIELDS_MAX = 2000
+_TEXT = JsonLimits(bytes_max=SCHEMA_CHARS_MAX, depth_max=8 * DEPTH_MAX)
+"""A level of a schema takes up to three of JSON, and attributes have levels of their own."""
 
 
 def _kept(node: dict[str, Any]) -> list[str]:
@@ -48,7 +52,7 @@ def _namespace_of(full_name: str) -> str:
 
 
 class _Walk:
-    """One pass over a schema: rewrites it canonically and enforces the bounds on depth and fields."""
+    """One pass over a schema, which rewrites it canonically and enforces the bounds on depth and fields."""
 
     def __init__(self) -> None:
         self.names: set[str] = set()
@@ -90,7 +94,10 @@ class _Walk:
     def _named(self, node: dict[str, Any], kind: str, namespace: str, depth: int) -> Avro:
         if not isinstance(node.get("name"), str):
             raise CdcError(INVALID, f"a type of kind {kind} has no name")
-        name = _full_name(node["name"], node.get("namespace", namespace) or "")
+        own = node.get("namespace", namespace) or ""
+        if not isinstance(own, str):
+            raise CdcError(INVALID, f"a namespace of a type of kind {kind} is no text")
+        name = _full_name(node["name"], own)
         if name in self.names:
             raise CdcError(INVALID, "a type is defined twice", where={"type": name})
         self.names.add(name)
@@ -119,12 +126,12 @@ class _Walk:
 
 
 def parse(text: str) -> Avro:
-    """A schema from its JSON text, within the bounds that keep it harmless to any reader."""
+    """Parses the JSON text of a schema. Raises CdcError `schema.invalid` if it is no JSON or too long."""
     if len(text) > SCHEMA_CHARS_MAX:
         raise CdcError(INVALID, f"the schema has {len(text)} characters")
     try:
-        parsed = json.loads(text)
-    except (ValueError, RecursionError) as exc:
+        parsed = parse_json(text, _TEXT)
+    except JsonRefused as exc:
         if text in PRIMITIVES:
             return text
         raise CdcError(INVALID, "the schema is not JSON") from exc
@@ -134,19 +141,21 @@ def parse(text: str) -> Avro:
 
 
 def check(schema: Avro) -> None:
-    """Refuse a schema that is not well-formed or breaks a bound."""
+    """Raises CdcError `schema.invalid` for a schema that is malformed or exceeds a bound."""
     canonical_tree(schema)
 
 
 def canonical_tree(schema: Avro) -> Avro:
+    """Returns the canonical form as parsed JSON. Raises CdcError `schema.invalid`."""
     try:
         return _Walk().type(schema, "", 1)
-    except (TypeError, ValueError, KeyError) as exc:
+    except (TypeError, ValueError, KeyError, ArithmeticError, AttributeError, RecursionError) as exc:
         raise CdcError(INVALID, "the schema is not well-formed") from exc
 
 
 def canonical(schema: Avro) -> str:
-    """Avro's parsing canonical form that also keeps what changes meaning: logical types, defaults, our attributes."""
+    """Returns Avro's parsing canonical form, extended by all that changes meaning: logical types, defaults, `connect.*`
+    and `cdc.*` attributes. Raises CdcError `schema.invalid`."""
     tree = canonical_tree(schema)
     try:
         return _text(tree)
@@ -155,7 +164,7 @@ def canonical(schema: Avro) -> str:
 
 
 def _text(tree: Any) -> str:
-    """Attributes in a fixed order at the schema's own levels; JSON inside attributes has its keys sorted."""
+    """Returns JSON text: a schema's attributes in a fixed order, JSON inside attributes with sorted keys."""
     if isinstance(tree, str):
         return _json(tree)
     if isinstance(tree, list):
@@ -176,11 +185,12 @@ def _json(value: Any) -> str:
 
 
 def fingerprint(schema: Avro) -> str:
-    """SHA-256 of the canonical form, in hex: the schema's identity."""
+    """Returns the identity of a schema: the SHA-256 of its canonical form in hex."""
     return fingerprint_of_text(canonical(schema))
 
 
 def fingerprint_of_text(canonical_text: str) -> str:
+    """Returns the identity of a schema by its canonical form."""
     try:
         return hashlib.sha256(canonical_text.encode()).hexdigest()
     except UnicodeEncodeError as exc:
@@ -188,11 +198,12 @@ def fingerprint_of_text(canonical_text: str) -> str:
 
 
 def schema_id(fp: str) -> int:
-    """The first 31 bits of the fingerprint: positive, and the same in every cluster."""
+    """Returns the schema id: the first 31 bits of the fingerprint, so it is positive and the same in every cluster."""
     return int(fp[:8], 16) >> 1 or 1
 
 
 def guid(fp: str) -> str:
+    """Returns the schema GUID of Confluent's registry: the first 128 bits of the fingerprint as a UUID."""
     return str(uuid.UUID(hex=fp[:32]))
 
 
@@ -200,12 +211,12 @@ _FRAME = struct.Struct(">bI")
 
 
 def frame(id: int, body: bytes) -> bytes:
-    """Confluent's wire format: a zero byte, the id as big-endian int32, the Avro body."""
+    """Returns Confluent's wire format: a zero byte, the id as big-endian int32, the Avro body."""
     return _FRAME.pack(0, id) + body
 
 
 def unframe(data: bytes) -> tuple[int, int]:
-    """The schema id and the offset of the body."""
+    """Returns the schema id and the offset of the body. Raises CdcError `schema.frame` for unframed data."""
     if len(data) < 5 or data[0] != 0:
         raise CdcError(FRAME, "the record does not begin with a zero byte and a schema id")
     return int.from_bytes(data[1:5], "big"), 5
@@ -216,7 +227,7 @@ _MASK = 0xFFFFFFFF
 
 
 def murmur2(data: bytes) -> int:
-    """Kafka's hash of a key: 32-bit murmur2 as an unsigned number. Partition = (hash & 0x7fffffff) % count."""
+    """Returns Kafka's hash of a key, 32-bit murmur2 as an unsigned number; partition = (hash & 0x7fffffff) % count."""
     size = len(data)
     h = 0x9747B28C ^ size
     tail = size & 3
@@ -231,7 +242,7 @@ def murmur2(data: bytes) -> int:
 
 
 def without_logical_types(schema: Avro) -> Avro:
-    """The same encoding without logical types, so that readers hand out raw Avro values."""
+    """Returns the schema without logical types, so that readers return raw Avro values; the encoding is the same."""
     if isinstance(schema, list):
         return [without_logical_types(branch) for branch in schema]
     if not isinstance(schema, dict):

@@ -1,4 +1,4 @@
-"""What a source hands on: tables, changes, batches. Knows no database and no Kafka."""
+"""What a source delivers: tables, changes, batches. The types know no database and no Kafka."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ Avro = str | dict[str, Any] | list[Any]
 """An Avro type as parsed JSON."""
 
 Row = tuple[Any, ...]
-"""Column values in the order of `Table.columns`, as Avro-native Python values (bytes for decimal, int for timestamps)."""
+"""The column values in the order of `Table.columns`, as raw Avro values (bytes for decimals, int for timestamps)."""
 
 Op = Literal["c", "u", "d", "r", "t", "m"]
-"""Debezium's operations: create, update, delete, snapshot read, truncate, logical message."""
+"""The operation, in Debezium's letters: create, update, delete, snapshot read, truncate, logical message."""
 
 JsonObject = dict[str, Any]
 
@@ -25,13 +25,15 @@ class _NoDefault:
 
 
 NO_DEFAULT: Final = _NoDefault()
+"""The default of a column without one; None is the default NULL."""
 
 
 @dataclass(frozen=True)
 class Column:
-    """One column. `type` is its Avro type without null, with the `connect.*` attributes Confluent's converter writes.
+    """A column. `type` is its Avro type without null, with the `connect.*` attributes of Confluent's AvroConverter.
 
-    `column_id` is the source's own identity of the column (PostgreSQL: attnum); it survives a rename.
+    `column_id` is the database's identity of the column (PostgreSQL: attnum), which survives a rename; `source_type` is
+    the name of its type in the database.
     """
 
     name: str
@@ -43,23 +45,25 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Plain:
-    """Of records that are no changes of a table: they have no envelope, and a topic and record names of their own."""
+class PlainRecord:
+    """The topic and the record names of a pseudo-table without an envelope, such as heartbeats and transaction
+    metadata."""
 
     topic: str
     key_name: str
     value_name: str
     of_key: bool = True
-    """Whether the value holds the key's columns too."""
+    """Tells whether the value holds the key columns, too."""
 
 
 @dataclass(frozen=True)
 class Table:
-    """A table's shape at one moment; a schema change makes a new `Table`.
+    """The structure of a table at one moment; a schema change makes a new `Table`.
 
-    `path` is what follows the topic prefix, e.g. `("public", "orders")`; `table_id` is the source's identity of the
-    table (PostgreSQL: OID); `key` holds indexes into `columns`, empty for a table without a key; `source_schema` is the
-    Avro record type of `Change.source`. `plain`: what is handed on as a message (`m`) of this table is its row alone.
+    `path` follows the topic prefix, e.g. `("public", "orders")`; `table_id` is the database's identity of the table
+    (PostgreSQL: OID); `key` holds indexes into `columns` and is empty for a table without a key; `source_schema` is the
+    Avro record type of `Change.source`. With `plain` its changes have operation `m` and are written as rows without an
+    envelope.
     """
 
     path: tuple[str, ...]
@@ -67,34 +71,41 @@ class Table:
     columns: tuple[Column, ...]
     key: tuple[int, ...]
     source_schema: Mapping[str, Any] = field(hash=False)
-    plain: Plain | None = None
+    plain: PlainRecord | None = None
 
     @cached_property
     def key_columns(self) -> tuple[Column, ...]:
+        """The columns of the key, in its order."""
         return tuple(self.columns[i] for i in self.key)
 
     @cached_property
     def value_indexes(self) -> tuple[int, ...]:
-        """The columns that a record's value holds."""
+        """The indexes of the columns that a record's value holds."""
         left_out = self.key if self.plain is not None and not self.plain.of_key else ()
         return tuple(i for i in range(len(self.columns)) if i not in left_out)
 
 
 class Position(NamedTuple):
-    """Where a record stands in its source: unique, increasing in commit order, the same on every replay."""
+    """The position of a record in its source: unique, increasing in commit order, the same in every replay.
 
-    commit_lsn: int
-    tx_index: int
-    tx_sub: int
+    Envelopes, stored schemas and `_cdc_position` know its members as `commit_lsn`, `tx_index` and `tx_sub`.
+    """
+
+    commit: int
+    """The transaction's commit in the source's log, as a number of at most 64 bits."""
+    event: int
+    """The index of the change in its transaction, from 0."""
+    part: int
+    """The index of the record among those that one change becomes, from 0."""
 
 
 @dataclass(slots=True)
 class Change:
-    """One event of one table. `unchanged` are indexes of columns whose value the source did not send (TOAST).
+    """One change of one table. `unchanged` holds the indexes of columns whose value the database did not send (TOAST).
 
-    A key change is handed on as two changes, `d` (old key) and `c` (new key), with `other_key` set on both: the new
-    key on the `d`, the old key on the `c`; like every key it holds the key columns in the order of `Table.key`.
-    `transaction` is Debezium's transaction block (`id`, `total_order`, `data_collection_order`) where it is wanted.
+    An update of the key becomes two changes, `d` (old key) and `c` (new key), with `other_key` set on both: the new key
+    on the `d`, the old key on the `c`, each in the order of `Table.key`. `transaction` is Debezium's transaction block
+    (`id`, `total_order`, `data_collection_order`), None without transaction metadata.
     """
 
     op: Op
@@ -109,11 +120,13 @@ class Change:
 
 
 @dataclass(frozen=True, slots=True)
-class Ready:
-    """Records that the source has written itself, each as the arguments of a producer's `produce`: topic, value, key,
-    partition, and where there are headers what comes before them. `bytes`, `largest`: of values and keys; `counts`: how
-    many records go to each topic; `ts_ms`: when the transaction that they all are of was committed, 0 for rows that were
-    loaded."""
+class EncodedRecords:
+    """Records of one transaction that the source has encoded itself, each as positional arguments of
+    `Producer.produce`: topic, value, key, partition, and further ones up to the headers if there are any.
+
+    `bytes` is the total size of keys and values, `largest` that of the largest record (in `largest_topic`), `counts`
+    the number of records by topic, `ts_ms` the commit time of their transaction, 0 for rows of a snapshot.
+    """
 
     records: list[tuple[Any, ...]]
     bytes: int
@@ -124,19 +137,18 @@ class Ready:
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
-    """What one `poll` returns.
+class PollBatch:
+    """The result of one `poll`.
 
-    `changes` may hold records that are ready, in their place among the changes.
-    `position` is set when the batch ends at a boundary of the source (between two transactions): the JSON object from
-    which the task can resume, to be committed in the same Kafka transaction. None: the source transaction goes on.
-    `part` is then a position inside the transaction, of use only where that has grown past what one Kafka transaction
-    may hold. `watermark` says through which source position everything has been handed on (`{"commit_lsn": …,
-    "ts_ms": …}`); `idle` says that the stream ran dry, so that committing now costs no throughput. `records` are no
-    changes of tables: they are written as they are, after the changes.
+    `changes` may also hold encoded records, in their order among the changes. `position` is set when the batch ends
+    between two source transactions: the JSON object from which the task can resume, which is committed in the same
+    Kafka transaction (INV-2, INV-3). None: the source transaction continues. `part` is then a position inside it, which
+    is used only when the transaction outgrows one Kafka transaction. `watermark` tells up to which source position all
+    changes were delivered (`{"commit_lsn": …, "ts_ms": …}`). `idle`: no more changes are waiting, so that a commit now
+    costs no throughput. `records` are no changes of tables; they are written unchanged, after the changes.
     """
 
-    changes: Sequence[Change | Ready] = ()
+    changes: Sequence[Change | EncodedRecords] = ()
     position: JsonObject | None = None
     watermark: JsonObject | None = None
     idle: bool = False
@@ -145,7 +157,7 @@ class Batch:
 
 
 class OutRecord(NamedTuple):
-    """One Kafka record, ready to produce. `hash` is the murmur2 hash of the key body (None: any partition)."""
+    """One encoded Kafka record. `hash` is the murmur2 hash of the unframed key; None for any partition."""
 
     topic: str
     key: bytes | None

@@ -1,4 +1,5 @@
-"""Avro's schema resolution as a question: can data written with one schema be read with another?"""
+"""Schema compatibility: whether data written with one Avro schema can be read with another, by Avro's resolution
+rules."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ _PROMOTIONS: Final = {
 
 
 def incompatibilities(level: str, new: Avro, earlier: list[Avro]) -> list[str]:
-    """What stands against `new` after `earlier` (oldest first) at this compatibility level; empty when nothing does."""
+    """Returns the problems of schema `new` after the `earlier` ones (oldest first) at this compatibility level."""
     against = earlier if level.endswith("_TRANSITIVE") else earlier[-1:]
     messages: list[str] = []
     for old in against:
@@ -29,7 +30,7 @@ def incompatibilities(level: str, new: Avro, earlier: list[Avro]) -> list[str]:
 
 
 def unreadable(reader: Avro, writer: Avro) -> list[str]:
-    """The places at which `reader` cannot read what `writer` wrote."""
+    """Returns the places where schema `reader` cannot read data of schema `writer`."""
     return _Match(canonical_tree(reader), canonical_tree(writer)).run()
 
 
@@ -100,7 +101,7 @@ class _Match:
             elif "default" not in field:
                 problems.append(f"{place}: a field without a default is not in the other schema")
         if problems:
-            self.seen.discard(pair)  # only a match may be taken for granted the next time
+            self.seen.discard(pair)  # only a match is remembered
         return problems
 
     @staticmethod
@@ -113,7 +114,7 @@ def _kind(node: Any) -> str:
 
 
 def _same_name(reader: Any, writer: Any) -> bool:
-    """By the last part of the name, as implementations do, or by an alias."""
+    """Tells whether two names match by their last part, as Avro's implementations compare them, or by an alias."""
     last = writer["name"].rpartition(".")[2]
     return last in {name.rpartition(".")[2] for name in (reader["name"], *reader.get("aliases", ()))}
 

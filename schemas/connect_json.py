@@ -1,4 +1,4 @@
-"""Avro types and their values as Kafka Connect's JsonConverter writes them."""
+"""Kafka Connect's JSON: Avro types and values as JsonConverter writes them."""
 
 from __future__ import annotations
 
@@ -22,6 +22,7 @@ NO_FORM = declare(
 )
 
 Text = Callable[[Any], str]
+"""Returns the JSON text of a value."""
 DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _TYPES: Final = {
     "boolean": "boolean",
@@ -41,7 +42,7 @@ _BOOLEANS: Final = {False: "false", True: "true"}
 
 
 def _number(value: float) -> str:
-    """Jackson quotes what JSON has no number for."""
+    """Returns a number as Jackson writes it: NaN and infinities are strings."""
     number = float(value)
     if math.isfinite(number):
         return repr(number)
@@ -68,9 +69,10 @@ _PRIMITIVES: Final[dict[str, Text]] = {
 
 
 def compile_json(kind: Avro, *, numeric: bool = False) -> Text:
-    """A writer of this type's values; a record is a mapping, or a tuple in the order of its fields.
+    """Returns the writer of an Avro type; it takes a record as a mapping, or as a tuple in the order of its fields.
 
     `numeric` writes decimals as numbers (`decimal.format`); Connect's default is the base64 of their bytes.
+    Raises CdcError `schema.no_json_form` for a union of several types.
     """
     if isinstance(kind, str):
         return _PRIMITIVES[kind]
@@ -93,6 +95,7 @@ def compile_json(kind: Avro, *, numeric: bool = False) -> Text:
 
 
 def compile_fields(fields: Sequence[tuple[str, Avro]], *, numeric: bool = False) -> Text:
+    """Returns the writer of a record with these fields."""
     names = tuple(name for name, _ in fields)
     writes = tuple(_member(name, compile_json(kind, numeric=numeric)) for name, kind in fields)
 
@@ -143,7 +146,8 @@ def _branch(union: list[Any]) -> Any:
 
 
 def connect_schema(kind: Avro, *, optional: bool = False, default: Any = None) -> JsonObject:
-    """The schema block. `default` is as in Avro's JSON; a null stands for none."""
+    """Returns the `schema` block of a type. `default` is in Avro's JSON form; None stands for no default. One that holds a
+    struct is left out: while Connect builds a schema, no struct is of that schema, and it would refuse the record."""
     if isinstance(kind, list):
         return connect_schema(_branch(kind), optional="null" in kind, default=default)
     if isinstance(kind, dict) and not isinstance(kind["type"], str):
@@ -159,31 +163,38 @@ def connect_schema(kind: Avro, *, optional: bool = False, default: Any = None) -
         out["fields"] = [field_schema(field) for field in node["fields"]]
     out["optional"] = optional
     out |= _semantics(node)
-    if default is not None:
+    if default is not None and not _holds_struct(out):
         out["default"] = json.loads(compile_json(kind)(_native(node, default)))
     return out
 
 
+def _holds_struct(schema: JsonObject) -> bool:
+    return schema["type"] == "struct" or any(
+        _holds_struct(schema[part]) for part in ("items", "values") if part in schema
+    )
+
+
 def field_schema(field: Mapping[str, Any]) -> JsonObject:
+    """Returns the schema block of a record's field."""
     return {**connect_schema(field["type"], default=field.get("default")), "field": field["name"]}
 
 
 def _semantics(node: JsonObject) -> JsonObject:
-    """Connect's name, version, documentation and parameters, in the order of the converter."""
+    """Returns Connect's name, version, documentation and parameters, in the order of JsonConverter."""
     name = node.get("connect.name")
     if name is None and "name" in node:
         name = f"{node['namespace']}.{node['name']}" if node.get("namespace") else node["name"]
-    found = {
+    semantics = {
         "name": name,
         "version": node.get("connect.version"),
         "doc": node.get("connect.doc"),
         "parameters": node.get("connect.parameters"),
     }
-    return {key: value for key, value in found.items() if value is not None}
+    return {key: value for key, value in semantics.items() if value is not None}
 
 
 def _native(kind: Avro, default: Any) -> Any:
-    """A default of Avro's JSON as a value: there bytes are one character each."""
+    """Converts a default in Avro's JSON form, where bytes are text with one character each, to a value."""
     if default is None:
         return None
     if isinstance(kind, list):

@@ -1,4 +1,4 @@
-"""The reference reader: framed records back to raw Avro values, by fastavro with logical types off."""
+"""The reference decoder: framed records to raw Avro values, by fastavro without logical types."""
 
 from __future__ import annotations
 
@@ -25,14 +25,16 @@ UNDECODABLE = declare(
 )
 
 Prepared = Any
-"""A schema as fastavro has parsed it: prepare once, decode often."""
+"""A schema as parsed by fastavro, to be reused for many records."""
 
 
 def prepare(schema: Avro) -> Prepared:
+    """Parses a schema for `decode_prepared`."""
     return fastavro.parse_schema(without_logical_types(schema))
 
 
 def decode_prepared(prepared: Prepared, body: bytes) -> Any:
+    """Decodes one unframed body. Raises CdcError `schema.undecodable` if it does not fit the schema exactly."""
     buffer = io.BytesIO(body)
     try:
         value = fastavro.schemaless_reader(buffer, prepared, None)
@@ -44,12 +46,12 @@ def decode_prepared(prepared: Prepared, body: bytes) -> Any:
 
 
 def decode(schema: Avro, body: bytes) -> Any:
-    """One body without its frame; bytes stay bytes and timestamps numbers."""
+    """Decodes one unframed body to raw values: bytes stay bytes, and timestamps numbers."""
     return decode_prepared(prepare(schema), body)
 
 
-class Decoder:
-    """Decodes framed records with the schemas of a log. Keeps at most `SCHEMAS_MAX` prepared schemas."""
+class RecordDecoder:
+    """Decodes framed records with the schemas of a schema log; it caches at most `SCHEMAS_MAX` schemas (INV-10)."""
 
     SCHEMAS_MAX = 4096
 
@@ -58,7 +60,10 @@ class Decoder:
         self._prepared: dict[int, Prepared] = {}
 
     def decode(self, data: bytes | None) -> Any:
-        """The value of one framed record; None for a tombstone."""
+        """Returns the value of one framed record, None for a tombstone.
+
+        Raises CdcError `schema.frame`, `schema.unknown_id` or `schema.undecodable`.
+        """
         if data is None:
             return None
         id, offset = unframe(data)

@@ -1,4 +1,4 @@
-"""Changes to Kafka records: Confluent-framed Avro in Debezium's envelope, by a plan compiled once per table shape."""
+"""The encoder of changes: Confluent-framed Avro in Debezium's envelope, by a plan compiled once per table structure."""
 
 from __future__ import annotations
 
@@ -9,13 +9,27 @@ from dataclasses import dataclass
 from operator import itemgetter
 from typing import Any, Final
 
-from cdcworker.schemas.absent import UNAVAILABLE, array_columns, bounds_headers, shaped, unavailable_value, zero_value
 from cdcworker.schemas.avro import frame, murmur2
-from cdcworker.schemas.binary import Write, compile_type, optional, write_long, write_string
+from cdcworker.schemas.avro_binary import Write, compile_type, optional, write_long, write_string
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Position, Row, Table
-from cdcworker.schemas.envelope import TRANSACTION_BLOCK, key_schema, row_fields, value_schema
+from cdcworker.schemas.envelope import (
+    TRANSACTION_BLOCK,
+    bare_key_schema,
+    is_message,
+    key_schema,
+    row_fields,
+    value_schema,
+)
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.schemas.log import Meta, Registration
+from cdcworker.schemas.log import Registration, RegistrationMeta
+from cdcworker.schemas.placeholders import (
+    UNAVAILABLE,
+    array_columns,
+    bounds_headers,
+    has_own_bounds,
+    unavailable_value,
+    zero_value,
+)
 from cdcworker.schemas.topics import subject, topic_name
 
 VALUE_REJECTED = declare(
@@ -26,17 +40,25 @@ VALUE_REJECTED = declare(
 )
 
 Register = Callable[[Sequence[Registration]], Sequence[int]]
+"""Registers schemas and returns their ids once they are committed and readable (INV-4)."""
 
 UNCHANGED_HEADER = "cdc.unchanged"
 NEW_KEY_HEADER = "__debezium.newkey"
 OLD_KEY_HEADER = "__debezium.oldkey"
 
 _PER_EVENT: Final = frozenset(("sequence", "lsn", "tx_index", "tx_sub"))
-"""Source fields that differ from event to event; runs of the others are encoded once per transaction and table."""
+"""Fields of the source block that differ between changes; runs of others are encoded once per transaction and table."""
 
 _ABSENT = b"\0"
 _PRESENT = b"\2"
+_OPERATIONS: Final = tuple(map(write_string, "cudrtm"))
 _BAD_VALUE = (TypeError, ValueError, AttributeError, OverflowError, LookupError, struct.error)
+TAILS: Final = {
+    op: (operation + _PRESENT, _PRESENT, _PRESENT, b"") for op, operation in zip("cudrt", _OPERATIONS, strict=False)
+}
+"""By operation, what follows a record's transaction block: the pieces between the milliseconds, microseconds and nanoseconds
+of the time at which it was made."""
+_MESSAGE_TAIL: Final = _OPERATIONS[-1] + _PRESENT
 _write_transaction = optional(compile_type(TRANSACTION_BLOCK), null_first=True)
 
 
@@ -44,7 +66,8 @@ _write_transaction = optional(compile_type(TRANSACTION_BLOCK), null_first=True)
 
 
 def _source_writer(schema: Mapping[str, Any]) -> Callable[[Mapping[str, Any]], bytes]:
-    """Writes the source block from runs of fields; a run is encoded again only when one of its values differs."""
+    """Returns a writer of the source block by runs of fields; a run is encoded again only when one of its values
+    changes."""
     runs: list[tuple[tuple[str, ...], tuple[Write, ...]]] = []
     named: dict[str, Write] = {}
     volatile_before: bool | None = None
@@ -91,21 +114,23 @@ def _source_run(
 
 
 @dataclass(slots=True)
-class Plan:
-    """All that a table's shape decides. Filled in with frames once its schemas have ids."""
+class TablePlan:
+    """How records of one table structure are written. `key_id` and `value_frame` are set once its schemas have ids."""
 
     table: Table
     topic: str
     key_schema: JsonObject | None
+    former_key_schema: JsonObject | None
     value_schema: JsonObject
     key_writes: tuple[Write, ...]
     row_writes: tuple[Write, ...]
+    """The writers of the columns in `after`."""
     image_writes: tuple[Write, ...]
-    """For `before`: a required column that the source did not send is written as zero."""
+    """The writers of the columns in `before`: a required column that the database did not send is written as zero."""
     write_source: Callable[[Mapping[str, Any]], bytes]
     key_of: Callable[[Row], Row]
     arrays: tuple[int, ...] = ()
-    """Columns whose values may have a shape that has to be told in a header."""
+    """The indexes of array columns, whose dimensions and bounds may have to be given in a header."""
     key_id: int = 0
     value_frame: bytes = b""
 
@@ -116,7 +141,7 @@ def _field_writes(fields: Sequence[Mapping[str, Any]]) -> tuple[Write, ...]:
 
 
 def encode_parts(fields: Sequence[Mapping[str, Any]]) -> Callable[[Row], bytes]:
-    """Writes the fields of a record in their order."""
+    """Returns a writer of a record's fields in their order."""
     writes = _field_writes(fields)
     return lambda values: _join(writes, values)
 
@@ -137,14 +162,15 @@ def _key_getter(table: Table) -> Callable[[Row], Row]:
     return get
 
 
-def compiled(prefix: str, table: Table) -> dict[str, Any]:
-    """The fields of a table's plan."""
+def plan_fields(prefix: str, table: Table) -> dict[str, Any]:
+    """Compiles the fields of a table's plan."""
     key, value = key_schema(prefix, table), value_schema(prefix, table)
     writes = _field_writes(row_fields(value))
     return {
         "table": table,
         "topic": table.plain.topic if table.plain else topic_name(prefix, table.path),
         "key_schema": key,
+        "former_key_schema": bare_key_schema(prefix, table),
         "value_schema": value,
         "key_writes": _field_writes(key["fields"]) if key else (),
         "row_writes": writes,
@@ -156,14 +182,16 @@ def compiled(prefix: str, table: Table) -> dict[str, Any]:
 
 
 class Encoder:
-    """Turns changes into records. One per task, used from one thread.
+    """Encodes the changes of one task as records; used from one thread.
 
-    `register` is called before the first record with a schema is returned (INV-4), with key and value together, and
-    again when a table goes back to a shape it had before.
+    `register` is called with the key and value schema before the first record with them is returned (INV-4), and again
+    when a table returns to an earlier structure.
     """
 
     SHAPES_PER_TOPIC_MAX = 8
+    """The most plans that are kept for a topic (INV-10)."""
     TABLES_SEEN_MAX = 16384
+    """The most `Table` objects whose plan is found by identity (INV-10)."""
 
     def __init__(
         self,
@@ -176,22 +204,25 @@ class Encoder:
     ) -> None:
         self._prefix = prefix
         self._register = register
-        self._clock_ns = clock_ns
-        self._seen: dict[int, Plan] = {}
+        self.clock_ns = clock_ns
+        self._seen: dict[int, TablePlan] = {}
         self._pinned: list[Table] = []
-        self._shapes: dict[str, list[Plan]] = {}
-        """By topic, the shape in force last."""
+        self._shapes: dict[str, list[TablePlan]] = {}
+        """The plans of each topic; the one in force is the last."""
         self.tombstones = tombstones
         self.unavailable = unavailable
-        self.turns = 0
-        """Grows whenever a topic gets another shape."""
+        self.version = 0
+        """A number that grows whenever another plan comes into force for a topic."""
 
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]:
-        """Records in the order of the changes. Raises before anything is returned when a value cannot be encoded."""
+        """Returns the records of these changes, in their order.
+
+        Raises CdcError `schema.value_rejected` when a value does not fit its type; then no record is returned.
+        """
         out: list[OutRecord] = []
         tails = self.tails()
         table: Table | None = None
-        plan: Plan | None = None
+        plan: TablePlan | None = None
         for change in changes:
             if change.table is not table or plan is None:
                 table = change.table
@@ -202,7 +233,7 @@ class Encoder:
                 raise _explain(change, plan, exc) from exc
         return out
 
-    def _encode(self, change: Change, plan: Plan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
+    def _encode(self, change: Change, plan: TablePlan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
         op = change.op
         if op == "m":
             out.append(self._message(change, plan, tails))
@@ -225,17 +256,21 @@ class Encoder:
         if plan.key_writes and row is not None:
             key, hash = self._key(plan, plan.key_of(row))
         headers = None
-        if change.unchanged or change.other_key is not None or (plan.arrays and shaped(plan.arrays, before, after)):
+        if (
+            change.unchanged
+            or change.other_key is not None
+            or (plan.arrays and has_own_bounds(plan.arrays, before, after))
+        ):
             headers = self._headers(change, plan)
         out.append(OutRecord(plan.topic, key, value, headers, hash))
         if op == "d" and key is not None and self.tombstones:
             out.append(OutRecord(plan.topic, key, None, headers, hash))
 
-    def _key(self, plan: Plan, values: Row) -> tuple[bytes, int]:
+    def _key(self, plan: TablePlan, values: Row) -> tuple[bytes, int]:
         body = _join(plan.key_writes, values)
         return frame(plan.key_id, body), murmur2(body) & 0x7FFFFFFF
 
-    def _headers(self, change: Change, plan: Plan) -> list[tuple[str, bytes]]:
+    def _headers(self, change: Change, plan: TablePlan) -> list[tuple[str, bytes]]:
         headers: list[tuple[str, bytes]] = []
         if change.unchanged:
             headers.append((UNCHANGED_HEADER, ",".join(map(str, change.unchanged)).encode()))
@@ -244,13 +279,13 @@ class Encoder:
             headers.append((name, self._key(plan, change.other_key)[0]))
         return headers + bounds_headers(plan.arrays, change)
 
-    def _filled(self, plan: Plan, row: Row, unchanged: Sequence[int]) -> Row:
+    def _filled(self, plan: TablePlan, row: Row, unchanged: Sequence[int]) -> Row:
         values = list(row)
         for index in unchanged:
             values[index] = unavailable_value(plan.table.columns[index], self.unavailable)
         return tuple(values)
 
-    def _message(self, change: Change, plan: Plan, tails: dict[str, bytes]) -> OutRecord:
+    def _message(self, change: Change, plan: TablePlan, tails: dict[str, bytes]) -> OutRecord:
         row = change.after or ()
         if plan.table.plain is not None:
             value = plan.value_frame + _join(plan.row_writes, tuple(row[i] for i in plan.table.value_indexes))
@@ -266,7 +301,7 @@ class Encoder:
         )
         return OutRecord(plan.topic, *self._message_key(plan, row, value))
 
-    def _message_key(self, plan: Plan, row: Row, value: bytes) -> tuple[Any, ...]:
+    def _message_key(self, plan: TablePlan, row: Row, value: bytes) -> tuple[Any, ...]:
         if not plan.key_writes:
             return None, value, None, None
         key, hash = self._key(plan, plan.key_of(row))
@@ -274,8 +309,15 @@ class Encoder:
 
     # Plans
 
-    def plan(self, table: Table, position: Position) -> Plan:
-        """How rows of this shape are written from `position` on: in force, and with its ids (INV-4)."""
+    def path_of(self, topic: str) -> tuple[str, ...]:
+        """Returns the path of the table whose records go to a topic; empty for records that are no table's."""
+        shapes = self._shapes.get(topic)
+        table = shapes[-1].table if shapes else None
+        return () if table is None or table.plain is not None or is_message(table) else table.path
+
+    def plan(self, table: Table, position: Position) -> TablePlan:
+        """Returns the plan of a table, with registered schemas (INV-4); from `position` on it is in force for its
+        topic."""
         plan = self._seen.get(id(table))
         if plan is None:
             plan = self._remember(table)
@@ -284,8 +326,8 @@ class Encoder:
             self._put_in_force(plan, position)
         return plan
 
-    def _remember(self, table: Table) -> Plan:
-        """The plan of an equal table, or a new one. The table is kept, so that its id() stays its own."""
+    def _remember(self, table: Table) -> TablePlan:
+        """Returns the plan of an equal table, or a new one. The table is kept alive, so that its id() is not reused."""
         if len(self._seen) >= self.TABLES_SEEN_MAX:
             self._seen.clear()
             self._pinned.clear()
@@ -298,10 +340,10 @@ class Encoder:
         self._pinned.append(table)
         return plan
 
-    def _put_in_force(self, plan: Plan, position: Position) -> None:
+    def _put_in_force(self, plan: TablePlan, position: Position) -> None:
         table = plan.table
-        self._bind(plan, Meta(table.table_id, table.path, position))
-        self.turns += 1
+        self._bind(plan, RegistrationMeta(table.table_id, table.path, position))
+        self.version += 1
         shapes = self._shapes[plan.topic]
         shapes.remove(plan)
         shapes.append(plan)
@@ -309,44 +351,43 @@ class Encoder:
             dropped = shapes.pop(0)
             self._seen = {key: known for key, known in self._seen.items() if known is not dropped}
 
-    def _bind(self, plan: Plan, meta: Meta) -> None:
-        wanted = [Registration(subject(plan.topic, "value"), plan.value_schema, meta)]
+    def _bind(self, plan: TablePlan, meta: RegistrationMeta) -> None:
+        registrations = [Registration(subject(plan.topic, "value"), plan.value_schema, meta)]
         if plan.key_schema is not None:
-            wanted.insert(0, Registration(subject(plan.topic, "key"), plan.key_schema, meta))
-        ids = self._register(wanted)  # INV-4: returns when the schemas are committed and readable
+            key = Registration(subject(plan.topic, "key"), plan.key_schema, meta, plan.former_key_schema)
+            registrations.insert(0, key)
+        ids = self._register(registrations)  # INV-4: returns when the schemas are committed and readable
         plan.value_frame = frame(ids[-1], b"")
         plan.key_id = ids[0]
 
-    # What another form of record does in another way
+    # Steps that FormatEncoder overrides
 
     def _topic(self, table: Table) -> str:
         return table.plain.topic if table.plain else topic_name(self._prefix, table.path)
 
-    def _compile(self, table: Table) -> Plan:
-        return Plan(**compiled(self._prefix, table))
+    def _compile(self, table: Table) -> TablePlan:
+        return TablePlan(**plan_fields(self._prefix, table))
 
     def tails(self) -> dict[str, bytes]:
-        """What follows the transaction block, by operation: it is the same for every event of a batch."""
-        return self._tails(self._clock_ns())
+        """Returns the bytes after the transaction block, by operation; they are the same for all changes of a batch."""
+        return self._tails(self.clock_ns())
 
     def _tails(self, now_ns: int) -> dict[str, bytes]:
-        return _tails(now_ns)
+        ms, us, ns = map(write_long, (now_ns // 1_000_000, now_ns // 1000, now_ns))
+        tails = {
+            op: b"".join((head, ms, before_us, us, before_ns, ns, rest))
+            for op, (head, before_us, before_ns, rest) in TAILS.items()
+        }
+        return {**tails, "m": _MESSAGE_TAIL + ms}
 
 
 def _join(writes: tuple[Write, ...], row: Row) -> bytes:
     return b"".join([write(value) for write, value in zip(writes, row, strict=True)])
 
 
-def _tails(now_ns: int) -> dict[str, bytes]:
-    clocks = [_PRESENT + write_long(now_ns // unit) for unit in (1_000_000, 1000, 1)]
-    tails = {op: write_string(op) + b"".join(clocks) for op in "cudrt"}
-    tails["m"] = write_string("m") + clocks[0]
-    return tails
-
-
-def _explain(change: Change, plan: Plan, error: Exception) -> CdcError:
-    """Name the column at fault; never its value."""
-    where: dict[str, str | int] = {"table": ".".join(plan.table.path), "commit_lsn": change.position.commit_lsn}
+def _explain(change: Change, plan: TablePlan, error: Exception) -> CdcError:
+    """Returns the error that names the column at fault, never its value."""
+    where: dict[str, str | int] = {"table": ".".join(plan.table.path), "commit_lsn": change.position.commit}
     images = ((plan.image_writes, change.before), (plan.row_writes, change.after))
     for writes, row in images:
         if row is not None and len(row) != len(writes):

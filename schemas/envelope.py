@@ -1,16 +1,16 @@
-"""Debezium's change envelope as Confluent's AvroConverter writes it, from the shape of a table."""
+"""Debezium's change envelope: the schemas that Confluent's AvroConverter would register for a table."""
 
 from __future__ import annotations
 
 import json
 import math
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Final
 
-from cdcworker.schemas.absent import fill_row
 from cdcworker.schemas.avro import PRIMITIVES
 from cdcworker.schemas.change import NO_DEFAULT, Change, Column, JsonObject, Table
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.placeholders import fill_row
 from cdcworker.schemas.topics import avro_name, namespace
 
 NAME_CONFLICT = declare(
@@ -21,6 +21,7 @@ NAME_CONFLICT = declare(
 )
 
 ENVELOPE_VERSION = 2
+"""The `connect.version` of Debezium's envelope."""
 TRANSACTION_BLOCK: JsonObject = {
     "type": "record",
     "name": "block",
@@ -36,15 +37,40 @@ TRANSACTION_BLOCK: JsonObject = {
 _OPTIONAL_LONG: JsonObject = {"type": ["null", "long"], "default": None}
 _CLOCK_FIELDS = ("ts_ms", "ts_us", "ts_ns")
 MESSAGE_PATH = ("message",)
-"""The `Table.path` of logical messages: columns `prefix` and `content`, key `prefix`."""
+"""The `Table.path` of logical messages, whose columns are `prefix` (the key) and `content`."""
 
 
 def is_message(table: Table) -> bool:
+    """Tells whether a table stands for logical messages."""
     return table.path == MESSAGE_PATH
 
 
 def key_schema(prefix: str, table: Table) -> JsonObject | None:
-    """Names and Avro types of the key columns only: nothing that can change without changing the encoding."""
+    """Returns the key's schema, None for a table without a key.
+
+    It says what the values mean (logical types, scale, Connect's names), and nothing else of a column: a change that keeps
+    the meaning must not change the schema and so the key's bytes. Raises CdcError `schema.name_conflict`, as
+    `value_schema` does.
+    """
+    bare = bare_key_schema(prefix, table)
+    if bare is None:
+        return None
+    names: dict[str, str] = {}
+    fields: list[JsonObject] = []
+    for column in table.key_columns:
+        kind = _define_once(_key_type(column.type), "", names)
+        field: JsonObject = {"name": avro_name(column.name), "type": kind}
+        if column.optional and not is_message(table):
+            field = {"name": field["name"], "type": ["null", kind], "default": None}
+        fields.append(field)
+    full = f"{bare['namespace']}.{bare['name']}" if bare["namespace"] else bare["name"]
+    version = {"connect.version": 1} if table.plain is not None or is_message(table) else {}
+    return {**bare, "fields": fields, **version, "connect.name": full}
+
+
+def bare_key_schema(prefix: str, table: Table) -> JsonObject | None:
+    """Returns the key's schema with names and types only, as earlier versions wrote it: the bytes of a key are the same
+    under both. A subject that has it keeps it."""
     if not table.key:
         return None
     if table.plain is not None:
@@ -58,13 +84,15 @@ def key_schema(prefix: str, table: Table) -> JsonObject | None:
     for column in table.key_columns:
         kind = _define_once(_bare(column.type), "", names)
         # An optional key column has no default: a default is not part of the encoding.
-        fields.append({"name": avro_name(column.name), "type": ["null", kind] if column.optional else kind})
+        optional = column.optional and not is_message(table)
+        fields.append({"name": avro_name(column.name), "type": ["null", kind] if optional else kind})
     _check_distinct(table, fields)
     return {"type": "record", "name": name, "namespace": space, "fields": fields}
 
 
 def value_schema(prefix: str, table: Table) -> JsonObject:
-    """The Envelope record; `before` defines the Value record and `after` refers to it."""
+    """Returns the value's schema: the Envelope record, whose `before` defines the Value record that `after` refers
+    to."""
     if table.plain is not None:
         space = table.plain.value_name.rpartition(".")[0]
         return {**_row_record(table, table.plain.value_name, space, {}), "connect.version": 1}
@@ -130,9 +158,12 @@ def _row_record(table: Table, full_name: str, space: str, names: dict[str, str])
 
 
 def column_field(column: Column, names: dict[str, str]) -> JsonObject:
-    """One field of the Value record: a default that is not null comes first in its union, as Avro wants it."""
+    """Returns a field of the Value record. The type of a default comes first in its union, as Avro requires. A default
+    that Avro does not allow there is not written: strict parsers refuse the whole schema."""
     kind = _define_once(column.type, "", names)
     default = json_default(column.default)
+    if not _allows_default(column.type, default):
+        default = None
     field: JsonObject = {"name": avro_name(column.name), "type": kind}
     if default is not None:
         kind = {**(kind if isinstance(kind, dict) else {"type": kind}), "connect.default": default}
@@ -145,8 +176,8 @@ def column_field(column: Column, names: dict[str, str]) -> JsonObject:
 
 
 def row_fields(envelope: JsonObject) -> list[JsonObject]:
-    """The fields of the Value record (of the message block) inside an envelope made by `value_schema`; where there is
-    no envelope, its own."""
+    """Returns the fields of the Value record, or of the message block, in a schema made by `value_schema`; without an
+    envelope the schema's own fields."""
     fields = {field["name"]: field["type"] for field in envelope["fields"]}
     if "source" not in fields:
         return list(envelope["fields"])
@@ -155,7 +186,7 @@ def row_fields(envelope: JsonObject) -> list[JsonObject]:
 
 
 def json_default(value: Any) -> Any:
-    """A default as Avro's JSON: bytes as one character per byte; None where JSON has no such value."""
+    """Returns a default in Avro's JSON form, with one character per byte; None if JSON has no such value."""
     if value is NO_DEFAULT or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if isinstance(value, bytes | bytearray):
@@ -167,6 +198,27 @@ def json_default(value: Any) -> Any:
     return value
 
 
+def _allows_default(kind: Any, value: Any) -> bool:
+    """Tells whether Avro allows this default, in its JSON form: inside of another default too, that of a union has to be
+    of its first branch. Kafka Connect's Decimal has no form for what is no number."""
+    if isinstance(kind, list):
+        return _allows_default(kind[0], value)
+    if not isinstance(kind, dict):
+        return bool((value is None) == (kind == "null"))
+    inner = kind["type"]
+    if not isinstance(inner, str):
+        return _allows_default(inner, value)
+    if value is None or (value == "" and kind.get("logicalType") == "decimal"):
+        return False
+    if inner == "array":
+        return all(_allows_default(kind["items"], item) for item in value)
+    if inner == "map":
+        return all(_allows_default(kind["values"], item) for item in value.values())
+    if inner == "record":
+        return all(_allows_default(field["type"], value.get(field["name"])) for field in kind["fields"])
+    return True
+
+
 def _check_distinct(table: Table, fields: list[JsonObject]) -> None:
     names = [field["name"] for field in fields]
     if len(set(names)) != len(names):
@@ -174,8 +226,31 @@ def _check_distinct(table: Table, fields: list[JsonObject]) -> None:
         raise CdcError(NAME_CONFLICT, "two columns share a name", where={"table": ".".join(table.path), "name": twice})
 
 
+_GROWING: Final = "allowed"
+"""The parameter with the labels of an enum: one more of them must not change the bytes of keys."""
+
+
+SOURCE_PARAMETERS: Final = "__debezium.source.column."
+"""What the parameters begin with that name a column's type in the database; it may become longer."""
+
+
+def _key_type(node: Any) -> Any:
+    """Returns a type with what is needed to read its values."""
+    if isinstance(node, list):
+        return [_key_type(branch) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    out = {name: value for name, value in node.items() if name not in ("connect.default", "connect.parameters")}
+    for name in ("items", "values"):
+        if name in out:
+            out[name] = _key_type(out[name])
+    given = node.get("connect.parameters", {}).items()
+    parameters = {name: text for name, text in given if name != _GROWING and not name.startswith(SOURCE_PARAMETERS)}
+    return {**out, "connect.parameters": parameters} if parameters else out
+
+
 def _bare(node: Any) -> Any:
-    """The type without attributes: names, structure and sizes only."""
+    """Returns a type without attributes: names, structure and sizes only."""
     if isinstance(node, list):
         return [_bare(branch) for branch in node]
     if not isinstance(node, dict):
@@ -193,7 +268,7 @@ def _bare(node: Any) -> Any:
 
 
 def _define_once(node: Any, space: str, names: dict[str, str]) -> Any:
-    """Give named types their full name; the second use of one becomes a reference to the first."""
+    """Gives named types their full name; the second use of a type becomes a reference to the first."""
     if isinstance(node, list):
         return [_define_once(branch, space, names) for branch in node]
     if not isinstance(node, dict):
@@ -221,7 +296,7 @@ def _define_once(node: Any, space: str, names: dict[str, str]) -> Any:
 
 
 def change_value(change: Change, clock_ns: int = 0, unavailable: str | None = None) -> JsonObject:
-    """The envelope as a plain object: what the record's value decodes to. The oracle of the encoder."""
+    """Returns the envelope of a change as a plain object, to which its record's value has to decode; for tests."""
     table = change.table
 
     def row(values: tuple[Any, ...] | None, unchanged: tuple[int, ...]) -> JsonObject | None:
@@ -233,8 +308,8 @@ def change_value(change: Change, clock_ns: int = 0, unavailable: str | None = No
     clocks = {"ts_ms": clock_ns // 1_000_000, "ts_us": clock_ns // 1000, "ts_ns": clock_ns}
     common: JsonObject = {"source": change.source, "transaction": change.transaction, "op": change.op}
     if table.plain is not None:
-        held = {avro_name(table.columns[i].name) for i in table.value_indexes}
-        return {name: value for name, value in (row(change.after, ()) or {}).items() if name in held}
+        names = {avro_name(table.columns[i].name) for i in table.value_indexes}
+        return {name: value for name, value in (row(change.after, ()) or {}).items() if name in names}
     if change.op == "m":
         return {**common, "ts_ms": clocks["ts_ms"], "message": row(change.after, ())}
     return {**common, "before": row(change.before, ()), "after": row(change.after, change.unchanged), **clocks}

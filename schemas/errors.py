@@ -1,4 +1,4 @@
-"""The one error type that crosses rooms, and the register of its codes."""
+"""CdcError, the only error type that crosses packages, and the registry of its codes."""
 
 from __future__ import annotations
 
@@ -7,15 +7,17 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 Kind = Literal["transient", "config", "data", "fenced", "environment", "internal"]
-"""What an error calls for: `transient` retry with back-off, `config` a person changes something, `data` quarantine or
-dead letter, `fenced` another owner exists: stop quietly, `environment` a part is missing here, `internal` halt."""
+"""The reaction that an error needs. `transient`: retry with back-off. `config`: an operator changes something. `data`:
+quarantine or dead letter. `fenced`: another owner exists, stop quietly. `environment`: something is missing on this
+machine. `internal`: halt."""
 
 Where = Mapping[str, str | int]
+"""The place of an error, such as a config path, table, LSN, topic, partition or offset."""
 
 
 @dataclass(frozen=True, slots=True)
-class Code:
-    """One registered error code: its kind and what an operator does about it."""
+class ErrorCode:
+    """A registered error code: its kind, and the hint that tells an operator what to do."""
 
     name: str
     kind: Kind
@@ -23,22 +25,25 @@ class Code:
     hint: str
 
 
-CODES: dict[str, Code] = {}
+CODES: dict[str, ErrorCode] = {}
+"""All declared codes by name."""
 
 
 def declare(name: str, kind: Kind, title: str, hint: str) -> str:
-    """Register a stable, dotted code at import time and return it; a name declared twice differently is a bug."""
-    code = Code(name, kind, title, hint)
+    """Registers a stable, dotted code at import and returns its name. Raises ValueError if it is declared
+    differently."""
+    code = ErrorCode(name, kind, title, hint)
     if CODES.setdefault(name, code) != code:
         raise ValueError(f"error code {name} is declared twice")
     return name
 
 
 class CdcError(Exception):
-    """An error that a person or the supervisor acts on. `message` never holds row values or secrets.
+    """An error that an operator or the supervisor acts on. Neither `message` nor `where` holds row values or secrets
+    (INV-11).
 
-    `where` names the place (config path, table, lsn, topic, partition, offset, line); `fix` is what a machine can
-    apply: `{"op": …, "path": …, "value": …}`.
+    `where` names the place (config path, table, LSN, topic, partition, offset, line). `fix` is a change that can be
+    applied automatically: `{"op": …, "path": …, "value": …}`.
     """
 
     def __init__(
@@ -61,10 +66,12 @@ class CdcError(Exception):
 
     @property
     def kind(self) -> Kind:
+        """The reaction that this error needs."""
         return CODES[self.code].kind
 
     @property
     def retriable(self) -> bool:
+        """Tells whether the operation may succeed when it is repeated."""
         return self.kind == "transient"
 
     def __str__(self) -> str:
@@ -72,7 +79,7 @@ class CdcError(Exception):
         return f"[{self.code}] {self.message}" + (f" ({place})" if place else "")
 
     def to_dict(self) -> dict[str, Any]:
-        """The JSON form used between processes, in status records and over REST."""
+        """Returns the JSON form that is used between processes, in status records and in REST."""
         out: dict[str, Any] = {"code": self.code, "kind": self.kind, "message": self.message, "hint": self.hint}
         if self.where:
             out["where"] = self.where

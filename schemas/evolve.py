@@ -1,4 +1,4 @@
-"""What a schema change means for the data: one class per pair of schemas."""
+"""Schema evolution: classifies the difference of two schemas by what it means for the data."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from cdcworker.schemas.avro import canonical_tree
 from cdcworker.schemas.change import Avro
 
 ChangeClass = Literal["identical", "add", "widen", "drop", "rename", "narrow", "retype", "key"]
+"""The class of a schema change, from the least to the most far-reaching."""
 _SEVERITY: Final[tuple[ChangeClass, ...]] = (
     "identical",
     "add",
@@ -23,7 +24,7 @@ _WIDER: Final = {
     "int": frozenset(("long", "float", "double")),
     "float": frozenset(("double",)),
 }
-"""Only what loses nothing for a database's values: a long in a double would."""
+"""Avro promotions that keep every value of a database's type; a long in a double would lose digits."""
 
 _ORDERED_TYPES: Final = (("smallint", "integer", "bigint"), ("real", "double precision"))
 _LENGTH = re.compile(r"(?P<base>[^(]*?)\s*(?:\((?P<length>[0-9]+)\))?")
@@ -31,7 +32,7 @@ _TEXT_TYPES: Final = frozenset(("text", "character varying", "varchar", "charact
 
 
 def classify(old: Avro, new: Avro) -> ChangeClass:
-    """The most far-reaching of the column changes between two versions of a subject."""
+    """Returns the most far-reaching of the column changes between two versions of a subject."""
     old, new = canonical_tree(old), canonical_tree(new)
     if _is_key(old) or _is_key(new):
         return _compare_keys(_key_shape(old), _key_shape(new))
@@ -39,7 +40,7 @@ def classify(old: Avro, new: Avro) -> ChangeClass:
 
 
 def column_changes(old: Avro, new: Avro) -> list[tuple[str, ChangeClass]]:
-    """(column, class) of every column that differs, in the order of the newer schema, drops last."""
+    """Returns (column, class) of each column that differs, in the order of the newer schema, dropped columns last."""
     before, after = _columns(old), _columns(new)
     changes: list[tuple[str, ChangeClass]] = []
     for identity, field in after.items():
@@ -57,7 +58,7 @@ def column_changes(old: Avro, new: Avro) -> list[tuple[str, ChangeClass]]:
 
 
 def row_record(schema: Avro) -> dict[str, Any] | None:
-    """The Value record inside an envelope; a plain record is its own."""
+    """Returns the Value record inside an envelope, or the schema itself if it is a record without an envelope."""
     if not isinstance(schema, dict) or "fields" not in schema:
         return None
     for field in schema["fields"]:
@@ -68,14 +69,14 @@ def row_record(schema: Avro) -> dict[str, Any] | None:
 
 
 def _columns(schema: Avro) -> dict[Any, dict[str, Any]]:
-    """Fields by the source's own column id, by name where there is none."""
+    """Returns the fields by the database's column id, or by name without one."""
     record = row_record(schema)
     fields = record["fields"] if record else ()
     return {field.get("cdc.colid") or field["name"]: field for field in fields}
 
 
 def _branches(kind: Any) -> tuple[list[Any], bool]:
-    """The branches other than null, and whether null is one."""
+    """Returns the branches other than null, and whether null is one of them."""
     branches = kind if isinstance(kind, list) else [kind]
     return [branch for branch in branches if branch != "null"], "null" in branches
 
@@ -138,7 +139,7 @@ _MEANING: Final = ("type", "name", "logicalType", "precision", "scale", "items",
 
 
 def _plain(kind: Any) -> dict[str, Any]:
-    """A type without the attributes that do not change what a value means, `connect.name` apart."""
+    """Returns a type with only the attributes that change what a value means, and `connect.name`."""
     if not isinstance(kind, dict):
         return {"type": kind}
     out = {name: kind[name] for name in _MEANING if name in kind}
@@ -152,7 +153,7 @@ def _plain(kind: Any) -> dict[str, Any]:
 def _compare_keys(old: list[tuple[str, Any]], new: list[tuple[str, Any]]) -> ChangeClass:
     if old == new:
         return "identical"
-    # The same types in the same order encode to the same bytes: a key keeps its partition.
+    # The same types in the same order give the same bytes, so a key keeps its partition.
     return "rename" if [kind for _, kind in old] == [kind for _, kind in new] else "key"
 
 

@@ -1,4 +1,7 @@
-"""Named places where a process may be made to die: for the tests of exactly-once, inert without CDC_FAILPOINTS."""
+"""Failpoints: named places where tests make a process die, stop, sleep or fail; inert without CDC_FAILPOINTS.
+
+Code that runs for every batch asks `failpoints.active` before it calls `hit`, so that an inert failpoint costs no call.
+"""
 
 from __future__ import annotations
 
@@ -14,24 +17,23 @@ from cdcworker.schemas.errors import CdcError
 log = logging.getLogger(__name__)
 
 
-class Point(NamedTuple):
-    """What is done at the `nth` hit. `after`: a hit counts once this place has been passed since the last one that
-    counted; empty: each counts."""
+class Failpoint(NamedTuple):
+    """The action at the `nth` hit. With `after` only the first hit after each pass of that place counts."""
 
     action: str
     nth: int
     after: str = ""
 
 
-def _parse(text: str) -> dict[str, Point]:
-    """`[after>]name=action[@n]`, separated by commas: at the n-th hit do `kill` (SIGKILL), `stop` (SIGSTOP), `sleep:<s>`
-    or `error:<code>` (raise it)."""
+def _parse(text: str) -> dict[str, Failpoint]:
+    """Parses `[after>]name=action[@n]`, separated by commas: at the n-th hit `kill` (SIGKILL), `stop` (SIGSTOP),
+    `sleep:<s>` or `error:<code>` (raises it)."""
     points = {}
     for part in filter(None, (item.strip() for item in text.split(","))):
         place, _, action = part.partition("=")
         after, _, name = place.rpartition(">")
         action, _, count = action.partition("@")
-        points[name] = Point(action or "kill", int(count or 1), after)
+        points[name] = Failpoint(action or "kill", int(count or 1), after)
     return points
 
 
@@ -39,24 +41,28 @@ _points = _parse(os.environ.get("CDC_FAILPOINTS", ""))
 _hits: dict[str, int] = {}
 _passed: set[str] = set()
 _listener: Callable[[str], None] | None = None
+active: bool = bool(_points)
+"""Whether any failpoint is armed or a listener is there."""
 
 
 def arm(text: str) -> None:
-    """Take these points instead; for a process that was forked with the environment of another."""
-    global _points
+    """Replaces the failpoints; for a process that was forked with the environment of another one."""
+    global _points, active
     _points = _parse(text)
+    active = bool(_points) or _listener is not None
     _hits.clear()
     _passed.clear()
 
 
 def listen(listener: Callable[[str], None] | None) -> None:
-    """Have somebody in this process called at every place; None: nobody any more."""
-    global _listener
+    """Has a callback called at every place that is passed; None removes it."""
+    global _listener, active
     _listener = listener
+    active = bool(_points) or listener is not None
 
 
 def hit(name: str) -> None:
-    """Pass the place `name`."""
+    """Passes the place `name`; carries out its action if it is armed for this hit."""
     if _listener is not None:
         _listener(name)
     if not _points:
@@ -66,7 +72,7 @@ def hit(name: str) -> None:
 
 
 def _counts(name: str) -> bool:
-    """Whether this is the hit that the place is armed for."""
+    """Counts a hit; tells whether the place is armed for it."""
     point = _points.get(name)
     is_ready = point is not None and (not point.after or point.after in _passed)
     _passed.add(name)

@@ -1,4 +1,4 @@
-"""The schema log: which schemas exist, under which ids, and which one a subject used from which position on."""
+"""The schema log: all schemas with their ids, and the versions of each subject with their source positions."""
 
 from __future__ import annotations
 
@@ -6,14 +6,16 @@ import json
 import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeVar, get_args
 
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Avro, JsonObject, Position
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.evolve import ChangeClass, classify
+from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_object
+from cdcworker.schemas.untrusted.refusals import REFUSALS
 
 log = logging.getLogger(__name__)
 
@@ -31,19 +33,27 @@ REJECTED = declare(
 )
 
 Level = Literal["NONE", "BACKWARD", "BACKWARD_TRANSITIVE", "FORWARD", "FORWARD_TRANSITIVE", "FULL", "FULL_TRANSITIVE"]
+"""The compatibility level of a subject, as in Confluent's registry."""
 ID_MAX = 0x7FFFFFFF
+VERSION_DIGITS_MAX = 10
+REJECTED_MAX = 1_000
+LOG_NAME = "schemas"
+UNREADABLE = (CdcError, KeyError, TypeError, ValueError, ArithmeticError, AttributeError, RecursionError)
+"""The exceptions of a malformed record: whoever can write to the log can write any JSON."""
+T = TypeVar("T")
 
 
-class LogRecord(NamedTuple):
-    """One record to append to the schema log."""
+class SchemaLogRecord(NamedTuple):
+    """A record of the schema log: `schema/<fingerprint>`, `use/<subject>/<version>`, `alias/<id>` or
+    `config/<subject>`."""
 
     key: str
     value: JsonObject | None
 
 
 @dataclass(frozen=True)
-class Meta:
-    """Where a registration comes from. `table_id` and `path` are set by the task that owns the table."""
+class RegistrationMeta:
+    """The origin of a registration. `table_id` and `path` are set by the task that owns the table."""
 
     table_id: int | None = None
     path: tuple[str, ...] = ()
@@ -53,24 +63,28 @@ class Meta:
 
 @dataclass(frozen=True)
 class Registration:
-    """What the encoder asks for before it hands out the first record with a schema."""
+    """A schema to register under a subject, before the first record with it is produced (INV-4)."""
 
     subject: str
     schema: Avro
-    meta: Meta
+    meta: RegistrationMeta
+    former: Avro | None = None
+    """A schema of the same encoding: a subject that has it keeps it, so that its records keep their bytes."""
 
     @cached_property
     def canonical(self) -> str:
+        """The canonical form of the schema."""
         return avro.canonical(self.schema)
 
     @cached_property
     def fingerprint(self) -> str:
+        """The identity of the schema."""
         return avro.fingerprint_of_text(self.canonical)
 
 
 @dataclass(frozen=True)
 class StoredSchema:
-    """One schema of the log. `text` is its canonical form."""
+    """A schema of the log. `text` is its canonical form."""
 
     id: int
     fingerprint: str
@@ -78,19 +92,20 @@ class StoredSchema:
 
     @cached_property
     def schema(self) -> Avro:
-        """Parsed, and within the bounds on size, depth and fields."""
+        """The parsed schema. Raises CdcError `schema.invalid` if it exceeds the bounds on size, depth and fields."""
         schema = avro.parse(self.text)
         avro.check(schema)
         return schema
 
     @property
     def guid(self) -> str:
+        """The GUID of the schema."""
         return avro.guid(self.fingerprint)
 
 
 @dataclass(frozen=True, slots=True)
-class Version:
-    """One use of a schema under a subject. `effective` is the source position of its first record."""
+class SubjectVersion:
+    """A version of a subject. `effective` is the source position of the first record with its schema."""
 
     subject: str
     version: int
@@ -102,37 +117,61 @@ class Version:
     ddl: str | None = None
 
 
-class Planned(NamedTuple):
-    """The id to use, and what must be committed to the log first (nothing when the schema is known)."""
+class PlannedRegistration(NamedTuple):
+    """The id of a schema, and the records to commit before it is used; none if the schema is known."""
 
     id: int
-    records: tuple[LogRecord, ...]
+    records: tuple[SchemaLogRecord, ...]
 
 
 def schema_value(id: int, fp: str, text: str) -> JsonObject:
+    """Returns the value of a `schema/<fingerprint>` record."""
     return {"id": id, "fp": fp, "type": "AVRO", "schema": text, "references": []}
 
 
 class SchemaLog:
-    """A fold of the schema log. One thread applies; any thread reads."""
+    """The fold of the schema log. One thread applies records; any thread reads."""
 
     def __init__(self, records: Iterable[tuple[str, JsonObject | None]] = ()) -> None:
         self._by_fingerprint: dict[str, StoredSchema] = {}
         self._by_id: dict[int, StoredSchema] = {}
         self._by_guid: dict[str, str] = {}
-        self._versions: dict[str, tuple[Version, ...]] = {}
+        self._versions: dict[str, tuple[SubjectVersion, ...]] = {}
         self._uses: dict[str, tuple[tuple[str, int], ...]] = {}
         self._levels: dict[str, str] = {}
         self._conflicts: dict[int, set[str]] = {}
         self.rejected: dict[str, str] = {}
-        """Keys of records that were not taken, and why."""
+        """The reasons why records were rejected, by key; of the last `REJECTED_MAX` keys."""
+        self._reserved: dict[str, int] = {}
+        """The highest version of a subject whose record was rejected: no other use gets its number."""
         for key, value in records:
             self.apply(key, value)
 
     # Fold
 
-    def apply(self, key: str, value: JsonObject | None) -> None:
-        """Take one record. A kind that is not known is left alone: a newer version may have written it."""
+    def read(self, key: bytes | None, value: bytes | None, *, partition: int = 0, offset: int = -1) -> None:
+        """Applies one record as it lies in Kafka. What is no record is refused by itself, counted and told."""
+        try:
+            if not isinstance(key, bytes):
+                raise JsonRefused("no key")
+            name = key.decode()
+            content, refused = (None, "") if value is None else _content_of(value)
+        except ValueError as exc:
+            reason = str(exc) if isinstance(exc, JsonRefused) else "not UTF-8"
+            REFUSALS.add(LOG_NAME, reason, partition=partition, offset=offset)
+            return
+        if refused:
+            REFUSALS.add(LOG_NAME, refused, partition=partition, offset=offset, key=name)
+        self.apply(name, content, refused=refused, offset=offset)
+
+    def apply(self, key: str, value: JsonObject | None, *, refused: str = "", offset: int = -1) -> None:
+        """Applies one record. Unknown kinds are ignored: a newer version may have written them.
+
+        `refused` is the reason why the record's value could not be read; `value` does not count then.
+        """
+        if refused:
+            self._reject(key, refused)
+            return
         kind, _, rest = key.partition("/")
         try:
             if kind == "schema" and value is not None:
@@ -142,14 +181,23 @@ class SchemaLog:
             elif kind == "config":
                 self._apply_config(rest, value)
             self.rejected.pop(key, None)
-        except (CdcError, KeyError, TypeError, ValueError) as exc:
+        except UNREADABLE as exc:
             reason = exc.message if isinstance(exc, CdcError) else f"malformed: {type(exc).__name__}"
-            self.rejected[key] = reason
-            log.warning("schema_log_record_rejected key=%s error=%s", key, reason)
+            self._reject(key, reason)
+            REFUSALS.add(LOG_NAME, reason, offset=offset, key=key)
+
+    def _reject(self, key: str, reason: str) -> None:
+        self.rejected.pop(key, None)
+        self.rejected[key] = reason
+        if len(self.rejected) > REJECTED_MAX:
+            self.rejected.pop(next(iter(self.rejected)))
+        subject, _, number = key.removeprefix("use/").rpartition("/")
+        if key.startswith("use/") and subject and _is_version(number):
+            self._reserved[subject] = max(self._reserved.get(subject, 0), int(number))
 
     def _apply_schema(self, fp: str, value: JsonObject) -> None:
         id, text = value["id"], value["schema"]
-        if not isinstance(id, int) or not 0 < id <= ID_MAX:
+        if isinstance(id, bool) or not isinstance(id, int) or not 0 < id <= ID_MAX:
             raise CdcError(REJECTED, "the id is not a positive 32-bit number")
         if not isinstance(text, str) or len(text) > avro.SCHEMA_CHARS_MAX:
             raise CdcError(REJECTED, "the schema is too large")
@@ -169,20 +217,21 @@ class SchemaLog:
 
     def _apply_use(self, rest: str, value: JsonObject) -> None:
         subject, _, number = rest.rpartition("/")
-        table = value.get("table") or {}
+        if not subject or not _is_version(number):
+            raise CdcError(REJECTED, "the key names no subject or no version")
+        table = _typed(value.get("table") or {}, dict)
         effective = value.get("effective")
-        use = Version(
+        ddl, table_id = value.get("ddl"), table.get("id")
+        use = SubjectVersion(
             subject=subject,
             version=int(number),
-            fingerprint=str(value["sha"]),
-            change=str(value.get("change", "identical")),
-            table_id=table.get("id"),
-            path=tuple(table.get("path", ())),
-            effective=(int(effective["commit_lsn"]), int(effective["tx_index"])) if effective else None,
-            ddl=value.get("ddl"),
+            fingerprint=_typed(value["sha"], str),
+            change=_typed(value.get("change", "identical"), str),
+            table_id=None if table_id is None else _place(table_id),
+            path=tuple(_typed(part, str) for part in _typed(table.get("path", []), list)),
+            effective=(_place(effective["commit_lsn"]), _place(effective["tx_index"])) if effective else None,
+            ddl=None if ddl is None else _typed(ddl, str),
         )
-        if not subject or use.version < 1:
-            raise CdcError(REJECTED, "the key names no subject or no version")
         others = [version for version in self._versions.get(subject, ()) if version.version != use.version]
         self._versions[subject] = tuple(sorted((*others, use), key=lambda version: version.version))
         uses = self._uses.get(use.fingerprint, ())
@@ -193,20 +242,29 @@ class SchemaLog:
         if value is None:
             self._levels.pop(subject, None)
         else:
-            self._levels[subject] = str(value["compatibility"])
+            level = value["compatibility"]
+            if level not in get_args(Level):
+                raise CdcError(REJECTED, "the compatibility level is not one of Confluent's")
+            self._levels[subject] = level
 
     # Read
 
     def by_id(self, id: int) -> StoredSchema | None:
-        """The schema of an id, validated. Raises where the log is ambiguous or holds a hostile schema."""
+        """Returns the schema of an id, None if it is unknown.
+
+        Raises CdcError `schema.id_conflict` if two schemas have the id, and `schema.invalid` for a schema out of
+        bounds.
+        """
         if id in self._conflicts:
             raise CdcError(ID_CONFLICT, "two schemas carry the same id", where={"id": id})
         return self._checked(self._by_id.get(id))
 
     def by_fingerprint(self, fp: str) -> StoredSchema | None:
+        """Returns the schema with this identity, None if it is unknown. Raises CdcError `schema.invalid`."""
         return self._checked(self._by_fingerprint.get(fp))
 
     def by_guid(self, guid: str) -> StoredSchema | None:
+        """Returns the schema of a GUID, None if it is unknown. Raises CdcError `schema.invalid`."""
         return self._checked(self._by_fingerprint.get(self._by_guid.get(guid.lower(), "")))
 
     @staticmethod
@@ -216,43 +274,57 @@ class SchemaLog:
         return stored
 
     def schemas(self) -> list[StoredSchema]:
+        """Returns all schemas."""
         return list(self._by_fingerprint.values())
 
     def subjects(self) -> list[str]:
+        """Returns the names of all subjects, sorted."""
         return sorted(self._versions)
 
-    def versions(self, subject: str) -> tuple[Version, ...]:
+    def versions(self, subject: str) -> tuple[SubjectVersion, ...]:
+        """Returns the versions of a subject, oldest first."""
         return self._versions.get(subject, ())
 
     def uses(self, fp: str) -> tuple[tuple[str, int], ...]:
-        """(subject, version) of every use of a schema."""
+        """Returns (subject, version) of each use of a schema."""
         return self._uses.get(fp, ())
 
     def version_of(self, subject: str, fp: str) -> int | None:
-        """The newest version of the subject that uses this schema."""
-        found = [version.version for version in self.versions(subject) if version.fingerprint == fp]
-        return found[-1] if found else None
+        """Returns the newest version of the subject that uses this schema, None without one."""
+        numbers = [version.version for version in self.versions(subject) if version.fingerprint == fp]
+        return numbers[-1] if numbers else None
 
-    def in_force(self, subject: str, commit_lsn: int, tx_index: int = 0) -> Version | None:
-        """The version whose records are written at this source position."""
+    def in_force(self, subject: str, commit_lsn: int, tx_index: int = 0) -> SubjectVersion | None:
+        """Returns the version that is in force at this source position, None before the first one."""
         placed = [version for version in self.versions(subject) if version.effective is not None]
         placed.sort(key=lambda version: (version.effective or (0, 0), version.version))
         at = bisect_right([version.effective or (0, 0) for version in placed], (commit_lsn, tx_index))
         return placed[at - 1] if at else None
 
     def owned(self, subject: str) -> bool:
-        """Whether a task gives this subject its versions."""
+        """Tells whether a task registers the versions of this subject."""
         return any(version.table_id is not None for version in self.versions(subject))
 
     def level(self, subject: str = "") -> str | None:
-        """The compatibility level that was set for a subject, or globally."""
+        """Returns the compatibility level of a subject, or with an empty name the global one; None if it is not set."""
         return self._levels.get(subject)
 
     # Plan
 
-    def plan_registration(self, subject: str, schema: Avro, meta: Meta | None = None) -> Planned:
-        """The id of a schema under a subject, and the records that make it so. Plans nothing that is known already."""
-        meta = meta or Meta()
+    def kept(self, registration: Registration) -> Registration:
+        """Returns the registration with the schema that its subject keeps."""
+        if registration.former is None:
+            return registration
+        former = replace(registration, schema=registration.former, former=None)
+        is_kept = self.version_of(registration.subject, former.fingerprint) is not None
+        return former if is_kept else registration
+
+    def plan_registration(
+        self, subject: str, schema: Avro, meta: RegistrationMeta | None = None
+    ) -> PlannedRegistration:
+        """Plans the registration of a schema under a subject. Raises CdcError `schema.invalid` for a schema out of
+        bounds."""
+        meta = meta or RegistrationMeta()
         text = avro.canonical(schema)
         if len(text) > avro.SCHEMA_CHARS_MAX:
             raise CdcError(avro.INVALID, f"the schema has {len(text)} characters", where={"subject": subject})
@@ -261,30 +333,31 @@ class SchemaLog:
         previous = self._previous(subject, meta)
         if self._is_new_use(subject, fp, previous, meta):
             records.append(self._plan_use(subject, fp, schema, previous, meta))
-        return Planned(id, tuple(records))
+        return PlannedRegistration(id, tuple(records))
 
-    def _plan_schema(self, fp: str, text: str) -> tuple[int, list[LogRecord]]:
+    def _plan_schema(self, fp: str, text: str) -> tuple[int, list[SchemaLogRecord]]:
         known = self._by_fingerprint.get(fp)
         if known is not None:
             return known.id, []
         natural = id = avro.schema_id(fp)
         while id in self._by_id:
             id = id + 1 if id < ID_MAX else 1
-        records = [LogRecord(f"schema/{fp}", schema_value(id, fp, text))]
+        records = [SchemaLogRecord(f"schema/{fp}", schema_value(id, fp, text))]
         if id != natural:
-            records.append(LogRecord(f"alias/{id}", {"sha": fp, "natural": natural}))
+            records.append(SchemaLogRecord(f"alias/{id}", {"sha": fp, "natural": natural}))
         return id, records
 
-    def _previous(self, subject: str, meta: Meta) -> Version | None:
-        """What was in force just before: by position where there is one (a replay may lie before the newest)."""
+    def _previous(self, subject: str, meta: RegistrationMeta) -> SubjectVersion | None:
+        """Returns the version in force before: by position if there is one, as a replay may be before the newest
+        version."""
         versions = self.versions(subject)
         if meta.position is not None:
-            found = self.in_force(subject, meta.position.commit_lsn, meta.position.tx_index)
-            if found is not None:
-                return found
+            version = self.in_force(subject, meta.position.commit, meta.position.event)
+            if version is not None:
+                return version
         return versions[-1] if versions else None
 
-    def _is_new_use(self, subject: str, fp: str, previous: Version | None, meta: Meta) -> bool:
+    def _is_new_use(self, subject: str, fp: str, previous: SubjectVersion | None, meta: RegistrationMeta) -> bool:
         if previous is None:
             return True
         same = previous.fingerprint == fp
@@ -293,42 +366,71 @@ class SchemaLog:
         if same and previous.table_id in (meta.table_id, None):
             return False
         newest = self.versions(subject)[-1]
-        # A replay meets versions that it gave itself before: only what is new there is recorded.
+        # A replay meets versions that it has registered itself: only new ones are recorded.
         return previous is newest or self.version_of(subject, fp) is None
 
-    def _plan_use(self, subject: str, fp: str, schema: Avro, previous: Version | None, meta: Meta) -> LogRecord:
+    def _plan_use(
+        self, subject: str, fp: str, schema: Avro, previous: SubjectVersion | None, meta: RegistrationMeta
+    ) -> SchemaLogRecord:
         versions = self.versions(subject)
-        number = versions[-1].version + 1 if versions else 1
+        number = max(versions[-1].version if versions else 0, self._reserved.get(subject, 0)) + 1
         value: JsonObject = {"sha": fp, "change": self._class(previous, schema)}
         if meta.table_id is not None:
             value["table"] = {"id": meta.table_id, "path": list(meta.path)}
         if meta.position is not None:
-            value["effective"] = {"commit_lsn": meta.position.commit_lsn, "tx_index": meta.position.tx_index}
+            value["effective"] = {"commit_lsn": meta.position.commit, "tx_index": meta.position.event}
         if meta.ddl is not None:
             value["ddl"] = meta.ddl
-        return LogRecord(f"use/{subject}/{number}", value)
+        return SchemaLogRecord(f"use/{subject}/{number}", value)
 
-    def _class(self, previous: Version | None, schema: Avro) -> ChangeClass:
+    def _class(self, previous: SubjectVersion | None, schema: Avro) -> ChangeClass:
         stored = self._by_fingerprint.get(previous.fingerprint) if previous else None
         return classify(stored.schema, schema) if stored is not None else "add"
 
-    def plan_level(self, subject: str, level: Level | None) -> LogRecord:
-        return LogRecord(f"config/{subject}", None if level is None else {"compatibility": level})
+    def plan_level(self, subject: str, level: Level | None) -> SchemaLogRecord:
+        """Returns the record that sets the compatibility level of a subject, or with None removes it."""
+        return SchemaLogRecord(f"config/{subject}", None if level is None else {"compatibility": level})
 
 
-def encode_record(record: LogRecord) -> tuple[bytes, bytes | None]:
-    """The bytes of a record: the same everywhere, so that a schema registered twice is one record after compaction."""
+def _content_of(value: bytes) -> tuple[JsonObject | None, str]:
+    try:
+        return parse_object(value), ""
+    except JsonRefused as exc:
+        return None, str(exc)
+
+
+def _is_version(number: str) -> bool:
+    is_number = number.isascii() and number.isdigit() and len(number) <= VERSION_DIGITS_MAX
+    return is_number and 1 <= int(number) < ID_MAX
+
+
+def _typed(value: Any, kind: type[T]) -> T:
+    if not isinstance(value, kind):
+        raise CdcError(REJECTED, "a field is of a wrong type")
+    return value
+
+
+def _place(value: Any) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 64:
+        raise CdcError(REJECTED, "a field is not a number of 64 bits")
+    return value
+
+
+def encode_record(record: SchemaLogRecord) -> tuple[bytes, bytes | None]:
+    """Returns key and value in Kafka. Equal records give equal bytes, so that compaction merges a schema registered
+    twice."""
     value = record.value
     body = None if value is None else json.dumps(value, separators=(",", ":"), sort_keys=True).encode()
     return record.key.encode(), body
 
 
-def plan_all(view: SchemaLog, registrations: Sequence[Registration]) -> tuple[list[int], list[LogRecord]]:
-    """Plan the registrations of one table shape; a record that two of them need is planned once."""
+def plan_all(view: SchemaLog, registrations: Sequence[Registration]) -> tuple[list[int], list[SchemaLogRecord]]:
+    """Plans several registrations together: returns their ids and the records to commit, each record once."""
     ids: list[int] = []
-    records: list[LogRecord] = []
+    records: list[SchemaLogRecord] = []
     known: set[str] = set()
-    for registration in registrations:
+    for asked in registrations:
+        registration = view.kept(asked)
         planned = view.plan_registration(registration.subject, registration.schema, registration.meta)
         ids.append(planned.id)
         records += [record for record in planned.records if record.key not in known]
@@ -337,7 +439,7 @@ def plan_all(view: SchemaLog, registrations: Sequence[Registration]) -> tuple[li
 
 
 def register_in_memory(view: SchemaLog) -> Callable[[Sequence[Registration]], Sequence[int]]:
-    """A `register` callback for an Encoder that needs no log beyond this process (tests, dry runs)."""
+    """Returns a `register` callback that keeps the schemas in this process alone, for tests and dry runs."""
 
     def register(registrations: Sequence[Registration]) -> Sequence[int]:
         ids, records = plan_all(view, registrations)

@@ -1,4 +1,4 @@
-"""Names of topics, subjects and Avro types: reversible escaping, and a check that no two names meet."""
+"""Names of topics, subjects and Avro types: reversible escaping, and a check for collisions."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ TOPIC_NAME = declare(
 )
 
 TOPIC_CHARS_MAX = 249
+"""Kafka's limit for the length of a topic name."""
 _ESCAPE = re.compile(r"_u([0-9a-f]{4})")
 _LEGAL_PREFIX = re.compile(r"[A-Za-z0-9._-]+")
 _NOT_TOPIC = re.compile(r"[^A-Za-z0-9_-]|_(?=u[0-9a-f]{4})")
@@ -35,24 +36,25 @@ def _escape_char(match: re.Match[str]) -> str:
 
 
 def topic_part(name: str) -> str:
-    """One part of a topic name: what Kafka does not allow, and the dot, become `_uXXXX`."""
+    """Returns one part of a topic name: characters that Kafka does not allow, and dots, become `_uXXXX`."""
     return _NOT_TOPIC.sub(_escape_char, name)
 
 
 def avro_name(name: str) -> str:
-    """A legal Avro name: every other character becomes `_uXXXX`. Most names stay as they are."""
+    """Returns a legal Avro name: all other characters become `_uXXXX`. Most names stay the same."""
     return _NOT_AVRO.sub(_escape_char, name)
 
 
 @lru_cache(maxsize=65_536)
 def unescape(name: str) -> str:
-    """The inverse of `topic_part` and `avro_name`."""
+    """Returns the name that `topic_part` or `avro_name` was given."""
     units = _ESCAPE.sub(lambda match: chr(int(match.group(1), 16)), name)
     return units.encode("utf-16-be", "surrogatepass").decode("utf-16-be", "surrogatepass")
 
 
 def topic_name(prefix: str, path: Sequence[str]) -> str:
-    """`<prefix>.<schema>.<table>`, escaped so that the path can be read back."""
+    """Returns `<prefix>.<schema>.<table>`, escaped so that `topic_path` can read it. Raises CdcError
+    `schema.topic_name`."""
     if not _LEGAL_PREFIX.fullmatch(prefix):
         raise CdcError(TOPIC_NAME, "topic.prefix holds characters that Kafka does not allow", where={"prefix": prefix})
     topic = ".".join((prefix, *map(topic_part, path)))
@@ -62,12 +64,13 @@ def topic_name(prefix: str, path: Sequence[str]) -> str:
 
 
 def topic_path(prefix: str, topic: str) -> tuple[str, ...]:
-    """The path that `topic_name` was given."""
+    """Returns the path that `topic_name` was given."""
     return tuple(unescape(part) for part in topic[len(prefix) + 1 :].split("."))
 
 
 def check_collisions(prefix: str, paths: Iterable[Sequence[str]]) -> None:
-    """Refuse two paths whose topics Kafka takes for the same: its metrics cannot tell '.' from '_'."""
+    """Raises CdcError `schema.topic_collision` for two topics that differ only in '.' and '_': Kafka's metrics mix them
+    up."""
     seen: dict[str, str] = {}
     for path in paths:
         topic = topic_name(prefix, path)
@@ -77,9 +80,37 @@ def check_collisions(prefix: str, paths: Iterable[Sequence[str]]) -> None:
 
 
 def subject(topic: str, part: Literal["key", "value"]) -> str:
+    """Returns the subject of a topic's keys or values (TopicNameStrategy)."""
     return f"{topic}-{part}"
 
 
 def namespace(prefix: str, path: Sequence[str]) -> str:
-    """The Avro namespace of a table's types: Debezium's `<prefix>.<schema>.<table>`."""
+    """Returns the Avro namespace of a table's types, `<prefix>.<schema>.<table>` as in Debezium."""
     return ".".join(map(avro_name, (*prefix.split("."), *path)))
+
+
+CONTROL_TOPICS = re.compile(r"(?P<prefix>.+)\.(watermark|transaction|message)")
+
+
+def data_topics(topics: Iterable[str]) -> list[str]:
+    """Returns the topics of tables: without internal ones and those that sources keep beside them
+    (`<prefix>.watermark`)."""
+    names = sorted(topics)
+
+    def is_control(name: str) -> bool:
+        match = CONTROL_TOPICS.fullmatch(name)
+        return match is not None and any(
+            other.startswith(match["prefix"] + ".") and other.count(".") >= name.count(".") + 1 for other in names
+        )
+
+    return [name for name in names if not is_control(name) and not name.startswith("__")]
+
+
+def watermark_topics(topics: Iterable[str]) -> list[str]:
+    """Returns the topics in which the sources of these tables' topics publish their watermarks."""
+    return sorted({f"{source_of(topic)}.watermark" for topic in topics})
+
+
+def source_of(topic: str) -> str:
+    """Returns the topic prefix of the source of a table's topic."""
+    return topic.rsplit(".", 2)[0]

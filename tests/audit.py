@@ -12,6 +12,7 @@ ROOT = Path(__file__).resolve().parents[1]
 AUDITOR = "pip-audit==2.10.1"
 HOLES = 1
 NOT_RUN = 3
+IS_CI = ("1", "true", "yes")
 INSTALL_S, ANSWER_S = 300, 180
 
 
@@ -45,14 +46,15 @@ def audit(command: list[str], lock: Path) -> tuple[int, str]:
 
 
 def main() -> int:
-    """1 when a hole is known; what could not be asked is no hole, and an error only where every part must be there."""
-    worst = 0
+    """1 when a hole is known. What could not be asked is no hole: it is an error in CI, where nobody reads that it was not
+    asked, and where every part must be there."""
+    worst, must_answer = 0, os.environ.get("CDC_REQUIRE_PARTS") == "1" or os.environ.get("CI", "").lower() in IS_CI
     with tempfile.TemporaryDirectory() as folder:
         command, why = auditor(Path(folder))
         for lock in sorted((ROOT / "locks").glob("*.txt")):
             code, text = audit(command, lock) if command else (NOT_RUN, why)
             print(f"{'NOT RUN: ' if code == NOT_RUN else ''}{lock.name}: {text}", flush=True)
-            if code == HOLES or (code == NOT_RUN and os.environ.get("CDC_REQUIRE_PARTS") == "1"):
+            if code == HOLES or (code == NOT_RUN and must_answer):
                 worst = 1
     return worst
 

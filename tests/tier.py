@@ -1,24 +1,29 @@
-"""Runs a test tier: `ci` (make test), `long` (everything, resumable, result kept as JSON), `age` (of the last long run).
+"""Runs a test tier: `ci` (make test; `--fast`: the unit tests), `long` (everything, in parts, result kept), `age` (of that).
 
 Seeds rotate by commit, so that each commit tries other orders and other examples and any of them can be repeated.
 """
 
 from __future__ import annotations
 
+import argparse
 import datetime as dt
 import json
 import os
 import subprocess
 import sys
-import tempfile
 import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
+
+from .lanes import ENDED_FROM_OUTSIDE, SLOWEST, Lane, Timing, run, slowest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "tests" / "results" / "long.json"
 PYTEST = Path(sys.executable).parent / "pytest"
 STALE_DAYS = 14
+PASSED = (0, 5)
+"""Exit codes of pytest: all passed, and no test was chosen (all of a file skipped or none there)."""
 
 
 def git(*args: str) -> str:
@@ -32,6 +37,16 @@ def commit() -> str:
     return (git("rev-parse", "HEAD") or "unknown") + ("-dirty" if changed else "")
 
 
+def same_code(earlier: str | None, later: str) -> bool:
+    """Whether two commits differ in nothing but kept results, as a commit of a part's result does."""
+    if earlier is None or earlier == later:
+        return earlier is not None
+    if "-dirty" in earlier + later or "unknown" in (earlier, later):
+        return False
+    argv = ["git", "diff", "--quiet", earlier, later, "--", ".", ":!tests/results"]
+    return subprocess.run(argv, cwd=ROOT, capture_output=True, check=False).returncode == 0
+
+
 def seed_of(name: str) -> int:
     given = os.environ.get("CDC_TEST_SEED")
     return int(given) if given else int((name[:8] if name[:8].isalnum() and name != "unknown" else "1"), 16)
@@ -41,34 +56,48 @@ def pytest_argv(seed: int, *extra: str) -> list[str]:
     return [str(PYTEST), "-p", "randomly", f"--randomly-seed={seed}", f"--hypothesis-seed={seed}", *extra]
 
 
+FAST = ("tests/unit",)
+"""What the daily loop runs; the house tests are among them."""
+FAST_ENVIRONMENT = {"CDC_FUZZ_INPUTS": "50000", "CDC_FUZZ_REQUESTS": "200"}
+"""Repetitions of the slowest unit tests in the daily loop."""
+CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "1500"}
+"""Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
-WAITING = ("tests/integration", "tests/e2e")
+WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
 NICE = 15
+TWO = ("-n", "2", "--dist", "loadfile")
+"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share."""
 
 
-def ci() -> int:
+def ended(began: float, codes: Sequence[int], lanes: Sequence[Lane], found: Sequence[Timing]) -> int:
+    """Prints the slowest tests and which lanes failed; returns the exit code of the whole."""
+    print(slowest(found), flush=True)
+    failed = [lane.name for lane, code in zip(lanes, codes, strict=True) if code]
+    print(f"{time.monotonic() - began:.0f} s; failed: {' and '.join(failed) or 'nothing'}", flush=True)
+    return next((code for code in codes if code), 0)
+
+
+def ci(args: Sequence[str]) -> int:
     """Two lanes side by side: what computes takes what the processor has left beside what waits."""
-    age()
+    age([])
     seed = seed_of(commit())
     print(f"seed of this commit: {seed} (repeat with CDC_TEST_SEED={seed})", flush=True)
-    if sys.argv[2:]:
-        return subprocess.run(pytest_argv(seed, *sys.argv[2:]), cwd=ROOT, check=False).returncode
+    if "--fast" in args:
+        os.environ.update({**FAST_ENVIRONMENT, **os.environ})
+        rest = [arg for arg in args if arg != "--fast"]
+        lanes = [Lane("the fast tier", pytest_argv(seed, "-q", *TWO, *FAST, *rest))]
+    elif args:
+        lanes = [Lane("the tests asked for", pytest_argv(seed, *args))]
+    else:
+        os.environ.update({**CI_ENVIRONMENT, **os.environ})
+        lanes = [
+            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING)),
+            Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
+        ]
     began = time.monotonic()
-    with tempfile.TemporaryFile("w+") as output:
-        argv = ["nice", "-n", str(NICE), *pytest_argv(seed, "--durations=15", *QUICK)]
-        with subprocess.Popen(argv, cwd=ROOT, stdout=output, stderr=subprocess.STDOUT) as quick:
-            try:
-                code = subprocess.run(pytest_argv(seed, "--durations=25", *WAITING), cwd=ROOT, check=False).returncode
-            except BaseException:
-                quick.terminate()
-                raise
-            quick_code = quick.wait()
-        output.seek(0)
-        print("\n".join(["", "=" * 30 + " " + " ".join(QUICK), output.read()]), flush=True)
-    failed = [" ".join(lane) for lane, ended in ((WAITING, code), (QUICK, quick_code)) if ended]
-    print(f"{time.monotonic() - began:.0f} s; failed: {' and '.join(failed) or 'nothing'}", flush=True)
-    return code or quick_code
+    codes, found = run(ROOT, lanes)
+    return ended(began, codes, lanes, found)
 
 
 def load(name: str, seed: int) -> dict[str, Any]:
@@ -77,7 +106,7 @@ def load(name: str, seed: int) -> dict[str, Any]:
         found: dict[str, Any] = json.loads(RESULT.read_text())
     except (OSError, ValueError):
         found = {}
-    if found.get("commit") == name and not found.get("finished"):
+    if not found.get("finished") and same_code(found.get("commit"), name):
         return found
     return {"commit": name, "seed": seed, "started": now(), "finished": None, "files": {}}
 
@@ -93,27 +122,68 @@ def now() -> str:
     return dt.datetime.now(dt.UTC).isoformat(timespec="seconds")
 
 
-def long() -> int:
+def of_part(files: Sequence[str], part: str) -> list[str]:
+    """Every n-th file for `k/n`, so that the slow ones, which lie together, are dealt out."""
+    number, _, count = part.partition("/")
+    if not (number.isdecimal() and count.isdecimal() and 1 <= int(number) <= int(count)):
+        raise SystemExit(f"--part {part}: want k/n with k from 1 to n, as in --part 1/4")
+    return list(files[int(number) - 1 :: int(count)])
+
+
+def long_arguments(args: Sequence[str]) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(
+        prog="make test-long", description="Every test, file by file; goes on where it ended."
+    )
+    parser.add_argument("--part", default="1/1", help="only every n-th file: 1/4, 2/4, …")
+    parser.add_argument("--minutes", type=float, help="begin no further file after so many minutes")
+    parser.add_argument("--left", action="store_true", help="only print what is left")
+    return parser.parse_args(args)
+
+
+def summary(result: Mapping[str, Any], files: Sequence[str]) -> str:
+    """How many files have passed, failed and are left, and how long all of them took."""
+    rows = {file: result["files"][file] for file in files if file in result["files"]}
+    failed = [file for file, row in rows.items() if row["code"] not in PASSED]
+    spent = sum(row["seconds"] for row in rows.values())
+    lines = [f"long tier: {len(rows) - len(failed)} files passed, {len(failed)} failed, {len(files) - len(rows)} left"]
+    lines += [f"  {row['seconds']:7.1f} s  {file}" for file, row in slowest_files(rows)]
+    lines += [f"  failed: {file}" for file in failed]
+    return "\n".join([*lines, f"{spent / 60:.0f} minutes so far"])
+
+
+def slowest_files(rows: Mapping[str, Any]) -> list[tuple[str, Any]]:
+    return sorted(rows.items(), key=lambda item: -item[1]["seconds"])[:SLOWEST]
+
+
+def long(args: Sequence[str]) -> int:
+    """Runs what has not passed at this commit, and keeps each file's result at once."""
+    chosen = long_arguments(args)
     name = commit()
     result = load(name, seed_of(name))
-    files = sorted({str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py")})
-    for file in files:
-        if result["files"].get(file, {}).get("code") in (0, 5):
-            continue
+    every = sorted({str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py")})
+    todo = [file for file in of_part(every, chosen.part) if result["files"].get(file, {}).get("code") not in PASSED]
+    began = time.monotonic()
+    for at, file in enumerate(() if chosen.left else todo):
+        if chosen.minutes is not None and time.monotonic() - began >= 60 * chosen.minutes:
+            break
         start = time.monotonic()
-        argv = pytest_argv(int(result["seed"]), "-m", "long or not long", file)
-        code = subprocess.run(argv, cwd=ROOT, check=False).returncode
+        print(f"long tier: file {at + 1} of {len(todo)}: {file}", flush=True)
+        lane = Lane(file, pytest_argv(int(result["seed"]), "-m", "long or not long", file))
+        code = run(ROOT, [lane])[0][0]
+        if code == ENDED_FROM_OUTSIDE:
+            print(summary(result, every), flush=True)
+            return code
         result["files"][file] = {"code": code, "seconds": round(time.monotonic() - start, 1)}
         save(result)
-    failed = [file for file, row in result["files"].items() if row["code"] not in (0, 5)]
-    if not failed:
+    failed = [file for file in every if result["files"].get(file, {}).get("code", 0) not in PASSED]
+    if not failed and all(file in result["files"] for file in every):
         result["finished"] = now()
         save(result)
-    print(f"long tier: {len(files) - len(failed)} files passed, {len(failed)} failed: {' '.join(failed)}")
+    print(f"{summary(result, every)}, {(time.monotonic() - began) / 60:.0f} of them in this part", flush=True)
     return 1 if failed else 0
 
 
-def age() -> int:
+def age(args: Sequence[str]) -> int:
     try:
         result = json.loads(RESULT.read_text())
     except (OSError, ValueError):
@@ -129,4 +199,4 @@ def age() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit({"ci": ci, "long": long, "age": age}[sys.argv[1]]())
+    sys.exit({"ci": ci, "long": long, "age": age}[sys.argv[1]](sys.argv[2:]))

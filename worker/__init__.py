@@ -1,1 +1,1 @@
-"""What runs? Processes, REST, command line and the embedded stack."""
+"""The processes of the product: workers and their tasks, the REST API, the command line and the embedded stack."""

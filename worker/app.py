@@ -1,4 +1,4 @@
-"""One worker: herder, schema tail and REST wired together, started, drained and ended."""
+"""One worker: herder, schema log and REST server, started, drained and stopped together."""
 
 from __future__ import annotations
 
@@ -16,30 +16,38 @@ from pathlib import Path
 from types import FrameType
 from typing import Any
 
-from cdcworker.connectors.config import invalid
+from cdcworker.connectors.config.common_keys import tasks_max_of
+from cdcworker.connectors.config.definition import invalid
 from cdcworker.connectors.registry import lookup, plugins
-from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.coordinator.kafka.existing_topics import existing
+from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import Connector
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker import registry_api
-from cdcworker.worker.changes import Changes
-from cdcworker.worker.config import WorkerConfig
-from cdcworker.worker.doctor_main import run_child
-from cdcworker.worker.explain import Explainer
-from cdcworker.worker.herder import Herder, HerderConfig
-from cdcworker.worker.letters import DeadLetters
-from cdcworker.worker.offset_keeper import OffsetKeeper, partitions
-from cdcworker.worker.planning import TOPICS_PATTERN, matching_topics
-from cdcworker.worker.rest.app import create_app
-from cdcworker.worker.rest.context import Settings
-from cdcworker.worker.rest.server import RestServer
-from cdcworker.worker.schema_tail import SchemaTail
+from cdcworker.schemas.threads import start_thread
+from cdcworker.worker.children.warm import WarmChildren
+from cdcworker.worker.config.file_roots import FILE_ROOTS, checked_roots
+from cdcworker.worker.config.worker_properties import WorkerConfig
+from cdcworker.worker.dead_letters.service import DeadLetters
+from cdcworker.worker.diagnostics.doctor_child import run_child
+from cdcworker.worker.diagnostics.explain import Explainer
+from cdcworker.worker.diagnostics.support import SupportReport
+from cdcworker.worker.diagnostics.tail import TailChildren
+from cdcworker.worker.diagnostics.verify import Verifier
+from cdcworker.worker.herder.config import HerderConfig
+from cdcworker.worker.herder.herder import Herder
+from cdcworker.worker.herder.planner import TOPICS_PATTERN, matching_topics
+from cdcworker.worker.lag_probe.prober import LagProber
+from cdcworker.worker.offsets.service import OffsetsService, partitions
+from cdcworker.worker.processes.warm_standby import StandbyProcesses, standby_spec
+from cdcworker.worker.rest.settings import ApiSettings, Protection, RequestLimits, Services
+from cdcworker.worker.schema_registry import api as registry_api
+from cdcworker.worker.schema_registry.tail import SchemaTail
 from cdcworker.worker.security.audit import Audit, AuditTopic
-from cdcworker.worker.security.wiring import gate_of, limits_of, tls_of
-from cdcworker.worker.standby import StandbyProcesses, wanted
-from cdcworker.worker.support import Support
-from cdcworker.worker.validate import run_checks
-from cdcworker.worker.verify import Verifier
+from cdcworker.worker.security.topic_rules import access_of
+from cdcworker.worker.server.application import create_app
+from cdcworker.worker.server.server import RestServer
+from cdcworker.worker.server.wiring import gate_of, limits_of, secrets_of, tls_of
+from cdcworker.worker.validation.validate import CHECK_TIMEOUT_S, CHILD, run_checks
 
 log = logging.getLogger(__name__)
 
@@ -59,22 +67,24 @@ def version() -> str:
 
 
 def plugins_hash() -> str:
-    """Same hash, same connectors: shown in the presence record, so that a mixed cluster can be seen."""
+    """Returns a hash that is equal for equal connectors. It is in the presence record, so that a mixed cluster can be
+    seen."""
     names = [(plugin.name, plugin.kind, plugin.target) for plugin in plugins()]
     return hashlib.sha256(json.dumps([version(), names]).encode()).hexdigest()[:16]
 
 
 def plugin_versions() -> dict[str, str]:
-    """Every name that `connector.class` may have on this worker, with the version behind it: tasks of others go elsewhere."""
-    found = [plugin for plugin in plugins() if plugin.runs_here()]
-    return {name: version() for plugin in found for name in (plugin.name, *plugin.aliases)}
+    """Returns the version of each plugin by every name that `connector.class` may have on this worker: tasks of others
+    run elsewhere."""
+    runnable = [plugin for plugin in plugins() if plugin.runs_here()]
+    return {name: version() for plugin in runnable for name in (plugin.name, *plugin.aliases)}
 
 
 def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, str]]:
-    """Task configs of a connector, by its own `split`."""
+    """Returns the configs of a connector's tasks, by its own `split`."""
     plugin = lookup(connector.config["connector.class"])
     instance = plugin.load()(connector.config)
-    tasks_max = max(1, int(connector.config.get("tasks.max", "1")))
+    tasks_max = tasks_max_of(connector.config)
     if plugin.kind == "sink":
         shares: Sequence[Mapping[str, str]] = instance.split(tasks_max, sorted(topics))
     else:
@@ -83,51 +93,73 @@ def plan(connector: Connector, topics: frozenset[str]) -> Sequence[Mapping[str, 
 
 
 class App:
-    """`start()` raises what keeps the worker from running; `run()` blocks until a signal or a failure."""
+    """One worker. `start()` raises the error that keeps it from running; `run()` blocks until a signal or a failure."""
 
     def __init__(self, config: WorkerConfig) -> None:
+        found = checked_roots(config.values[FILE_ROOTS])
+        for warning in found:
+            log.warning("%s", warning)
         self.config = config
         self._scratch: tempfile.TemporaryDirectory[str] | None = None
-        self._asked = threading.Event()
-        self._at_once = threading.Event()
+        self._end_requested = threading.Event()
+        self._stop_requested = threading.Event()
         self._signalled = False
-        self._returns = bool(config.values["drain.restart.expected"])
+        self._comes_back = bool(config.values["drain.restart.expected"])
         topic = config.values["audit.topic"]
-        self._trail = (
+        self._audit_topic = (
             AuditTopic(config.kafka, topic, f"{config.worker_id}-audit", config.replication_factor) if topic else None
         )
         tls = tls_of(config.values, config.scheme)
+        self._checkers = WarmChildren(CHILD)
         self._tasks = StandbyProcesses(memory_mb=config.values["task.memory.limit.default.mb"])
         herding = replace(self._herder_config(), peer_tls=tls.peers if tls else None)
         self.herder = Herder(herding, plan, self._tasks)
         names = self.herder.config.topics
+        around = {"providers": config.providers, "kafka": dict(config.kafka)}
+        self.lag = LagProber(around, self.herder.view, self.herder.measured, self._preview)
         self.schemas = SchemaTail(names.schemas, config.kafka, f"{config.worker_id}-schemas")
-        settings = Settings(
+        settings = ApiSettings(
+            limits=RequestLimits(body_bytes_max=config.values["rest.body.bytes.max"]),
+            protection=Protection(
+                audit=Audit(config.worker_id, self._audit_topic),
+                gate=gate_of(config.values, config.scheme, loopback=config.is_loopback),
+                tls=tls,
+                session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
+                worker_secrets=secrets_of(config.values, config.providers),
+            ),
+            services=self._services(names),
+            topics=access_of(config.providers),
+            warnings=(*config.warnings, *found),
+            takes_unknown_keys=config.values["config.unknown.keys"] == "warn",
+            configs_as_written=config.values["rest.configs.as.written"] == "admin",
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],
-            offsets=OffsetKeeper(self.herder.config),
-            plan=self._preview,
-            schemas=self.schemas.current,
-            examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
-            changes=Changes(config.kafka, names.schemas),
-            explainer=Explainer(config.kafka, config.providers, {"schemas": names.schemas, "offsets": names.offsets}),
-            letters=DeadLetters(config.kafka, config.providers, names.schemas),
-            support=Support(config, (names.configs, names.offsets, names.status, names.schemas, names.coordination)),
-            verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
-            body_bytes_max=config.values["rest.body.bytes.max"],
-            audit=Audit(config.worker_id, self._trail),
-            gate=gate_of(config.values, config.scheme, loopback=config.is_loopback),
-            tls=tls,
-            session_key_ttl_s=config.values["inter.worker.key.ttl.ms"] / 1000,
         )
         app = create_app(
             self.herder,
             registry_routes=registry_api.routes(self.schemas.current),
             settings=settings,
-            checks=functools.partial(run_checks, providers=config.providers),
+            checks=functools.partial(run_checks, providers=config.providers, call=self._checkers.call),
             drain=self.ask_to_drain,
         )
         self.rest = RestServer(app, config.host, config.port, tls=tls, limits=limits_of(config.values))
+
+    def _services(self, names: TopicNames) -> Services:
+        config = self.config
+        own_topics = (names.configs, names.offsets, names.status, names.schemas, names.coordination)
+        return Services(
+            offsets=OffsetsService(self.herder.config),
+            schemas=self.schemas.current,
+            examine=lambda question, timeout_s: run_child({**question, "providers": config.providers}, timeout_s),
+            verifier=Verifier(config.worker_id, {"providers": config.providers, "kafka": dict(config.kafka)}),
+            tail=TailChildren(config.kafka, names.schemas, rules=config.providers),
+            explainer=Explainer(config.kafka, config.providers, {"schemas": names.schemas, "offsets": names.offsets}),
+            dead_letters=DeadLetters(config.kafka, config.providers, names.schemas),
+            support=SupportReport(config, own_topics),
+            plan=self._preview,
+            existing=functools.partial(existing, config.kafka, timeout_s=CHECK_TIMEOUT_S / 2),
+            unassigned_lag=self.lag.unassigned,
+        )
 
     def _herder_config(self) -> HerderConfig:
         config = self.config
@@ -160,77 +192,81 @@ class App:
         )
 
     def _preview(self, connector: Connector) -> Sequence[Mapping[str, str]]:
-        """What the planner would make of it now."""
+        """Returns the task configs that the planner would make now."""
         if not connector.config.get(TOPICS_PATTERN):
             return plan(connector, frozenset())
-        names = self.herder.config.topics
-        own = {names.configs, names.offsets, names.status, names.schemas, names.coordination}
-        there = partitions(self.herder.config.kafka, names.offsets)[1]
-        topics = frozenset(name for name in there if not name.startswith("__") and name not in own)
-        return plan(connector, matching_topics(connector, topics))
+        topics = partitions(self.herder.config.kafka, self.herder.config.topics.offsets)[1]
+        readable = access_of(self.config.providers).readable(topics)
+        return plan(connector, matching_topics(connector, readable))
 
     def _state_dir(self) -> str:
         given = self.config.values["state.dir"]
         if given:
-            Path(given).mkdir(parents=True, exist_ok=True)
+            Path(given).mkdir(0o700, parents=True, exist_ok=True)
             return str(given)
         self._scratch = tempfile.TemporaryDirectory(prefix="cdcworker-")
         return self._scratch.name
 
     def start(self) -> None:
-        """REST answers (503 from /health) before the cluster is joined, as Kafka Connect's does."""
+        """Starts everything. The REST API answers (503 from /health) before the cluster is joined, as in Kafka Connect."""
+        self._checkers.open()
         self.rest.start()
-        if self._trail is not None:
-            self._trail.start()
+        if self._audit_topic is not None:
+            self._audit_topic.start()
         self.herder.start()
         while not self.herder.wait_started(CHECK_S):
-            if self._asked.is_set():
+            if self._end_requested.is_set():
                 return
         self.schemas.start()
+        self.lag.start()
         log.info("worker ready worker=%s url=%s group=%s", self.config.worker_id, self.config.url, self.config.group_id)
 
     def run(self) -> None:
-        """Until asked to end; then hand over all tasks, or stop at once when asked twice."""
-        while not self._asked.wait(CHECK_S):
+        """Runs until the worker is asked to end, then hands over all tasks, or stops at once when it is asked twice."""
+        while not self._end_requested.wait(CHECK_S):
             if not self.herder.is_alive():
                 raise self.herder.failure or CdcError(HERDER_ENDED, "the coordination thread has ended")
             if self.config.values["sink.standby"]:
-                self._tasks.want(wanted(self.herder.view(), self.herder.config))
-        self._tasks.want(None)
-        log.info("worker drains worker=%s returns=%s", self.config.worker_id, self._returns)
-        drain = functools.partial(self.herder.drain, returns=self._returns)
-        drainer = threading.Thread(target=drain, name="drain", daemon=True)
-        drainer.start()
-        while drainer.is_alive() and not self._at_once.is_set():
+                self._tasks.keep_ready(standby_spec(self.herder.view(), self.herder.task_template()))
+        self._tasks.keep_ready(None)
+        log.info("worker draining worker=%s returns=%s", self.config.worker_id, self._comes_back)
+        drain = functools.partial(self.herder.drain, returns=self._comes_back)
+        drainer = start_thread(drain, name="drain")
+        while drainer.is_alive() and not self._stop_requested.is_set():
             drainer.join(CHECK_S)
 
     def ask_to_drain(self, returns: bool | None = None) -> None:
-        """`returns` None: as the worker's properties say."""
-        if returns is not None and not self._asked.is_set():
-            self._returns = returns
-        self._asked.set()
+        """Ends the worker. `returns` says whether it will be back; None: as the worker's properties say."""
+        if returns is not None and not self._end_requested.is_set():
+            self._comes_back = returns
+        self._end_requested.set()
 
     def close(self) -> None:
+        self.lag.stop()
         self.herder.stop()
         self.schemas.stop()
         self.rest.stop()
-        if self._trail is not None:
-            self._trail.close()
+        self._checkers.close()
+        if self._audit_topic is not None:
+            self._audit_topic.close()
         if self._scratch is not None:
             self._scratch.cleanup()
 
     def on_signal(self, number: int, frame: FrameType | None) -> None:
-        """The first signal drains, the second ends at once. That a drain was asked for before is no signal: behind a pod's
-        preStop hook, which asks, SIGTERM follows at once."""
+        """Drains the worker at the first signal and stops it at the second.
+
+        A drain that was requested before does not count as a signal: after a pod's preStop hook, which requests one,
+        SIGTERM follows at once.
+        """
         del number, frame
         if self._signalled:
-            self._at_once.set()
+            self._stop_requested.set()
         self._signalled = True
-        self._asked.set()
+        self._end_requested.set()
 
 
 def run_worker(config: WorkerConfig) -> None:
-    """Start, serve, drain, end."""
+    """Runs a worker until it ends."""
     app = App(config)
     handlers: dict[int, Any] = {n: signal.signal(n, app.on_signal) for n in (signal.SIGTERM, signal.SIGINT)}
     try:

@@ -5,7 +5,9 @@ from __future__ import annotations
 import re
 
 import psycopg
-from cdcworker.connectors.postgres import oversize
+from cdcworker.connectors.capture.errors import CaptureErrors
+from cdcworker.connectors.config.server_authentication import REFUSAL, WEAK_LOGIN
+from cdcworker.connectors.postgres import oversize_rows
 from cdcworker.schemas.errors import CdcError, Where, declare
 
 UNREACHABLE = declare(
@@ -300,6 +302,16 @@ QUERY = declare(
     "Look at the server's log for the statement.",
 )
 
+CAPTURE = CaptureErrors(
+    message_key=MESSAGE_KEY,
+    mask_unfit=MASK_UNFIT,
+    schema_changed=SCHEMA_CHANGED,
+    schema_paused=SCHEMA_PAUSED,
+    snapshot_refused=SNAPSHOT_REFUSED,
+    spool=SPOOL,
+)
+"""The codes of this connector for what the shared capture code finds."""
+
 _BY_STATE: dict[str, str] = {
     "22021": SERVER_ENCODING,
     "28P01": AUTHENTICATION,
@@ -319,6 +331,7 @@ _ABOUT_DATA = ("22", "23", "44", "P0", "38", "39", "2F")
 
 # A failed connect carries no SQLSTATE, only libpq's or the server's English text (lc_messages of the server permitting).
 _BY_TEXT: tuple[tuple[str, str], ...] = (
+    (REFUSAL, WEAK_LOGIN),
     (r"password authentication failed|no password supplied|authentication failed|pg_hba\.conf", AUTHENTICATION),
     (r"role .* does not exist|is not permitted to log in", AUTHENTICATION),
     (r"database .* does not exist", DATABASE_MISSING),
@@ -333,8 +346,8 @@ _BY_TEXT: tuple[tuple[str, str], ...] = (
     (r"replication slot .* does not exist", SLOT_MISSING),
     (r"publication .* does not exist", PUBLICATION),
     (r"could not translate host name", UNREACHABLE),
-    (oversize.PATTERN, oversize.ROW_TOO_LARGE),
-    (oversize.NO_SEND_PATTERN, oversize.NO_SEND_FUNCTION),
+    (oversize_rows.PATTERN, oversize_rows.ROW_TOO_LARGE),
+    (oversize_rows.NO_SEND_PATTERN, oversize_rows.NO_SEND_FUNCTION),
     (r"SSL was required|certificate verify failed|root certificate file .* does not exist|server certificate for", TLS),
 )
 
@@ -349,6 +362,11 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
     if state:
         place["sqlstate"] = state
     return CdcError(_code(exc, state, text), _safe(text, state), where=place)
+
+
+def translated(exc: Exception) -> Exception:
+    """A driver's error as ours; any other exception as it is."""
+    return translate(exc) if isinstance(exc, psycopg.Error) else exc
 
 
 def translate_text(text: str, where: Where | None = None, state: str | None = None) -> CdcError:

@@ -85,7 +85,7 @@ class StoredPosition:
                 keys={str(int(oid)): list(names) for oid, names in (value.get("keys") or {}).items()} or None,
                 **numbers,
             )
-        except (KeyError, TypeError, ValueError) as exc:
+        except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as exc:
             raise CdcError(POSITION_INVALID, "the stored position lacks a field or holds a wrong one") from exc
 
 

@@ -25,6 +25,7 @@ SOURCE_SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Source",
     "namespace": "io.debezium.connector.postgresql",
+    "connect.version": 1,
     "fields": [
         {"name": "version", "type": "string"},
         {"name": "connector", "type": "string"},

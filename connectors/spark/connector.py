@@ -1,37 +1,30 @@
-"""The Spark sink as a connector: how it splits, what it checks, how a task of it runs."""
+"""The Spark sink as a connector: how it splits its topics, what it checks, how a task of it runs."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
+from urllib.parse import quote
 
-from cdcworker.connectors.api import Config, Finding, LettersAsked, SinkOffsets, SinkPlace, SinkSpec, TaskContext
-from cdcworker.connectors.config import ConfigDef
-from cdcworker.connectors.spark import policy
-from cdcworker.connectors.spark.cluster import cluster_of
-from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY, PARQUET_RECORDS_MAX, data_topics
-from cdcworker.connectors.spark.warehouses import (
-    alter,
-    check_files,
-    jars_of,
-    open_writer,
-    probe,
-    spark_settings,
-    stored,
-    target_of,
-)
-from cdcworker.schemas.errors import CdcError
+from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
+from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess, SinkOffsets, SinkSpec
+from cdcworker.connectors.checks import ADVICE
+from cdcworker.connectors.config.definition import ConfigDef
+from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of, role_options, role_script
+from cdcworker.connectors.spark.config import CONFIG_DEF, CORES, MEMORY
+from cdcworker.connectors.spark.runtime.cluster import cluster_of
+from cdcworker.connectors.spark.spark_host import jars_of, spark_host, spark_settings
+from cdcworker.connectors.warehouses.kind import WriterTask
+from cdcworker.schemas.topics import data_topics
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.spark.session import Engine
-
-
-def records_of(given: Config, config: Mapping[str, Any]) -> int:
-    """Of files each batch is one more per table: fewer and larger ones unless a number is given. A batch of a lake brings
-    the rows that it changes into the driver, of several tables at once."""
-    few = "max.batch.records" in given or config["warehouse"] != "parquet"
-    return int(config["max.batch.records"]) if few else PARQUET_RECORDS_MAX
+    from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
+    from cdcworker.connectors.spark.runtime.session import SparkEngine
+    from cdcworker.connectors.sql_script import ScriptStep
+    from cdcworker.connectors.verify.databases import TargetSide
 
 
 class SparkSink:
@@ -54,77 +47,125 @@ class SparkSink:
         return [{**base, "topics": ",".join(names[number::count])} for number in range(count) if names]
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
-        from cdcworker.connectors.spark.driver import Driver
-        from cdcworker.connectors.spark.settings import Settings
+        """Reads with Spark and writes into the warehouse until `context.stopping()`."""
+        from cdcworker.connectors.scratch_folder import StateFolder
+        from cdcworker.connectors.sink_engine.metrics import SinkMetrics
+        from cdcworker.connectors.sink_engine.policy import policy_of
+        from cdcworker.connectors.sink_engine.pump import Pump, SinkTelemetry
+        from cdcworker.connectors.sink_engine.stage_progress import StageProgress
+        from cdcworker.connectors.spark.query_source import SparkQuerySource
+        from cdcworker.connectors.spark.settings import settings_of
 
         config = CONFIG_DEF.parse(spec.config)
-        writer = open_writer(config, spec.connector, spec.task, context.file_roots)
-        settings = Settings(
-            config["trigger.interval.ms"],
-            records_of(spec.config, config),
-            config["spark.driver.memory"],
-            config["spark.cores"],
-            config["output.mode"] == "log",
-            config["errors.tolerance"] == "all",
-            policy.pausing(config),
-            config["consistency"] == "source",
-            spark_settings(config),
-            cluster_of(config),
-            target_of(config),
-        )
-        Driver(spec, context, writer, settings).run()
+        settings, policy = settings_of(config), policy_of(spec.config, config)
+        task = WriterTask(spec.connector, spec.task, context.file_roots, settings.cluster is not None)
+        writer = kind_of(config).open(config, task)
+        state = StateFolder(Path(spec.state_dir, "sink", quote(spec.connector, safe=""), str(spec.task)))
+        telemetry = SinkTelemetry(StageProgress(context.beat), SinkMetrics())
+        source = SparkQuerySource(spec, context, settings, telemetry, writer, state.path)
+        pump = Pump(spec, context, source, writer, policy, telemetry, state.path)
+        with contextlib.closing(state):
+            state.open()
+            pump.run()
 
-    def prepare(self, spec: SinkSpec) -> Engine:
+    def prepare(self, spec: SinkSpec) -> SparkEngine:
         """A warm session, which a `run` in this process takes over."""
-        from cdcworker.connectors.spark import standby
+        from cdcworker.connectors.spark.runtime import warm_session
 
         config = self._config
         memory, cores = config.get("spark.driver.memory", MEMORY), config.get("spark.cores", CORES)
-        return standby.prepare(spec, memory, int(cores), spark_settings(config))
+        return warm_session.prepare(spec, memory, int(cores), spark_settings(config))
 
-    def offsets(self, place: SinkPlace) -> SinkOffsets:
-        return stored(CONFIG_DEF.parse(self._config), place)
-
-    def trace(self, place: SinkPlace, change: Mapping[str, Any]) -> Mapping[str, Any]:
-        from cdcworker.connectors.spark.warehouses import trace
-
-        return trace(CONFIG_DEF.parse(self._config), place, change)
-
-    def alter_offsets(self, place: SinkPlace, changes: SinkOffsets | None) -> None:
-        """The rows stay: records that are read again meet rows that are as new, or newer, and change nothing. A change log
-        gets them a second time."""
+    def offsets(self, place: LedgerAccess) -> SinkOffsets:
+        """Returns the next offset of each partition that the ledger knows."""
         config = CONFIG_DEF.parse(self._config)
-        alter(config, place, changes)
-        if place.kafka and target_of(config):
-            from cdcworker.connectors.spark.groups import Group
-            from cdcworker.connectors.spark.witness import forget, group_of
+        with kind_of(config).admin(config, place, spark_host(config, place)) as admin:
+            return admin.offsets()
 
-            with contextlib.closing(Group(place.kafka, group_of(place.connector))) as group:
+    def measure_lag(self, task: StandingTask) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What Kafka holds behind the ledger's offsets: as the task has last reported them, or else as they are kept where no
+        Spark is needed to read them."""
+        from cdcworker.connectors.sink_engine.kafka.standing_lag import measure, reported_offsets
+
+        config = CONFIG_DEF.parse(self._config)
+        offsets = reported_offsets(task.numbers) or self._kept_offsets(config, task)
+        return measure(task, offsets, config["topics"] or sorted({topic for topic, _ in offsets}))
+
+    def _kept_offsets(self, config: Mapping[str, Any], task: StandingTask) -> dict[tuple[str, int], int]:
+        """Returns the offsets of the group that lakes and files commit to, or of the ledger in a database."""
+        if not kind_of(config).location(config):
+            kept = self.offsets(LedgerAccess(task.connector, kafka=task.kafka))
+            return {place: offset for place, offset in kept.items() if offset is not None}
+        from cdcworker.connectors.sink_engine.kafka.group_offsets import OffsetGroup
+        from cdcworker.connectors.sink_engine.kafka.written_tables import group_of
+
+        with contextlib.closing(OffsetGroup(task.kafka, group_of(task.connector))) as group:
+            return {place: offset for place, (offset, _) in group.committed(config["topics"] or None).items()}
+
+    def trace(self, place: LedgerAccess, change: Mapping[str, Any]) -> Mapping[str, Any]:
+        """Returns what the target knows of one change, which is given as `cdcworker tail` prints it."""
+        config = CONFIG_DEF.parse(self._config)
+        with kind_of(config).admin(config, place, spark_host(config, place)) as admin:
+            return admin.trace(change)
+
+    def alter_offsets(self, place: LedgerAccess, changes: SinkOffsets | None) -> None:
+        """Sets offsets in the ledger; the rows stay: records that are read again meet rows that are as new, or newer, and change
+        nothing. A change log gets them a second time."""
+        config = CONFIG_DEF.parse(self._config)
+        kind = kind_of(config)
+        with kind.admin(config, place, spark_host(config, place)) as admin:
+            admin.alter(changes)
+        if place.kafka and kind.location(config):
+            from cdcworker.connectors.sink_engine.kafka.group_offsets import OffsetGroup
+            from cdcworker.connectors.sink_engine.kafka.written_tables import forget, group_of
+
+            with contextlib.closing(OffsetGroup(place.kafka, group_of(place.connector))) as group:
                 forget(group, changes)
 
-    def dead_letters(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
-        from cdcworker.connectors.spark.asked import listed
+    def dead_letters(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
+        """Returns how many dead letters there are, and those that are wanted, without what is in them."""
+        from cdcworker.connectors.sink_engine.dead_letter_requests import listed
 
-        return listed(CONFIG_DEF.parse(self._config), place, asked)
+        config = CONFIG_DEF.parse(self._config)
+        return listed(config, place, asked, spark_host(config, place))
 
-    def redrive(self, place: SinkPlace, asked: LettersAsked) -> Mapping[str, Any]:
-        """The sink may run meanwhile; its batches wait for the letters of one step, or go on from what that step made."""
-        from cdcworker.connectors.spark.asked import redriven
+    def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
+        """Applies dead letters again. The sink may run meanwhile; its batches wait for the letters of one step, or go on from
+        what that step made."""
+        from cdcworker.connectors.sink_engine.dead_letter_requests import redriven
 
-        return redriven(CONFIG_DEF.parse(self._config), place, asked)
+        config = CONFIG_DEF.parse(self._config)
+        return redriven(config, place, asked, spark_host(config, place))
+
+    def verify_side(self, access: LedgerAccess) -> AbstractContextManager[TargetSide]:
+        """Opens the warehouse for a comparison with the source."""
+        config = CONFIG_DEF.parse(self._config)
+        return kind_of(config).verify_side(config, access, spark_host(config, access))
 
     def check_files(self, roots: Sequence[str]) -> None:
-        check_files(CONFIG_DEF.parse(self._config), roots)
+        """CdcError when the worker with these file roots does not let a connector write to the target's folders."""
+        config = CONFIG_DEF.parse(self._config)
+        kind_of(config).check_paths(config, roots)
 
-    def check(self) -> Sequence[Finding]:
-        """Whether the warehouse lets us in and lets us create what we need."""
-        try:
-            probe(CONFIG_DEF.parse(self._config))
-        except CdcError as exc:
-            key = {
-                "spark.target_auth": "warehouse.password",
-                "spark.target_database": "warehouse.dbname",
-                "spark.target_rights": "warehouse.user",
-            }.get(exc.code, "warehouse.hostname")
-            return [Finding(key, "error", exc.code, exc.message, exc.hint)]
-        return []
+    @classmethod
+    def role_options(cls) -> Sequence[RoleOption]:
+        return role_options()
+
+    @classmethod
+    def role_script(cls, wanted: RoleRequest) -> list[ScriptStep]:
+        """Returns the statements for the warehouse's owner."""
+        return role_script(wanted)
+
+    def check(self) -> Sequence[CheckFinding]:
+        """Returns why the warehouse does not let the sink in, or does not let it create what it needs, and what of Spark's
+        cluster is open. Which folders a worker opens to connectors only a task on it knows."""
+        config = CONFIG_DEF.parse(self._config)
+        return [*_of_cluster(config), *kind_of(config).probe(config)]
+
+
+def _of_cluster(config: Mapping[str, Any]) -> Iterator[CheckFinding]:
+    cluster = cluster_of(config)
+    if cluster is not None and not cluster.authenticated:
+        text = "the standalone cluster has no secret: whoever reaches the driver's port can run code in it"
+        hint = "Give its daemons spark.authenticate.secret, and the connector the same, by a reference."
+        yield CheckFinding("spark.authenticate.secret", "warning", ADVICE, text, hint)

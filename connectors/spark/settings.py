@@ -1,26 +1,35 @@
-"""What a driver takes from its connector's configuration."""
+"""What a task's Spark takes from its connector's configuration."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
-from cdcworker.connectors.spark.cluster import Cluster
+from cdcworker.connectors.spark.runtime.cluster import SparkCluster, cluster_of
+from cdcworker.connectors.spark.spark_host import spark_settings
 
 
-@dataclass(slots=True)
-class Settings:
+@dataclass(frozen=True, slots=True)
+class SparkSettings:
+    """The session and the query of one task."""
+
     trigger_ms: int = 250
-    records_max: int = 100_000
     memory: str = "1g"
+    """Heap of the Java process."""
     cores: int = 2
-    log: bool = False
-    tolerant: bool = False
-    pausing: bool = False
-    whole: bool = False
-    """Readers of the target see whole transactions only."""
     spark: tuple[tuple[str, str], ...] = ()
     """Settings of Spark besides the usual ones."""
-    cluster: Cluster | None = None
-    """Where tasks run; None: in the driver."""
-    target: str = ""
-    """Where a ledger lies that may be away together with what it tells of; empty: it cannot be."""
+    cluster: SparkCluster | None = None
+    """Where Spark's tasks run; None: in the driver."""
+
+
+def settings_of(config: Mapping[str, Any]) -> SparkSettings:
+    """Returns the settings that a parsed config asks for."""
+    return SparkSettings(
+        config["trigger.interval.ms"],
+        config["spark.driver.memory"],
+        config["spark.cores"],
+        spark_settings(config),
+        cluster_of(config),
+    )

@@ -7,12 +7,21 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
+from cdcworker.connectors.verify.convergence import SuspectKey
+from cdcworker.connectors.verify.databases import (
+    ComparedSide,
+    KeyState,
+    LedgerGoal,
+    SourceSide,
+    SpanSum,
+    TableFailed,
+    TargetSide,
+    VerifyLimits,
+)
 from cdcworker.connectors.verify.errors import TIMEOUT
-from cdcworker.connectors.verify.judge import Suspect
-from cdcworker.connectors.verify.plan import Key, Plan
-from cdcworker.connectors.verify.report import TableState, Tally
-from cdcworker.connectors.verify.sides import Goal, Limits, Row, Side, SourceSide, Sum, TableFailed, TargetSide
-from cdcworker.connectors.verify.sql import Span
+from cdcworker.connectors.verify.plan import ComparisonPlan, Key
+from cdcworker.connectors.verify.report import TableVerdict, Tally
+from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.schemas.errors import CdcError
 
 PASS_S: Final = 10.0
@@ -25,18 +34,18 @@ SUSPECTS_MAX: Final = 10_000
 LISTED_TIMES: Final = 10
 """For each of them so many rows are held in memory at once."""
 CATCH_UP_S: Final = 180.0
-NOTHING: Final = Sum(0, 0)
+NOTHING: Final = SpanSum(0, 0)
 
 
 @dataclass(slots=True)
-class Unit:
+class ComparedSpan:
     """A span of one table with what the two sides show of it."""
 
-    state: TableState
-    span: Span
+    state: TableVerdict
+    span: KeySpan
     chosen: Sequence[int] | None = None
-    source: Mapping[int, Sum] = field(default_factory=dict)
-    target: Mapping[int, Sum] = field(default_factory=dict)
+    source: Mapping[int, SpanSum] = field(default_factory=dict)
+    target: Mapping[int, SpanSum] = field(default_factory=dict)
 
     @property
     def differing(self) -> list[int]:
@@ -45,8 +54,8 @@ class Unit:
 
 
 @dataclass
-class Settings:
-    limits: Limits = field(default_factory=Limits)
+class CompareSettings:
+    limits: VerifyLimits = field(default_factory=VerifyLimits)
     rounds: int = ROUNDS
     timeout_s: float = 3600.0
     catch_up_s: float = CATCH_UP_S
@@ -61,8 +70,8 @@ class Comparison:
         self,
         source: SourceSide,
         target: TargetSide,
-        goal: Callable[[int, float], Goal],
-        settings: Settings,
+        goal: Callable[[int, float], LedgerGoal],
+        settings: CompareSettings,
         progress: Callable[[Tally], None] = lambda _: None,
     ) -> None:
         self._source = source
@@ -73,8 +82,8 @@ class Comparison:
         self.tally = Tally()
         self._end = settings.clock() + settings.timeout_s
 
-    def run(self, plans: Sequence[Plan]) -> Tally:
-        self.tally.tables = [TableState(plan, reason=plan.reason) for plan in plans]
+    def run(self, plans: Sequence[ComparisonPlan]) -> Tally:
+        self.tally.tables = [TableVerdict(plan, reason=plan.reason) for plan in plans]
         units = self._units()
         while (passed := self._pass(units)) is not None:
             differing = [unit for unit in passed if unit.differing]
@@ -87,7 +96,7 @@ class Comparison:
 
     # -- ranges -------------------------------------------------------------------------------------------------------
 
-    def _units(self) -> Iterator[Unit]:
+    def _units(self) -> Iterator[ComparedSpan]:
         """Every span of every table; bounds are read in whatever snapshot of the source is open."""
         for state in self.tally.tables:
             if state.reason:
@@ -96,7 +105,7 @@ class Comparison:
             yield from self._ordered(state) if state.plan.is_ordered else self._hashed(state)
             state.done = True
 
-    def _ordered(self, state: TableState) -> Iterator[Unit]:
+    def _ordered(self, state: TableVerdict) -> Iterator[ComparedSpan]:
         low: Key | None = None
         while not state.reason:
             try:
@@ -104,18 +113,19 @@ class Comparison:
             except TableFailed as failed:
                 state.reason = str(failed)
                 return
-            yield Unit(state, Span(low, high))
+            yield ComparedSpan(state, KeySpan(low, high))
             if high is None:
                 return
             low = high
 
-    def _hashed(self, state: TableState) -> Iterator[Unit]:
+    def _hashed(self, state: TableVerdict) -> Iterator[ComparedSpan]:
         parts = -(-max(1, state.plan.source.rows) // self._settings.limits.range_rows)
-        yield Unit(state, Span(coarse=min(COARSE_MAX, parts)))
+        yield ComparedSpan(state, KeySpan(coarse=min(COARSE_MAX, parts)))
 
-    def _pass(self, units: Iterator[Unit]) -> list[Unit] | None:
-        """As many spans as fit into one snapshot of the source, and then the same of the warehouse; None when all are done."""
-        began, position, taken = self._settings.clock(), self._source.begin(), list[Unit]()
+    def _pass(self, units: Iterator[ComparedSpan]) -> list[ComparedSpan] | None:
+        """Compares as many spans as fit into one snapshot of the source with the same spans of the warehouse. Returns
+        None when all are done."""
+        began, position, taken = self._settings.clock(), self._source.begin(), list[ComparedSpan]()
         try:
             for unit in units:
                 self._read(self._source, unit, "source")
@@ -130,7 +140,7 @@ class Comparison:
         self._read_target(taken, position)
         return [unit for unit in taken if not unit.state.reason]
 
-    def _read_target(self, units: Sequence[Unit], position: int) -> None:
+    def _read_target(self, units: Sequence[ComparedSpan], position: int) -> None:
         self._enter(position)
         try:
             for unit in units:
@@ -143,7 +153,7 @@ class Comparison:
         deadline = min(self._end, self._settings.clock() + self._settings.catch_up_s)
         self._target.begin(self._goal(position, deadline), deadline)
 
-    def _read(self, side: Side, unit: Unit, name: str) -> None:
+    def _read(self, side: ComparedSide, unit: ComparedSpan, name: str) -> None:
         if unit.state.reason:
             return
         began = self._settings.clock()
@@ -166,11 +176,11 @@ class Comparison:
 
     # -- keys ---------------------------------------------------------------------------------------------------------
 
-    def _descend(self, differing: Sequence[Unit]) -> None:
-        """From spans to finer parts of them, to keys, to a verdict on each."""
+    def _descend(self, differing: Sequence[ComparedSpan]) -> None:
+        """Goes from spans to finer parts of them, to keys, and to a verdict on each."""
         for unit in differing:
             unit.state.is_full |= unit.state.differences >= SUSPECTS_MAX
-        finer = [Unit(unit.state, unit.span, unit.differing) for unit in differing if not unit.state.is_full]
+        finer = [ComparedSpan(unit.state, unit.span, unit.differing) for unit in differing if not unit.state.is_full]
         if not finer:
             return
         position = self._source.begin()
@@ -189,7 +199,7 @@ class Comparison:
         for state, keys in suspects:
             state.undecided += len(keys)
 
-    def _suspects(self, units: Sequence[Unit]) -> list[tuple[TableState, dict[Key, Suspect]]]:
+    def _suspects(self, units: Sequence[ComparedSpan]) -> list[tuple[TableVerdict, dict[Key, SuspectKey]]]:
         chosen = [(unit, _affordable(unit)) for unit in units]
         if not chosen:
             # The warehouse has come along since the look before: nobody waits for it once more.
@@ -204,16 +214,16 @@ class Comparison:
             right = [self._rows(self._target, unit, parts) for unit, parts in chosen]
         finally:
             self._target.end()
-        out: dict[int, tuple[TableState, dict[Key, Suspect]]] = {}
+        out: dict[int, tuple[TableVerdict, dict[Key, SuspectKey]]] = {}
         for (unit, _), ours, theirs in zip(chosen, left, right, strict=True):
             if unit.state.reason:
                 continue
-            found = {key: Suspect(ours.get(key), theirs.get(key)) for key in {*ours, *theirs}}
+            found = {key: SuspectKey(ours.get(key), theirs.get(key)) for key in {*ours, *theirs}}
             known = out.setdefault(id(unit.state), (unit.state, {}))[1]
             known.update((key, suspect) for key, suspect in found.items() if not suspect.is_equal)
         return [entry for entry in out.values() if entry[1]]
 
-    def _rows(self, side: Side, unit: Unit, parts: Sequence[int]) -> Mapping[Key, Row]:
+    def _rows(self, side: ComparedSide, unit: ComparedSpan, parts: Sequence[int]) -> Mapping[Key, KeyState]:
         if unit.state.reason or not parts:
             return {}
         began = self._settings.clock()
@@ -226,9 +236,9 @@ class Comparison:
         return found
 
     def _round(
-        self, suspects: Sequence[tuple[TableState, dict[Key, Suspect]]]
-    ) -> list[tuple[TableState, dict[Key, Suspect]]]:
-        """Those that are still suspects."""
+        self, suspects: Sequence[tuple[TableVerdict, dict[Key, SuspectKey]]]
+    ) -> list[tuple[TableVerdict, dict[Key, SuspectKey]]]:
+        """Compares the suspects again and returns those that still differ."""
         position = self._source.begin()
         try:
             for state, keys in suspects:
@@ -250,7 +260,9 @@ class Comparison:
             self._target.end()
         return [(state, keys) for state, keys in left if keys and not state.reason]
 
-    def _looked_up(self, side: Side, state: TableState, keys: Sequence[Key]) -> Iterator[tuple[Key, Row | None]]:
+    def _looked_up(
+        self, side: ComparedSide, state: TableVerdict, keys: Sequence[Key]
+    ) -> Iterator[tuple[Key, KeyState | None]]:
         for at in range(0, len(keys), side.keys_at_once):
             part = keys[at : at + side.keys_at_once]
             began = self._settings.clock()
@@ -263,7 +275,7 @@ class Comparison:
             yield from ((key, found.get(key)) for key in part)
 
 
-def _affordable(unit: Unit) -> list[int]:
+def _affordable(unit: ComparedSpan) -> list[int]:
     """The differing parts of a span, as far as their rows may be held at once; the rest only counts."""
     out, rows = list[int](), 0
     for part in unit.differing:
@@ -275,9 +287,9 @@ def _affordable(unit: Unit) -> list[int]:
     return out
 
 
-def grouped(units: Sequence[Unit]) -> Iterator[list[Unit]]:
+def grouped(units: Sequence[ComparedSpan]) -> Iterator[list[ComparedSpan]]:
     """So many at a time as may be held at once: what moves makes whole spans differ that are equal in the end."""
-    group, rows = list[Unit](), 0
+    group, rows = list[ComparedSpan](), 0
     for unit in units:
         size = max(sum(part.rows for part in side.values()) for side in (unit.source, unit.target))
         if group and rows + size > LISTED_TIMES * SUSPECTS_MAX:

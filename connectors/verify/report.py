@@ -8,9 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
-from cdcworker.connectors.verify.judge import Suspect, differing_columns
-from cdcworker.connectors.verify.plan import Key, Plan
-from cdcworker.connectors.verify.sides import MODULUS, Sum
+from cdcworker.connectors.verify.convergence import SuspectKey, differing_columns
+from cdcworker.connectors.verify.databases import MODULUS, SpanSum
+from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 
 Verdict = Literal["equal", "different", "undecided", "impossible"]
 SHOWN_MAX: Final = 100
@@ -19,8 +19,8 @@ KINDS: Final = ("missing", "extra", "different", "duplicate")
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
-    """One reported difference."""
+class FoundDifference:
+    """A difference of one key as it is reported."""
 
     key: Key
     kind: str
@@ -28,8 +28,8 @@ class Found:
 
 
 @dataclass(slots=True)
-class TableState:
-    plan: Plan
+class TableVerdict:
+    plan: ComparisonPlan
     reason: str = ""
     """Why it could not be compared, or not to the end."""
     done: bool = False
@@ -41,19 +41,21 @@ class TableState:
     source_sum: int = 0
     target_sum: int = 0
     counts: Counter[str] = field(default_factory=Counter)
-    found: list[Found] = field(default_factory=list)
+    found: list[FoundDifference] = field(default_factory=list)
 
-    def fold(self, source: Mapping[int, Sum], target: Mapping[int, Sum]) -> None:
+    def fold(self, source: Mapping[int, SpanSum], target: Mapping[int, SpanSum]) -> None:
         self.source_rows += sum(part.rows for part in source.values())
         self.target_rows += sum(part.rows for part in target.values())
         self.source_sum = (self.source_sum + sum(part.hash for part in source.values())) % MODULUS
         self.target_sum = (self.target_sum + sum(part.hash for part in target.values())) % MODULUS
 
-    def report(self, key: Key, suspect: Suspect) -> None:
+    def report(self, key: Key, suspect: SuspectKey) -> None:
         self.counts[suspect.kind] += 1
         if len(self.found) < SHOWN_MAX:
             names = tuple(item.name for item in self.plan.columns)
-            self.found.append(Found(key, suspect.kind, differing_columns(suspect.source, suspect.target, names)))
+            self.found.append(
+                FoundDifference(key, suspect.kind, differing_columns(suspect.source, suspect.target, names))
+            )
 
     @property
     def differences(self) -> int:
@@ -76,7 +78,7 @@ class TableState:
 class Tally:
     """The whole comparison as far as it has come."""
 
-    tables: list[TableState] = field(default_factory=list)
+    tables: list[TableVerdict] = field(default_factory=list)
     rows_read: int = 0
     position: int = 0
     notes: list[str] = field(default_factory=list)
@@ -98,7 +100,7 @@ class Tally:
 
 
 def result(tally: Tally, salt: bytes) -> dict[str, Any]:
-    """Without keys: each is a hash that only means something within this result."""
+    """Returns the result of a comparison without keys: each is a salted hash that means something within this result only."""
     return {
         "verdict": tally.verdict,
         "position": f"{tally.position >> 32:X}/{tally.position & 0xFFFFFFFF:X}",
@@ -109,7 +111,7 @@ def result(tally: Tally, salt: bytes) -> dict[str, Any]:
     }
 
 
-def _table(state: TableState, salt: bytes) -> dict[str, Any]:
+def _table(state: TableVerdict, salt: bytes) -> dict[str, Any]:
     return {
         "table": state.plan.name,
         "verdict": state.verdict,

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, Literal
 
-from cdcworker.connectors.verify.plan import Compared, Key, Plan, Table
-from cdcworker.connectors.verify.texts import BYTES, INTEGER, NUMERIC, joined
+from cdcworker.connectors.verify.canonical_text import BYTES, INTEGER, NUMERIC, joined
+from cdcworker.connectors.verify.plan import ComparedColumn, ComparisonPlan, Key, SideTable
 
 Side = Literal["source", "target"]
 FINE: Final = 256
@@ -32,7 +32,7 @@ where n.nspname = %s and c.relname = %s and c.relkind in ('r', 'p')"""
 
 
 @dataclass(frozen=True, slots=True)
-class Span:
+class KeySpan:
     """Rows whose key lies behind `low` up to `high` (None: no bound), dealt out by the key's hash into `coarse` parts."""
 
     low: Key | None = None
@@ -50,10 +50,10 @@ def quoted(name: str) -> str:
     return '"' + name.replace('"', '""').replace("%", "%%") + '"'
 
 
-class Writer:
+class StatementBuilder:
     """Statements about one table of one side. `encoding` is the database's."""
 
-    def __init__(self, plan: Plan, side: Side, encoding: str = "UTF8") -> None:
+    def __init__(self, plan: ComparisonPlan, side: Side, encoding: str = "UTF8") -> None:
         table = plan.source if side == "source" else plan.target
         assert table is not None
         self._side = side
@@ -67,7 +67,7 @@ class Writer:
         self._hides = f"t.{quoted(table.hides)} IS NOT TRUE" if table.hides else ""
         self._hash = f"('x' || left({self._md5(joined(self._columns))}, 16))::bit(64)::bigint"
 
-    def sums(self, span: Span, chosen: Sequence[int] | None = None) -> Statement:
+    def sums(self, span: KeySpan, chosen: Sequence[int] | None = None) -> Statement:
         """(part, rows, sum of hashes): the parts of the span, or finer ones of the `chosen` parts."""
         where, parameters = self._where(span)
         coarse, fine = self._parts(span)
@@ -79,7 +79,7 @@ class Writer:
         text = f"SELECT part, count(*), coalesce(sum(h), 0) FROM ({inner}) hashed GROUP BY part"
         return Statement(text, tuple(parameters))
 
-    def rows(self, span: Span, chosen: Sequence[int]) -> Statement:
+    def rows(self, span: KeySpan, chosen: Sequence[int]) -> Statement:
         """(key, hash, version) of the rows of finer parts."""
         where, parameters = self._where(span)
         where.append(f"{self._parts(span)[1]} = ANY (%s)")
@@ -103,7 +103,7 @@ class Writer:
 
     def bound(self, after: Key | None, rows: int) -> Statement:
         """The key of the row that stands so many rows behind a key."""
-        where, parameters = self._where(Span(after))
+        where, parameters = self._where(KeySpan(after))
         names = ", ".join(self._names)
         text = f"SELECT ARRAY[{', '.join(self._key)}]::text[] FROM {self._from}{_all(where)} ORDER BY {names} OFFSET %s LIMIT 1"
         return Statement(text, (*parameters, rows - 1))
@@ -113,7 +113,7 @@ class Writer:
     def _select(self) -> str:
         return f"SELECT ARRAY[{', '.join(self._key)}]::text[], {self._hash}, {self._version}"
 
-    def _where(self, span: Span) -> tuple[list[str], list[object]]:
+    def _where(self, span: KeySpan) -> tuple[list[str], list[object]]:
         where, parameters = [self._hides] if self._hides else [], list[object]()
         for sign, bound in ((">", span.low), ("<=", span.high)):
             if bound is not None:
@@ -121,8 +121,9 @@ class Writer:
                 parameters += bound
         return where, parameters
 
-    def _parts(self, span: Span) -> tuple[str, str]:
-        """Which coarse, and which fine part a row lies in: by digits of one hash that have nothing to do with each other."""
+    def _parts(self, span: KeySpan) -> tuple[str, str]:
+        """Returns the SQL for the coarse and the fine part that a row lies in, by digits of one hash that have nothing to do
+        with each other."""
         key = self._md5(joined(self._key))
         coarse = f"mod(('x' || left({key}, 8))::bit(32)::bigint, {span.coarse})::int" if span.coarse > 1 else "0"
         fine = f"({coarse} * {FINE} + mod(('x' || substr({key}, 9, 8))::bit(32)::bigint, {FINE})::int)"
@@ -131,11 +132,11 @@ class Writer:
     def _md5(self, text: str) -> str:
         return f"md5(convert_to({text}, 'UTF8'))" if self._recode else f"md5({text})"
 
-    def _text(self, item: Compared) -> str:
+    def _text(self, item: ComparedColumn) -> str:
         template = item.text.source if self._side == "source" else item.text.target
         return template.format(f"t.{quoted(item.name)}")
 
-    def _literal(self, item: Compared) -> str:
+    def _literal(self, item: ComparedColumn) -> str:
         """A parameter that holds the column's text, as a value of its type."""
         column = item.source if self._side == "source" else item.target
         text = item.text.source if self._side == "source" else item.text.target
@@ -155,7 +156,7 @@ def cast_of(declared: str) -> str:
     return (declared.partition("(")[0] + declared.partition(")")[2]).replace("%", "%%")
 
 
-def _version(side: Side, table: Table) -> str:
+def _version(side: Side, table: SideTable) -> str:
     if side == "source":
         return "t.xmin::text"
     return f"coalesce(encode(t.{quoted(table.position)}, 'hex'), '')" if table.position else "''"

@@ -1,6 +1,6 @@
 """Internal topics as they are after a long life: millions of positions and leases, compacted by the broker's cleaner.
 
-python tests/bench/aging.py [--records 5000000] [--uncleaned]     # ages an embedded broker's topics and times what a start reads
+python -m tests.bench.aging [--records 5000000] [--uncleaned]     # ages an embedded broker's topics and times what a start reads
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cdcworker.coordinator.kafka_clients import make_consumer, make_producer, producer_config, reader_config
-from cdcworker.coordinator.kafka_clients import transactional_config as transactional
-from cdcworker.coordinator.kafka_topics import TopicNames, ensure_topics, internal_topics
-from cdcworker.coordinator.offsets import StoredPosition, offset_key, offset_value, offsets_partition
+from cdcworker.coordinator.kafka.clients import make_consumer, make_producer, producer_config, reader_config
+from cdcworker.coordinator.kafka.clients import transactional_config as transactional
+from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
+from cdcworker.coordinator.log.offset_records import OffsetRecord, offset_key, offset_value, offsets_partition
 from confluent_kafka import TopicPartition
 
 WORKERS, TASKS = 5, 250
@@ -79,7 +79,7 @@ def _produce_positions(properties: dict[str, str], topic: str, count: int) -> No
 def _place(task: int, partitions: int) -> tuple[bytes, bytes, int]:
     connector = f"aged-{task}"
     position = {"commit_lsn": 10**12 + task, "tx_index": 3, "tx_sub": 0, "end_lsn": 10**12 + task, "snapshot": None}
-    value = json.dumps(offset_value(StoredPosition("0" * 36, task << 20, position)), separators=(",", ":"))
+    value = json.dumps(offset_value(OffsetRecord("0" * 36, task << 20, position)), separators=(",", ":"))
     key = offset_key(connector, {"server": connector, "task": 0})
     return key.encode(), value.encode(), offsets_partition(connector, 0, partitions)
 
@@ -125,18 +125,18 @@ def size(properties: dict[str, str], topic: str) -> int:
 
 def time_start(bootstrap: str, topics: TopicNames) -> dict[str, float]:
     """Seconds for a worker's fold of the status log, and for one positions' partition from its start."""
-    from cdcworker.coordinator.kafka_log import CompactedLog
-    from cdcworker.coordinator.status import Judge, StatusState, fold_status
-    from cdcworker.worker.backends import LEASES
+    from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
+    from cdcworker.coordinator.log.status_fold import LeaseReader, StatusState, fold_status
+    from cdcworker.worker.herder.backends import LEASES
 
     properties = {"bootstrap.servers": bootstrap}
     found: dict[str, float] = {}
     for name, topic, partitions in (("status", topics.status, None), ("offsets_partition", topics.offsets, [0])):
         began, cpu = time.monotonic(), time.process_time()
-        log = CompactedLog(properties, topic, client_id="timed", partitions=partitions, counters=LEASES)
+        log = KafkaCompactedLog(properties, topic, client_id="timed", partitions=partitions, counters=LEASES)
         with contextlib.closing(log):
             records = log.read_to_end(60)
-            fold_status(StatusState(), records, Judge("w", "b", 0.0, 1.0))
+            fold_status(StatusState(), records, LeaseReader("w", "b", 0.0, 1.0))
             found[f"{name}_read_s"] = round(time.monotonic() - began, 2)
             found[f"{name}_cpu_s"] = round(time.process_time() - cpu, 2)
             found[f"{name}_records"] = len(records)

@@ -21,11 +21,10 @@ import psycopg
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
-from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.devstack.process import Program
 from confluent_kafka import Consumer, TopicPartition
 
-sys.path.insert(0, str(Path(__file__).parent))
-from measure import cpu_s, finish, median, rss_mb, tree, wait
+from .measure import cpu_s, finish, median, rss_mb, tree, wait
 
 ROWS_PER_TRANSACTION = 100
 TABLE = "(id bigint primary key, n int not null, name text, price numeric(10,2), at timestamptz not null)"
@@ -40,7 +39,7 @@ class Stage:
 
     postgres: EmbeddedPostgres
     kafka: EmbeddedKafka
-    worker: Child
+    worker: Program
     rest: httpx.Client
 
     def put(self, name: str, config: dict[str, str]) -> None:
@@ -196,7 +195,7 @@ def main() -> None:
                 f"state.dir={root / 'state'}\n"
             )
             argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(properties)]
-            worker = Child("worker", argv, root / "worker.log")
+            worker = Program("worker", argv, root / "worker.log")
             try:
                 rest = httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60)
                 stage = Stage(postgres, kafka, worker, rest)

@@ -18,7 +18,7 @@ import httpx
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.devstack.process import Program
 from cdcworker.worker.quickstart.roles import make_reader, make_writer
 
 PASSWORD = "a password of no use anywhere else"
@@ -53,7 +53,7 @@ def descendants(pid: int) -> list[int]:
 class Worker:
     id: str
     url: str
-    process: Child
+    process: Program
 
     @property
     def pid(self) -> int:
@@ -92,7 +92,7 @@ class Cluster:
         path = self.directory / f"{worker_id}.properties"
         path.write_text("".join(f"{name}={value}\n" for name, value in config.items()))
         argv = [sys.executable, "-m", "cdcworker.worker.cli.main", "start", "--config", str(path)]
-        child = Child(worker_id, argv, self.directory / f"{worker_id}.log", env=env)
+        child = Program(worker_id, argv, self.directory / f"{worker_id}.log", env=env)
         worker = Worker(worker_id, f"http://127.0.0.1:{port}", child)
         self.workers[worker_id] = worker
         wait(f"{worker_id} is ready", lambda: self.healthy(worker))
@@ -204,7 +204,7 @@ def names_task(pid: int, connector: str, task: int) -> bool:
         arguments = Path(f"/proc/{pid}/cmdline").read_text().split("\0")
     except OSError:
         return False
-    return "cdcworker.worker.task_main" in arguments and f"{connector}-{task}" in arguments
+    return "cdcworker.worker.task.main" in arguments and f"{connector}-{task}" in arguments
 
 
 def send(pids: list[int], number: signal.Signals) -> None:

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from cdcworker.coordinator.events import TaskExited, TaskReport
-from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.coordinator.core.events import TaskExited, TaskReport
+from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import AssignedTask, Connector, PutConnector
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.herder import Herder, HerderConfig
+from cdcworker.worker.herder.config import HerderConfig
+from cdcworker.worker.herder.herder import Herder
 
 CONNECTORS = 4
 PAUSE_S = 0.02

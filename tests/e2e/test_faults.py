@@ -18,7 +18,7 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
-from cdcworker.worker.rest.metric_table import SINK, SOURCE
+from cdcworker.worker.rest.resources.metric_table import SINK, SOURCE
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer

@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from cdcworker.coordinator.kafka_topics import TopicNames, ensure_topics, internal_topics
+from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
-from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.devstack.process import Program
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from .cluster import wait
@@ -119,9 +119,9 @@ class Group(threading.Thread):
         self._folder = folder
         self.workers = {f"w{n}": self._launch(f"w{n}") for n in range(WORKERS)}
 
-    def _launch(self, worker: str) -> Child:
+    def _launch(self, worker: str) -> Program:
         argv = [sys.executable, str(CHILD), self._broker.bootstrap, self.group, worker, str(SESSION_S)]
-        return Child(worker, argv, self._folder / f"{self.group}-{worker}.log")
+        return Program(worker, argv, self._folder / f"{self.group}-{worker}.log")
 
     def run(self) -> None:
         try:

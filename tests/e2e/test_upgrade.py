@@ -14,12 +14,12 @@ from typing import Any
 
 import psycopg
 import pytest
-from cdcworker.coordinator.kafka_log import CompactedLog
-from cdcworker.schemas.decode import Decoder
+from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
+from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.schemas.log import SchemaLog
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
-from .cluster import Cluster, wait
+from .cluster import Cluster, Worker, wait
 from .load import COLUMNS, SCHEMA, TABLES, Load, differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.long, pytest.mark.timeout(2400)]
@@ -174,6 +174,28 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
     assert_generated_rows_are_there_once(cluster)
 
 
+def test_workers_of_both_builds_forward_requests_to_each_other(kafka, postgres, tmp_path, old_build) -> None:
+    """Each build signs as the other one understands, whichever leads."""
+    cluster = Cluster(kafka, postgres, tmp_path)
+    path, body = "/admin/loggers/cdcworker.testing?scope=cluster", {"level": "WARN"}
+
+    def forwards(worker: Worker) -> bool:
+        return bool(cluster.rest("PUT", path, body, worker).status_code == 204)
+
+    try:
+        old = cluster.start_worker(name="old", env=old_build, sink_standby="0")
+        new = cluster.start_worker(name="new", sink_standby="0")
+        assert cluster.leader() is old
+        wait("the old worker acts for the new one", lambda: forwards(new), 60)
+        cluster.workers.pop("old").process.stop(timeout_s=45)
+        wait("the new worker leads", lambda: cluster.leader() is new, 60)
+        again = cluster.start_worker(name="old", env=old_build, sink_standby="0")
+        wait("the new worker acts for the old one", lambda: forwards(again), 60)
+        assert cluster.leader() is new
+    finally:
+        cluster.stop()
+
+
 def snapshot(cluster: Cluster) -> dict[str, Any]:
     (found,) = cluster.rest("GET", "/v1/connectors/shop/snapshots").json()["snapshots"]
     return dict(found)
@@ -230,7 +252,7 @@ def consumer(cluster: Cluster) -> Consumer:
 
 def rows(cluster: Cluster, topic: str) -> list[dict[str, Any]]:
     """All committed values of a topic with one partition, decoded."""
-    decoder = Decoder(schemas(cluster))
+    decoder = RecordDecoder(schemas(cluster))
     return [decoder.decode(value) for value in values(cluster, topic) if value is not None]
 
 
@@ -252,7 +274,9 @@ def values(cluster: Cluster, topic: str) -> list[bytes | None]:
 
 
 def schemas(cluster: Cluster) -> SchemaLog:
-    log = CompactedLog({"bootstrap.servers": cluster.kafka.bootstrap}, f"{cluster.group}.schemas", client_id="check")
+    log = KafkaCompactedLog(
+        {"bootstrap.servers": cluster.kafka.bootstrap}, f"{cluster.group}.schemas", client_id="check"
+    )
     try:
         return SchemaLog((record.key, record.value) for record in log.read_to_end(30.0))
     finally:

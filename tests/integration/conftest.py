@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import os
 import random
+import uuid
 
 import psycopg
 import pytest
 from cdcworker.worker.quickstart.roles import make_writer
 
-from .postgres_reader import Reader, become_role
-from .spark_world import World
-from .standbys import made_primary, made_standby
+from tests.integration.connectors.postgres.postgres_reader import Reader, become_role
+from tests.integration.connectors.postgres.standbys import made_primary, made_standby
+from tests.integration.connectors.spark_world import World
 
 
 @pytest.fixture
@@ -95,10 +95,10 @@ class SharedSpark:
             self.engine = None
 
     def _new(self):
-        from cdcworker.connectors.spark.session import Engine, Runtime
-        from cdcworker.connectors.spark.warehouses import SETTINGS
-        from cdcworker.worker.devstack import jars
-        from cdcworker.worker.devstack.java import find_java
+        from cdcworker.connectors.spark.runtime.session import JavaRuntime, SparkEngine
+        from cdcworker.connectors.warehouses.lake.kind import DELTA, ICEBERG
+        from cdcworker.worker.java import jars
+        from cdcworker.worker.java.runtime import find_java
 
         files = tuple(str(path) for section in ("spark", "iceberg", "delta") for path in jars.ensure(section))
         self.made += 1
@@ -107,8 +107,10 @@ class SharedSpark:
         program = str(find_java().home / "bin" / "java")
         # Batches of a few rows: compiling code for them would take longer than they do.
         more = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
-        runtime = Runtime(program, files, settings=tuple({**SETTINGS["iceberg"], **SETTINGS["delta"], **more}.items()))
-        return Engine(runtime, state, lambda: False)
+        runtime = JavaRuntime(
+            program, files, settings=tuple({**ICEBERG.spark_settings, **DELTA.spark_settings, **more}.items())
+        )
+        return SparkEngine(runtime, state, lambda: False)
 
 
 @pytest.fixture(scope="session")
@@ -125,7 +127,7 @@ def spark(shared_spark):
 
 @pytest.fixture(scope="module")
 def standalone(tmp_path_factory):
-    from .standalone import Standalone
+    from tests.integration.connectors.standalone import Standalone
 
     with Standalone(tmp_path_factory.mktemp("cluster")) as made:
         yield made
@@ -136,7 +138,7 @@ def world(kafka, postgres, tmp_path, request):
     database = postgres.create_database()
     # All that a test does in the warehouse it does as the sink's own role.
     dsn = make_writer(postgres.dsn(database), f"writer_{database}", "only here", ["public"])
-    made = World(kafka, dsn, tmp_path, f"w{abs(hash(request.node.name)) % 10**8}{os.getpid()}")
+    made = World(kafka, dsn, tmp_path, f"w{uuid.uuid4().hex[:16]}")
     yield made
     made.close()
     postgres.drop_database(database)

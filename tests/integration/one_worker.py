@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
-from cdcworker.coordinator.kafka_log import CompactedLog
+from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.ports import free_ports
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
@@ -81,7 +81,7 @@ class Worker:
         tasks = self.get("/v1/cluster")["tasks"]
         return next(task for task in tasks if (task["connector"], task["task"]) == (name, number))
 
-    def wait(self, condition: Callable[[], Any], what: str, timeout_s: float = DEADLINE_S) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str | Callable[[], str], timeout_s: float = DEADLINE_S) -> Any:
         deadline = time.monotonic() + timeout_s
         while True:
             assert self.process.poll() is None, self.log.read_text()[-20_000:]
@@ -91,7 +91,9 @@ class Worker:
                 found = None
             if found:
                 return found
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self.log.read_text()[-20_000:]}"
+            if time.monotonic() >= deadline:
+                missing = what if isinstance(what, str) else what()
+                raise AssertionError(f"not in time: {missing}\n{self.log.read_text()[-20_000:]}")
             select.select([], [], [], 0.05)
 
     def wait_ready(self) -> None:
@@ -144,7 +146,7 @@ class Worker:
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
 
     def schemas(self) -> SchemaLog:
-        log = CompactedLog({"bootstrap.servers": self.bootstrap}, f"{self.group}.schemas", client_id="t")
+        log = KafkaCompactedLog({"bootstrap.servers": self.bootstrap}, f"{self.group}.schemas", client_id="t")
         view = SchemaLog((record.key, record.value) for record in log.read_to_end(30.0))
         log.close()
         return view

@@ -29,21 +29,21 @@ NOTED_MAX = 3
 """Catchers of one layer that are noted; `check` runs the first."""
 LAYERS = ("unit", "model", "simulator", "integration")
 UNIT = ("tests/unit/coordinator", "tests/unit/worker")
-CLUSTER = [f"tests/unit/coordinator/test_herd_{name}.py" for name in ("cluster", "changes", "faults")]
+CLUSTER = [f"tests/unit/coordinator/core/test_herd_{name}.py" for name in ("cluster", "changes", "faults")]
 MODEL = "tests/simulation/test_model.py"
 LIKELY = {
     "membership": ("supervisor", "clocks"),
-    "holdings": ("leader", "lost_work"),
-    "placement": ("leader", "lost_work"),
-    "lost": ("lost_work",),
-    "fences": ("lost_work",),
-    "probing": ("lost_work",),
-    "herd": ("leader", "supervisor"),
-    "leader": ("leader", "lost_work"),
-    "status": ("status", "fold_properties"),
+    "ownership": ("leader", "lost_workers"),
+    "placement": ("leader", "lost_workers"),
+    "lost_workers": ("lost_workers",),
+    "fences": ("lost_workers",),
+    "liveness": ("lost_workers",),
+    "state_machine": ("leader", "supervisor"),
+    "leader": ("leader", "lost_workers"),
+    "status_fold": ("status_fold", "fold_properties"),
     "control": ("task_parts",),
-    "policy": ("task_parts", "source_runner"),
-    "source_session": ("source_runner",),
+    "error_policy": ("task_parts", "runner"),
+    "session": ("session_lease", "runner"),
 }
 """Test files that know a module besides, or instead of, one of its own name."""
 SEEDS = int(os.environ.get("CDC_PLANTED_SEEDS", "150"))
@@ -131,14 +131,14 @@ def derive_one(bug: Bug, layers: Collection[str]) -> dict[str, list[Any]]:
         if "simulator" in layers and bug.file.startswith(("coordinator/", "worker/")):
             found["simulator"] = _seeds(folder, clean)
         if "integration" in layers and (bug.deep or not any(found.values())):
-            tests = [bug.tests if bug.deep else "tests/integration/test_coordination.py"]
+            tests = [bug.tests if bug.deep else "tests/integration/coordinator/kafka/test_coordination.py"]
             found["integration"] = _failed(folder, clean, tests, "--maxfail=3")
     return found
 
 
 def _unit_stages(bug: Bug) -> Iterable[list[str]]:
     """Where a catcher is likely first: the tests of the file, then the room's, the whole cluster's, all of them."""
-    room, _, name = bug.file.removesuffix(".py").rpartition("/")
+    room, name = bug.file.partition("/")[0], Path(bug.file).stem
     names = LIKELY.get(name, (name,))
     own = [str(path.relative_to(ROOT)) for n in names for path in (ROOT / "tests/unit").rglob(f"test_{n}.py")]
     if own:

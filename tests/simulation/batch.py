@@ -1,4 +1,4 @@
-"""Many histories on all cores, each of them twice: `python -m tests.simulation.batch --seed 1 --count 1000`."""
+"""Runs many histories on all cores, each of them twice: `python -m tests.simulation.batch --seed 1 --count 1000`."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import TextIO
 from .run import PROFILES, Result, run_seed
 
 CHUNK = 20
-"""Seeds that a process runs at a time."""
+"""The number of seeds that a process runs at a time."""
 CHUNKS_PER_POOL = 10
-"""Some histories leave objects that nothing ends (a killed greenlet keeps a reference to itself): each costs every
-collection that follows, so a thousand in one process take more than twice as long as in ten."""
+"""The number of chunks after which a process is replaced. Some histories leak objects (a killed greenlet refers to
+itself) that slow down each garbage collection: a thousand in one process take more than twice as long as in ten."""
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Finding:
 
 @dataclass
 class Summary:
-    """What a batch came to."""
+    """The results of a batch."""
 
     histories: int = 0
     findings: list[Finding] = field(default_factory=list)
@@ -46,7 +46,7 @@ class Summary:
     totals: Counter[str] = field(default_factory=Counter)
     settled_s_max: float = 0.0
     hashes: dict[int, str] = field(default_factory=dict)
-    """Of the seeds that have been run."""
+    """The digest of each seed that was run."""
 
     def take(self, result: Result, profile: str) -> None:
         known = self.hashes.setdefault(result.seed, result.hash)
@@ -73,7 +73,7 @@ def _chunk(seeds: Sequence[int], profile: str) -> list[Result]:
 
 
 def _results(seeds: Sequence[int], profile: str, times: int, processes: int) -> Iterator[Sequence[Result]]:
-    """Both runs of a seed in different processes as a rule: nothing may depend on the order or the hash seed."""
+    """Yields the results; the two runs of a seed are usually in different processes, with different hash seeds."""
     chunks = [seeds[at : at + CHUNK] for at in range(0, len(seeds), CHUNK)]
     todo = [chunk for again in range(times) for chunk in (chunks if again % 2 == 0 else chunks[1:] + chunks[:1])]
     for at in range(0, len(todo), CHUNKS_PER_POOL):
@@ -95,7 +95,7 @@ def _of_pool(todo: list[Sequence[int]], profile: str, processes: int) -> Iterato
 
 
 def run_batch(seeds: Sequence[int], profile: str, times: int, most: int) -> Summary:
-    """All histories, or as many as it takes to find `most` failed ones."""
+    """Runs all histories, or until `most` of them have failed."""
     summary = Summary()
     results = _results(seeds, profile, times, os.cpu_count() or 1)
     for chunk in results:

@@ -1,4 +1,5 @@
-"""The simulated Kafka: partitions with transactions and compaction, the coordinators of transactions and of the group."""
+"""The simulated Kafka: partitions with transactions and compaction, the coordinators of transactions and of the
+group."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ MARKER_DELAY_S = 0.01
 
 @dataclass(slots=True)
 class Entry:
-    """One record or control record. `state`: whether a committed reader gets it."""
+    """A record or control record. `state` tells whether read_committed readers get it."""
 
     offset: int
     kind: Kind
@@ -45,6 +46,9 @@ class Partition:
         self.open: dict[int, int] = {}
         self.producers: dict[int, tuple[int, int]] = {}
         self.waiting: dict[Callable[[], None], None] = {}
+        """Readers of committed records, until the last stable offset moves."""
+        self.awaiting_end: dict[Callable[[], None], None] = {}
+        """Readers of all records, until the log grows."""
         self.on_stable: list[Callable[[Sequence[Entry]], None]] = []
         self.check: Callable[[Entry], None] | None = None
 
@@ -75,6 +79,9 @@ class Partition:
         self._advance()
 
     def _advance(self) -> None:
+        awaiting_end, self.awaiting_end = self.awaiting_end, {}
+        for wake in awaiting_end:
+            wake()
         before, self.lso = self.lso, min(self.open.values(), default=self.hw)
         if self.lso <= before:
             return
@@ -92,29 +99,30 @@ class Partition:
         return bisect_left(self.log, offset, key=lambda entry: entry.offset)
 
     def open_of(self, pid: int) -> list[Entry]:
-        """Records of the producer's open transaction."""
+        """Returns the records of the producer's open transaction."""
         first = self.open.get(pid)
         if first is None:
             return []
         return [entry for entry in self.log[self._index(first) :] if entry.pid == pid and entry.state == "open"]
 
-    def fetch(self, offset: int, most: int = 500) -> tuple[list[Entry], int]:
-        """Committed records from there, and where to go on."""
+    def fetch(self, offset: int, most: int = 500, *, uncommitted: bool = False) -> tuple[list[Entry], int]:
+        """Returns the records from an offset on and the next offset: the committed ones, or all up to the log's end."""
         out: list[Entry] = []
+        end = self.hw if uncommitted else self.lso
         for entry in self.log[self._index(offset) :]:
-            if entry.offset >= self.lso:
+            if entry.offset >= end:
                 break
-            if entry.kind == "data" and entry.state == "committed":
+            if entry.kind == "data" and (uncommitted or entry.state == "committed"):
                 out.append(entry)
                 if len(out) == most:
                     return out, entry.offset + 1
-        return out, max(offset, self.lso)
+        return out, max(offset, end)
 
     def committed(self) -> list[Entry]:
         return self.fetch(0, 1 << 60)[0]
 
     def compact(self, retention_s: float) -> int:
-        """Keep the last committed record of each key below the last stable offset, tombstones for so long.
+        """Keeps the last committed record of each key below the last stable offset, and tombstones for `retention_s`.
 
         Offsets never change.
         """
@@ -137,7 +145,7 @@ class Partition:
     def produce(
         self, pid: int, epoch: int, sequence: int, records: Sequence[Any], txn: Callable[[], Code] | None
     ) -> tuple[Code, int]:
-        """A produce request: fenced by the epoch, once by the sequence."""
+        """A produce request: the producer epoch fences it, the sequence keeps it from being stored twice."""
         known_epoch, known_sequence = self.producers.get(pid, (-1, -1))
         if epoch < known_epoch:
             return KafkaError.INVALID_PRODUCER_EPOCH, -1
@@ -151,7 +159,7 @@ class Partition:
 
 @dataclass(slots=True)
 class Transaction:
-    """What the coordinator knows of one transactional id."""
+    """The coordinator's state of one transactional id."""
 
     pid: int
     epoch: int = -1
@@ -175,14 +183,14 @@ class Transactions:
         self.marker_delay_s = MARKER_DELAY_S
         self.on_init: list[Callable[[str, int], None]] = []
         self.on_commit: list[Callable[[str, Transaction], None]] = []
-        """Called when a commit is decided; its markers follow."""
+        """A callback for each decided commit, before its markers are written."""
 
     def new_pid(self) -> int:
         self.pids += 1
         return self.pids
 
     def init(self, name: str, timeout_s: float) -> tuple[Code, int, int]:
-        """A new epoch. What the predecessor left open is aborted first."""
+        """Raises the producer epoch; the predecessor's open transaction is aborted first."""
         txn = self.ids.get(name)
         if txn is None:
             txn = self.ids[name] = Transaction(self.new_pid())
@@ -220,7 +228,7 @@ class Transactions:
         return OK
 
     def verify(self, name: str, pid: int, epoch: int, partition: Partition) -> Code:
-        """Asked by partition leaders before a transactional write."""
+        """Verifies a transactional write for a partition leader."""
         code = self._is_current(name, pid, epoch)
         if code != OK:
             return code
@@ -276,7 +284,7 @@ class Transactions:
 
 
 class Broker:
-    """Topics and coordinators. Made to be reached through the network only."""
+    """Topics and coordinators, which are only reached through the simulated network."""
 
     def __init__(self, world: World) -> None:
         self.world = world
@@ -288,7 +296,7 @@ class Broker:
         return made
 
     def partition(self, topic: str, number: int) -> Partition:
-        """Data topics are there when they are asked for."""
+        """Returns a partition; a data topic is created when it is first used."""
         if topic not in self.topics:
             self.create(topic, 1, compacted=False)
         return self.topics[topic][number]

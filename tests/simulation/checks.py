@@ -1,4 +1,4 @@
-"""Invariants, looked at as things happen; each has a test with a broken system that proves it fires."""
+"""Invariants that are checked as things happen; for each a test with a broken system proves that it fires."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from cdcworker.coordinator.api import Record
+from cdcworker.coordinator.api import LogRecord
+from cdcworker.coordinator.log.config_fold import fold_all, task_set_of
 from cdcworker.coordinator.model import ClusterState, DeleteConnector, PutConnector, TaskId
-from cdcworker.coordinator.state import fold_all, task_set_of
 
 from .broker import Entry, Partition, Transaction
 from .rest import Op, Rest
@@ -20,10 +20,10 @@ WEIGHT = {"source": 1, "sink": 2}
 REFUSALS = ("no_leader", "not_leader", "exists", "not_found", "version_mismatch", "conflict")
 
 
-def record_of(entry: Entry) -> Record:
+def record_of(entry: Entry) -> LogRecord:
     value = None if entry.value is None else json.loads(entry.value)
     headers = {name: (text or b"").decode() for name, text in entry.headers}
-    return Record((entry.key or b"").decode(), value, headers, entry.offset, 0, entry.timestamp_ms)
+    return LogRecord((entry.key or b"").decode(), value, headers, entry.offset, 0, entry.timestamp_ms)
 
 
 class Checks:
@@ -31,16 +31,16 @@ class Checks:
 
     def __init__(self, sim: Sim, rest: Rest) -> None:
         self.sim, self.rest = sim, rest
-        self.history: list[Record] = []
-        """The config log as it was decided, nothing compacted away."""
+        self.history: list[LogRecord] = []
+        """The config log as it was decided, without compaction."""
         self.versions: dict[str, list[tuple[int, int]]] = {}
-        """Per connector: from which record on which version, 0 for none."""
+        """By connector, from which record on it had which version; 0 for none."""
         self.leader_epoch = 0
         self.leader_boot = ""
         self.rows: Counter[str] = Counter()
-        """Rows committed of each data topic."""
+        """The committed rows of each data topic."""
         self.positions: dict[str, tuple[int, int]] = {}
-        """Per offsets key: task epoch and position last committed."""
+        """By offsets key, the task epoch and the position committed last."""
         self._state, self._folded = ClusterState(), 0
         self.by_request: dict[str, list[int]] = {}
         configs = sim.cluster.broker.partition(NAMES.configs, 0)
@@ -72,7 +72,7 @@ class Checks:
             self._position(name, rows, positions)
 
     def _rows(self, partition: Partition, entries: Sequence[Entry]) -> None:
-        """Nothing lost, nothing twice, in order, as a committed reader gets it."""
+        """Checks that a read_committed reader gets all rows in order, none lost and none twice."""
         for entry in entries:
             number, expected = int(entry.value or b"-1"), self.rows[partition.topic]
             if number != expected:
@@ -124,7 +124,7 @@ class Checks:
             self._note_version(record, index)
             self._note_request(record, index)
 
-    def _note_version(self, record: Record, index: int) -> None:
+    def _note_version(self, record: LogRecord, index: int) -> None:
         kind, _, name = record.key.partition("/")
         if kind != "connector":
             return
@@ -134,7 +134,7 @@ class Checks:
             self.violate("I16 register", f"{name} went from version {known[-1][1]} to {version}")
         known.append((index + 1, version))
 
-    def _note_request(self, record: Record, index: int) -> None:
+    def _note_request(self, record: LogRecord, index: int) -> None:
         request_id = record.headers.get("d", "")
         kind = record.key.partition("/")[0]
         if not request_id or kind not in ("connector", "command"):
@@ -168,7 +168,7 @@ class Checks:
             self.violate("I16 register", f"{op.name} was there all the time of {op.request}")
 
     def _holds(self, op: Op, wanted: tuple[int, ...]) -> bool:
-        """Whether one of these versions was the connector's at some moment between question and answer."""
+        """Tells whether the connector had one of these versions at some moment between request and reply."""
         return any(version in wanted for version in self._versions_during(op))
 
     def _absent(self, op: Op) -> bool:
@@ -182,7 +182,7 @@ class Checks:
     # --- the cluster as it is ---------------------------------------------------------------------------------------
 
     def state(self) -> ClusterState:
-        """What the whole log folds to."""
+        """The fold of the whole config log."""
         if self._folded < len(self.history):
             self._state = fold_all(self._state, self.history[self._folded :])
             self._folded = len(self.history)
@@ -193,13 +193,15 @@ class Checks:
         out = set()
         for name, connector in state.connectors.items():
             tasks = task_set_of(state, name)
-            if connector.target_state != "STOPPED":
+            # What is paused before it ever had tasks has none until it is resumed.
+            waits = connector.target_state == "PAUSED" and (tasks is None or tasks.config_version == 0)
+            if connector.target_state != "STOPPED" and not waits:
                 width = int(connector.config.get("width", "1"))
                 out |= {TaskId(name, n) for n in range(width if tasks is None else max(width, len(tasks.tasks)))}
         return out
 
     def processes(self) -> dict[TaskId, list[Child]]:
-        """Processes of tasks that run, of all workers that are there."""
+        """Returns the running processes of each task on all live workers."""
         out: dict[TaskId, list[Child]] = {}
         for node in self.sim.nodes.values():
             if node.launcher is None or not node.is_up:
@@ -215,7 +217,7 @@ class Checks:
             return False
         return all(c[0].state in ("RUNNING", "PAUSED") for c in processes.values())
 
-    def picture(self) -> str:
+    def describe(self) -> str:
         runs = {str(t): [f"{c.proc and c.proc.name}:{c.state}" for c in cs] for t, cs in self.processes().items()}
         ups = [node.proc.name for node in self.sim.nodes.values() if node.is_up and node.proc]
         leads = [n.worker_id for n in self.sim.nodes.values() if n.is_up and n.herder and n.herder._view.is_leader]
@@ -223,7 +225,7 @@ class Checks:
         return f"up={ups} leads={leads} wanted={wanted} runs={runs}"
 
     def is_quiet(self) -> bool:
-        """All rows arrived, no transaction holds back readers."""
+        """Tells whether all rows have arrived and no open transaction blocks readers."""
         slots, warehouse = self.sim.database.slots, self.sim.warehouse.ledgers
         for task_id in self.wanted():
             slot = slots.get(f"{task_id.connector}.{task_id.task}")
@@ -249,7 +251,7 @@ class Checks:
         return f"held back: {held}, rows of: {behind}, sinks: {sinks}"
 
     def is_balanced(self) -> bool:
-        """No move of a task would make loads more even."""
+        """Tells whether no move of a task would make the loads more even."""
         weights = [(c.worker.host, WEIGHT[c.spec.kind]) for cs in self.processes().values() for c in cs]
         loads = {node.worker_id: 0 for node in self.sim.nodes.values() if node.is_up}
         for host, weight in weights:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from types import SimpleNamespace
 from typing import Any
 
-from cdcworker.coordinator.kafka_group import parse_metadata
+from cdcworker.coordinator.kafka.leadership import parse_metadata
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicPartition
 
 from .broker import OK, Broker, Code, Entry, Partition
@@ -26,7 +26,7 @@ FENCING = (KafkaError.INVALID_PRODUCER_EPOCH, KafkaError.PRODUCER_FENCED, KafkaE
 
 
 class Cluster:
-    """What clients reach. One per history; set as `Client.cluster` while it runs."""
+    """The servers that clients reach: one per history, set as `Client.cluster` while it runs."""
 
     def __init__(self, world: World, rebalance_s: float = 30.0) -> None:
         self.world = world
@@ -37,7 +37,7 @@ class Cluster:
 
 
 class Client:
-    """What all clients share: the process they live in, and that no call outlives it."""
+    """The base of all clients: it knows the process that they run in, which no call outlives."""
 
     cluster: Cluster
 
@@ -55,7 +55,7 @@ class Client:
         return self.cluster.network.ask(self.proc, self, service, handler, timeout_s)
 
     def list_topics(self, topic: str | None = None, timeout: float = -1) -> Any:
-        """Known to every broker, so that the client has it at hand."""
+        """Returns metadata at once, as every broker knows it."""
         self.live()
         return _metadata(self.cluster.broker, topic)
 
@@ -109,7 +109,7 @@ class _Tail:
         self._try()
 
     def _try(self) -> None:
-        """Runs in the process: send a fetch, which waits at the broker until there is something."""
+        """Sends a fetch, which waits at the broker for records. It runs in the process."""
         if self.is_over:
             return
         network, proc = self.consumer.cluster.network, self.consumer.proc
@@ -121,10 +121,12 @@ class _Tail:
     def _arrive(self) -> None:
         if self.is_over or not self.consumer.proc.alive:
             return
-        if self.partition.lso <= self.fetched:
-            self.partition.waiting[self._arrive_soon] = None
+        partition, uncommitted = self.partition, self.consumer.reads_uncommitted
+        if (partition.hw if uncommitted else partition.lso) <= self.fetched:
+            waiting = partition.awaiting_end if uncommitted else partition.waiting
+            waiting[self._arrive_soon] = None
             return
-        entries, following = self.partition.fetch(self.fetched)
+        entries, following = partition.fetch(self.fetched, uncommitted=uncommitted)
         network, proc = self.consumer.cluster.network, self.consumer.proc
         if network.rules and network.is_cut(proc, self.partition.service):
             proc.later(FETCH_AGAIN_S, self._try)
@@ -149,7 +151,7 @@ class _Tail:
         self._try()
 
     def _settle(self) -> None:
-        """What is not in the buffer any more is behind the reader, control records with it."""
+        """Moves the position past the records, and control records, that are no longer in the buffer."""
         if not any(tail is self for tail, _ in self.consumer.buffer):
             self.position = max(self.position, self.fetched)
 
@@ -160,6 +162,7 @@ class Consumer(Client):
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
         self.config = config
+        self.reads_uncommitted = config.get("isolation.level") == "read_uncommitted"
         self.buffer: deque[tuple[_Tail, Entry]] = deque()
         self.tails: dict[tuple[str, int], _Tail] = {}
         self.member: GroupClient | None = None
@@ -172,7 +175,7 @@ class Consumer(Client):
     def assign(self, places: Sequence[TopicPartition]) -> None:
         self.live()
         self.unassign()
-        assert self.config.get("isolation.level") == "read_committed"
+        assert self.config.get("isolation.level") in ("read_committed", "read_uncommitted"), "a reader says which it is"
         for place in places:
             partition = self.cluster.broker.partition(place.topic, place.partition)
             self.tails[place.topic, place.partition] = _Tail(self, partition, place.offset)
@@ -203,8 +206,10 @@ class Consumer(Client):
             self._signal.wait_for(lambda: self.buffer, timeout)
         return self._next()
 
-    def consume(self, most: int, _timeout: float = 0.0) -> list[Message]:
+    def consume(self, most: int, timeout: float = 0.0) -> list[Message]:
         self.live()
+        if not self.buffer and timeout > 0:
+            self._signal.wait_for(lambda: self.buffer, timeout)
         out: list[Message] = []
         while len(out) < most and (message := self._next()) is not None:
             out.append(message)
@@ -230,7 +235,7 @@ class Consumer(Client):
             member.close()
 
     def assignment(self) -> list[TopicPartition]:
-        """Of the group's: who has left it is given nothing more."""
+        """Returns the partition of the group; a member that has left gets none."""
         self.live()
         return [TopicPartition(self._topic, 0)] if self.member is not None and self.member.has else []
 
@@ -307,7 +312,7 @@ class AdminClient(Client):
         return out
 
     def _repeat(self, answered: Answered, service: str, handler: Callable[[], Any], until: float) -> None:
-        """What was lost on the way is sent again by the connection."""
+        """Sends a lost request again, as the connection would."""
         if answered.value is TIMED_OUT and self.proc.mono() < until:
             self.cluster.network.send(self.proc, answered, service, handler, answered.set)
             self.proc.later(REQUEST_S, self._repeat, answered, service, handler, until)
@@ -337,7 +342,7 @@ class _Outgoing:
 
 
 class Producer:
-    """What production holds; dropping it ends the library behind it, which aborts nothing."""
+    """The producer that production code holds; dropping it ends the library behind it, which aborts nothing."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         self._library = _Library(config)
@@ -355,7 +360,8 @@ class Producer:
 
 
 class _Library(Client):
-    """Idempotent or transactional. Fibers of its own carry records, as the library's threads do."""
+    """The library behind a producer, idempotent or transactional. Its fibers send records, as librdkafka's threads
+    do."""
 
     def __init__(self, config: Mapping[str, Any]) -> None:
         super().__init__()
@@ -380,7 +386,7 @@ class _Library(Client):
 
     @property
     def is_gone(self) -> bool:
-        """Dropped by production; a call under way still holds it."""
+        """Tells whether production code has dropped the producer; a call in flight still holds it."""
         return self.dropped and not self.starting
 
     # --- records ----------------------------------------------------------------------------------------------------
@@ -419,7 +425,7 @@ class _Library(Client):
             self.proc.spawn(lambda: self._carry(place, outgoing))
 
     def _carry(self, place: Partition, outgoing: _Outgoing) -> None:
-        """Send what waits for one partition, in order, each batch until it is acknowledged or too late."""
+        """Sends the records waiting for one partition in order, each batch until it is acknowledged or has expired."""
         while outgoing.waiting and not self.is_gone:
             batch, outgoing.waiting = outgoing.waiting, []
             outgoing.sequence += 1
@@ -490,7 +496,7 @@ class _Library(Client):
     # --- transactions -----------------------------------------------------------------------------------------------
 
     def _until(self, timeout: float, request: Callable[[float], Code | None]) -> None:
-        """Repeat a request of the library until it is answered for good; raises when the time is over."""
+        """Repeats a request until it has a final answer; raises KafkaException after the time-out."""
         until = self.proc.mono() + timeout
         while True:
             left = until - self.proc.mono()

@@ -19,7 +19,7 @@ from greenlet import getcurrent, greenlet
 
 
 class Killed(BaseException):
-    """Unwinds a fiber whose process is gone; nothing catches it, and no call that reaches outside works any more."""
+    """Unwinds a fiber whose process has died. Nothing catches it, and no call out of the process works any more."""
 
 
 class Violation(AssertionError):
@@ -61,7 +61,7 @@ class World:
         heapq.heappush(self._heap, (self.now + delay_s, self._count, action, args))
 
     def run(self, until: float, stop: Callable[[], bool] | None = None) -> None:
-        """Everything that happens up to then, or until `stop` holds."""
+        """Runs all events up to a time, or until `stop` holds."""
         heap, pop = self._heap, heapq.heappop
         while heap and heap[0][0] <= until:
             self.now, _, action, args = pop(heap)
@@ -73,7 +73,7 @@ class World:
         self.now = max(self.now, until) if not heap or heap[0][0] > until else self.now
 
     def close(self) -> None:
-        """End all processes, so that no fiber is left for the collector."""
+        """Ends all processes, so that no fiber is left for the garbage collector."""
         self._heap.clear()
         for proc in self.procs:
             proc.kill("the end")
@@ -163,7 +163,7 @@ class Proc:
     # --- running ----------------------------------------------------------------------------------------------------
 
     def call(self, action: Callable[..., None], *args: Any) -> None:
-        """Something reaches the process: at once, when it wakes, or never."""
+        """Calls an action in the process: at once, when it wakes up from a pause, or never if it is dead."""
         if not self.alive:
             return
         if self.paused:
@@ -174,7 +174,7 @@ class Proc:
         self.world.current = None
 
     def later(self, delay_s: float, action: Callable[..., None], *args: Any) -> None:
-        """After so much time on the process's own clock."""
+        """Calls an action after a delay on the process's own clock."""
         self.world.at(delay_s / self.rate, self.call, action, *args)
 
     def spawn(self, run: Callable[[], object]) -> Fiber:
@@ -189,7 +189,7 @@ class Proc:
             fiber.switch(value)
 
     def wake(self, fiber: Fiber, token: int, value: object = None) -> None:
-        """Make `block` return; only the first call for a token counts."""
+        """Makes `block` return; only the first call for a token counts."""
         self.call(self._resume, fiber, token, value)
 
     # --- faults -----------------------------------------------------------------------------------------------------
@@ -206,7 +206,7 @@ class Proc:
             self.world.at(0.0, self.call, action, *args)
 
     def kill(self, why: str) -> None:
-        """SIGKILL. Called by the scheduler, never by the process's own fibers."""
+        """Kills the process, as SIGKILL does. The scheduler calls it, never the process's own fibers."""
         if not self.alive:
             return
         self.alive = False
@@ -236,7 +236,7 @@ def fiber() -> Fiber:
 
 
 def block(timeout_s: float | None) -> object:
-    """Wait until `Proc.wake` is called for this fiber and its present token; TIMED_OUT after so long."""
+    """Waits until `Proc.wake` is called for this fiber and its present token; returns TIMED_OUT after the time-out."""
     me = fiber()
     proc = me.proc
     if not proc.alive:
@@ -259,7 +259,7 @@ def sleep(seconds: float) -> None:
 
 
 class Signal:
-    """What fibers wait for until somebody sets it off."""
+    """A signal that fibers wait for until it is set."""
 
     def __init__(self) -> None:
         self._waiting: list[tuple[Fiber, int]] = []
@@ -279,7 +279,7 @@ class Signal:
             me.proc.world.at(0.0, me.proc.wake, me, token)
 
     def wait_for(self, condition: Callable[[], object], timeout_s: float) -> bool:
-        """Until it holds, looked at whenever set off."""
+        """Waits until a condition holds; it is checked whenever the signal is set."""
         proc = fiber().proc
         until = proc.mono() + timeout_s
         while not condition():

@@ -1,9 +1,11 @@
-"""What goes wrong: each history draws some kinds of faults and strikes with those at random moments."""
+"""Faults: each history draws some kinds of them and injects those at random moments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 from typing import Any
+
+from cdcworker.coordinator.core.herd_state import CLOCKS_APART_S_MAX
 
 from .engine import Proc
 from .network import Rule
@@ -11,7 +13,7 @@ from .workers import NAMES, Child, Node, Sim
 
 WORKERS_MAX = 5
 TOMBSTONES_S = 20.0
-"""How long deletions stay in the log: longer than a reader can be cut off without folding again."""
+"""The time for which tombstones stay in the log: longer than a reader can be cut off without folding again."""
 AWAY_S_MAX, CHECK_EVERY_S = 10.0, 3.0
 
 
@@ -37,7 +39,7 @@ class Faults:
         return max(leading, key=lambda n: n.herder._state.lead.epoch if n.herder else 0, default=None)
 
     def any_node(self) -> Node | None:
-        """Often the leader: most that can go wrong goes wrong with it."""
+        """Returns a random worker, often the leader: most faults matter there."""
         leader = self.leader()
         if leader is not None and self.random.random() < 0.4:
             return leader
@@ -106,14 +108,14 @@ class Faults:
                 proc.burn = lambda proc=proc: proc.kill("fault")
                 proc.fuse = self.random.randrange(1, 25)
 
-    def kill_zygote(self) -> None:
-        """All tasks of one worker end at once, and some that follow do not start."""
+    def kill_fork_server(self) -> None:
+        """Kills a fork server: all tasks of one worker end at once, and some later ones do not start."""
         node = self.any_node()
         if node is not None and node.launcher is not None:
-            self.world.fault("kill_zygote", node.worker_id)
+            self.world.fault("kill_fork_server", node.worker_id)
             for child in list(node.states().values()):
                 if child.proc is not None:
-                    child.proc.kill("zygote")
+                    child.proc.kill("fork_server")
             node.launcher.broken = self.random.choice((0, 0, 1, 3))
 
     def orphan_tasks(self) -> None:
@@ -145,7 +147,7 @@ class Faults:
         self.world.at(seconds, proc.resume)
 
     def pause_worker(self) -> None:
-        """SIGSTOP of the worker alone: its tasks run on."""
+        """Pauses the worker alone, as SIGSTOP does: its tasks go on."""
         node = self.any_node()
         if node is not None and node.proc is not None:
             self.world.fault("pause_worker", node.worker_id)
@@ -196,7 +198,7 @@ class Faults:
             node.proc.wall_offset_s += self.random.choice((-3600.0, -5.0, 5.0, 30.0))
 
     def deafen(self) -> None:
-        """Whoever probes the worker finds nobody there, although it runs."""
+        """Makes probes of a worker find nobody, although it runs."""
         node = self.any_node()
         if node is not None:
             self.world.fault("deafen", node.worker_id)
@@ -302,7 +304,7 @@ class Faults:
         self._rule(Rule(service=service, delay_s=self.some(0.2, 1.0, 3.0)), self.session(0.3, 1.0))
 
     def straggle(self) -> None:
-        """Requests to the transaction coordinator arrive when their sender has long given up."""
+        """Delays requests to the transaction coordinator until their sender has long timed out."""
         self.world.fault("straggle", "")
         self._rule(Rule(service="txn", delay_s=self.some(15.0, 40.0), host=self._host()), self.session(0.2, 0.5))
 
@@ -350,14 +352,14 @@ class Faults:
         """The worker finds that it was away for so long that tombstones may be gone."""
         node = self.any_node()
         if node is not None and node.proc is not None and node.herder is not None and node.herder._ready.is_set():
-            tail = self.random.choice((node.herder._kafka._config_tail, node.herder._kafka._status_tail))
+            tail = self.random.choice((node.herder._cluster._config_tail, node.herder._cluster._status_tail))
             self.world.fault("fold_again", f"{node.worker_id} {tail._name}")
-            node.proc.call(tail._read_again, "fault")
+            node.proc.call(tail._start_again, "fault")
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
     def heal(self) -> None:
-        """Nothing is broken from here on; machines that are down come up, second processes under one id go."""
+        """Ends all faults: machines come up again, and second processes with one worker id end."""
         self.is_healed = True
         self.rules.clear()
         self.sim.split_errors.clear()
@@ -372,6 +374,10 @@ class Faults:
                 proc.resume()
         for node in list(self.sim.nodes.values()):
             node.is_deaf = False
+            if node.proc is not None:
+                # Clocks that stay an hour apart would let restarts expire before they are read, which is documented.
+                limit_s = CLOCKS_APART_S_MAX / 2
+                node.proc.wall_offset_s = max(-limit_s, min(limit_s, node.proc.wall_offset_s))
             for proc, _, _ in node.retired:
                 proc.kill("twin")
             if node.launcher is not None:
@@ -382,7 +388,7 @@ class Faults:
         self._bring_up()
 
     def _bring_up(self) -> None:
-        """At least two machines, also when drains end later."""
+        """Starts machines until at least two run, also when drains end later."""
         down = [n for n in self.sim.nodes.values() if not n.is_up]
         while len(self.up()) < 2 and down:
             down.pop(0).boot()

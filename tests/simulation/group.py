@@ -184,7 +184,7 @@ class GroupCoordinator:
                 answer((OK, member_id == owner))
 
     def failover(self, down_s: float = 0.3) -> None:
-        """Another broker takes over with what was stored; held requests are never answered."""
+        """Moves the coordinator to another broker with its stored state; waiting requests are never answered."""
         self.failovers += 1
         self.down_until = self.world.now + down_s
         generation, members, self.leader, self.owner = self.stored
@@ -219,7 +219,7 @@ class GroupClient:
         proc.later(self.beat_s, self._beat)
 
     def metadata(self) -> bytes:
-        """What the client knows now, not what it knew when the partition was given."""
+        """Returns the present metadata of the client, not that of the moment when it got the partition."""
         parts = (self.group_id.encode(), self.member_id.encode(), b"")
         return b"CGMDv2:" + struct.pack("<i", self.generation) + b"\0".join(parts) + b"\0"
 
@@ -268,7 +268,8 @@ class GroupClient:
 
     @staticmethod
     def _choose(owned: dict[str, tuple[bool, int]]) -> str:
-        """Sticky: who has it keeps it; of two that think so, the one of the newer generation."""
+        """Chooses the owner, sticky: the present one keeps the partition; of two, the one of the newer generation
+        does."""
         holders = [(since, member_id) for member_id, (has, since) in owned.items() if has]
         return max(holders)[1] if holders else min(owned)
 
@@ -354,7 +355,7 @@ class GroupClient:
     # --- the polled half --------------------------------------------------------------------------------------------
 
     def poll(self) -> tuple[list[tuple[str, bool]], bool]:
-        """Callbacks to run, and whether the time between polls was exceeded."""
+        """Returns the callbacks to run, and whether the time between polls was exceeded."""
         self.polled = self.proc.mono()
         exceeded, self.exceeded = self.exceeded, False
         events, self.events = self.events, []
@@ -363,6 +364,6 @@ class GroupClient:
         return events, exceeded
 
     def handled(self, events: list[tuple[str, bool]]) -> None:
-        """After the callbacks: under the cooperative protocol a revocation is followed by another join."""
+        """Goes on after the callbacks: with the cooperative protocol a revocation is followed by another join."""
         if self.state == "stable" and (self.rejoin_due or any(kind == "revoke" for kind, _ in events)):
             self._join()

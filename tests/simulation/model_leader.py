@@ -1,7 +1,7 @@
 """Leader fencing as an explicit-state model: group, claims, proofs and late commits, with nothing in it bounded.
 
-Only differences count (who has the newest generation, whose producer is the newest, whose picture of the log is
-whole), so generations, producer epochs and the log itself grow without a limit while the states stay few: the search
+Only differences count (who has the newest generation, whose producer is the newest, who has read all of the
+log), so generations, producer epochs and the log itself grow without a limit while the states stay few: the search
 covers every run of so many workers, however long. Each worker also stands for its own zombie: nothing ever has to
 happen soon. What counts in the log is asked of the production fold.
 
@@ -17,27 +17,28 @@ from functools import cache, lru_cache
 from itertools import product
 from typing import Literal, NamedTuple
 
-from cdcworker.coordinator.kafka_group import proof_of
+from cdcworker.coordinator.kafka.leadership import proof_of
+from cdcworker.coordinator.log.config_fold import fold_accepted, leader_record, tombstone
 from cdcworker.coordinator.model import ClusterState, Leader
-from cdcworker.coordinator.state import fold_taken, leader_record, tombstone
 
 from .model_search import Violation
 
 NONE = -100
-"""No generation."""
+"""The rank of no generation."""
 PENDING, CURRENT = 1, 0
-"""Generations count from the one that the group has agreed on; older ones are ranks below it."""
+"""The rank of the generation that the group has agreed on; older ones have ranks below it."""
 
 FREE, INITED, READ, LEADS, SKIPS = range(5)
-"""Roles: no claim, producer initialised, log read since, claim in the log. SKIPS: where rules are broken, has a picture
-of the log from before it initialises its producer."""
+"""The roles: no claim, producer initialised, log read since, claim in the log. SKIPS: with a broken rule, a worker that
+has read the log before it initialises its producer."""
 IDLE, CLAIM_PROVED, CLAIM_LATE, PROVED, LATE = range(5)
-"""The pen: nothing, a transaction whose proof was taken, and the same after a time-out: it may still be committed."""
+"""The states of a write: nothing, a transaction whose proof was taken, and the same after a time-out: it may still be
+committed."""
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the workers do; each default is the rule of the design, every other value breaks it."""
+    """The rules of the workers; each default is the rule of the design, every other value breaks it."""
 
     transactional_id: bool = True
     proof: Literal["captured", "fresh", "nobody", "none"] = "captured"
@@ -47,10 +48,11 @@ class Rules:
 
 class Worker(NamedTuple):
     member: bool = False
-    """Of the generation that the group has agreed on, and the owner of the partition in it."""
+    """Tells whether it is a member of the agreed generation."""
     owner: bool = False
+    """Tells whether it owns the partition in that generation."""
     joins: bool = False
-    """The same in the generation that is being agreed on."""
+    """`member` and `owner` in the generation that is being agreed on."""
     wins: bool = False
     library: int = NONE
     """The generation that the client library knows of; only metadata fetched when writing depends on it."""
@@ -58,15 +60,15 @@ class Worker(NamedTuple):
     """The generation captured when the partition was assigned; NONE: not the leader-elect, as far as it knows."""
     role: int = FREE
     whole: bool = False
-    """Its picture of the log holds every record that is in the log."""
+    """Tells whether it has read every record of the log."""
     ahead: int = 0
-    """Its epoch against the log's: 1 newer, 0 the same, −1 older."""
-    pen: int = IDLE
+    """The comparison of its epoch with the log's: 1 newer, 0 the same, −1 older."""
+    write: int = IDLE
     proven: int = NONE
     """The generation of the proof in the open transaction."""
     newest: bool = False
-    """Its producer is the last one initialised."""
-    boss: bool = False
+    """Tells whether its producer is the last one initialised."""
+    is_leader: bool = False
     """The leader that the fold of the log names."""
 
 
@@ -82,17 +84,18 @@ def start(workers: int) -> State:
 
 
 @cache
-def counts(boss: str, ahead: int, who: str, is_claim: bool) -> bool:
-    """Whether the production fold takes the record, in a log whose epoch is 10."""
-    log = ClusterState(epoch=10, leader=Leader(10, boss, boss, "")) if boss else ClusterState()
+def counts(is_leader: str, ahead: int, who: str, is_claim: bool) -> bool:
+    """Tells whether the production fold accepts the record, in a log whose epoch is 10."""
+    log = ClusterState(epoch=10, leader=Leader(10, is_leader, is_leader, "")) if is_leader else ClusterState()
     epoch = 10 + ahead
     record = leader_record(Leader(epoch, who, who, "")) if is_claim else tombstone("connector/c")
-    return bool(fold_taken(log, [replace(record, headers={"e": str(epoch)})])[1])
+    return bool(fold_accepted(log, [replace(record, headers={"e": str(epoch)})])[1])
 
 
 @lru_cache(maxsize=1)
 def takes_nobody() -> bool:
-    """Whether production would send metadata of a consumer that never joined; a broker takes it without a check."""
+    """Tells whether production would send metadata of a consumer that never joined, which a broker accepts
+    unchecked."""
     try:
         proof_of(b"CGMDv2:\xff\xff\xff\xffg\0\0")
     except ValueError:
@@ -116,8 +119,10 @@ def steps_of(rules: Rules, *, calm: bool = False):
 
 
 def is_settled(state: State) -> bool:
-    """Exactly one worker leads, and its next write will be taken."""
-    leading = [w for w in state.workers if w.role == LEADS and w.newest and w.term == CURRENT and w.owner and w.boss]
+    """Tells whether exactly one worker leads and its next write will be accepted."""
+    leading = [
+        w for w in state.workers if w.role == LEADS and w.newest and w.term == CURRENT and w.owner and w.is_leader
+    ]
     return len(leading) == 1 and sum(w.role == LEADS and w.term != NONE for w in state.workers) == 1
 
 
@@ -188,13 +193,13 @@ def _worker_steps(state: State, number: int, worker: Worker, rules: Rules, calm:
         yield "'s client library joins", become(worker._replace(library=generation))
     if worker.term != NONE:
         yield from _claim_steps(state, number, worker, rules, become)
-    if worker.term != NONE and worker.pen == IDLE and worker.role in (READ, LEADS):
+    if worker.term != NONE and worker.write == IDLE and worker.role in (READ, LEADS):
         yield _prove(state, worker, rules, become)
-    if worker.pen in (CLAIM_PROVED, PROVED):
+    if worker.write in (CLAIM_PROVED, PROVED):
         yield "commits", _commit(state, number, worker, rules)
         if not calm:
-            yield "gets no answer to its commit", become(worker._replace(pen=worker.pen + 1, role=FREE))
-    elif worker.pen in (CLAIM_LATE, LATE):
+            yield "gets no answer to its commit", become(worker._replace(write=worker.write + 1, role=FREE))
+    elif worker.write in (CLAIM_LATE, LATE):
         yield "'s late commit arrives", _commit(state, number, worker, rules)
 
 
@@ -205,7 +210,10 @@ def _claim_steps(state: State, number: int, worker: Worker, rules: Rules, become
         others = tuple(w._replace(newest=False) for w in state.workers)
         has_read = worker.role == SKIPS
         inited = worker._replace(
-            role=READ if has_read else INITED, pen=IDLE, newest=rules.transactional_id, whole=has_read and worker.whole
+            role=READ if has_read else INITED,
+            write=IDLE,
+            newest=rules.transactional_id,
+            whole=has_read and worker.whole,
         )
         yield "initialises its producer", _canonical(state, (*others[:number], inited, *others[number + 1 :]))
     if worker.role == INITED:
@@ -213,7 +221,8 @@ def _claim_steps(state: State, number: int, worker: Worker, rules: Rules, become
 
 
 def _prove(state: State, worker: Worker, rules: Rules, become) -> tuple[str, State]:
-    """Begin, produce, send the proof: the producer's epoch and the group's generation are checked, in this order."""
+    """Begins, produces and sends the proof: the producer's epoch and the group's generation are checked, in this
+    order."""
     if rules.transactional_id and not worker.newest:
         return "is fenced", become(_fenced(worker, rules))
     generation = PENDING if state.changing else CURRENT
@@ -224,33 +233,34 @@ def _prove(state: State, worker: Worker, rules: Rules, become) -> tuple[str, Sta
         is_taken = True
     if not is_taken:
         return "'s proof is refused", become(worker._replace(role=FREE))
-    pen = PROVED if worker.role == LEADS else CLAIM_PROVED
-    return "begins to write, its proof is taken", become(worker._replace(pen=pen, proven=worker.term))
+    write = PROVED if worker.role == LEADS else CLAIM_PROVED
+    return "begins to write, its proof is taken", become(worker._replace(write=write, proven=worker.term))
 
 
 def _fenced(worker: Worker, rules: Rules) -> Worker:
-    return worker._replace(role=SKIPS if rules.reads == "once" else FREE, pen=IDLE)
+    return worker._replace(role=SKIPS if rules.reads == "once" else FREE, write=IDLE)
 
 
 def _commit(state: State, number: int, worker: Worker, rules: Rules) -> State:
     if rules.transactional_id and not worker.newest:
-        refused = _fenced(worker, rules) if worker.pen in (CLAIM_PROVED, PROVED) else worker._replace(pen=IDLE)
+        refused = _fenced(worker, rules) if worker.write in (CLAIM_PROVED, PROVED) else worker._replace(write=IDLE)
         return _canonical(state, (*state.workers[:number], refused, *state.workers[number + 1 :]))
-    is_claim = worker.pen in (CLAIM_PROVED, CLAIM_LATE)
+    is_claim = worker.write in (CLAIM_PROVED, CLAIM_LATE)
     if state.last != NONE and worker.proven < state.last:
         raise Violation(f"w{number} commits with an older generation than the record before it has")
     if not worker.whole:
-        raise Violation(f"w{number} commits from a picture that lacks records of the log")
-    boss = next((f"b{n}" for n, w in enumerate(state.workers) if w.boss), "")
-    if not counts(boss, worker.ahead, f"b{number}", is_claim):
+        raise Violation(f"w{number} commits from a view that lacks records of the log")
+    is_leader = next((f"b{n}" for n, w in enumerate(state.workers) if w.is_leader), "")
+    if not counts(is_leader, worker.ahead, f"b{number}", is_claim):
         raise Violation(f"w{number} commits a record that does not count")
     rises = worker.ahead > 0
     workers = [
-        w._replace(whole=False, ahead=max(-1, w.ahead - rises), boss=w.boss and not is_claim) for w in state.workers
+        w._replace(whole=False, ahead=max(-1, w.ahead - rises), is_leader=w.is_leader and not is_claim)
+        for w in state.workers
     ]
     role = LEADS if worker.role == READ and is_claim else worker.role
     workers[number] = worker._replace(
-        whole=True, ahead=0, boss=is_claim or worker.boss, pen=IDLE, role=role, proven=NONE
+        whole=True, ahead=0, is_leader=is_claim or worker.is_leader, write=IDLE, role=role, proven=NONE
     )
     return _canonical(state._replace(last=worker.proven), tuple(workers))
 
@@ -259,7 +269,8 @@ def _commit(state: State, number: int, worker: Worker, rules: Rules) -> State:
 
 
 def _canonical(state: State, workers: tuple[Worker, ...]) -> State:
-    """Workers are interchangeable, and of old generations only their order counts."""
+    """Returns the state in canonical form: workers are interchangeable, and only the order of old generations
+    counts."""
     workers = tuple(map(_plain, workers))
     last = state.last
     old = {last}
@@ -281,9 +292,9 @@ def _canonical(state: State, workers: tuple[Worker, ...]) -> State:
 
 
 def _plain(worker: Worker) -> Worker:
-    """What will not be looked at again is forgotten."""
-    if worker.pen == IDLE and worker.proven != NONE:
+    """Returns the worker without fields that cannot matter any more."""
+    if worker.write == IDLE and worker.proven != NONE:
         worker = worker._replace(proven=NONE)
-    if worker.role in (FREE, INITED) and worker.pen == IDLE:
+    if worker.role in (FREE, INITED) and worker.write == IDLE:
         worker = worker._replace(whole=False, ahead=0)
     return worker

@@ -3,8 +3,8 @@
 As in the model of the group nothing is bounded: lock nodes are ranks, the log is what its newest records say. Whether
 a claim may be made, and whether it may lead once it was read back, is asked of the production rules.
 
-Invariants, at each decision in the log: no claim of a newer lock node stands before it; whoever writes has read all that
-is before it; the fold takes it.
+Invariants, at each decision in the log: no claim of a newer lock node stands before it; whoever writes has read all
+that is before it; the fold takes it.
 """
 
 from __future__ import annotations
@@ -15,34 +15,36 @@ from functools import cache
 from typing import Literal, NamedTuple
 
 from cdcworker.coordinator.api import Term
-from cdcworker.coordinator.claim import is_mine, obstacle
+from cdcworker.coordinator.log.leader_claim import is_newest_claim, reason_not_to_claim
 from cdcworker.coordinator.model import ClusterState, Presence
 
 from .model_leader import CURRENT, NONE, counts
 from .model_search import Violation
 
 FREE, INITED, READ, LEADS, SKIPS = range(5)
-"""Roles: no claim, producer initialised, log read since, claim read back. SKIPS: a picture from before the producer."""
+"""The roles: no claim, producer initialised, log read since, claim read back. SKIPS: the log was read before the
+producer was initialised."""
 IDLE, CLAIM, CLAIM_LATE, DECISION, DECISION_LATE = range(5)
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What the workers do; each default is the rule of the design."""
+    """The rules of the workers; each default is the rule of the design."""
 
     transactional_id: bool = True
     own_claim: bool = True
     """The claim is a transaction of its own, and decisions follow when it was read back as the newest."""
     claim_per_init: bool = True
-    """Whoever initialised its producer claims before it decides; else it may go on after it has read the log."""
+    """Tells whether a worker claims after it has initialised its producer; otherwise it decides once it has read the
+    log."""
     looks_first: bool = True
-    """No claim is made by a lock node that is older than a claim in the log."""
+    """Tells whether a lock node older than a claim in the log must not claim."""
     reads: Literal["after init", "before init"] = "after init"
 
 
 class Worker(NamedTuple):
     owner: bool = False
-    """Of the newest lock node."""
+    """Tells whether it owns the newest lock node."""
     term: int = NONE
     """The lock node that it holds, as far as it knows."""
     hint: int = NONE
@@ -50,7 +52,7 @@ class Worker(NamedTuple):
     role: int = FREE
     whole: bool = False
     ahead: int = 0
-    pen: int = IDLE
+    write: int = IDLE
     newest: bool = False
 
 
@@ -71,16 +73,16 @@ def start(workers: int) -> State:
 
 @cache
 def may_claim(mine: int, newest: int) -> bool:
-    return obstacle(_log(newest, "other"), Term(None, 100 + mine, "e"), None) is None
+    return reason_not_to_claim(_log(newest, "other"), Term(None, 100 + mine, "e"), None) is None
 
 
 @cache
 def may_lead(mine: int, newest: int) -> bool:
-    """After its claim was read back."""
+    """Tells whether a worker may lead after its claim was read back."""
     me = Presence("me", "me", "", "", "")
     log = _log(newest, "other")
     log.settings[f"claim/{100 + mine}"] = {"ensemble": "e", "epoch": 7, "boot_id": "me"}
-    return is_mine(log, Term(None, 100 + mine, "e"), 7, me)
+    return is_newest_claim(log, Term(None, 100 + mine, "e"), 7, me)
 
 
 def _log(newest: int, boot_id: str) -> ClusterState:
@@ -123,10 +125,10 @@ def _worker_steps(state: State, number: int, worker: Worker, rules: Rules) -> It
         yield "hears that it lost the lock", become(worker._replace(term=NONE, role=FREE))
     if worker.term != NONE:
         yield from _claim_steps(state, number, worker, rules, become)
-    if worker.pen in (CLAIM, DECISION):
+    if worker.write in (CLAIM, DECISION):
         yield "commits", _commit(state, number, worker, rules)
-        yield "gets no answer to its commit", become(worker._replace(pen=worker.pen + 1, role=FREE))
-    elif worker.pen in (CLAIM_LATE, DECISION_LATE):
+        yield "gets no answer to its commit", become(worker._replace(write=worker.write + 1, role=FREE))
+    elif worker.write in (CLAIM_LATE, DECISION_LATE):
         yield "'s late commit arrives", _commit(state, number, worker, rules)
 
 
@@ -141,7 +143,10 @@ def _claim_steps(
         others = tuple(w._replace(newest=False) for w in state.workers)
         has_read = worker.role == SKIPS
         inited = worker._replace(
-            role=READ if has_read else INITED, pen=IDLE, newest=rules.transactional_id, whole=has_read and worker.whole
+            role=READ if has_read else INITED,
+            write=IDLE,
+            newest=rules.transactional_id,
+            whole=has_read and worker.whole,
         )
         yield "initialises its producer", _canonical(state, (*others[:number], inited, *others[number + 1 :]))
     elif worker.role == INITED:
@@ -152,7 +157,7 @@ def _claim_steps(
             yield "reads a newer claim", become(worker._replace(role=FREE))
         else:
             yield "reads the log", become(after._replace(role=READ))
-    if worker.pen == IDLE and worker.role in (READ, LEADS):
+    if worker.write == IDLE and worker.role in (READ, LEADS):
         yield _begin(worker, rules, become)
 
 
@@ -160,22 +165,22 @@ def _begin(worker: Worker, rules: Rules, become: Become) -> tuple[str, State]:
     if rules.transactional_id and not worker.newest:
         return "is fenced", become(worker._replace(role=FREE))
     if worker.role == LEADS:
-        return "begins a decision", become(worker._replace(pen=DECISION))
+        return "begins a decision", become(worker._replace(write=DECISION))
     if rules.own_claim:
-        return "begins its claim", become(worker._replace(pen=CLAIM, hint=worker.term))
-    return "begins a decision", become(worker._replace(pen=DECISION, hint=worker.term))
+        return "begins its claim", become(worker._replace(write=CLAIM, hint=worker.term))
+    return "begins a decision", become(worker._replace(write=DECISION, hint=worker.term))
 
 
 def _commit(state: State, number: int, worker: Worker, rules: Rules) -> State:
-    is_claim = worker.pen in (CLAIM, CLAIM_LATE)
+    is_claim = worker.write in (CLAIM, CLAIM_LATE)
     if rules.transactional_id and not worker.newest:
-        refused = worker._replace(pen=IDLE, role=FREE)
+        refused = worker._replace(write=IDLE, role=FREE)
         return _canonical(state, (*state.workers[:number], refused, *state.workers[number + 1 :]))
     if not is_claim:
         _check_decision(state, number, worker)
     rises = worker.ahead > 0
     workers = [w._replace(whole=w.whole and is_claim, ahead=max(-1, w.ahead - rises)) for w in state.workers]
-    after = worker._replace(whole=True, ahead=0, pen=IDLE)
+    after = worker._replace(whole=True, ahead=0, write=IDLE)
     claim = max(state.claim, worker.hint)
     if is_claim:
         # What was read back ends with the own claim at the earliest: nothing after it needs to be known.
@@ -192,7 +197,7 @@ def _check_decision(state: State, number: int, worker: Worker) -> None:
     if state.last != NONE and worker.hint < state.last:
         raise Violation(f"w{number} decides by an older lock node than the decision before it")
     if not worker.whole:
-        raise Violation(f"w{number} decides from a picture that lacks decisions of the log")
+        raise Violation(f"w{number} decides from a view that lacks decisions of the log")
     if not counts("log", worker.ahead, f"b{number}", False):
         raise Violation(f"w{number} commits a record that does not count")
 
@@ -212,6 +217,6 @@ def _canonical(state: State, workers: tuple[Worker, ...]) -> State:
 
 
 def _plain(worker: Worker) -> Worker:
-    if worker.role in (FREE, INITED) and worker.pen == IDLE:
+    if worker.role in (FREE, INITED) and worker.write == IDLE:
         return worker._replace(whole=False, ahead=0, hint=NONE)
     return worker

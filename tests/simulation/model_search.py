@@ -1,4 +1,4 @@
-"""Breadth-first search through every state of a small model, with the shortest way to a violation."""
+"""Breadth-first search through all states of a small model; finds the shortest path to a violation."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from typing import TypeVar
 S = TypeVar("S", bound=Hashable)
 
 Steps = Callable[[S], Iterator[tuple[str, S]]]
-"""All steps out of a state: what happens, and the state after it. Raises Violation when a step breaks an invariant."""
+"""Yields the steps out of a state: what happens, and the next state. Raises Violation when a step breaks an
+invariant."""
 
 
 class Violation(Exception):
@@ -28,7 +29,7 @@ class Found:
     violation: str = ""
     trace: list[str] = field(default_factory=list)
     dead: int = 0
-    """States from which the goal cannot be reached."""
+    """The number of states from which the goal cannot be reached."""
 
     def __str__(self) -> str:
         size = f"{self.states:,} states, {self.steps:,} steps, {self.seconds:.1f} s"
@@ -40,7 +41,7 @@ class Found:
 
 
 def search(start: S, steps: Steps[S], *, with_way: bool = True, states_max: int = 50_000_000) -> Found:
-    """Every reachable state, nothing remembered but that it was seen; a violation is then searched again for its way.
+    """Visits every reachable state and only remembers it; the path to a violation is found by a second search.
 
     Models may keep interchangeable workers in one order: their numbers in the way are of the state before each step.
     """
@@ -94,7 +95,8 @@ def _back(came: dict[S, tuple[S, str] | None], state: S) -> list[str]:
 
 
 def unreachable(start: S, steps: Steps[S], calm: Steps[S], goal: Callable[[S], bool]) -> Found:
-    """Counts reachable states from which no way of `calm` steps (no further faults) leads to the goal."""
+    """Returns the number of reachable states from which no path of `calm` steps (no further faults) leads to the
+    goal."""
     found, begun = Found(), time.monotonic()
     number: dict[S, int] = {start: 0}
     states = [start]

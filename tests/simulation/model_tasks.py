@@ -1,8 +1,8 @@
 """Ownership of one task as an explicit-state model: assign, initialise, check, read, commit, revoke, report, reassign.
 
 The leader may take any worker for dead at any time and be wrong; a process may sleep between any two of its steps, so
-each is also its own zombie; a commit may lose its answer and arrive late. Task epochs are ranks and the data topic is its
-newest record, so nothing is bounded. Whether a process still owns its task, whether a report releases it and which
+each is also its own zombie; a commit may lose its answer and arrive late. Task epochs are ranks and the data topic is
+its newest record, so nothing is bounded. Whether a process still owns its task, whether a report releases it and which
 report counts is asked of the production rules.
 
 Invariants, at each commit: task epochs never go down; whoever commits has read the newest position; no transaction is
@@ -17,7 +17,8 @@ from functools import cache
 from types import SimpleNamespace
 from typing import Any, Literal, NamedTuple, cast
 
-from cdcworker.coordinator.holdings import is_released
+from cdcworker.coordinator.core.ownership import is_released
+from cdcworker.coordinator.log.status_fold import LeaseReader, StatusState, fold_status, task_status_record
 from cdcworker.coordinator.model import (
     AssignedTask,
     Assignment,
@@ -26,9 +27,8 @@ from cdcworker.coordinator.model import (
     TaskSet,
     TaskStatus,
 )
-from cdcworker.coordinator.status import Judge, StatusState, fold_status, task_status_record
-from cdcworker.worker.source_kafka import owns
-from cdcworker.worker.taskspec import TaskSpec
+from cdcworker.worker.protocol.task_spec import TaskSpec
+from cdcworker.worker.source.task_identity import owns
 
 from .model_search import Violation
 
@@ -36,13 +36,13 @@ Step = Literal["init", "check", "read"]
 RUNS = 3
 """The process has done all three steps of its start; before, the phase counts those that it has done."""
 HALF, FULL, DATA_ONLY = 4, 5, 6
-"""Its transaction holds data, data and position; or (a broken rule) the data is committed and the position is not."""
+"""The phases of a commit: data written, data and position written; or, with a broken rule, only the data committed."""
 ABSENT = -1
 
 
 @dataclass(frozen=True)
 class Rules:
-    """What processes and the leader do; each default is the rule of the design, every other value breaks it."""
+    """The rules of processes and leader; each default is the rule of the design, every other value breaks it."""
 
     order: tuple[Step, ...] = ("init", "check", "read")
     asks: Literal["log", "parent", "nobody"] = "log"
@@ -58,12 +58,12 @@ class Worker(NamedTuple):
     """The task epoch by which the log assigns it the task, 0 for none; and by which it must let it go."""
     revoked: int = 0
     sees: int = 0
-    """The task epoch by which its own picture of the log assigns it the task."""
+    """The task epoch by which its own view of the log assigns it the task."""
     phase: int = ABSENT
     epoch: int = 0
     """The task epoch of the process."""
     newest: bool = False
-    """Its producer is the last one initialised."""
+    """Tells whether its producer is the last one initialised."""
     knows: bool = False
     """The position that it read or wrote last is the newest."""
     late: int = 0
@@ -79,9 +79,10 @@ class State(NamedTuple):
     """The newest report in the status log: of which epoch, and whether it says stopped."""
     is_stop: bool
     missing: bool
-    """Data is committed whose position is not."""
+    """Tells whether data is committed whose position is not."""
     pinned: int
-    """Another task's transaction in the same partition: 0 none, 1 open, 2 open and a position was committed behind it."""
+    """The transaction of another task in the same partition: 0 none, 1 open, 2 open with a position committed above
+    it."""
     workers: tuple[Worker, ...]
 
 
@@ -101,7 +102,7 @@ def _entry(epoch: int) -> AssignedTask:
 
 @cache
 def is_owner(epoch: int, given: int, revoked: int) -> bool:
-    """Whether the process of this epoch may go on, by a log that gives its worker the task by that epoch."""
+    """Tells whether the process of this epoch may go on, with a log that assigns its worker the task by that epoch."""
     tasks = (_entry(given),) if given else ()
     state = ClusterState(
         connectors={"c": Connector("c", "i", 1, {}, "RUNNING", "source")},
@@ -118,7 +119,7 @@ def _status(epoch: int, is_stop: bool) -> TaskStatus:
 
 @cache
 def may_move(told: int, is_stop: bool, epoch: int) -> bool:
-    """Whether the newest report lets the leader give away what it has revoked."""
+    """Tells whether the newest report lets the leader reassign the revoked task."""
     status = StatusState(tasks={_entry(told).id: _status(told, is_stop)} if told else {})
     return is_released(cast(Any, SimpleNamespace(status=status)), _entry(epoch))
 
@@ -128,7 +129,7 @@ def newer_report(told: int, is_stop: bool, epoch: int, says_stop: bool) -> tuple
     records = [task_status_record(_status(epoch, says_stop))]
     if told:
         records.insert(0, task_status_record(_status(told, is_stop)))
-    (status,) = fold_status(StatusState(), records, Judge("x", "x", 0.0, 1.0)).tasks.values()
+    (status,) = fold_status(StatusState(), records, LeaseReader("x", "x", 0.0, 1.0)).tasks.values()
     return status.task_epoch, status.state == "STOPPED"
 
 
@@ -170,7 +171,7 @@ def is_settled(state: State) -> bool:
 
 
 def _assigns(state: State, rules: Rules) -> Iterator[tuple[str, State]]:
-    """Once nobody has it, and whoever had to let it go has said so."""
+    """Assigns the task once nobody has it and its former owner has reported the stop."""
     is_free = not any(w.given or (w.revoked and rules.waits_for_report) for w in state.workers)
     if is_free:
         for number, worker in enumerate(state.workers):
@@ -237,7 +238,7 @@ def _process_steps(
 
 
 def _again(worker: Worker) -> Worker:
-    """Whatever failed, the next session begins with a new producer."""
+    """Returns the worker at the start of its next session: whatever failed, that begins with a new producer."""
     return worker._replace(phase=0, knows=False)
 
 
@@ -321,7 +322,7 @@ def _epochs(w: Worker) -> tuple[int, ...]:
 
 
 def _canonical(state: State) -> State:
-    """Workers are interchangeable, of task epochs only the order counts, and what changes nothing is forgotten."""
+    """Returns the state in canonical form: workers are interchangeable, and only the order of task epochs counts."""
     workers = tuple(map(_plain, state.workers))
     last, told = state.last, state.told
     in_log = [e for w in workers for e in (w.given, w.revoked) if e]

@@ -1,4 +1,4 @@
-"""Requests between processes and services: delay, loss, duplication, stragglers, one-way cuts."""
+"""The simulated network between processes and services: delay, loss, duplication, stragglers, one-way cuts."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from .engine import Proc, World, block, fiber
 
 HELD = object()
-"""What a handler gives back when it answers later, through the `answer` it was given."""
+"""The return value of a handler that answers later, through the `answer` that it was given."""
 
 Handler = Callable[..., Any]
 

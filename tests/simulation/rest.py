@@ -1,4 +1,4 @@
-"""Clients of the REST side: any worker is asked, followers forward once; every request and answer is remembered."""
+"""REST clients: they ask any worker, followers forward once; every request and reply is recorded."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from .workers import Node, Sim
 
 GIVE_UP_S = 45.0
 RESET_S = 0.01
-"""After which a client hears that the process it was connected to is gone, and knows nothing of its request."""
+"""The time after which a client notices that its worker has died; the fate of its request is then unknown."""
 REFUSED = Reply("no_leader", detail="connection refused")
 
 
@@ -26,7 +26,7 @@ class Op:
     sent: float
     first: int
     ids: list[str] = field(default_factory=list)
-    """Of the herders that took it: more than one when it was forwarded."""
+    """The request ids at the herders that got it; more than one if it was forwarded."""
     reply: Reply | None = None
     last: int = -1
     is_over: bool = False

@@ -28,7 +28,7 @@ QUIET_S = 3.0
 
 @dataclass(frozen=True)
 class Profile:
-    """How long a history is and how much happens in it."""
+    """The length of a history, and how much happens in it."""
 
     fault_s: float = 20.0
     faults: tuple[int, int] = (4, 12)
@@ -49,7 +49,7 @@ PROFILES = {
 
 @dataclass
 class Result:
-    """What one history came to."""
+    """The result of one history."""
 
     seed: int
     hash: str
@@ -115,7 +115,7 @@ class History:
         self.settled_s = self.world.now - begun
 
     def _rest(self) -> None:
-        """Writes are taken again; then nothing happens any more, and all that was written arrives."""
+        """Waits until a new connector runs, then stops writing rows and waits until all have arrived."""
         self._create(PutConnector("last", self._config(1), "source"))
         self._until(lambda: "last" in self.checks.versions, 30.0, "no write is taken after the last fault")
         self._until(self.checks.is_settled, SETTLE_S_MAX, "the last connector does not run")
@@ -123,7 +123,7 @@ class History:
         self._until(self.checks.is_quiet, 60.0, "rows do not arrive")
 
     def _finish(self) -> None:
-        """There comes a time in which nothing is started any more, with every task in its place."""
+        """Waits for a time in which no task is started any more and all tasks run."""
         self.calm_since, self.calm_starts = self.world.now, self.sim.starts.total()
         self._until(self._is_steady, STEADY_S_MAX, "I15 tasks go on moving or are not spread evenly")
 
@@ -140,12 +140,12 @@ class History:
             if self.world.violations:
                 return
             if self.world.now >= end:
-                self.world.violate("liveness", f"{complaint}: {self.checks.picture()} {self.checks.unread()}")
+                self.world.violate("liveness", f"{complaint}: {self.checks.describe()} {self.checks.unread()}")
                 return
             self.world.run(min(end, self.world.now + 0.25))
 
     def _restart_failed(self) -> None:
-        """What an operator does about tasks that used up their budget of restarts."""
+        """Restarts tasks that used up their restart budget, as an operator would."""
         failed = {
             child.task.connector
             for node in self.faults.up()
@@ -160,7 +160,7 @@ class History:
     # --- load -------------------------------------------------------------------------------------------------------
 
     def _load(self) -> None:
-        """Transactions in the source, of all tables that ever had a task."""
+        """Writes transactions at the source, for all tables that ever had a task."""
         if self.is_writing:
             for name in sorted(self.sim.database.slots):
                 if self.random.random() < 0.5:
@@ -182,7 +182,7 @@ class History:
         return {**self._config(1), "topics": ",".join(topics)}
 
     def _create(self, request: Request) -> None:
-        """Ask until it is done, as a person would."""
+        """Repeats a request until it succeeds, as a person would."""
         up = self.faults.up()
         if not up:
             self.world.at(0.5, self._create, request)

@@ -1,4 +1,4 @@
-"""What the standard library offers to production code, on virtual time: clocks, threads, queues, ids."""
+"""The parts of the standard library that production code uses, on virtual time: clocks, threads, queues, ids."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import cdcworker.schemas.threads as real_threads
 from greenlet import getcurrent
 
 from .engine import Fiber, Proc, Signal, World, sleep
@@ -81,6 +82,16 @@ class Shims:
 
         return Thread
 
+    def supervised_thread(self, thread: Any) -> type:
+        class SupervisedThread(thread):  # type: ignore[misc]
+            def __init__(self, work: Callable[..., object], *args: Any, name: str, **_options: Any) -> None:
+                super().__init__(work, args, name=name)
+
+            def works(self) -> None:
+                """Does nothing: the simulator itself sees what dies."""
+
+        return SupervisedThread
+
     # --- uuid -------------------------------------------------------------------------------------------------------
 
     def uuid4(self) -> real_uuid.UUID:
@@ -141,7 +152,7 @@ class Event:
 
 
 class Future:
-    """What `concurrent.futures.Future` is between threads, between fibers."""
+    """A `concurrent.futures.Future` between fibers instead of threads."""
 
     def __init__(self) -> None:
         self._state = "pending"
@@ -221,7 +232,7 @@ class Executor:
         return future
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Threads end by themselves."""
+        """Does nothing: threads end by themselves."""
 
 
 def _module(name: str, real: types.ModuleType, **replaced: Any) -> types.ModuleType:
@@ -244,7 +255,17 @@ _TIME = _module(
     time_ns=SHIMS.time_ns,
     sleep=sleep,
 )
-_THREADING = _module("threading", real_threading, Thread=SHIMS.thread(), Event=Event)
+_THREAD = SHIMS.thread()
+_SUPERVISED_THREAD: Any = SHIMS.supervised_thread(_THREAD)
+
+
+def _start_thread(work: Callable[..., object], *args: Any, name: str, kind: str = "") -> Any:
+    thread = _SUPERVISED_THREAD(work, *args, name=name, kind=kind)
+    thread.start()
+    return thread
+
+
+_THREADING = _module("threading", real_threading, Thread=_THREAD, Event=Event)
 _QUEUE = _module("queue", real_queue, SimpleQueue=Queue, Queue=Queue)
 _UUID = _module("uuid", real_uuid, uuid4=SHIMS.uuid4)
 _REPLACED = (
@@ -254,12 +275,15 @@ _REPLACED = (
     (real_uuid, _UUID),
     (real_futures.Future, Future),
     (real_futures.ThreadPoolExecutor, Executor),
+    (real_threads.SupervisedThread, _SUPERVISED_THREAD),
+    (real_threads.start_thread, _start_thread),
+    (real_threads.thread_pool, Executor),
 )
 
 
 @contextlib.contextmanager
 def installed(world: World, extra: dict[tuple[str, str], Any]) -> Iterator[None]:
-    """Production modules see virtual time, and `extra` ((module, name) → value) instead of what they import."""
+    """Gives production modules virtual time, and `extra` ((module, name) → value) instead of their imports."""
     undo: list[tuple[types.ModuleType, str, Any]] = []
     for name, module in sorted(sys.modules.items()):
         if module is None or not name.startswith(ROOMS):

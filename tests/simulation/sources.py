@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from cdcworker.connectors.api import SinkSpec, TaskContext
+from cdcworker.connectors.api.context import TaskContext
+from cdcworker.connectors.api.sink import SinkSpec
 from cdcworker.connectors.postgres.errors import SLOT_ADVANCED
-from cdcworker.coordinator import kafka_errors
-from cdcworker.schemas.change import Batch, OutRecord
+from cdcworker.coordinator.kafka import errors as kafka_errors
+from cdcworker.schemas.change import OutRecord, PollBatch
 from cdcworker.schemas.errors import CdcError
 
 from .clients import Client, Consumer
@@ -19,16 +20,16 @@ DATABASE, WAREHOUSE = "db", "warehouse"
 POLL_S = 0.3
 ROWS_PER_POLL_MAX = 4
 AWAY, ADVANCED = -1, -2
-"""Answers of a server that opens no stream."""
+"""The answers of a server that refuses to open a stream."""
 
 
 @dataclass
 class Slot:
-    """What the database keeps for one reader. Rows are counted; a position is how many rows are behind it."""
+    """A replication slot. Rows are numbered, and a position is the number of rows before it."""
 
     name: str
     bounds: list[int] = field(default_factory=lambda: [0])
-    """Where transactions end."""
+    """The positions at which transactions end."""
     confirmed: int = 0
     owner: object = None
 
@@ -63,9 +64,9 @@ class Database:
     # --- requests ---------------------------------------------------------------------------------------------------
 
     def open(self, name: str, owner: object, position: int | None) -> int:
-        """Take the slot, ending who holds it. Gives where the stream starts; what was confirmed is not sent again.
+        """Takes the slot from its present reader; returns where the stream starts. Confirmed rows are not sent again.
 
-        Who asks for that is refused. It may be a process that was replaced after it had read its position.
+        A reader that asks for them is refused. It may be a process that was replaced after it had read its position.
         """
         if self.world.now < self.down_until:
             return AWAY
@@ -80,7 +81,7 @@ class Database:
         return position or 0
 
     def read(self, name: str, owner: object, position: int) -> tuple[int, int] | None:
-        """Rows from there, not beyond the end of the transaction: how many, and where it ends."""
+        """Returns the number of rows from a position to at most the end of the transaction, and where that is."""
         slot = self.slot(name)
         if slot.owner is not owner or self.world.now < self.down_until:
             return None
@@ -130,17 +131,17 @@ class SourceTask(Client):
         start = None if position is None else int(position["lsn"])
         self.position = self._call(lambda: self.database.open(self.name, self, start))
 
-    def poll(self) -> Batch:
+    def poll(self) -> PollBatch:
         if self._hang():
             block(None)
         rows, end = self._call(lambda: self.database.read(self.name, self, self.position))
         if rows == 0:
             block(POLL_S)
-            return Batch(idle=True)
+            return PollBatch(idle=True)
         first, self.position = self.position, self.position + rows
         changes: Any = tuple(Row(self.name, number) for number in range(first, self.position))
         is_over = self.position == end
-        return Batch(
+        return PollBatch(
             changes, {"lsn": end} if is_over else None, idle=is_over and self.database.slot(self.name).end == end
         )
 
@@ -167,7 +168,7 @@ class Ledger:
     epoch: tuple[int, int] = (0, 0)
     offsets: dict[str, int] = field(default_factory=dict)
     rows: dict[str, int] = field(default_factory=dict)
-    """Rows applied of each topic."""
+    """The applied rows of each topic."""
 
 
 class Warehouse:
@@ -200,7 +201,7 @@ class Warehouse:
 
 
 class SinkConnector:
-    """Reads its topics from where the ledger stands."""
+    """A sink that reads its topics from the positions of the ledger."""
 
     warehouse: Warehouse
 

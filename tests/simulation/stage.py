@@ -1,4 +1,4 @@
-"""Builds a simulated cluster and lets production code run in it."""
+"""Builds a simulated cluster and runs production code in it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from collections.abc import Callable, Iterator
 from types import SimpleNamespace
 from typing import Any
 
-from cdcworker.coordinator import supervisor
+from cdcworker.coordinator.core import supervisor
+from cdcworker.schemas.threads import ThreadDeaths
 
 from .clients import AdminClient, Client, Cluster, Consumer, Producer
 from .engine import World
@@ -22,7 +23,7 @@ logger = logging.getLogger(__name__)
 
 
 class _Logged(logging.Handler):
-    """What production logs, among what happens."""
+    """Adds production's log lines to the trace."""
 
     def __init__(self, world: World) -> None:
         super().__init__()
@@ -34,7 +35,7 @@ class _Logged(logging.Handler):
 
 
 class _Watchdog:
-    """Calls of the simulated client always come back."""
+    """Replaces the client watchdog: calls of the simulated client always return."""
 
     def __init__(self, *_args: Any) -> None:
         pass
@@ -45,6 +46,9 @@ class _Watchdog:
     @contextlib.contextmanager
     def guard(self, _timeout_s: float, _doing: str) -> Iterator[None]:
         yield
+
+    def release(self) -> None:
+        pass
 
 
 def _partitions(*_args: Any, **_kwargs: Any) -> dict[str, int]:
@@ -88,29 +92,31 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
     plugin = SimpleNamespace(load=lambda: SinkConnector)
     restart = supervisor._restart
 
-    def counted(turn: Any, command: Any) -> None:
-        sim.executed[turn.me.boot_id, command.id] += 1
-        if sim.executed[turn.me.boot_id, command.id] > 1:
-            sim.world.violate("commands", f"{command.id} was executed twice by {turn.me.worker_id}")
-        restart(turn, command)
+    def counted(transition: Any, command: Any) -> None:
+        sim.executed[transition.me.boot_id, command.id] += 1
+        if sim.executed[transition.me.boot_id, command.id] > 1:
+            sim.world.violate("commands", f"{command.id} was executed twice by {transition.me.worker_id}")
+        restart(transition, command)
 
     setting = sim.setting
     return {
-        ("cdcworker.coordinator.kafka_clients", "Producer"): Producer,
-        ("cdcworker.coordinator.kafka_clients", "Consumer"): Consumer,
-        ("cdcworker.coordinator.kafka_clients", "AdminClient"): AdminClient,
-        ("cdcworker.worker.backends", "ensure_topics"): _partitions,
-        ("cdcworker.worker.source_ports", "Watchdog"): _Watchdog,
-        ("cdcworker.worker.backends", "members"): lambda *_args: (),
-        ("cdcworker.worker.sink_runner", "lookup"): lambda _name: plugin,
-        ("cdcworker.worker.source_kafka", "lookup"): lambda _name: plugin,
-        ("cdcworker.worker.herder", "IDLE_WAIT_S"): setting.tick_s,
-        ("cdcworker.worker.herder", "BUSY_WAIT_S"): setting.tick_s,
-        ("cdcworker.worker.herder", "TICK_S"): setting.tick_s,
-        ("cdcworker.worker.herder", "VIEW_EVERY_S"): 1.0,
-        ("cdcworker.worker.log_tail", "AWAY_S_MAX"): AWAY_S_MAX,
-        ("cdcworker.worker.log_tail", "CHECK_EVERY_S"): CHECK_EVERY_S,
-        ("cdcworker.worker.source_opening", "WINDOWS"): (4, 40),
-        ("cdcworker.worker.probe", "_boot_at"): lambda url, *_more: boot_at(sim, url),
-        ("cdcworker.coordinator.supervisor", "_restart"): counted,
+        ("cdcworker.coordinator.kafka.clients", "Producer"): Producer,
+        ("cdcworker.coordinator.kafka.clients", "Consumer"): Consumer,
+        ("cdcworker.coordinator.kafka.clients", "AdminClient"): AdminClient,
+        ("cdcworker.worker.herder.backends", "ensure_topics"): _partitions,
+        ("cdcworker.worker.source.kafka_ports", "ClientWatchdog"): _Watchdog,
+        # Threads of the simulation are killed with their workers: none of this process has died.
+        ("cdcworker.schemas.threads", "THREAD_DEATHS"): ThreadDeaths(),
+        ("cdcworker.worker.herder.backends", "members"): lambda *_args: (),
+        ("cdcworker.worker.task.sink_runner", "lookup"): lambda _name: plugin,
+        ("cdcworker.worker.source.task_identity", "lookup"): lambda _name: plugin,
+        ("cdcworker.worker.herder.herder", "IDLE_WAIT_S"): setting.tick_s,
+        ("cdcworker.worker.herder.herder", "BUSY_WAIT_S"): setting.tick_s,
+        ("cdcworker.worker.herder.herder", "TICK_S"): setting.tick_s,
+        ("cdcworker.worker.herder.herder", "VIEW_EVERY_S"): 1.0,
+        ("cdcworker.worker.herder.log_tail", "AWAY_S_MAX"): AWAY_S_MAX,
+        ("cdcworker.worker.herder.log_tail", "CHECK_EVERY_S"): CHECK_EVERY_S,
+        ("cdcworker.worker.source.start_reader", "WINDOWS"): (4, 40),
+        ("cdcworker.worker.herder.liveness_probe", "_boot_at"): lambda url, *_more: boot_at(sim, url),
+        ("cdcworker.coordinator.core.supervisor", "_restart"): counted,
     }

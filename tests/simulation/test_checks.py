@@ -6,11 +6,11 @@ import json
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.coordinator import placement, supervisor
+from cdcworker.coordinator.core import placement, supervisor
+from cdcworker.coordinator.log.config_fold import connector_record
 from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector, Reply
-from cdcworker.coordinator.state import connector_record
-from cdcworker.worker import source_opening
-from cdcworker.worker.source_runner import SourceRunner
+from cdcworker.worker.source import start_reader
+from cdcworker.worker.source.runner import SourceRunner
 
 from .broker import Transaction
 from .checks import Checks
@@ -261,15 +261,15 @@ def test_tasks_that_are_never_started_are_found(monkeypatch):
 def test_a_command_that_is_executed_twice_is_found():
     """Seen by whoever counts the executions of each process."""
     with stage(1, Setting()) as sim:
-        turn = SimpleNamespace(me=SimpleNamespace(boot_id="b", worker_id="w"), work=SimpleNamespace(local={}))
+        transition = SimpleNamespace(me=SimpleNamespace(boot_id="b", worker_id="w"), work=SimpleNamespace(local={}))
         command = SimpleNamespace(id="x", scope={})
         for _ in range(2):
-            supervisor._restart(turn, command)
+            supervisor._restart(transition, command)
         assert any("commands: x was executed twice" in v for v in sim.world.violations)
 
 
 def test_a_start_that_forgets_the_position_is_found(monkeypatch):
-    monkeypatch.setattr(source_opening.StartReader, "position", lambda _self: None)
+    monkeypatch.setattr(start_reader.StartReader, "position", lambda _self: None)
     assert first_violation(20, only=("kill_task",), faults=(4, 8)).startswith(("liveness: not every task runs", "data"))
 
 

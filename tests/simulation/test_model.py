@@ -1,4 +1,5 @@
-"""The models of leader fencing and of task ownership: the design's rules hold in every state, each broken rule is found.
+"""The models of leader fencing and of task ownership: the design's rules hold in every state, each broken rule is
+found.
 
 Two workers (with all their zombies) in the short version, three in the long tier; the number of states is printed.
 """

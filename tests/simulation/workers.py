@@ -7,19 +7,20 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from cdcworker.connectors.api import TaskContext
-from cdcworker.coordinator import events as ev
-from cdcworker.coordinator import kafka_errors
-from cdcworker.coordinator.kafka_topics import TopicNames
+from cdcworker.connectors.api.context import TaskContext
+from cdcworker.coordinator.core import events
+from cdcworker.coordinator.kafka import errors as kafka_errors
+from cdcworker.coordinator.kafka.internal_topics import TopicNames
 from cdcworker.coordinator.model import AssignedTask, Connector, Reply, Request, TaskId
 from cdcworker.schemas.errors import INTERNAL, CdcError
-from cdcworker.worker import herder as herder_module
-from cdcworker.worker.control import Control
-from cdcworker.worker.sink_runner import Machine, run_sink
-from cdcworker.worker.source_ports import SourcePorts, context_of
-from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.taskspec import TaskSpec
-from cdcworker.worker.topic_facts import TopicFacts
+from cdcworker.worker.herder.config import HerderConfig
+from cdcworker.worker.herder.herder import Herder
+from cdcworker.worker.protocol.control import TaskControl
+from cdcworker.worker.protocol.task_spec import TaskSpec
+from cdcworker.worker.source.kafka_ports import SourcePorts, context_of
+from cdcworker.worker.source.runner import SourceRunner
+from cdcworker.worker.source.topic_facts import TopicFacts
+from cdcworker.worker.task.sink_runner import SinkMachine, run_sink
 
 from .clients import Client, Cluster
 from .engine import TIMED_OUT, Killed, Proc, Signal, World, block, sleep
@@ -34,7 +35,7 @@ OFFSETS_PARTITIONS, STATUS_PARTITIONS = 2, 2
 
 @dataclass
 class Setting:
-    """What differs between histories."""
+    """The settings that differ between histories."""
 
     session_s: float = 6.0
     tick_s: float = 0.2
@@ -46,7 +47,7 @@ class Setting:
 
 @dataclass
 class Sim:
-    """All that workers, tasks and checks share."""
+    """The state that workers, tasks and checks share."""
 
     world: World
     cluster: Cluster
@@ -54,9 +55,9 @@ class Sim:
     warehouse: Warehouse
     setting: Setting
     widths: dict[str, int] = field(default_factory=dict)
-    """How many tasks a connector splits into."""
+    """The number of tasks that each connector splits into."""
     split_errors: dict[str, int] = field(default_factory=dict)
-    """How many more splits of a connector fail."""
+    """The number of splits of each connector that still fail."""
     nodes: dict[str, Node] = field(default_factory=dict)
     starts: Counter[AssignedTask] = field(default_factory=Counter)
     executed: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -65,12 +66,12 @@ class Sim:
         self.world.trace(kind, text)
 
 
-class Herder(herder_module.Herder):
+class SimulatedHerder(Herder):
     """The production herder; what it carries out is traced."""
 
     sim: Sim
 
-    def _carry_out(self, command: ev.HerdCommand) -> None:
+    def _carry_out(self, command: events.HerdCommand) -> None:
         name = type(command).__name__
         if name not in ("RenewLease", "AppendStatus"):
             self.sim.trace("do", f"{self.config.worker_id} {name} {_short(command)}")
@@ -81,7 +82,7 @@ class Herder(herder_module.Herder):
 
 
 def _short(command: Any) -> str:
-    if isinstance(command, ev.WriteLog):
+    if isinstance(command, events.WriteLog):
         return " ".join(record.key for record in command.records)
     for name in ("task", "tasks", "request_id", "reason", "worker_id", "connector"):
         value = getattr(command, name, None)
@@ -91,7 +92,7 @@ def _short(command: Any) -> str:
     return ""
 
 
-class TaskControl(Control):
+class VirtualControl(TaskControl):
     """The production control; waiting gives way to virtual time."""
 
     def __init__(self, lease_s: float, *, paused: bool, clock: Callable[[], float]) -> None:
@@ -107,23 +108,23 @@ class TaskControl(Control):
 
 
 class Reporter:
-    """Messages of a task to its worker, in order."""
+    """Delivers the messages of a task to its worker, in order."""
 
-    def __init__(self, say: Callable[[ev.Event], None], task: AssignedTask) -> None:
+    def __init__(self, say: Callable[[events.Event], None], task: AssignedTask) -> None:
         self._say, self._task = say, task
         self._topics: set[str] = set()
 
     def status(self, state: Any, error: CdcError | None = None) -> None:
-        self._say(ev.TaskReport(self._task, state, error.to_dict() if error else None))
+        self._say(events.TaskReport(self._task, state, error.to_dict() if error else None))
 
     def metrics(self, numbers: Any) -> None:
-        self._say(ev.TaskReport(self._task, metrics=dict(numbers)))
+        self._say(events.TaskReport(self._task, metrics=dict(numbers)))
 
     def topics(self, names: Any) -> None:
         new = sorted(set(names) - self._topics)
         if new:
             self._topics.update(new)
-            self._say(ev.TaskTopics(self._task, tuple(new)))
+            self._say(events.TaskTopics(self._task, tuple(new)))
 
 
 class Ports(SourcePorts):
@@ -141,7 +142,7 @@ class Child:
     spec: TaskSpec
     worker: Proc
     proc: Proc | None = None
-    control: TaskControl | None = None
+    control: VirtualControl | None = None
     inbox: list[Mapping[str, Any]] = field(default_factory=list)
     is_over: bool = False
     code: int = -9
@@ -150,19 +151,19 @@ class Child:
 
 
 class Launcher:
-    """Runs tasks in simulated processes; the same promises as the production launcher's."""
+    """Runs tasks in simulated processes, with the guarantees of the production launcher."""
 
     failure: BaseException | None = None
 
     def __init__(self, sim: Sim, proc: Proc) -> None:
         self.sim, self.proc = sim, proc
         self.children: dict[AssignedTask, Child] = {}
-        self._post: Callable[[ev.Event], None] = lambda _event: None
+        self._post: Callable[[events.Event], None] = lambda _event: None
         self.is_closing = False
         self.broken = 0
-        """How many more starts fail."""
+        """The number of starts that still fail."""
 
-    def open(self, post: Callable[[ev.Event], None]) -> None:
+    def open(self, post: Callable[[events.Event], None]) -> None:
         self._post = post
 
     def start(self, task: AssignedTask, spec: TaskSpec) -> None:
@@ -187,7 +188,7 @@ class Launcher:
 
     def _main(self, child: Child, proc: Proc) -> None:
         spec = child.spec
-        child.control = control = TaskControl(0.6 * spec.session_timeout_s, paused=spec.paused, clock=proc.mono)
+        child.control = control = VirtualControl(0.6 * spec.session_timeout_s, paused=spec.paused, clock=proc.mono)
         for message in child.inbox:
             control.apply(message)
         reporter = Reporter(lambda event: self._say(child, event), child.task)
@@ -201,8 +202,8 @@ class Launcher:
         self.sim.world.at(0.0, proc.kill, f"exit {child.code}")
         block(None)
 
-    def _say(self, child: Child, event: ev.Event) -> None:
-        if isinstance(event, ev.TaskReport) and event.state:
+    def _say(self, child: Child, event: events.Event) -> None:
+        if isinstance(event, events.TaskReport) and event.state:
             child.state = event.state
             self.sim.trace(
                 "task", f"{child.proc and child.proc.name} {event.state} {(event.error or {}).get('code', '')}"
@@ -210,7 +211,7 @@ class Launcher:
         self.sim.world.at(PIPE_S, self.proc.call, self._post, event)
 
     def _over(self, child: Child) -> None:
-        """Exactly once for each start."""
+        """Reports the end of a process, exactly once for each start."""
         if child.is_over:
             return
         child.is_over = True
@@ -218,7 +219,7 @@ class Launcher:
 
     def _reap(self, child: Child) -> None:
         self.children.pop(child.task, None)
-        self._post(ev.TaskExited(child.task, child.code))
+        self._post(events.TaskExited(child.task, child.code))
 
     # --- what the herder asks ---------------------------------------------------------------------------------------
 
@@ -268,7 +269,7 @@ class Launcher:
         raise AssertionError(f"the simulated launcher does not know {name!r}, which the herder uses")
 
 
-def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:
+def _run_source(sim: Sim, child: Child, control: VirtualControl, reporter: Reporter) -> int:
     spec, proc = child.spec, child.proc
     assert proc is not None
     name = f"{spec.connector}.{spec.task}"
@@ -282,8 +283,8 @@ def _run_source(sim: Sim, child: Child, control: TaskControl, reporter: Reporter
     return SourceRunner(ports, control, reporter, clock=proc.mono).run()
 
 
-def _run_sink(sim: Sim, child: Child, control: TaskControl, reporter: Reporter) -> int:
-    return run_sink(child.spec, dict(child.spec.config), control, reporter, machine=lambda _jars: Machine())  # type: ignore[arg-type]
+def _run_sink(sim: Sim, child: Child, control: VirtualControl, reporter: Reporter) -> int:
+    return run_sink(child.spec, dict(child.spec.config), control, reporter, machine=lambda _jars: SinkMachine())  # type: ignore[arg-type]
 
 
 class Node:
@@ -294,13 +295,13 @@ class Node:
         self.worker_id = worker_id
         self.boots = 0
         self.proc: Proc | None = None
-        self.herder: Herder | None = None
+        self.herder: SimulatedHerder | None = None
         self.launcher: Launcher | None = None
-        self.retired: list[tuple[Proc, Herder, Launcher]] = []
-        """Earlier processes that may still run."""
+        self.retired: list[tuple[Proc, SimulatedHerder, Launcher]] = []
+        """The earlier processes, which may still run."""
         self.comes_back = True
         self.is_deaf = False
-        """Nothing listens at its address although it runs."""
+        """Tells whether nothing listens at its address although it runs."""
         sim.nodes[worker_id] = self
 
     @property
@@ -308,7 +309,7 @@ class Node:
         return self.proc is not None and self.proc.alive
 
     def boot(self) -> None:
-        """Start a process under this id, whether or not there is one already."""
+        """Starts a process with this worker id, whether or not there is one already."""
         sim = self.sim
         if self.is_up:
             assert self.proc is not None
@@ -325,7 +326,7 @@ class Node:
 
     def _main(self, proc: Proc, launcher: Launcher) -> None:
         sim = self.sim
-        config = herder_module.HerderConfig(
+        config = HerderConfig(
             kafka={"bootstrap.servers": "simulated"},
             group_id="g",
             worker_id=self.worker_id,
@@ -337,7 +338,7 @@ class Node:
             crash_delay_s=sim.setting.crash_delay_s,
             restart_delay_s=sim.setting.restart_delay_s,
         )
-        herder = Herder(config, self._split, launcher)  # type: ignore[arg-type]
+        herder = SimulatedHerder(config, self._split, launcher)  # type: ignore[arg-type]
         herder.sim = sim
         if self.proc is proc:
             self.herder = herder
@@ -380,12 +381,12 @@ class Node:
     def drain(self, restart: bool = False) -> None:
         if not self.is_up or self.herder is None or self.proc is None:
             return
-        event = ev.DrainRequested(returns=restart)
+        event = events.DrainRequested(returns=restart)
         self.comes_back = False
         self.proc.call(self.herder._post_event, event)
 
     def submit(self, request: Request, done: Callable[[str, Reply | None], None]) -> str:
-        """As REST does. Runs in the process; `done` is called there with the request's id."""
+        """Submits a request as REST does. It runs in the process; `done` is called there with the request's id."""
         assert self.herder is not None
         future = self.herder.submit(request)
         request_id = next(reversed(self.herder._futures), "")
@@ -403,7 +404,7 @@ def _nothing() -> None:
 
 
 def boot_at(sim: Sim, url: str) -> str:
-    """Who answers at this address: what a probe asks over TCP."""
+    """Returns the boot id that answers at this address, as a probe over TCP would."""
     node = sim.nodes[url.removeprefix("http://")]
     client = Client()
 
@@ -421,4 +422,4 @@ def boot_at(sim: Sim, url: str) -> str:
     return str(answer)
 
 
-__all__ = ["Herder", "Killed", "Launcher", "Node", "Setting", "Sim"]
+__all__ = ["Killed", "Launcher", "Node", "Setting", "Sim", "SimulatedHerder"]

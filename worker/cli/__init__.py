@@ -1,1 +1,1 @@
-"""The command line; heavy imports stay inside the commands that need them."""
+"""The `cdcworker` command line. A command's module is imported only when the command is called."""

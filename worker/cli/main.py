@@ -10,36 +10,72 @@ import click
 
 if TYPE_CHECKING:
     from cdcworker.schemas.errors import CdcError
-    from cdcworker.worker.cli.output import CliError
+    from cdcworker.worker.cli.render.output import CliError
 
 COMMANDS = {
-    "start": ("cdcworker.worker.cli.start", "start", "Run one worker against a Kafka."),
-    "quickstart": ("cdcworker.worker.cli.quickstart", "quickstart", "See a row's whole way: everything, started here."),
-    "sandbox": ("cdcworker.worker.cli.sandbox", "sandbox", "The embedded stack without load, until stopped."),
-    "connector": ("cdcworker.worker.cli.connector", "connector", "List, create and control connectors over REST."),
-    "snapshots": ("cdcworker.worker.cli.snapshots", "snapshots", "Read tables once more, watch, pause or cancel it."),
-    "cluster": ("cdcworker.worker.cli.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
-    "top": ("cdcworker.worker.cli.top", "top", "The cluster at work: lag, rates, what needs attention."),
-    "tail": ("cdcworker.worker.cli.tail", "tail", "Rows as they change, before and after."),
-    "explain": ("cdcworker.worker.cli.explain", "explain", "Where a row went: commit, topic, batch, warehouse."),
-    "plugins": ("cdcworker.worker.cli.info", "plugins", "The connectors that there are, and their keys."),
-    "schemas": ("cdcworker.worker.cli.info", "schemas", "Subjects, versions and schemas of the topics."),
-    "doctor": ("cdcworker.worker.cli.doctor", "doctor", "Examine a source and this machine; say how to mend them."),
-    "verify": ("cdcworker.worker.cli.verify", "verify", "Compare a sink's warehouse with its source, row by row."),
-    "dead-letters": ("cdcworker.worker.cli.letters", "dead_letters", "What a sink has set aside; apply it again."),
+    "start": ("cdcworker.worker.cli.commands.start", "start", "Run one worker against a Kafka."),
+    "quickstart": (
+        "cdcworker.worker.cli.commands.quickstart",
+        "quickstart",
+        "See a row's whole way: everything, started here.",
+    ),
+    "sandbox": ("cdcworker.worker.cli.commands.sandbox", "sandbox", "The embedded stack without load, until stopped."),
+    "connector": (
+        "cdcworker.worker.cli.commands.connector",
+        "connector",
+        "List, create and control connectors over REST.",
+    ),
+    "snapshots": (
+        "cdcworker.worker.cli.commands.snapshots",
+        "snapshots",
+        "Read tables once more, watch, pause or cancel it.",
+    ),
+    "cluster": ("cdcworker.worker.cli.commands.cluster", "cluster", "Look at the workers, why tasks moved, drain one."),
+    "top": ("cdcworker.worker.cli.commands.top", "top", "The cluster at work: lag, rates, what needs attention."),
+    "tail": ("cdcworker.worker.cli.commands.tail", "tail", "Rows as they change, before and after."),
+    "explain": (
+        "cdcworker.worker.cli.commands.explain",
+        "explain",
+        "Where a row went: commit, topic, batch, warehouse.",
+    ),
+    "plugins": ("cdcworker.worker.cli.commands.info", "plugins", "The connectors that there are, and their keys."),
+    "schemas": ("cdcworker.worker.cli.commands.info", "schemas", "Subjects, versions and schemas of the topics."),
+    "doctor": (
+        "cdcworker.worker.cli.commands.doctor",
+        "doctor",
+        "Examine a source and this machine; say how to mend them.",
+    ),
+    "verify": (
+        "cdcworker.worker.cli.commands.verify",
+        "verify",
+        "Compare a sink's warehouse with its source, row by row.",
+    ),
+    "dead-letters": (
+        "cdcworker.worker.cli.commands.dead_letters",
+        "dead_letters",
+        "What a sink has set aside; apply it again.",
+    ),
     "support-bundle": (
-        "cdcworker.worker.cli.support",
+        "cdcworker.worker.cli.commands.support",
         "support_bundle",
         "One file for who helps: no rows, no secrets.",
     ),
-    "errors": ("cdcworker.worker.cli.info", "errors", "What an error code means, and what to do."),
-    "context": ("cdcworker.worker.cli.context", "context", "Name clusters, so that commands need no addresses."),
-    "auth": ("cdcworker.worker.cli.auth", "auth", "Users of the REST API: tokens, passwords, grants."),
-    "completion": ("cdcworker.worker.cli.info", "completion", "Completion for bash, zsh or fish."),
-    "roles": ("cdcworker.worker.cli.roles", "roles", "The least rights in databases and in Kafka, as scripts."),
-    "jars": ("cdcworker.worker.cli.jars", "jars", "Fetch and verify the locked Java archives."),
+    "errors": ("cdcworker.worker.cli.commands.info", "errors", "What an error code means, and what to do."),
+    "context": (
+        "cdcworker.worker.cli.commands.context",
+        "context",
+        "Name clusters, so that commands need no addresses.",
+    ),
+    "auth": ("cdcworker.worker.cli.commands.auth", "auth", "Users of the REST API: tokens, passwords, grants."),
+    "completion": ("cdcworker.worker.cli.commands.info", "completion", "Completion for bash, zsh or fish."),
+    "roles": (
+        "cdcworker.worker.cli.commands.roles",
+        "roles",
+        "The least rights in databases and in Kafka, as scripts.",
+    ),
+    "jars": ("cdcworker.worker.cli.commands.jars", "jars_group", "Fetch and verify the locked Java archives."),
     "spark-archive": (
-        "cdcworker.worker.cli.spark_archive",
+        "cdcworker.worker.cli.commands.spark_archive",
         "spark_archive",
         "What executors of a Spark cluster need, as one file.",
     ),
@@ -48,7 +84,7 @@ EXIT_INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
-    """Lists commands without importing them: help answers at once."""
+    """Lists commands without importing them, so that help answers at once."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(COMMANDS)
@@ -76,18 +112,18 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, text) for name, (_, _, text) in COMMANDS.items()])
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """From the list alone: completing a command's name imports none."""
+        """Completes a command's name from the list alone, without importing a command."""
         from click.shell_completion import CompletionItem
 
-        found = [(name, text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
+        matches = [(name, text) for name, (_, _, text) in COMMANDS.items() if name.startswith(incomplete)]
         return [
-            *(CompletionItem(name, help=text) for name, text in found),
+            *(CompletionItem(name, help=text) for name, text in matches),
             *click.Command.shell_complete(self, ctx, incomplete),
         ]
 
 
-def _version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:
-    if wanted:
+def _version(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
+    if requested:
         from importlib.metadata import version
 
         click.echo(f"cdcworker {version('cdcworker')}")
@@ -101,7 +137,8 @@ def cli() -> None:
 
 
 def main() -> None:
-    """Exit codes: 0 done, 1 failed while running, 2 not valid, 3 something outside is missing, 130 interrupted."""
+    """Runs the command. Exit codes: 0 done, 1 failed while running, 2 not valid, 3 something outside is missing, 130
+    interrupted."""
     from cdcworker.schemas.errors import CdcError
 
     try:
@@ -111,29 +148,31 @@ def main() -> None:
     except click.exceptions.Exit as done:
         sys.exit(done.exit_code)
     except click.ClickException as problem:
-        _refused(problem)
+        _end_with_usage(problem)
     except (click.Abort, KeyboardInterrupt):
         sys.exit(EXIT_INTERRUPTED)
     except BrokenPipeError:
-        _reader_gone()
+        _end_broken_pipe()
     except CdcError as error:
-        _told(error)
+        _end_with_error(error)
     except OSError as error:
         if error.filename is None:
             raise
-        from cdcworker.worker.cli.output import FILE_FAILED
+        from cdcworker.worker.cli.render.output import FILE_FAILED
 
-        _told(CdcError(FILE_FAILED, f"{error.filename}: {error.strerror}", where={"file": str(error.filename)}))
+        _end_with_error(
+            CdcError(FILE_FAILED, f"{error.filename}: {error.strerror}", where={"file": str(error.filename)})
+        )
 
 
-def _told(error: CdcError) -> NoReturn:
-    from cdcworker.worker.cli.output import of_error
+def _end_with_error(error: CdcError) -> NoReturn:
+    from cdcworker.worker.cli.render.output import of_error
 
     _end(of_error(error, _words(), as_json=_as_json()))
 
 
-def _refused(problem: click.ClickException) -> NoReturn:
-    from cdcworker.worker.cli.output import CliError, of_usage
+def _end_with_usage(problem: click.ClickException) -> NoReturn:
+    from cdcworker.worker.cli.render.output import CliError, of_usage
 
     if isinstance(problem, CliError):
         _end(problem)
@@ -148,8 +187,8 @@ def _end(error: CliError) -> NoReturn:
     sys.exit(error.exit_code)
 
 
-def _reader_gone() -> NoReturn:
-    """As `head` does it: nobody reads on, which is no error of ours. The descriptor is left with nothing to flush to."""
+def _end_broken_pipe() -> NoReturn:
+    """Ends without an error when the reader of the output has gone, as with `head`; nothing is left to be flushed."""
     import os
 
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
@@ -157,12 +196,12 @@ def _reader_gone() -> NoReturn:
 
 
 def _as_json() -> bool:
-    """Where no command was reached that could know it."""
+    """Returns whether JSON was requested, for errors before a command was reached that knows it."""
     return "--json" in sys.argv[1:]
 
 
 def _words() -> str:
-    """The command's name without what was given to it."""
+    """Returns the command's name without its arguments."""
     words: list[str] = []
     for word in sys.argv[1:3]:
         if word.startswith("-") or (not words and word not in COMMANDS) or not word.replace("-", "").isalpha():

@@ -11,14 +11,13 @@ import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from socket import create_connection
-from types import TracebackType
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack import jars
-from cdcworker.worker.devstack.errors import START_FAILED
-from cdcworker.worker.devstack.java import Java, find_java
 from cdcworker.worker.devstack.ports import HOST, free_ports
-from cdcworker.worker.devstack.process import Child, log_tail, run
+from cdcworker.worker.devstack.process import EmbeddedServer, Program, log_tail, run
+from cdcworker.worker.java import jars
+from cdcworker.worker.java.errors import START_FAILED
+from cdcworker.worker.java.runtime import JavaInstall, find_java
 
 FORMAT_TIMEOUT_S = 60.0
 START_TIMEOUT_S = 60.0
@@ -49,8 +48,10 @@ DEFAULTS: dict[str, str] = {
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
 
 
-class EmbeddedKafka:
-    """One broker whose data and log live in `directory`; it comes back on the same ports after `restart`."""
+class EmbeddedKafka(EmbeddedServer):
+    """One broker whose data and log are in `directory`; it keeps its ports after `restart`."""
+
+    title = "Kafka"
 
     def __init__(
         self,
@@ -64,8 +65,7 @@ class EmbeddedKafka:
         self.settings = dict(settings or {})
         self.heap = heap
         self._progress = progress
-        self._child: Child | None = None
-        self._java: Java | None = None
+        self._java: JavaInstall | None = None
         self.port = 0
         self.controller_port = 0
 
@@ -82,12 +82,12 @@ class EmbeddedKafka:
         return self.directory / "kafka.log"
 
     def start(self) -> None:
-        """Format on the first start, launch, wait until the broker answers."""
+        """Formats the storage on the first start, launches the broker, and waits until it answers."""
         self.launch()
         self.await_ready()
 
     def launch(self) -> None:
-        """The first half of `start`, so that other servers can start meanwhile."""
+        """Does the first half of `start`, so that other servers can start at the same time."""
         jars.ensure("kafka", self._progress)
         self._java = self._java or find_java()
         if not self.port:
@@ -97,7 +97,7 @@ class EmbeddedKafka:
             self._format()
         arguments = [*JVM_OPTIONS, f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", self._class_path()]
         argv = [str(self._java.program), *arguments, "kafka.Kafka", str(self._properties)]
-        self._child = Child("Kafka", argv, self.log, env=self._environment())
+        self._child = Program("Kafka", argv, self.log, env=self._environment())
 
     def await_ready(self) -> None:
         try:
@@ -110,13 +110,13 @@ class EmbeddedKafka:
         return self._child is not None and self._child.alive()
 
     def stop(self) -> None:
-        """Clean shutdown, killed past the deadline; nothing happens when it does not run."""
+        """Shuts the broker down, killed after the time limit. Does nothing when it does not run."""
         if self._child is not None:
             self._child.stop(timeout_s=STOP_TIMEOUT_S)
             self._child = None
 
     def kill(self) -> None:
-        """SIGKILL, as a crash."""
+        """Kills the broker with SIGKILL, as a crash."""
         if self._child is not None:
             self._child.kill()
             self._child = None
@@ -126,28 +126,16 @@ class EmbeddedKafka:
         self.start()
 
     def pause(self) -> None:
-        """Freeze the broker: connections stay open and nobody answers."""
+        """Freezes the broker: connections stay open and nothing answers."""
         self._running().send(signal.SIGSTOP)
 
     def resume(self) -> None:
         self._running().send(signal.SIGCONT)
 
     def remove(self) -> None:
-        """Stop and delete the data."""
+        """Kills the broker and deletes its data."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
-
-    def __enter__(self) -> EmbeddedKafka:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
-
-    def _running(self) -> Child:
-        if self._child is None:
-            raise CdcError(START_FAILED, "Kafka is not running")
-        return self._child
 
     @property
     def _properties(self) -> Path:
@@ -179,13 +167,13 @@ class EmbeddedKafka:
         return jars.folder("kafka").as_posix() + "/*"
 
     def _environment(self) -> dict[str, str]:
-        """Without the options that other Java programs are given through the environment."""
+        """Returns the environment without options that are meant for other Java programs."""
         hidden = {"KAFKA_OPTS", "KAFKA_HEAP_OPTS", "CLASSPATH"}
         return {name: value for name, value in os.environ.items() if name not in hidden}
 
 
 def answers(port: int) -> bool:
-    """Whether a broker answers ApiVersions at the port."""
+    """Returns whether a broker answers ApiVersions on the port."""
     try:
         with create_connection((HOST, port), timeout=1.0) as connection:
             connection.sendall(struct.pack(">i", len(API_VERSIONS_REQUEST)) + API_VERSIONS_REQUEST)

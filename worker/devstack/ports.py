@@ -1,4 +1,4 @@
-"""Free TCP ports on 127.0.0.1 that outgoing connections do not take meanwhile."""
+"""Free TCP ports on 127.0.0.1 outside the range of outgoing connections."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import socket
 from pathlib import Path
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import NO_PORT
+from cdcworker.worker.java.errors import NO_PORT
 
 HOST = "127.0.0.1"
 LOWEST_PORT = 10_000
@@ -18,7 +18,7 @@ _handed_out: set[int] = set()
 
 
 def ephemeral_start() -> int:
-    """Where the kernel's range for outgoing connections begins."""
+    """Returns the first port of the kernel's range for outgoing connections."""
     try:
         return int(Path("/proc/sys/net/ipv4/ip_local_port_range").read_text(encoding="ascii").split()[0])
     except (OSError, ValueError, IndexError):
@@ -26,7 +26,7 @@ def ephemeral_start() -> int:
 
 
 def free_ports(count: int) -> list[int]:
-    """Distinct ports nobody listens on, below the ephemeral range, so that a stopped server gets its port back."""
+    """Returns distinct free ports below the ephemeral range, so that a stopped server gets its port back."""
     top = ephemeral_start()
     if top - LOWEST_PORT < 1000:
         top = 65_535
@@ -53,7 +53,7 @@ def is_free(port: int) -> bool:
 
 
 def accepts(port: int) -> bool:
-    """Whether somebody answers at the port."""
+    """Returns whether something accepts connections on the port."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0):
             return True

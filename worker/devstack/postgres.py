@@ -13,14 +13,13 @@ import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from types import TracebackType
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import POSTGRES_MISSING, POSTGRES_ROOT, START_FAILED
 from cdcworker.worker.devstack.ports import HOST, free_ports
-from cdcworker.worker.devstack.process import LAUNCHER, Child, log_tail, run
+from cdcworker.worker.devstack.process import LAUNCHER, EmbeddedServer, Program, log_tail, run
+from cdcworker.worker.java.errors import POSTGRES_MISSING, POSTGRES_ROOT, START_FAILED
 
 if TYPE_CHECKING:
     import psycopg
@@ -51,11 +50,13 @@ DEFAULTS: dict[str, str] = {
     "log_min_error_statement": "panic",
 }
 UNSAFE: dict[str, str] = {"fsync": "off", "full_page_writes": "off"}
-"""Faster, and a power cut may cost the data: for demos and tests only, never for latency figures."""
+"""Faster settings with which a power failure may lose data: for demos and tests, never for latency figures."""
 
 
-class EmbeddedPostgres:
-    """One server whose data and log live in `directory`; it comes back on the same port after `restart`."""
+class EmbeddedPostgres(EmbeddedServer):
+    """One server whose data and log are in `directory`; it keeps its port after `restart`."""
+
+    title = "PostgreSQL"
 
     def __init__(self, directory: Path, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
@@ -64,7 +65,6 @@ class EmbeddedPostgres:
         self.password = secrets.token_urlsafe(18)
         self._bin: Path | None = None
         self._user = "-"
-        self._child: Child | None = None
         self._databases = 0
 
     @property
@@ -83,13 +83,13 @@ class EmbeddedPostgres:
         return f"postgresql://{USER}:{quote(self.password)}@{HOST}:{self.port}/{quote(dbname)}"
 
     def start(self) -> None:
-        """initdb on the first start, launch, wait until a connection succeeds."""
+        """Runs initdb on the first start, launches the server, and waits until a connection succeeds."""
         if not self.port:
             self._prepare()
         arguments = [part for name, value in self._effective().items() for part in ("-c", f"{name}={value}")]
         argv = [str(self._program("postgres")), "-D", str(self.data), *arguments]
         # SIGQUIT: an immediate shutdown that still frees the shared memory.
-        self._child = Child("PostgreSQL", argv, self.log, user=self._user, death_signal=signal.SIGQUIT)
+        self._child = Program("PostgreSQL", argv, self.log, user=self._user, death_signal=signal.SIGQUIT)
         try:
             self._child.wait_until(self._accepts, START_TIMEOUT_S)
         except BaseException:
@@ -100,13 +100,13 @@ class EmbeddedPostgres:
         return self._child is not None and self._child.alive()
 
     def stop(self) -> None:
-        """Fast shutdown (open sessions are ended), killed past the deadline."""
+        """Does a fast shutdown, which ends open sessions; killed after the time limit."""
         if self._child is not None:
             self._child.stop(signal.SIGINT, STOP_TIMEOUT_S)
             self._child = None
 
     def kill(self) -> None:
-        """Immediate shutdown, as a crash: the next start recovers from the log."""
+        """Does an immediate shutdown, as a crash: the next start recovers from the log."""
         if self._child is not None:
             self._child.stop(signal.SIGQUIT, STOP_TIMEOUT_S)
             self._child = None
@@ -116,12 +116,12 @@ class EmbeddedPostgres:
         self.start()
 
     def remove(self) -> None:
-        """Stop and delete the data."""
+        """Stops the server and deletes its data."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
     def create_database(self, name: str | None = None) -> str:
-        """A new, empty database; its name."""
+        """Creates an empty database and returns its name."""
         self._databases += 1
         chosen = name or f"db_{self._databases}_{secrets.token_hex(3)}"
         with self._connect() as connection:
@@ -129,7 +129,7 @@ class EmbeddedPostgres:
         return chosen
 
     def drop_database(self, name: str) -> None:
-        """Remove a database with its replication slots; its sessions are ended."""
+        """Drops a database with its replication slots; its sessions are ended."""
         with self._connect() as connection:
             slots = "SELECT slot_name, active_pid FROM pg_replication_slots WHERE database = %s"
             for slot, pid in connection.execute(slots, (name,)).fetchall():
@@ -137,18 +137,6 @@ class EmbeddedPostgres:
                     connection.execute("SELECT pg_terminate_backend(%s, 5000)", (pid,))
                 connection.execute("SELECT pg_drop_replication_slot(%s)", (slot,))
             connection.execute(_statement("DROP DATABASE IF EXISTS {} WITH (FORCE)", name))
-
-    def __enter__(self) -> EmbeddedPostgres:
-        self.start()
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
-        self.stop()
-
-    def _running(self) -> Child:
-        if self._child is None:
-            raise CdcError(START_FAILED, "PostgreSQL is not running")
-        return self._child
 
     def _program(self, name: str) -> Path:
         self._bin = self._bin or find_programs()
@@ -178,7 +166,8 @@ class EmbeddedPostgres:
             password_file.unlink(missing_ok=True)
 
     def _user_for_root(self) -> str:
-        """PostgreSQL refuses root: show it another user id, or become nobody with a copy it can read."""
+        """Returns the user for a caller that is root, which PostgreSQL refuses: another id in a user namespace, or
+        nobody with a copy of the programs."""
         mapped = f"map:{NOBODY}"
         if can_be(mapped, [str(self._program("postgres")), "--version"]):
             return mapped
@@ -223,11 +212,11 @@ def _statement(template: str, name: str) -> Any:
 
 def can_be(user: str, argv: list[str]) -> bool:
     command = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), "9", user, "--", *argv]
-    return subprocess.run(command, capture_output=True, check=False).returncode == 0
+    return subprocess.run(command, capture_output=True, check=False).returncode == 0  # noqa: S603  programs of an embedded server, by their paths
 
 
 def find_programs(env: Mapping[str, str] | None = None) -> Path:
-    """The folder with `postgres` and `initdb`: CDC_PG_BIN, wheels, the distribution's, PATH."""
+    """Returns the folder with `postgres` and `initdb`: CDC_PG_BIN, wheels, the distribution's, PATH."""
     variables = os.environ if env is None else env
     for folder in _folders(variables):
         if os.access(folder / "postgres", os.X_OK) and os.access(folder / "initdb", os.X_OK):

@@ -1,4 +1,4 @@
-"""Child programs that cannot outlive us: own process group, parent-death signal, stopped by pid with a deadline."""
+"""Programs that cannot outlive this process: own process group, parent-death signal, stopped by pid with a time limit."""
 
 from __future__ import annotations
 
@@ -8,17 +8,48 @@ import signal
 import subprocess
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from types import TracebackType
+from typing import ClassVar, Self
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import START_FAILED
+from cdcworker.worker.java.errors import START_FAILED
 
 LAUNCHER = Path(__file__).with_name("_launch.py")
 LOG_TAIL_LINES = 15
 
 
-class Child:
+class EmbeddedServer(ABC):
+    """A server of one process that runs as long as a `with` block, or from `start` to `stop`."""
+
+    title: ClassVar[str]
+    """Its name in errors."""
+    _child: Program | None = None
+
+    @abstractmethod
+    def start(self) -> None:
+        """Starts it; returns when it answers."""
+
+    @abstractmethod
+    def stop(self) -> None:
+        """Ends it; its data stay."""
+
+    def __enter__(self) -> Self:
+        self.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, tb: TracebackType | None) -> None:
+        self.stop()
+
+    def _running(self) -> Program:
+        if self._child is None:
+            raise CdcError(START_FAILED, f"{self.title} is not running")
+        return self._child
+
+
+class Program:
     """A started program; its output is appended to `log`."""
 
     def __init__(
@@ -31,12 +62,12 @@ class Child:
         user: str = "-",
         death_signal: int = signal.SIGKILL,
     ) -> None:
-        """The parent-death signal follows the calling thread: call from one that lives as long as the program shall."""
+        """The parent-death signal follows the calling thread, which has to live as long as the program."""
         self.name = name
         self.log = log
         launcher = [sys.executable, "-I", "-S", str(LAUNCHER), str(os.getpid()), str(int(death_signal)), user, "--"]
         with log.open("ab") as output:
-            self._process = subprocess.Popen(
+            self._process = subprocess.Popen(  # noqa: S603  programs of an embedded server, by their paths
                 [*launcher, *argv],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
@@ -58,19 +89,19 @@ class Child:
         return self._process.poll() is None
 
     def send(self, number: int) -> None:
-        """To the program alone; nothing happens when it has ended."""
+        """Sends a signal to the program alone; does nothing when it has ended."""
         if self.alive():
             self._process.send_signal(number)
 
     def wait(self, timeout_s: float) -> int | None:
-        """The exit code, None when it still runs after `timeout_s`."""
+        """Returns the exit code, None when the program still runs after `timeout_s`."""
         try:
             return self._process.wait(timeout_s)
         except subprocess.TimeoutExpired:
             return None
 
     def stop(self, number: int = signal.SIGTERM, timeout_s: float = 10.0) -> int:
-        """Ask with `number`, wait, then kill the whole process group. Returns the exit code."""
+        """Sends `number`, waits, then kills the whole process group. Returns the exit code."""
         self.send(signal.SIGCONT)
         self.send(number)
         code = self.wait(timeout_s)
@@ -83,7 +114,7 @@ class Child:
         return self._process.wait()
 
     def wait_until(self, ready: Callable[[], bool], timeout_s: float, *, poll_s: float = 0.02) -> None:
-        """Until `ready()`; CdcError with the end of the log when the program ends before or the time is over."""
+        """Waits until `ready()`. CdcError with the end of the log when the program ends before, or after `timeout_s`."""
         deadline = time.monotonic() + timeout_s
         while not ready():
             if not self.alive():
@@ -109,8 +140,8 @@ def log_tail(path: Path, lines: int = LOG_TAIL_LINES) -> str:
 
 
 def run(argv: Sequence[str], log: Path, *, name: str, timeout_s: float, user: str = "-") -> int:
-    """Run a program to its end with the same supervision; its exit code."""
-    child = Child(name, argv, log, user=user)
+    """Runs a program to its end with the same supervision; returns its exit code."""
+    child = Program(name, argv, log, user=user)
     code = child.wait(timeout_s)
     if code is None:
         child.kill()

@@ -1,4 +1,4 @@
-"""Folders that are removed at the end, or by the next start when the program was killed before it could."""
+"""Folders that are removed at the end, or by the next start when the program was killed before."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import FOLDER_USED
+from cdcworker.worker.java.errors import FOLDER_USED
 
 OWNER_FILE = ".owner"
 
 
 @contextlib.contextmanager
 def scratch_folder(given: Path | None = None, *, keep: bool = False) -> Iterator[Path]:
-    """`given` (new or empty) or a new temporary folder, locked by us while we live and removed afterwards.
+    """Yields `given` (new or empty) or a new temporary folder, which is locked meanwhile and removed afterwards.
 
-    Without its lock file a kept folder is never swept.
+    A kept folder loses its lock file, so that it is never removed.
     """
     if given is None:
         prefix = f"cdcworker-{os.geteuid()}-"
@@ -45,7 +45,7 @@ def scratch_folder(given: Path | None = None, *, keep: bool = False) -> Iterator
 
 
 def sweep(parent: Path, prefix: str) -> None:
-    """Remove the folders of programs that are gone: nobody holds their lock."""
+    """Removes the folders of programs that have ended: their lock is free."""
     for folder in parent.glob(prefix + "*"):
         with contextlib.suppress(OSError), (folder / OWNER_FILE).open("r", encoding="ascii") as owner:
             fcntl.flock(owner, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -18,11 +18,11 @@ from types import TracebackType
 from typing import Any
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import START_FAILED
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.devstack.process import Child, log_tail
+from cdcworker.worker.devstack.process import Program, log_tail
+from cdcworker.worker.java.errors import START_FAILED
 
 log = logging.getLogger(__name__)
 
@@ -31,9 +31,9 @@ WAREHOUSE_DATABASE = "warehouse"
 SOURCE_PASSWORD, WAREHOUSE_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD"
 GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
-"""The broker's minimum: a takeover in the demo takes as little as it can."""
+"""The broker's minimum, so that a takeover in the demo is as short as possible."""
 WORKER_READY_TIMEOUT_S = 60.0
-LAST_WORDS = 10
+EXCERPT_LINES = 10
 NOTABLE = re.compile(r"WARN|ERROR|CRITICAL|Traceback|Exception|error=")
 DRAIN_TIMEOUT_S = 25.0
 
@@ -44,20 +44,20 @@ class WorkerProcess:
 
     id: str
     url: str
-    child: Child
+    child: Program
 
     def healthy(self) -> bool:
-        """Whether `GET /health` answers 200."""
+        """Returns whether `GET /health` answers 200."""
         try:
-            with urllib.request.urlopen(self.url + "/health", timeout=5) as answer:
+            with urllib.request.urlopen(self.url + "/health", timeout=5) as answer:  # noqa: S310  an address of the embedded stack, on this machine
                 return bool(answer.status == 200)
         except (OSError, urllib.error.URLError):
             return False
 
 
 @dataclass(slots=True)
-class Stack:
-    """Start with `start()`, then `start_worker()` as often as wanted; `stop()` ends everything in the right order."""
+class DevStack:
+    """The whole stack: `start()`, then `start_worker()` for each worker; `stop()` ends everything in the right order."""
 
     directory: Path
     progress: Callable[[str], None] = field(default=lambda _: None)
@@ -72,7 +72,7 @@ class Stack:
         self.postgres = EmbeddedPostgres(self.directory / "postgres")
 
     def start(self) -> None:
-        """Servers and databases; they warm up side by side. Call from the main thread (parent-death signal)."""
+        """Starts the servers side by side and creates the databases. Called from the main thread (parent-death signal)."""
         began = time.monotonic()
         self.kafka.launch()
         self.postgres.start()
@@ -85,7 +85,7 @@ class Stack:
         self.progress(f"Kafka answers at {self.kafka.bootstrap}")
 
     def start_worker(self) -> WorkerProcess:
-        """Launch one more worker without waiting for it."""
+        """Launches one more worker without waiting for it."""
         name = f"worker-{len(self.workers) + 1}"
         (port,) = free_ports(1)
         folder = self.directory / name
@@ -98,7 +98,7 @@ class Stack:
         temporary = self.directory / "t"
         temporary.mkdir(exist_ok=True)
         environment = {**worker_environment(self.secrets), "TMPDIR": str(temporary)}
-        child = Child(name, argv, folder / f"{name}.log", env=environment)
+        child = Program(name, argv, folder / f"{name}.log", env=environment)
         worker = WorkerProcess(name, f"http://{HOST}:{port}", child)
         self.workers.append(worker)
         return worker
@@ -122,13 +122,13 @@ class Stack:
         }
 
     def kill_worker(self, name: str) -> None:
-        """SIGKILL, as a crash: its tasks die with it."""
+        """Kills a worker with SIGKILL, as a crash: its tasks die with it."""
         for worker in self.workers:
             if worker.id == name:
                 worker.child.kill()
 
     def await_workers(self, timeout_s: float = WORKER_READY_TIMEOUT_S) -> None:
-        """Until every worker answers `GET /health` with 200."""
+        """Waits until every worker answers `GET /health` with 200."""
         began = time.monotonic()
         for worker in self.workers:
             left = max(1.0, timeout_s - (time.monotonic() - began))
@@ -154,16 +154,16 @@ class Stack:
             "warehouse": self.postgres.dsn(WAREHOUSE_DATABASE),
         }
 
-    def last_words(self) -> str:
-        """The warnings and errors at the end of the workers' logs, for when something went wrong."""
+    def log_excerpt(self) -> str:
+        """Returns the warnings and errors at the end of the workers' logs, for a failed run."""
         parts = []
         for worker in self.workers:
             lines = [line for line in log_tail(worker.child.log, 400).splitlines() if NOTABLE.search(line)]
-            parts += [f"{worker.id}: {line}" for line in lines[-LAST_WORDS:]]
+            parts += [f"{worker.id}: {line}" for line in lines[-EXCERPT_LINES:]]
         return "\n".join(parts)
 
     def stop(self) -> None:
-        """Drain the workers side by side, then end the servers; their data goes with the folder."""
+        """Drains the workers side by side, then ends the servers; their data is removed with the folder."""
         for worker in self.workers:
             worker.child.send(signal.SIGTERM)
         deadline = time.monotonic() + DRAIN_TIMEOUT_S
@@ -174,7 +174,7 @@ class Stack:
         self.kafka.kill()
         self.postgres.kill()
 
-    def __enter__(self) -> Stack:
+    def __enter__(self) -> DevStack:
         try:
             self.start()
         except BaseException:
@@ -187,18 +187,18 @@ class Stack:
 
 
 def worker_environment(secrets: Mapping[str, str]) -> dict[str, str]:
-    """Ours with the secrets, without settings for workers that are meant for others: they would override the file."""
-    kept = ("CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS", "CDC_SECRET_", "CDC_TEST_")
+    """Returns this environment with the secrets, without properties for other workers, which would override the file."""
+    own = ("CDC_CACHE_DIR", "CDC_MAVEN_MIRRORS", "CDC_PG_BIN", "CDC_FAILPOINTS", "CDC_SECRET_", "CDC_TEST_")
     inherited = {
         name: value
         for name, value in os.environ.items()
-        if name.startswith(kept) or not name.startswith(("CDC_", "CONNECT_"))
+        if name.startswith(own) or not name.startswith(("CDC_", "CONNECT_"))
     }
     return {**inherited, **secrets}
 
 
 def write_endpoints(path: Path, endpoints: Mapping[str, Any]) -> None:
-    """Whole or not at all; readable by us alone, since it holds the generated password."""
+    """Writes the file whole or not at all, readable by its owner alone: it holds the generated password."""
     partial = path.with_name(f".{path.name}.partial")
     partial.touch(mode=0o600)
     partial.write_text(json.dumps(endpoints, indent=1) + "\n", encoding="utf-8")

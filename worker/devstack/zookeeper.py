@@ -12,10 +12,10 @@ from pathlib import Path
 from types import TracebackType
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.errors import START_FAILED
-from cdcworker.worker.devstack.java import find_java
 from cdcworker.worker.devstack.ports import HOST, free_ports
-from cdcworker.worker.devstack.process import Child
+from cdcworker.worker.devstack.process import Program
+from cdcworker.worker.java.errors import START_FAILED
+from cdcworker.worker.java.runtime import find_java
 
 START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 10.0
@@ -43,13 +43,13 @@ SETTINGS: dict[str, str] = {
 
 
 class EmbeddedZooKeeper:
-    """An ensemble of `servers` whose data lie in `directory`; every server comes back on its old ports."""
+    """An ensemble of `servers` whose data are in `directory`; every server keeps its ports."""
 
     def __init__(self, directory: Path, *, servers: int = 1, settings: Mapping[str, str] | None = None) -> None:
         self.directory = directory
         self.settings = {**SETTINGS, **(settings or {})}
         self.count = servers
-        self._children: list[Child | None] = [None] * servers
+        self._children: list[Program | None] = [None] * servers
         self._ports: list[int] = []
         self._peers: list[tuple[int, int]] = []
 
@@ -63,7 +63,7 @@ class EmbeddedZooKeeper:
         return [child.pid for child in self._children if child is not None]
 
     def start(self) -> None:
-        """Launch every server that does not run, wait until all of them serve."""
+        """Launches every server that does not run, and waits until all of them serve."""
         if not self._ports:
             ports = free_ports(3 * self.count)
             self._ports = ports[: self.count]
@@ -79,22 +79,22 @@ class EmbeddedZooKeeper:
             raise
 
     def start_server(self, number: int) -> None:
-        """Bring one server back."""
+        """Starts one server again."""
         self._launch(number)
         self._await(number)
 
     def kill_server(self, number: int) -> None:
-        """SIGKILL, as a crash."""
+        """Kills one server with SIGKILL, as a crash."""
         child, self._children[number] = self._children[number], None
         if child is not None:
             child.kill()
 
     def mode(self, number: int) -> str:
-        """`leader`, `follower` or `standalone`; empty while the server does not serve."""
+        """Returns `leader`, `follower` or `standalone`; empty while the server does not serve."""
         return mode_at(self._ports[number])
 
     def stop(self) -> None:
-        """Ask every server to end, killed past the deadline."""
+        """Stops every server, killed after the time limit."""
         for number, child in enumerate(self._children):
             if child is not None:
                 child.stop(timeout_s=STOP_TIMEOUT_S)
@@ -105,7 +105,7 @@ class EmbeddedZooKeeper:
             self.kill_server(number)
 
     def pause(self) -> None:
-        """Freeze all servers: connections stay open and nobody answers."""
+        """Freezes all servers: connections stay open and nothing answers."""
         for child in self._children:
             if child is not None:
                 child.send(signal.SIGSTOP)
@@ -116,12 +116,12 @@ class EmbeddedZooKeeper:
                 child.send(signal.SIGCONT)
 
     def rebuild(self) -> None:
-        """Lose all data and start anew on the same ports: another ensemble at the same address."""
+        """Deletes all data and starts on the same ports: another ensemble at the same address."""
         self.remove()
         self.start()
 
     def remove(self) -> None:
-        """Stop and delete the data."""
+        """Kills the servers and deletes their data."""
         self.kill()
         shutil.rmtree(self.directory, ignore_errors=True)
 
@@ -151,7 +151,7 @@ class EmbeddedZooKeeper:
         config.write_text("".join(f"{name}={value}\n" for name, value in settings.items()), encoding="utf-8")
         class_path = os.pathsep.join(str(path) for path in libraries())
         argv = [str(find_java().program), *JVM_OPTIONS, "-cp", class_path, MAIN, str(config)]
-        self._children[number] = Child(f"ZooKeeper {number + 1}", argv, folder / "zookeeper.log", env=environment())
+        self._children[number] = Program(f"ZooKeeper {number + 1}", argv, folder / "zookeeper.log", env=environment())
 
     def _await(self, number: int) -> None:
         child = self._children[number]
@@ -161,7 +161,7 @@ class EmbeddedZooKeeper:
 
 
 def mode_at(port: int) -> str:
-    """What the server at the port says of itself; empty without an answer and without a quorum."""
+    """Returns the mode that the server on the port reports; empty without an answer or a quorum."""
     try:
         with socket.create_connection((HOST, port), timeout=1.0) as connection:
             connection.sendall(b"srvr")
@@ -170,24 +170,24 @@ def mode_at(port: int) -> str:
                 answer += piece
     except OSError:
         return ""
-    _, found, mode = answer.decode("utf-8", "replace").partition("Mode: ")
-    return mode.split("\n")[0].strip() if found else ""
+    _, separator, mode = answer.decode("utf-8", "replace").partition("Mode: ")
+    return mode.split("\n")[0].strip() if separator else ""
 
 
 def libraries() -> Sequence[Path]:
-    """ZooKeeper's jars and what it needs at run time, all from the pyspark wheel."""
+    """Returns ZooKeeper's jars with those that it needs at run time, all from the pyspark wheel."""
     spec = importlib.util.find_spec("pyspark")
     folder = Path(spec.origin).parent / "jars" if spec is not None and spec.origin is not None else Path()
-    found = []
+    paths = []
     for name in LIBRARIES:
         jars = sorted(folder.glob(f"{name}-[0-9]*.jar"))
         if not jars:
             raise CdcError(START_FAILED, f"{name} is not among pyspark's jars", where={"folder": str(folder)})
-        found.append(jars[-1])
-    return found
+        paths.append(jars[-1])
+    return paths
 
 
 def environment() -> dict[str, str]:
-    """Without the options that other Java programs are given through the environment."""
+    """Returns the environment without options that are meant for other Java programs."""
     hidden = {"CLASSPATH", "SERVER_JVMFLAGS", "JVMFLAGS"}
     return {name: value for name, value in os.environ.items() if name not in hidden}

@@ -1,4 +1,4 @@
-"""The two connectors of the demo, and the workers' REST API as a client that survives any one worker."""
+"""The two connectors of the demo, and a client of the workers' REST API that survives the loss of any worker."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SUBMIT_TIMEOUT_S = 60.0
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Where everything is."""
+    """The addresses of all parts."""
 
     workers: tuple[str, ...]
     kafka: str
@@ -33,7 +33,7 @@ class Endpoints:
 
 
 def source_config(dsn: str, password: str) -> dict[str, str]:
-    """`password` is the password or a reference to it."""
+    """Returns the source's config. `password` is the password or a reference to it."""
     return {
         "connector.class": "postgres",
         "tasks.max": "1",
@@ -71,7 +71,7 @@ def password_of(dsn: str) -> str:
     return unquote(urlsplit(dsn).password or "")
 
 
-class Workers:
+class ClusterClient:
     """Asks the worker that answered last, then the others."""
 
     def __init__(self, urls: Sequence[str]) -> None:
@@ -86,7 +86,7 @@ class Workers:
     def request(
         self, method: str, path: str, body: Any = None, timeout_s: float = REQUEST_TIMEOUT_S
     ) -> tuple[int, Any]:
-        """Status and decoded body of the first worker that answers."""
+        """Returns status and decoded body of the first worker that answers."""
         import httpx
 
         for url in tuple(self._urls):
@@ -100,7 +100,7 @@ class Workers:
         raise CdcError(NO_WORKER, f"none of {', '.join(sorted(self._urls))} answers")
 
     def cluster(self) -> dict[str, Any] | None:
-        """The picture for screens, None while no worker can give it."""
+        """Returns the state of the cluster, None while no worker can answer it."""
         try:
             status, body = self.request("GET", "/v1/cluster", timeout_s=3.0)
         except (CdcError, ValueError):
@@ -108,7 +108,7 @@ class Workers:
         return body if status == 200 and isinstance(body, dict) else None
 
     def submit(self, name: str, config: Mapping[str, str], alive: Callable[[], None] = lambda: None) -> None:
-        """Create or replace a connector; while there is no leader, ask again."""
+        """Creates or replaces a connector; asks again while there is no leader."""
         deadline = time.monotonic() + SUBMIT_TIMEOUT_S
         while True:
             alive()

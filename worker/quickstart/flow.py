@@ -1,4 +1,4 @@
-"""The demo's course: submit, load, kill the leader, stop the load, prove."""
+"""The course of the demo: submit, load, kill the leader, stop the load, prove."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.quickstart import caughtup, proof
+from cdcworker.worker.quickstart import catch_up, proof
 from cdcworker.worker.quickstart.connectors import (
     DATA_TOPICS,
     SCHEMA_NAME,
     SINK,
     SOURCE,
     WATERMARK_TOPIC,
+    ClusterClient,
     Endpoints,
-    Workers,
 )
 from cdcworker.worker.quickstart.errors import LAGS, LOAD_FAILED, NOT_SUBMITTED
-from cdcworker.worker.quickstart.loader import Loader
-from cdcworker.worker.quickstart.monitor import Monitor, Picture
+from cdcworker.worker.quickstart.loader import LoadGenerator
+from cdcworker.worker.quickstart.monitor import ClusterMonitor, ClusterSnapshot
 from cdcworker.worker.quickstart.screen import Screen
 from cdcworker.worker.quickstart.workload import TABLES
 
@@ -32,18 +32,18 @@ CATCH_UP_TIMEOUT_S = 240.0
 
 @dataclass(slots=True)
 class Demo:
-    """One run against parts that are there; `check` raises when one of them has ended."""
+    """One run against parts that are running; `check` raises when one of them has ended."""
 
     endpoints: Endpoints
-    loader: Loader
-    monitor: Monitor
+    loader: LoadGenerator
+    monitor: ClusterMonitor
     screen: Screen
     check: Callable[[], None] = field(default=lambda: None)
     timings_s: dict[str, float] = field(default_factory=dict)
 
     def submit(self, configs: Mapping[str, Mapping[str, str]]) -> None:
-        """Connectors over REST, to whichever worker answers."""
-        workers = Workers(self.endpoints.workers)
+        """Submits the connectors over REST to whichever worker answers."""
+        workers = ClusterClient(self.endpoints.workers)
         try:
             for name, config in configs.items():
                 workers.submit(name, config, self.check)
@@ -52,16 +52,16 @@ class Demo:
             workers.close()
 
     def run_load(self) -> None:
-        """Start the load once the source runs, and wait until its first rows are in the warehouse."""
-        self._until("the first event", lambda: self.picture.in_topics > 0, FIRST_ROWS_TIMEOUT_S)
-        self.screen.show(self.picture, self.loader.workload, now=True)
+        """Starts the load once the source runs, and waits until its first rows are in the warehouse."""
+        self._until("the first event", lambda: self.snapshot.in_topics > 0, FIRST_ROWS_TIMEOUT_S)
+        self.screen.show(self.snapshot, self.loader.workload, now=True)
         self._mark("first_event", "first event on screen")
         self.loader.start()
-        self._until("the first rows in the warehouse", lambda: self.picture.warehouse_total > 0, FIRST_ROWS_TIMEOUT_S)
+        self._until("the first rows in the warehouse", lambda: self.snapshot.warehouse_total > 0, FIRST_ROWS_TIMEOUT_S)
         self._mark("first_row", "first rows in the warehouse")
 
     def wait_for_load(self, seconds: float = 0.0, transactions: int = 0) -> None:
-        """Let the load run for a time and to a number of transactions."""
+        """Lets the load run for a time and up to a number of transactions."""
         end = time.monotonic() + seconds
         workload = self.loader.workload
         self._until(
@@ -71,22 +71,22 @@ class Demo:
         )
 
     def kill_leader(self, kill: Callable[[str], None]) -> None:
-        """SIGKILL to the leading worker; ends when another one leads and every task runs elsewhere."""
-        self._until("a leader", lambda: bool(self.picture.leader), TAKEOVER_TIMEOUT_S)
-        victim = self.picture.leader
-        held = sum(task.worker == victim for task in self.picture.tasks)
-        self.screen.note(f"killing the leading worker {victim} (SIGKILL), which runs {held} tasks")
-        kill(victim)
+        """Kills the leading worker; returns when another one leads and every task runs elsewhere."""
+        self._until("a leader", lambda: bool(self.snapshot.leader), TAKEOVER_TIMEOUT_S)
+        killed = self.snapshot.leader
+        task_count = sum(task.worker == killed for task in self.snapshot.tasks)
+        self.screen.note(f"killing the leading worker {killed} (SIGKILL), which runs {task_count} tasks")
+        kill(killed)
         began = time.monotonic()
         self.loader.release()
         self._until(
-            "another leader", lambda: self.picture.leader not in ("", victim), TAKEOVER_TIMEOUT_S, tasks_matter=False
+            "another leader", lambda: self.snapshot.leader not in ("", killed), TAKEOVER_TIMEOUT_S, tasks_matter=False
         )
         self.timings_s["new_leader"] = time.monotonic() - began
-        self.screen.note(f"{self.picture.leader} leads after {self.timings_s['new_leader']:.1f} s")
+        self.screen.note(f"{self.snapshot.leader} leads after {self.timings_s['new_leader']:.1f} s")
         self._until(
             "every task runs on a living worker",
-            lambda: self.picture.all_run((SOURCE, SINK), without=victim),
+            lambda: self.snapshot.all_run((SOURCE, SINK), without=killed),
             TAKEOVER_TIMEOUT_S,
             tasks_matter=False,
         )
@@ -94,16 +94,15 @@ class Demo:
         self.screen.note(f"took over: every task runs again {self.timings_s['takeover']:.1f} s after the kill")
 
     def prove(self, sabotage: Callable[[], None] | None = None) -> list[proof.TableResult]:
-        """Call when the load has ended."""
+        """Compares both sides; called when the load has ended."""
         self._alive()
         self.screen.note("the load has stopped; waiting until the warehouse has everything")
         began = time.monotonic()
         source = proof.read_source(self.endpoints.postgres, SCHEMA_NAME, TABLES)
-        deadline = caughtup.Deadline(CATCH_UP_TIMEOUT_S)
-        deadline.on_wait = self._tick
-        caughtup.wait_for_watermark(self.endpoints.kafka, WATERMARK_TOPIC, source.lsn, deadline)
-        offsets = caughtup.next_offsets(self.endpoints.kafka, DATA_TOPICS)
-        caughtup.wait_for_ledger(self.endpoints.warehouse, SINK, offsets, deadline)
+        deadline = catch_up.CatchUpDeadline(CATCH_UP_TIMEOUT_S, on_wait=self._tick)
+        catch_up.wait_for_watermark(self.endpoints.kafka, WATERMARK_TOPIC, source.lsn, deadline)
+        offsets = catch_up.next_offsets(self.endpoints.kafka, DATA_TOPICS)
+        catch_up.wait_for_ledger(self.endpoints.warehouse, SINK, offsets, deadline)
         self.timings_s["caught_up"] = time.monotonic() - began
         self.screen.note(
             f"caught up with log position {lsn_text(source.lsn)} after {self.timings_s['caught_up']:.1f} s"
@@ -114,14 +113,14 @@ class Demo:
         return proof.compare(self.endpoints.warehouse, SCHEMA_NAME, source)
 
     def idle(self) -> None:
-        """Keep the screen alive until interrupted."""
+        """Refreshes the screen until it is interrupted."""
         while True:
             self._tick()
             time.sleep(TICK_S)
 
     @property
-    def picture(self) -> Picture:
-        return self.monitor.picture
+    def snapshot(self) -> ClusterSnapshot:
+        return self.monitor.snapshot
 
     def _mark(self, name: str, text: str) -> None:
         self.timings_s[name] = self.screen.seconds
@@ -131,7 +130,7 @@ class Demo:
         end = time.monotonic() + timeout_s
         while not done():
             self._tick()
-            if tasks_matter and (failed := self.picture.failed()) is not None:
+            if tasks_matter and (failed := self.snapshot.failed()) is not None:
                 raise CdcError(NOT_SUBMITTED, f"{failed.connector}/{failed.number} has failed: {failed.error}")
             if time.monotonic() > end:
                 raise CdcError(LAGS, f"{what}: not within {timeout_s:.0f} s")
@@ -139,7 +138,7 @@ class Demo:
 
     def _tick(self) -> None:
         self._alive()
-        self.screen.show(self.picture, self.loader.workload)
+        self.screen.show(self.snapshot, self.loader.workload)
 
     def _alive(self) -> None:
         self.check()
@@ -152,7 +151,7 @@ def lsn_text(lsn: int) -> str:
 
 
 def plant_difference(dsn: str) -> None:
-    """One wrong value in the warehouse."""
+    """Changes one value in the warehouse."""
     import psycopg
 
     with psycopg.connect(dsn) as connection:
@@ -162,7 +161,7 @@ def plant_difference(dsn: str) -> None:
 
 
 def summary(results: list[proof.TableResult], operations: Mapping[str, int], specials: Mapping[str, int]) -> str:
-    """What was done and what was found, as text."""
+    """Returns what the load did and what the comparison found, as text."""
     lines = ["changes of the load (rows):"]
     lines += [f"  {name:<24}{operations.get(name, 0):>10,}" for name in ("insert", "update", "delete")]
     lines += [f"    {name:<22}{number:>10,}" for name, number in sorted(specials.items())]
@@ -178,8 +177,8 @@ def summary(results: list[proof.TableResult], operations: Mapping[str, int], spe
 
 
 def _line(result: proof.TableResult) -> str:
-    there: Any = result.warehouse
-    sums = f"{result.source.sum:016x} " + (f"{there.sum:016x}" if there else "-")
+    warehouse: Any = result.warehouse
+    sums = f"{result.source.sum:016x} " + (f"{warehouse.sum:016x}" if warehouse else "-")
     verdict = "equal" if result.equal else "differs" + (f": {result.problem}" if result.problem else "")
-    rows = f"{there.rows:,}" if there else "-"
+    rows = f"{warehouse.rows:,}" if warehouse else "-"
     return f"{result.table:<12}{result.source.rows:>20,}{rows:>20}  {sums:<36}{verdict}"

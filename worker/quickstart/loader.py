@@ -1,4 +1,4 @@
-"""Runs the load against the source from its own thread, at a steady rate, until it is done or stopped."""
+"""Runs the load on the source in its own thread, at a steady rate, until it is done or stopped."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.worker.quickstart.proof import columns_of
 from cdcworker.worker.quickstart.workload import KEY_STEP, SCHEMA, Workload
 
@@ -13,23 +14,23 @@ if TYPE_CHECKING:
     import psycopg
 
 
-class Loader(threading.Thread):
-    """`transactions` None runs until `finish()`. An error ends the thread and is in `error`."""
+class LoadGenerator(SupervisedThread):
+    """Runs transactions; `transactions` None runs until `finish()`. An error ends the thread and is in `error`."""
 
     def __init__(self, dsn: str, workload: Workload, *, rate: float, transactions: int | None = None) -> None:
-        super().__init__(name="load", daemon=True)
+        super().__init__(name="load")
         self.workload = workload
         self.error: Exception | None = None
         self._dsn = dsn
         self._rate = rate
-        self._wanted = transactions
+        self._transactions = transactions
         self._finish = threading.Event()
-        self._held_at: int | None = None
+        self._paused_at: int | None = None
         self._released = threading.Event()
 
-    def hold_at(self, transactions: int) -> None:
-        """Wait there for `release`, so that what shall happen under load does, however fast the load is."""
-        self._held_at = transactions
+    def pause_at(self, transactions: int) -> None:
+        """Pauses at this transaction until `release`, so that an event happens under load however fast the load is."""
+        self._paused_at = transactions
 
     def release(self) -> None:
         self._released.set()
@@ -39,7 +40,8 @@ class Loader(threading.Thread):
         return not self.is_alive()
 
     def prepare(self) -> None:
-        """Tables and first rows, on the caller's thread; where they are already, the load goes on behind them."""
+        """Creates tables and first rows in the caller's thread; existing rows are kept and the load continues after
+        them."""
         import psycopg
 
         with psycopg.connect(self._dsn) as connection:
@@ -56,19 +58,19 @@ class Loader(threading.Thread):
         query = "SELECT coalesce(max(id %% %s), 0) FROM customers UNION ALL SELECT coalesce(max(id), 0) FROM orders"
         (customers,), (orders,) = connection.execute(query, (KEY_STEP,)).fetchall()
         has_loyalty = any(column.name == "loyalty" for column in columns_of(connection, "public", "customers"))
-        self.workload.go_on(customers + 1, orders + 1, has_loyalty=has_loyalty)
+        self.workload.continue_from(customers + 1, orders + 1, has_loyalty=has_loyalty)
         with connection.pipeline():
             for row in self.workload.first_rows():
                 connection.execute(_sql(row.sql), row.parameters)
 
     def finish(self, timeout_s: float = 30.0) -> None:
-        """Stop after the running transaction has committed."""
+        """Stops after the running transaction has committed."""
         self._finish.set()
         self._released.set()
         if self.ident is not None:
             self.join(timeout_s)
 
-    def run(self) -> None:
+    def serve(self) -> None:
         import psycopg
 
         try:
@@ -79,8 +81,10 @@ class Loader(threading.Thread):
 
     def _load(self, connection: psycopg.Connection[Any]) -> None:
         due = time.monotonic()
-        while not self._finish.is_set() and (self._wanted is None or self.workload.transactions < self._wanted):
-            if self.workload.transactions == self._held_at:
+        while not self._finish.is_set() and (
+            self._transactions is None or self.workload.transactions < self._transactions
+        ):
+            if self.workload.transactions == self._paused_at:
                 self._released.wait()
             with connection.transaction(), connection.pipeline():
                 for statement in self.workload.transaction():
@@ -90,5 +94,5 @@ class Loader(threading.Thread):
 
 
 def _sql(text: str) -> Any:
-    """The text as psycopg wants it: all of it is ours, none comes from outside."""
+    """Returns the text for psycopg: all of it is ours, no part comes from outside."""
     return text

@@ -1,4 +1,4 @@
-"""What the screen shows, gathered by a thread: the cluster by REST, the tables by SQL, the load's own counts."""
+"""Collects what the screen shows in a thread: the cluster by REST, the tables by SQL, the topics' end offsets."""
 
 from __future__ import annotations
 
@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.worker.quickstart.caughtup import consumer, end_offsets
-from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SCHEMA_NAME, SOURCE, Endpoints, Workers
+from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.worker.quickstart.catch_up import consumer, end_offsets
+from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SCHEMA_NAME, SOURCE, ClusterClient, Endpoints
 from cdcworker.worker.quickstart.proof import count_rows
 from cdcworker.worker.quickstart.workload import TABLES
 
@@ -20,7 +21,9 @@ POLL_S = 0.5
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ShownTask:
+    """One task as the screen shows it."""
+
     connector: str
     number: int
     state: str
@@ -34,16 +37,16 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True)
-class Picture:
-    """One look at everything; whatever could not be had is empty."""
+class ClusterSnapshot:
+    """The state of everything at one time; a part that could not be read is empty."""
 
     leader: str = ""
     workers: tuple[Mapping[str, Any], ...] = ()
-    tasks: tuple[Task, ...] = ()
+    tasks: tuple[ShownTask, ...] = ()
     source_rows: Mapping[str, int | None] = field(default_factory=dict)
     warehouse_rows: Mapping[str, int | None] = field(default_factory=dict)
     in_topics: int = 0
-    """The data topics' end offsets together: what any consumer can see, at once."""
+    """The sum of the data topics' end offsets: what consumers can read."""
 
     @property
     def events_per_s(self) -> float:
@@ -51,7 +54,7 @@ class Picture:
 
     @property
     def events(self) -> int:
-        """Records that source tasks have handed on to Kafka since they started."""
+        """Records that source tasks have written to Kafka since they started."""
         return int(sum(task.number_of("records") or 0 for task in self.tasks if task.connector == SOURCE))
 
     @property
@@ -65,44 +68,44 @@ class Picture:
         return max(lags, default=None)
 
     def all_run(self, connectors: Sequence[str], without: str = "") -> bool:
-        """Whether each connector has tasks, all of them running on workers other than `without`."""
+        """Returns whether each connector has tasks, all of them running on workers other than `without`."""
         by_name = {name: [task for task in self.tasks if task.connector == name] for name in connectors}
         running = all(
             task.state == "RUNNING" and task.worker != without for tasks in by_name.values() for task in tasks
         )
         return running and all(by_name.values())
 
-    def failed(self) -> Task | None:
+    def failed(self) -> ShownTask | None:
         return next((task for task in self.tasks if task.state == "FAILED"), None)
 
 
-class Monitor(threading.Thread):
-    """Keeps `picture` fresh until `close()`."""
+class ClusterMonitor(SupervisedThread):
+    """Keeps `snapshot` up to date until `close()`."""
 
     def __init__(self, endpoints: Endpoints) -> None:
-        super().__init__(name="monitor", daemon=True)
-        self.picture = Picture()
+        super().__init__(name="monitor")
+        self.snapshot = ClusterSnapshot()
         self._endpoints = endpoints
-        self._workers = Workers(endpoints.workers)
-        self._stop_asked = threading.Event()
+        self._workers = ClusterClient(endpoints.workers)
+        self._stop_requested = threading.Event()
         self._client: Consumer
 
     def close(self) -> None:
-        self._stop_asked.set()
+        self._stop_requested.set()
         if self.ident is not None:
             self.join(15)
         self._workers.close()
 
-    def run(self) -> None:
+    def serve(self) -> None:
         with consumer(self._endpoints.kafka) as self._client:
-            while not self._stop_asked.is_set():
+            while not self._stop_requested.is_set():
                 began = time.monotonic()
-                self.picture = self._look()
-                self._stop_asked.wait(max(0.05, POLL_S - (time.monotonic() - began)))
+                self.snapshot = self._take_snapshot()
+                self._stop_requested.wait(max(0.05, POLL_S - (time.monotonic() - began)))
 
-    def _look(self) -> Picture:
+    def _take_snapshot(self) -> ClusterSnapshot:
         body = self._workers.cluster() or {}
-        return Picture(
+        return ClusterSnapshot(
             leader=(body.get("leader") or {}).get("id", ""),
             workers=tuple(body.get("workers", ())),
             tasks=tuple(task_of(entry) for entry in body.get("tasks", ())),
@@ -112,13 +115,13 @@ class Monitor(threading.Thread):
         )
 
     def _offsets(self) -> int:
-        """Asked once a look; the client is made on this thread and lives as long as it."""
+        """Returns the sum of end offsets; the consumer is created in this thread and lives as long as it."""
         from confluent_kafka import KafkaException
 
         try:
             return end_offsets(self._client, DATA_TOPICS)
         except KafkaException:
-            return self.picture.in_topics
+            return self.snapshot.in_topics
 
     @staticmethod
     def _counts(dsn: str) -> dict[str, int | None]:
@@ -130,10 +133,10 @@ class Monitor(threading.Thread):
             return {}
 
 
-def task_of(entry: Mapping[str, Any]) -> Task:
+def task_of(entry: Mapping[str, Any]) -> ShownTask:
     error = entry.get("error") or {}
     text = error.get("message", "") if isinstance(error, Mapping) else str(error)
-    return Task(
+    return ShownTask(
         connector=str(entry.get("connector", "")),
         number=int(entry.get("task", 0)),
         state=str(entry.get("state", "")),

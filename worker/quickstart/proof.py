@@ -13,7 +13,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from cdcworker.connectors.verify.texts import FORMS, PLAIN, SESSION, joined
+from cdcworker.connectors.verify.canonical_text import FORMS, PLAIN, SESSION, joined
 
 if TYPE_CHECKING:
     import psycopg
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 MODULUS = 1 << 64
 
 
-class Column(NamedTuple):
+class ProofColumn(NamedTuple):
     name: str
     type: str
 
@@ -33,10 +33,10 @@ class Checksum(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class SourceState:
-    """What one snapshot of the source showed."""
+    """The source in one snapshot."""
 
     lsn: int
-    columns: Mapping[str, tuple[Column, ...]]
+    columns: Mapping[str, tuple[ProofColumn, ...]]
     checksums: Mapping[str, Checksum]
 
 
@@ -53,7 +53,7 @@ class TableResult:
 
 
 def read_source(dsn: str, schema: str, tables: Sequence[str]) -> SourceState:
-    """Log position, columns and checksums of all tables in one snapshot. The load has stopped."""
+    """Reads log position, columns and checksums of all tables in one snapshot. The load has stopped before."""
     with snapshot(dsn) as connection:
         ((lsn,),) = _rows(connection, "SELECT (pg_current_wal_flush_lsn() - '0/0')::bigint")
         columns = {table: columns_of(connection, schema, table) for table in tables}
@@ -62,38 +62,38 @@ def read_source(dsn: str, schema: str, tables: Sequence[str]) -> SourceState:
 
 
 def compare(dsn: str, schema: str, source: SourceState) -> list[TableResult]:
-    """The warehouse's tables, once, in one snapshot, against what the source showed."""
+    """Compares the warehouse's tables, in one snapshot, with the source."""
     results = []
     with snapshot(dsn) as connection:
         for table, expected in source.checksums.items():
-            there = {column.name for column in columns_of(connection, schema, table)}
-            wanted = source.columns[table]
-            absent = [column.name for column in wanted if column.name not in there]
-            if not there:
+            columns = {column.name for column in columns_of(connection, schema, table)}
+            expected_columns = source.columns[table]
+            absent = [column.name for column in expected_columns if column.name not in columns]
+            if not columns:
                 results.append(TableResult(table, expected, None, "the table is not in the warehouse"))
             elif absent:
                 results.append(TableResult(table, expected, None, "no column " + ", ".join(absent)))
             else:
-                results.append(_compared(connection, schema, table, wanted, expected))
+                results.append(_compare_table(connection, schema, table, expected_columns, expected))
     return results
 
 
-def _compared(
-    connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[Column], expected: Checksum
+def _compare_table(
+    connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[ProofColumn], expected: Checksum
 ) -> TableResult:
     import psycopg
 
     try:
         with connection.transaction():
-            found = checksum(connection, schema, table, columns)
+            actual = checksum(connection, schema, table, columns)
     except psycopg.Error as error:
         # The name of the SQL state only: a message may hold a row's value.
         return TableResult(table, expected, None, f"not readable as the source's types ({type(error).__name__})")
-    return TableResult(table, expected, found)
+    return TableResult(table, expected, actual)
 
 
 def count_rows(dsn: str, schema: str, tables: Sequence[str]) -> dict[str, int | None]:
-    """Rows per table now; None where the table is not there yet."""
+    """Returns the rows of each table; None for a table that does not exist yet."""
     counts: dict[str, int | None] = {}
     with snapshot(dsn) as connection:
         for table in tables:
@@ -105,22 +105,22 @@ def count_rows(dsn: str, schema: str, tables: Sequence[str]) -> dict[str, int | 
     return counts
 
 
-def columns_of(connection: psycopg.Connection[Any], schema: str, table: str) -> tuple[Column, ...]:
-    """In the table's order; empty when there is no such table."""
+def columns_of(connection: psycopg.Connection[Any], schema: str, table: str) -> tuple[ProofColumn, ...]:
+    """Returns the columns in the table's order; none when there is no such table."""
     query = """
         SELECT a.attname, t.typname FROM pg_attribute a
         JOIN pg_class c ON c.oid = a.attrelid JOIN pg_namespace n ON n.oid = c.relnamespace
         JOIN pg_type t ON t.oid = a.atttypid
         WHERE n.nspname = %s AND c.relname = %s AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
-    return tuple(Column(str(name), str(kind)) for name, kind in _rows(connection, query, (schema, table)))
+    return tuple(ProofColumn(str(name), str(kind)) for name, kind in _rows(connection, query, (schema, table)))
 
 
-def checksum(connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[Column]) -> Checksum:
+def checksum(connection: psycopg.Connection[Any], schema: str, table: str, columns: Sequence[ProofColumn]) -> Checksum:
     ((rows, total),) = _rows(connection, checksum_sql(schema, table, columns))
     return Checksum(int(rows), int(total))
 
 
-def checksum_sql(schema: str, table: str, columns: Sequence[Column]) -> str:
+def checksum_sql(schema: str, table: str, columns: Sequence[ProofColumn]) -> str:
     parts = joined([text_of(column) for column in columns])
     return (
         # A bigint is signed, so the remainder is brought above zero.
@@ -129,8 +129,8 @@ def checksum_sql(schema: str, table: str, columns: Sequence[Column]) -> str:
     )
 
 
-def text_of(column: Column) -> str:
-    """SQL for the column's one documented text."""
+def text_of(column: ProofColumn) -> str:
+    """Returns SQL for the documented text of the column."""
     return FORMS.get(column.type, PLAIN).format(_quoted(column.name))
 
 
@@ -159,5 +159,5 @@ def _name(schema: str, table: str) -> str:
 
 
 def _sql(text: str) -> Any:
-    """psycopg wants literal SQL; these texts are put together from the catalog's names, quoted."""
+    """Returns the text for psycopg, which wants literal SQL: names come from the catalog and are quoted."""
     return text

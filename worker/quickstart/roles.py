@@ -6,9 +6,9 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 from urllib.parse import quote, unquote, urlsplit
 
-from cdcworker.connectors.postgres.roles import SourceRole, source_script
-from cdcworker.connectors.scripts import Step
-from cdcworker.connectors.spark.roles import SinkRole, sink_script
+from cdcworker.connectors.api.abilities import RoleRequest, ScriptsRoles
+from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.sql_script import ScriptStep
 from cdcworker.worker.quickstart.connectors import PUBLICATION, SCHEMA_NAME, Endpoints
 from cdcworker.worker.quickstart.workload import TABLES
 
@@ -16,7 +16,8 @@ READER, WRITER = "shop_reader", "shop_writer"
 
 
 def make_roles(places: Endpoints, reading: str, writing: str) -> tuple[str, str]:
-    """With these passwords; the connection strings of the source and of the sink. The tables are there."""
+    """Creates both roles with these passwords; returns the connection strings of the source and of the sink. The tables
+    exist before."""
     tables = [(SCHEMA_NAME, table) for table in TABLES]
     reader = make_reader(places.postgres, READER, reading, tables, PUBLICATION)
     return reader, make_writer(places.warehouse, WRITER, writing, [SCHEMA_NAME])
@@ -25,18 +26,25 @@ def make_roles(places: Endpoints, reading: str, writing: str) -> tuple[str, str]
 def make_reader(
     dsn: str, role: str, password: str, tables: Sequence[tuple[str, str]], publication: str, slots: int = 1
 ) -> str:
-    """By the tables' owner, whose connection string this is; gives the role's own."""
-    run(dsn, role, password, source_script(SourceRole(role, _database(dsn), tables, publication, slots=slots)))
+    """Creates the source's role by the tables' owner, whose connection string `dsn` is; returns the role's own."""
+    source = lookup("postgres").load()
+    assert issubclass(source, ScriptsRoles)
+    request = RoleRequest(role, _database(dsn), tables, {"publication": publication, "slots": slots})
+    run(dsn, role, password, source.role_script(request))
     return _as(dsn, role, password)
 
 
 def make_writer(dsn: str, role: str, password: str, schemas: Sequence[str]) -> str:
-    run(dsn, role, password, sink_script(SinkRole(role, _database(dsn), schemas)))
+    """Creates the sink's role; returns its connection string."""
+    sink = lookup("spark").load()
+    assert issubclass(sink, ScriptsRoles)
+    request = RoleRequest(role, _database(dsn), options={"warehouse": "postgres", "schemas": schemas})
+    run(dsn, role, password, sink.role_script(request))
     return _as(dsn, role, password)
 
 
-def run(dsn: str, role: str, password: str, steps: Iterable[Step]) -> None:
-    """All of a script or nothing, and the password, which reaches the server as its hash."""
+def run(dsn: str, role: str, password: str, steps: Iterable[ScriptStep]) -> None:
+    """Runs the whole script or nothing, and sets the password, which the server gets as its hash."""
     import psycopg
     from psycopg import sql
 
@@ -49,7 +57,7 @@ def run(dsn: str, role: str, password: str, steps: Iterable[Step]) -> None:
 
 
 def _text(statement: str) -> Any:
-    """Made by our own functions, which quote what they are given."""
+    """Returns the statement for psycopg: our own functions made it, which quote their arguments."""
     return statement
 
 

@@ -1,4 +1,4 @@
-"""The demo's load as a service beside workers that run already: submits both connectors, then works until stopped."""
+"""The demo's load beside workers that already run: submits both connectors, then runs until it is stopped."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ import time
 from collections.abc import Mapping
 
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker.cli.sandbox import interruptible
+from cdcworker.worker.devstack.signals import interruptible
 from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, password_of, sink_config, source_config
 from cdcworker.worker.quickstart.errors import NO_WORKER
 from cdcworker.worker.quickstart.flow import Demo
-from cdcworker.worker.quickstart.loader import Loader
-from cdcworker.worker.quickstart.monitor import Monitor
+from cdcworker.worker.quickstart.loader import LoadGenerator
+from cdcworker.worker.quickstart.monitor import ClusterMonitor
 from cdcworker.worker.quickstart.roles import make_roles
 from cdcworker.worker.quickstart.screen import Screen
 from cdcworker.worker.quickstart.workload import Workload
@@ -30,7 +30,8 @@ WORKERS_TIMEOUT_S, POLL_S = 120.0, 0.5
 
 
 def endpoints(env: Mapping[str, str]) -> Endpoints:
-    """CDC_DEMO_WORKERS is a comma list of URLs, CDC_DEMO_POSTGRES and CDC_DEMO_WAREHOUSE are libpq URLs."""
+    """Returns the endpoints. CDC_DEMO_WORKERS is a comma list of URLs; CDC_DEMO_POSTGRES and CDC_DEMO_WAREHOUSE are
+    libpq URLs."""
     names = ("CDC_DEMO_WORKERS", "CDC_DEMO_KAFKA", "CDC_DEMO_POSTGRES", "CDC_DEMO_WAREHOUSE")
     missing = [name for name in names if not env.get(name, "").strip()]
     if missing:
@@ -40,17 +41,20 @@ def endpoints(env: Mapping[str, str]) -> Endpoints:
     return Endpoints(urls, kafka, postgres, warehouse)
 
 
-def await_leader(monitor: Monitor) -> None:
+def await_leader(monitor: ClusterMonitor) -> None:
     deadline = time.monotonic() + WORKERS_TIMEOUT_S
-    while not monitor.picture.leader:
+    while not monitor.snapshot.leader:
         if time.monotonic() > deadline:
             raise CdcError(NO_WORKER, f"no worker leads within {WORKERS_TIMEOUT_S:.0f} s")
         time.sleep(POLL_S)
 
 
 def run(places: Endpoints, screen: Screen) -> None:
-    """Until interrupted; the tables are there before the source looks for them."""
-    loader, monitor = Loader(places.postgres, Workload(column_after=COLUMN_AFTER), rate=RATE), Monitor(places)
+    """Runs until it is interrupted; the tables exist before the source looks for them."""
+    loader, monitor = (
+        LoadGenerator(places.postgres, Workload(column_after=COLUMN_AFTER), rate=RATE),
+        ClusterMonitor(places),
+    )
     demo = Demo(places, loader, monitor, screen)
     try:
         monitor.start()

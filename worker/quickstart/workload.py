@@ -1,4 +1,4 @@
-"""The shop's load: seeded, the same statements for the same seed, with every kind of change that matters."""
+"""The shop's load: seeded, with the same statements for the same seed, and every kind of change that matters."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ TABLES = ("customers", "orders", "items")
 SEED = 20260101
 FIRST_CUSTOMERS = 200
 PROFILE_CHARS = 3000
-"""Above PostgreSQL's 2 kB: such a value lives outside of the row and is not sent again when it did not change."""
+"""The length of a long value: above PostgreSQL's 2 kB it is stored out of line (TOAST) and not sent again while it is
+unchanged."""
 KEY_STEP = 1_000_000_000
-"""What a key change adds: new keys never meet those that inserts use."""
+"""Added to a key by a key change, so that new keys never meet those of inserts."""
 STATUSES = ("new", "paid", "packed", "shipped", "returned")
 LETTERS = string.ascii_letters + string.digits + " äöüß€"
 PLACED_AT = "timestamptz '2026-01-01 00:00:00Z' + %s * interval '1.000037 s'"
@@ -56,11 +57,11 @@ SCHEMA = (
 ADD_COLUMN = "ALTER TABLE customers ADD COLUMN loyalty integer"
 
 
-class Statement(NamedTuple):
+class LoadStatement(NamedTuple):
     """One SQL statement that changes `changes` rows; `special` names what is notable about it."""
 
     operation: str
-    """insert, update, delete or ddl."""
+    """One of insert, update, delete and ddl."""
     sql: str
     parameters: tuple[Any, ...] = ()
     changes: int = 1
@@ -69,52 +70,52 @@ class Statement(NamedTuple):
 
 @dataclass(slots=True)
 class Workload:
-    """Knows which rows exist, so that every statement changes exactly the rows it is counted with."""
+    """Knows which rows exist, so that every statement changes exactly the rows that it is counted with."""
 
     seed: int = SEED
     column_after: int = 800
-    """How many transactions come before the one that adds the column."""
+    """The number of transactions before the one that adds the column."""
     transactions: int = 0
     operations: Counter[str] = field(default_factory=Counter)
-    """Rows changed per operation; the first rows are not counted."""
+    """Rows changed by operation, without the first rows."""
     specials: Counter[str] = field(default_factory=Counter)
     _random: random.Random = field(init=False)
     _customers: list[int] = field(default_factory=list)
     _long: list[int] = field(default_factory=list)
-    """Indexes of the customers whose profile is stored outside of the row."""
+    """Indexes of the customers whose profile is stored out of line."""
     _orders: dict[int, int] = field(default_factory=dict)
-    """Order → number of its lines."""
+    """The number of lines of each order."""
     _order_ids: list[int] = field(default_factory=list)
     _next_customer: int = 1
     _next_order: int = 1
     _has_loyalty: bool = False
 
     def __post_init__(self) -> None:
-        self._random = random.Random(self.seed)
+        self._random = random.Random(self.seed)  # noqa: S311  rows of a demo
 
     @property
     def changes(self) -> int:
         return sum(self.operations[name] for name in ("insert", "update", "delete"))
 
-    def go_on(self, customer: int, order: int, *, has_loyalty: bool) -> None:
-        """Leave existing rows alone: new ones start at these ids."""
+    def continue_from(self, customer: int, order: int, *, has_loyalty: bool) -> None:
+        """Leaves existing rows alone: new ones start at these ids."""
         self._next_customer, self._next_order = customer, order
         if has_loyalty:
             self._has_loyalty, self.column_after = True, -1
 
-    def first_rows(self) -> Iterator[Statement]:
-        """Rows that are there before the connector is: the snapshot reads them."""
+    def first_rows(self) -> Iterator[LoadStatement]:
+        """Yields the rows that exist before the connector starts: the snapshot reads them."""
         for _ in range(FIRST_CUSTOMERS):
             yield self._insert_customer()
         for _ in range(FIRST_CUSTOMERS):
             yield from self._insert_order()
 
-    def transaction(self) -> list[Statement]:
-        """The next transaction, about eleven changes; counted as if it commits."""
-        statements: list[Statement] = []
+    def transaction(self) -> list[LoadStatement]:
+        """Returns the next transaction, about eleven changes; counted as committed."""
+        statements: list[LoadStatement] = []
         if self.transactions == self.column_after:
             self._has_loyalty = True
-            statements.append(Statement("ddl", ADD_COLUMN, changes=1, special=ADDED_COLUMN))
+            statements.append(LoadStatement("ddl", ADD_COLUMN, changes=1, special=ADDED_COLUMN))
         statements += [*self._insert_order(), *self._insert_order(), self._update_order(), self._update_order()]
         statements.append(self._update_customer())
         draw = self._random.random()
@@ -139,7 +140,7 @@ class Workload:
     def _money(self, top: int) -> Decimal:
         return Decimal(self._random.randrange(100, top * 100)).scaleb(-2)
 
-    def _insert_customer(self) -> Statement:
+    def _insert_customer(self) -> LoadStatement:
         number, self._next_customer = self._next_customer, self._next_customer + 1
         is_long = number % 2 == 1
         if is_long:
@@ -155,9 +156,9 @@ class Workload:
             columns += ", loyalty"
             values.append(draw.randrange(100))
         marks = ", ".join(["%s"] * len(values))
-        return Statement("insert", f"INSERT INTO customers ({columns}) VALUES ({marks})", tuple(values))
+        return LoadStatement("insert", f"INSERT INTO customers ({columns}) VALUES ({marks})", tuple(values))
 
-    def _insert_order(self) -> list[Statement]:
+    def _insert_order(self) -> list[LoadStatement]:
         number, self._next_order = self._next_order, self._next_order + 1
         draw = self._random
         lines = draw.randrange(1, 5)
@@ -170,46 +171,46 @@ class Workload:
             rows += [number, line, f"SKU-{draw.randrange(5000)}", draw.randrange(1, 9), self._money(90)]
         marks = ", ".join(["(%s, %s, %s, %s, %s)"] * lines)
         return [
-            Statement("insert", f"INSERT INTO orders VALUES (%s, %s, %s, %s, %s, {PLACED_AT})", order),
-            Statement("insert", f"INSERT INTO items VALUES {marks}", tuple(rows), lines),
+            LoadStatement("insert", f"INSERT INTO orders VALUES (%s, %s, %s, %s, %s, {PLACED_AT})", order),
+            LoadStatement("insert", f"INSERT INTO items VALUES {marks}", tuple(rows), lines),
         ]
 
-    def _update_order(self) -> Statement:
+    def _update_order(self) -> LoadStatement:
         number = self._random.choice(self._order_ids)
         sql = "UPDATE orders SET status = %s, total = total + %s WHERE id = %s"
-        return Statement("update", sql, (self._random.choice(STATUSES), self._money(9), number))
+        return LoadStatement("update", sql, (self._random.choice(STATUSES), self._money(9), number))
 
-    def _update_customer(self) -> Statement:
-        """Leaves the long profile as it is: the source does not send that value."""
+    def _update_customer(self) -> LoadStatement:
+        """Leaves the long profile unchanged: the source does not send that value."""
         number = self._customers[self._random.choice(self._long)]
         value: int | Decimal
         if self._has_loyalty and self._random.random() < 0.5:
             change, value = "loyalty = %s", self._random.randrange(1000)
         else:
             change, value = "balance = balance + %s", self._money(20)
-        return Statement(
+        return LoadStatement(
             "update", f"UPDATE customers SET {change} WHERE id = %s", (value, number), special=UNCHANGED_TOAST
         )
 
-    def _update_profile(self) -> Statement:
+    def _update_profile(self) -> LoadStatement:
         number = self._customers[self._random.choice(self._long)]
         sql = "UPDATE customers SET profile = %s WHERE id = %s"
-        return Statement("update", sql, (self._text(PROFILE_CHARS), number))
+        return LoadStatement("update", sql, (self._text(PROFILE_CHARS), number))
 
-    def _change_key(self) -> Statement:
+    def _change_key(self) -> LoadStatement:
         index = self._random.randrange(len(self._customers))
         old = self._customers[index]
         self._customers[index] = old + KEY_STEP
         sql = "UPDATE customers SET id = %s WHERE id = %s"
-        return Statement("update", sql, (old + KEY_STEP, old), special=KEY_CHANGE)
+        return LoadStatement("update", sql, (old + KEY_STEP, old), special=KEY_CHANGE)
 
-    def _delete_order(self) -> list[Statement]:
+    def _delete_order(self) -> list[LoadStatement]:
         index = self._random.randrange(len(self._order_ids))
         number = self._order_ids[index]
         self._order_ids[index] = self._order_ids[-1]
         self._order_ids.pop()
         lines = self._orders.pop(number)
         return [
-            Statement("delete", "DELETE FROM items WHERE order_id = %s", (number,), lines),
-            Statement("delete", "DELETE FROM orders WHERE id = %s", (number,)),
+            LoadStatement("delete", "DELETE FROM items WHERE order_id = %s", (number,), lines),
+            LoadStatement("delete", "DELETE FROM orders WHERE id = %s", (number,)),
         ]

@@ -1,4 +1,4 @@
-"""What handlers work with: the herder, validation, forwarding and the settings of one REST server."""
+"""The context of handlers: the herder, validation, forwarding and the settings of one REST server."""
 
 from __future__ import annotations
 
@@ -6,49 +6,45 @@ import asyncio
 import contextlib
 import threading
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from concurrent.futures import Future
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from typing import Protocol
+from typing import Any, Protocol, TypeVar
 
-from cdcworker.coordinator.errors import RECORD_TOO_LARGE
-from cdcworker.coordinator.model import ChangeJob, Connector, JsonObject, PutJob, Reply, Restart, View
+from cdcworker.coordinator.model import Connector, Reply, View
 from cdcworker.coordinator.model import Request as Command
 from cdcworker.schemas.log import SchemaLog
-from cdcworker.worker.changes import Changes
-from cdcworker.worker.explain import Explainer
-from cdcworker.worker.letters import DeadLetters
-from cdcworker.worker.offsets import Offsets
-from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest import reading
-from cdcworker.worker.rest.feed import Feed
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.offsets.model import ConnectorOffsets
+from cdcworker.worker.rest.event_feed import EventFeed
 from cdcworker.worker.rest.forward import Forwarder
-from cdcworker.worker.rest.moves import Moves
-from cdcworker.worker.security.audit import Audit
-from cdcworker.worker.security.gate import Gate
-from cdcworker.worker.security.tls import Tls
-from cdcworker.worker.support import Support
-from cdcworker.worker.validate import (
-    CHECK_TIMEOUT_S,
-    Catalog,
+from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
+from cdcworker.worker.rest.settings import ApiSettings, RequestLimits, Services, available
+from cdcworker.worker.security.access import caller_of
+from cdcworker.worker.security.audit import AS_WRITTEN
+from cdcworker.worker.security.caller_shares import CallerShares
+from cdcworker.worker.validation.validate import (
     Checks,
-    Report,
+    ConnectorCatalog,
+    ValidationReport,
+    check_clusters,
     check_keys,
     check_live,
     run_checks,
     unchecked,
 )
-from cdcworker.worker.verify import Verifier
-from starlette.requests import Request
-from starlette.responses import Response
+
+Work = TypeVar("Work")
 
 POLL_S = 0.02
 HERDER_SILENT_S = 10.0
-"""Connect calls a worker unhealthy when its control thread has not answered for this long."""
+"""Seconds without an answer of the herder's thread after which Kafka Connect calls a worker unhealthy."""
 
 
 class HerderLike(Protocol):
+    """The herder as far as the REST API needs it."""
+
     def view(self) -> View: ...
 
     def submit(self, request: Command, /) -> Future[Reply]: ...
@@ -56,117 +52,129 @@ class HerderLike(Protocol):
     def forget_topics(self, connector: str, /) -> None: ...
 
 
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """Each limit with its reason where it is not Connect's own number."""
-
-    reply_timeout_s: float = 90.0
-    leader_wait_s: float = 2.0
-    """A request that meets no leader waits this long for one: clean hand-overs take about a second."""
-    catch_up_s: float = 1.0
-    """After a forwarded change this worker's own picture may lag; the answer waits so long for it."""
-    patch_s: float = 10.0
-    """How long a PATCH is computed again while others change the same connector."""
-    body_bytes_max: int = 1 << 20
-    topic_tracking: bool = True
-    topic_tracking_reset: bool = True
-    live_checks: bool = True
-    check_timeout_s: float = CHECK_TIMEOUT_S
-    checks_max: int = 2
-    """Children that check at the same time: each costs an interpreter and a database connection."""
-    offsets: Offsets | None = None
-    """Who reads and alters the offsets of connectors."""
-    offset_calls_max: int = 4
-    schemas: Callable[[], SchemaLog] | None = None
-    """The schema log as far as it has been read."""
-    examine: Callable[[JsonObject, float], list[JsonObject]] | None = None
-    """Examines a connector within so many seconds: the findings of the doctor."""
-    verifier: Verifier | None = None
-    """Compares sinks with their sources."""
-    changes: Changes | None = None
-    """Reads the topics of connectors for who wants to see rows change."""
-    explainer: Explainer | None = None
-    """Follows single rows."""
-    letters: DeadLetters | None = None
-    """Shows what sinks have set aside, and has it applied again."""
-    support: Support | None = None
-    """Tells of this worker what a support bundle needs."""
-    events_s_max: float = 3600.0
-    """A stream of events ends after this time; its client connects again and misses nothing."""
-    plan: Callable[[Connector], Sequence[Mapping[str, str]]] | None = None
-    """Splits a connector into its tasks' configs, for dry runs."""
-    audit: Audit = field(default_factory=Audit)
-    gate: Gate = field(default_factory=Gate)
-    tls: Tls | None = None
-    session_key_ttl_s: float = 0.0
-    """How long workers sign their requests with one key; 0: this server sees to no key."""
-
-
 @dataclass
-class Api:
+class ApiContext:
+    """Everything that a handler works with; one per REST server."""
+
     herder: HerderLike
-    settings: Settings = field(default_factory=Settings)
-    catalog: Catalog = field(default_factory=Catalog)
+    settings: ApiSettings = field(default_factory=ApiSettings)
+    catalog: ConnectorCatalog = field(default_factory=ConnectorCatalog)
     checks: Checks = run_checks
     forwarder: Forwarder = field(default_factory=Forwarder)
     clock: Callable[[], float] = time.time
     drain: Callable[[bool | None], None] | None = None
 
     def __post_init__(self) -> None:
-        self._checking = asyncio.Semaphore(self.settings.checks_max)
-        self.offset_calls = asyncio.Semaphore(self.settings.offset_calls_max)
-        self.feed = Feed(self.view, self.clock)
-        self.moves = Moves()
+        self._checking = asyncio.Semaphore(self.limits.checks_max)
+        self._judging = asyncio.Semaphore(self.limits.judgements_max)
+        self._judgements = 0
+        self.offset_calls = asyncio.Semaphore(self.limits.offset_calls_max)
+        self.streams = CallerShares(self.limits.streams_per_caller_max)
+        self.change_readers = CallerShares(self.limits.change_readers_per_caller_max, self.limits.change_readers_max)
+        self.event_feed = EventFeed(self.view, self.clock)
+        self.rebalance_counts = RebalanceCounts()
         self.ending = threading.Event()
-        """The server is to stop: whoever streams, ends."""
+        """Set when the server stops: handlers that stream end then."""
 
     @property
-    def examine(self) -> Callable[[JsonObject, float], list[JsonObject]]:
-        if self.settings.examine is None:
-            raise e.not_available("Examining connectors")
-        return self.settings.examine
+    def limits(self) -> RequestLimits:
+        return self.settings.limits
+
+    @property
+    def services(self) -> Services:
+        return self.settings.services
 
     @property
     def schemas(self) -> SchemaLog:
-        if self.settings.schemas is None:
-            raise e.not_available("The schema history")
-        return self.settings.schemas()
+        """The schema log as this worker has read it. RestError 501 on a worker that does not read it."""
+        return available(self.services.schemas, "The schema history")()
 
     @property
-    def offsets(self) -> Offsets:
-        if self.settings.offsets is None:
-            raise e.not_available("Reading and altering offsets")
-        return self.settings.offsets
+    def offsets(self) -> ConnectorOffsets:
+        """The service that reads and alters offsets. RestError 501 on a worker without it."""
+        return available(self.services.offsets, "Reading and altering offsets")
 
     def view(self) -> View:
+        """Returns the cluster as this worker knows it."""
         return self.herder.view()
 
     def connector(self, name: str, missing: str = "Connector {} not found") -> Connector:
-        found = self.view().state.connectors.get(name)
-        if found is None:
+        """Returns the connector. RestError 404 with the text `missing`, which takes the name."""
+        connector = self.view().state.connectors.get(name)
+        if connector is None:
             raise e.not_found(missing.format(name))
-        return found
+        return connector
 
-    async def validate(self, config: Mapping[str, str | None], *, live: bool) -> Report:
-        """Definitions, then, if those hold, the outside. Time spent waiting for a free checker counts."""
-        report = check_keys(self.catalog, config)
+    async def judge(self, work: Callable[[], Work]) -> Work:
+        """Returns what the work returns, which a thread does while the event loop answers others. RestError 503 when too
+        much of it waits."""
+        if self._judgements >= self.limits.judgements_max + self.limits.judgements_waiting_max:
+            headers = {"Retry-After": str(e.RETRY_AFTER_S)}
+            raise e.RestError(503, "Too many configs are judged at this worker", e.TOO_MANY, headers=headers)
+        self._judgements += 1
+        try:
+            async with self._judging:
+                return await asyncio.to_thread(work)
+        finally:
+            self._judgements -= 1
+
+    async def mask_ahead(self, configs: Iterable[Mapping[str, str]]) -> None:
+        """Has the configs masked by a thread, if that takes time, so that the handler finds them masked."""
+        slow = [config for config in configs if not self.catalog.is_quickly_masked(config)]
+        if slow:
+            await self.judge(lambda: [self.catalog.mask(config) for config in slow])
+
+    def mask_for(
+        self, scope: MutableMapping[str, Any], connector: str
+    ) -> Callable[[Mapping[str, str]], dict[str, str]]:
+        """Returns what makes a config of the connector showable to the caller: secrets are masked, except for an admin
+        where the worker's properties allow it. The audit then tells of the answer."""
+        caller = caller_of(scope)
+        if not (self.settings.configs_as_written and caller.by and caller.may("admin", connector)):
+            return self.catalog.mask
+
+        def as_written(config: Mapping[str, str]) -> dict[str, str]:
+            if self.catalog.mask(config) != dict(config):
+                scope[AS_WRITTEN] = True
+            return dict(config)
+
+        return as_written
+
+    async def validate(
+        self, config: Mapping[str, str | None], *, live: bool, prefixes: tuple[str, ...] = ()
+    ) -> ValidationReport:
+        """Validates a config by its definition and then, if that holds and `live` is set, against the systems outside.
+
+        `prefixes`: what the names of the connector's topics begin with; empty: anything.
+        The time that a request waits for a free validation child counts towards the limit.
+        """
+        topics = self.settings.topics.bounded(prefixes)
+        taken = self.settings.takes_unknown_keys
+        report = await self.judge(lambda: check_keys(self.catalog, config, topics, takes_unknown=taken))
         if report.errors or not live or not self.settings.live_checks:
             return report
         given = {name: value for name, value in config.items() if value is not None}
-        deadline = time.monotonic() + self.settings.check_timeout_s
+        asks = self.catalog.has_live_checks(report.plugin, given)
+        if not asks and self.services.existing is None:
+            return report
+        deadline = time.monotonic() + self.limits.check_timeout_s
         try:
-            await asyncio.wait_for(self._checking.acquire(), self.settings.check_timeout_s)
+            await asyncio.wait_for(self._checking.acquire(), self.limits.check_timeout_s)
         except TimeoutError:
             return unchecked(report)
         try:
+            if self.services.existing is not None:
+                report = await asyncio.to_thread(check_clusters, report, given, topics, self.services.existing)
+            if report.errors or not asks:
+                return report
             left = max(0.1, deadline - time.monotonic())
             return await asyncio.to_thread(check_live, report, given, self.checks, left)
         finally:
             self._checking.release()
 
     async def ask(self, command: Command) -> Reply:
-        """The herd's reply; without a leader the request waits a little for the next one."""
-        deadline = time.monotonic() + self.settings.leader_wait_s
+        """Submits a command and returns the cluster's reply. A request that finds no leader waits a little for one."""
+        deadline = time.monotonic() + self.limits.leader_wait_s
         while True:
             reply = await self._settled(self.herder.submit(command))
             if reply.outcome != "no_leader" or time.monotonic() >= deadline:
@@ -174,7 +182,7 @@ class Api:
             await asyncio.sleep(POLL_S)
 
     async def _settled(self, future: Future[Reply]) -> Reply:
-        """Waits without cancelling: the herder owns the future and may set it at any time."""
+        """Waits for the future without cancelling it: the herder owns it and may complete it at any time."""
         loop, done = asyncio.get_running_loop(), asyncio.Event()
 
         def wake(_: object) -> None:
@@ -183,12 +191,13 @@ class Api:
 
         future.add_done_callback(wake)
         try:
-            await asyncio.wait_for(done.wait(), self.settings.reply_timeout_s)
+            await asyncio.wait_for(done.wait(), self.limits.reply_timeout_s)
         except TimeoutError:
             raise self.timed_out() from None
         return future.result()
 
     def timed_out(self) -> e.RestError:
+        """Returns the error for a command without a reply in time; it names the herder's stage as Kafka Connect does."""
         age = self.view().last_tick_age_s
         began = datetime.fromtimestamp(self.clock() - age, UTC).isoformat(timespec="milliseconds")
         stage = (
@@ -199,83 +208,12 @@ class Api:
         return e.RestError(500, f"Request timed out. {stage}", e.TIMEOUT)
 
     async def caught_up(self, version: int) -> None:
-        """Waits until this worker has read the log up to a version; read-your-write for one client at one worker."""
+        """Waits until this worker has read the config log up to a version, so that a client reads what it has written."""
         await self.until(lambda: self.view().state.version >= version)
 
-    async def until(self, condition: Callable[[], bool]) -> None:
-        """Waits for this worker's picture to catch up, as long as its settings allow."""
-        deadline = time.monotonic() + self.settings.catch_up_s
+    async def until(self, condition: Callable[[], bool], timeout_s: float | None = None) -> None:
+        """Waits until the condition holds for this worker's view of the cluster, `catch_up_s` seconds at most unless a
+        limit is given."""
+        deadline = time.monotonic() + (self.limits.catch_up_s if timeout_s is None else timeout_s)
         while not condition() and time.monotonic() < deadline:
             await asyncio.sleep(POLL_S)
-
-
-async def carry_out(
-    api: Api,
-    request: Request,
-    command: Command,
-    *,
-    missing: str,
-    done: Callable[[Reply], Response],
-    checked: bool = False,
-    fine: Collection[str] = ("ok",),
-) -> Response:
-    """Have the herd do it, here or at the leader.
-
-    `checked`: live checks have run, the leader need not repeat them. `fine`: outcomes that count as done.
-    """
-    from cdcworker.worker.rest import dry
-
-    if dry.asked(request):
-        return await dry.preview(api, command, missing=missing, fine=fine)
-    reply = await api.ask(command)
-    if reply.outcome in fine:
-        response = done(reply)
-        response.headers["X-CDC-Version"] = str(api.view().state.version)
-        return response
-    if reply.outcome == "not_leader":
-        return await forward(api, request, reply.leader_url, checked=checked, epoch=reply.leader_epoch)
-    raise refusal(api, reply, subject(command), missing)
-
-
-def subject(command: Command) -> str:
-    """What it is about."""
-    return command.connector if isinstance(command, Restart | PutJob | ChangeJob) else command.name
-
-
-async def forward(api: Api, request: Request, leader_url: str, *, checked: bool = False, epoch: int = 0) -> Response:
-    """Have the leader answer. One that has been followed says by whom: then this worker reads on and asks that one."""
-    extra = {"validate": "false"} if checked else {}
-    for is_last in (False, True):
-        if leader_url.rstrip("/") == api.view().url.rstrip("/"):
-            raise e.no_leader()
-        known = epoch or reading.leader_epoch(api)
-        response = await api.forwarder.forward(request, leader_url, extra, known)
-        newer = reading.newer_epoch(response)
-        if newer is None or is_last:
-            break
-        await api.until(lambda newer=newer: reading.leader_epoch(api) >= newer)  # type: ignore[misc]
-        leader = api.view().state.leader
-        if leader is None or leader.epoch < newer:
-            break
-        leader_url, epoch = leader.url, leader.epoch
-    version = response.headers.get("X-CDC-Version", "")
-    if version.isdigit():
-        await api.caught_up(int(version))
-    return response
-
-
-def refusal(api: Api, reply: Reply, name: str, missing: str) -> e.RestError:
-    if reply.outcome == "no_leader":
-        return e.no_leader()
-    if reply.outcome == "exists":
-        return e.RestError(409, f"Connector {name} already exists", e.EXISTS, headers={"X-CDC-Reason": "exists"})
-    if reply.outcome == "not_found":
-        return e.not_found(missing)
-    if reply.outcome == "version_mismatch":
-        message = f"Connector {name} is at another version" + (f": {reply.version}" if reply.version else "")
-        return e.RestError(412, message, e.VERSION_MISMATCH)
-    if reply.outcome == "too_large":
-        return e.RestError(413, f"Connector {name} is too large: {reply.detail}", RECORD_TOO_LARGE)
-    if reply.outcome == "timeout":
-        return api.timed_out()
-    return e.RestError(409, reply.detail or e.CONFLICTING_OPERATION, e.CONFLICT, headers={"X-CDC-Reason": "state"})

@@ -1,4 +1,4 @@
-"""Forwarding to the leader: at most two hops, few headers, no redirects."""
+"""Forwards requests to the leader: at most two hops, only the headers that are needed, no redirects."""
 
 from __future__ import annotations
 
@@ -8,43 +8,57 @@ from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
 import httpx
-from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest.reading import EPOCH_HEADER
-from cdcworker.worker.rest.routing import encode_segment
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.paths import encode_segment
 from cdcworker.worker.security.access import REQUEST_ID, caller_of
-from cdcworker.worker.security.signing import BAD_SIGNATURE, Signed, Signer
+from cdcworker.worker.security.audit import ASKED_FROM
+from cdcworker.worker.security.signing import BAD_SIGNATURE, SignedRequest, Signer
 from starlette.requests import Request
 from starlette.responses import Response
 
 log = logging.getLogger(__name__)
 
+EPOCH_HEADER = "x-cdc-leader-epoch"
+"""The leader epoch that the sender of a forwarded request knows."""
 SENT_HEADERS = ("if-match", "content-type", "idempotency-key")
-"""The caller's own: on which version, what the body is, which request it is. Who asks is in the signature; everything else stays here."""
-KEPT_HEADERS = ("content-type", "location", "etag", "retry-after", "x-cdc-reason", "x-cdc-version", EPOCH_HEADER)
+"""Headers of the caller that are forwarded: the version the change is meant for, the type of the body, the request's
+key. The signature names the caller and covers every header that is sent; the receiver drops all others."""
+MADE_HEADERS = (EPOCH_HEADER, "x-request-id", "accept", "user-agent")
+"""Headers that the forwarding worker adds; they are signed too."""
+KEPT_HEADERS = (
+    *("content-type", "location", "etag", "retry-after"),
+    *("x-cdc-reason", "x-cdc-version", "x-cdc-warning", "x-cdc-left", EPOCH_HEADER),
+)
 USER_AGENT = "cdcworker"
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 100.0
-"""Longer than the leader's own limit for a request, so that its answer decides."""
+"""Longer than the leader's own limit for a request, so that the leader's answer decides."""
 NEXT_HOP = {None: "true", "true": "false"}
 
 
 class Forwarder:
-    def __init__(self, transport: httpx.AsyncBaseTransport | None = None) -> None:
-        self._transport = transport
+    """Forwards requests to other workers. It signs each with the session key, as Kafka Connect's internal requests."""
+
+    def __init__(
+        self,
+        signer: Signer | None = None,
+        tls: ssl.SSLContext | None = None,
+        transport: httpx.AsyncBaseTransport | None = None,
+    ) -> None:
+        """`tls` is the context that checks the certificates of other workers; None: the machine's certificate authorities."""
+        self._signer, self._tls, self._transport = signer, tls, transport
         self._client: httpx.AsyncClient | None = None
-        self.signer: Signer | None = None
-        self.tls: ssl.SSLContext | None = None
-        """How other workers' certificates are checked."""
 
     async def start(self) -> None:
-        """Opens the client inside the running loop. Proxies of the environment are not for peers."""
+        """Opens the HTTP client inside the running event loop. Proxies from the environment are not used between
+        workers."""
         timeout = httpx.Timeout(ANSWER_TIMEOUT_S, connect=CONNECT_TIMEOUT_S)
         self._client = httpx.AsyncClient(
             transport=self._transport,
             timeout=timeout,
             follow_redirects=False,
             trust_env=False,
-            verify=self.tls or True,
+            verify=self._tls or True,
         )
 
     async def stop(self) -> None:
@@ -53,7 +67,11 @@ class Forwarder:
             self._client = None
 
     async def forward(self, request: Request, leader_url: str, extra: Mapping[str, str], epoch: int = 0) -> Response:
-        """`epoch`: the leader's, as this worker knows it; a leader of another one must not act on the request."""
+        """Forwards a request and returns the answer. RestError 409 when the leader cannot be reached, 500 when it
+        fails.
+
+        `epoch`: the leader epoch that this worker knows; a worker of another epoch must not act on the request.
+        """
         hop = request.query_params.get("forward")
         if hop not in NEXT_HOP:
             raise e.RestError(409, e.CONFLICTING_OPERATION, e.NO_LEADER, headers=e.no_leader().headers)
@@ -62,9 +80,11 @@ class Forwarder:
         url = _target(request, leader_url, {**extra, "forward": NEXT_HOP[hop]})
         assert self._client is not None, "forwarding outside the server's lifespan"
         try:
-            answer = await self._send(request, url, epoch)
+            answer = await self._send(request, url, leader_url, epoch)
             if answer.status_code == 403 and BAD_SIGNATURE in answer.text:
-                answer = await self._send(request, url, epoch)  # the key changed on the way; nothing was done
+                answer = await self._send(
+                    request, url, leader_url, epoch
+                )  # the key changed on the way; nothing was done
         except (httpx.ConnectError, httpx.ConnectTimeout) as exc:
             # Nothing was sent: the caller may repeat safely, which Connect's clients do on 409.
             log.warning("leader unreachable url=%s error=%s", leader_url, exc)
@@ -76,24 +96,29 @@ class Forwarder:
             raise _failed(f"{type(exc).__name__} at {leader_url}") from None
         return _relayed(answer, leader_url)
 
-    async def _send(self, request: Request, url: httpx.URL, epoch: int) -> httpx.Response:
+    async def _send(self, request: Request, url: httpx.URL, leader_url: str, epoch: int) -> httpx.Response:
         assert self._client is not None
-        body = await request.body()
-        headers = {**_headers(request, epoch), **self._who(request, url, body)}
-        return await self._client.request(request.method, url, content=body, headers=headers)
-
-    def _who(self, request: Request, url: httpx.URL, body: bytes) -> dict[str, str]:
-        """Signed by this worker, which knows the caller; before there is a key the caller's own credential."""
+        body, headers = await request.body(), _headers(request, epoch)
         target = url.raw_path.decode("ascii")
-        signed = self.signer.sign(Signed(request.method, target, body), caller_of(request.scope)) if self.signer else {}
-        if signed:
-            return signed
+        signed = SignedRequest(request.method, target, body, leader_url, tuple(headers.items()))
+        sent = {**headers, **self._who(request, signed)}
+        encoded = {name.encode(): value.encode("latin-1") for name, value in sent.items()}
+        return await self._client.request(request.method, url, content=body, headers=encoded)
+
+    def _who(self, request: Request, signed: SignedRequest) -> dict[str, str]:
+        """Returns the headers that name the caller: this worker's signature, or the caller's own credential while there
+        is no session key."""
+        address = request.scope.get(ASKED_FROM) or (request.client.host if request.client else "")
+        headers = self._signer.sign(signed, caller_of(request.scope), address) if self._signer else {}
+        if headers:
+            return headers
         own = request.headers.get("authorization")
         return {"authorization": own} if own else {}
 
 
 def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> httpx.URL:
-    """The same path, encoded afresh: names with `;`, `/` or dots arrive as they were meant."""
+    """Returns the URL at the leader. The path is encoded again, so that names with `;`, `/` or dots arrive as they were
+    sent."""
     path = "/" + "/".join(map(encode_segment, request.scope["cdc.segments"]))
     query = [
         (name, value)
@@ -118,8 +143,8 @@ def _relayed(answer: httpx.Response, leader_url: str) -> Response:
         raise _failed(f"{leader_url} answered with a redirect ({answer.status_code})")
     if answer.status_code >= 400 and not _is_error_message(answer):
         raise _failed(f"{leader_url} answered {answer.status_code} without an error message")
-    kept = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
-    return Response(answer.content, answer.status_code, headers=kept)
+    headers = {name: answer.headers[name] for name in KEPT_HEADERS if name in answer.headers}
+    return Response(answer.content, answer.status_code, headers=headers)
 
 
 def _is_error_message(answer: httpx.Response) -> bool:

@@ -1,4 +1,4 @@
-"""The declarative route table, matched on the raw path so that any name fits into a path segment."""
+"""The table of endpoints, matched on the raw path, so that any name fits into one path segment."""
 
 from __future__ import annotations
 
@@ -6,12 +6,14 @@ import logging
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
-from urllib.parse import quote, unquote_to_bytes
+from typing import Any
 
 from cdcworker.schemas.errors import INTERNAL, CdcError
-from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest.reading import check_epoch, check_version
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.paths import split_path
+from cdcworker.worker.rest.connect_json import task_configs, whole_shares
+from cdcworker.worker.rest.context import ApiContext
+from cdcworker.worker.rest.read_consistency import check_epoch, check_numbers, check_ready, check_version
 from cdcworker.worker.security import access
 from cdcworker.worker.security.audit import PATH
 from starlette.datastructures import URLPath
@@ -21,21 +23,20 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Match, NoMatchFound
 from starlette.types import Receive, Scope, Send
 
-if TYPE_CHECKING:
-    from cdcworker.worker.rest.context import Api
-
 log = logging.getLogger(__name__)
 
-Handler = Callable[["Api", Request], Awaitable[Response]]
+Handler = Callable[[ApiContext, Request], Awaitable[Response]]
 
 JSON = "application/json"
 INT_SEGMENT = re.compile(r"-?[0-9]{1,10}")
 INT_MAX = (1 << 31) - 1
+DETAILS = "details"
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """One operation. `path` has literal segments, `{name}` and `{name:int}`; the rest describes it for OpenAPI."""
+    """One operation of the API. `path` has literal segments, `{name}` and `{name:int}`; the other fields describe it
+    for OpenAPI."""
 
     method: str
     path: str
@@ -47,30 +48,14 @@ class Endpoint:
     body: str = ""
     produces: str = JSON
     also: str = ""
-    """Another media type that it answers with when asked."""
+    """Another media type in which it answers when the client asks for it."""
     role: str = ""
-    """What the caller needs: open, read, operate, admin, internal."""
+    """The role that the caller needs: open, read, operate, admin or internal."""
     whose: str = ""
-    """On what: the connector of the path, else the cluster; or `named` and `each` (see `security.access`)."""
-
-
-def encode_segment(name: str) -> str:
-    """A name as one path segment; dots alone are encoded, since clients resolve `.` and `..` away."""
-    return name.replace(".", "%2E") if name in (".", "..") else quote(name, safe="")
-
-
-def split_path(scope: Scope) -> list[str] | None:
-    """Decoded segments of the raw path without one trailing slash; None when it is not percent-encoded UTF-8."""
-    raw = scope.get("raw_path") or scope["path"].encode()
-    if b"://" in raw and not raw.startswith(b"/"):
-        raw = b"/" + raw.partition(b"://")[2].partition(b"/")[2]  # the absolute form of a request to a proxy
-    parts = raw.partition(b"?")[0].split(b"/")[1:]
-    if len(parts) > 1 and parts[-1] == b"":
-        parts.pop()
-    try:
-        return [unquote_to_bytes(part).decode() for part in parts]
-    except UnicodeDecodeError:
-        return None
+    """The target on which the role is needed: empty for the connector in the path, else the cluster; or `named` and
+    `each` (see `security.access`)."""
+    needs_cluster: bool = True
+    """False if the answer tells of this process alone, so that a worker gives it before it knows the cluster."""
 
 
 class ApiRoute(BaseRoute):
@@ -141,7 +126,11 @@ class ApiRoute(BaseRoute):
         if has_body(request) and not is_json(request.headers.get("content-type")):
             raise e.plain(415)
         access.check(request.scope, endpoint.role, access.reach(endpoint.path, endpoint.whose), request.path_params)
-        api = request.app.state.api
+        check_numbers(request)
+        api: ApiContext = request.app.state.api
+        if endpoint.needs_cluster:
+            await check_ready(api, reads=endpoint.method == "GET")
+        await _mask_ahead(api, request)
         if endpoint.method == "GET":
             await check_version(api, request)
         else:
@@ -149,7 +138,19 @@ class ApiRoute(BaseRoute):
         return await endpoint.handler(api, request)
 
 
+async def _mask_ahead(api: ApiContext, request: Request) -> None:
+    """Has the connector in the path masked before its handler and the audit log show it."""
+    view = api.view()
+    connector = view.state.connectors.get(request.path_params.get("connector", ""))
+    if connector is not None:
+        shown = [connector.config, {"name": connector.name, **connector.config}]
+        if "tasks" in request.scope[PATH]:
+            shown += whole_shares(connector, task_configs(view, connector))
+        await api.mask_ahead(shown)
+
+
 def routes(endpoints: Iterable[Endpoint]) -> list[ApiRoute]:
+    """Returns one route for each path of the endpoints."""
     by_path: dict[str, list[Endpoint]] = {}
     for endpoint in endpoints:
         by_path.setdefault(endpoint.path, []).append(endpoint)
@@ -157,34 +158,41 @@ def routes(endpoints: Iterable[Endpoint]) -> list[ApiRoute]:
 
 
 def accepts(header: str | None, produced: str) -> bool:
-    """Whether the most specific range of an Accept header that covers the type has a quality above 0."""
+    """Returns whether an Accept header allows the media type: the most specific range that covers it decides by its
+    quality."""
     if not header or not header.strip():
         return True
     main = produced.partition("/")[0]
-    found: dict[str, float] = {}
+    qualities: dict[str, float] = {}
     for item in header.split(","):
         media, *parameters = (part.strip().lower() for part in item.split(";"))
-        found[media] = max(found.get(media, 0.0), _quality(parameters))
+        qualities[media] = max(qualities.get(media, 0.0), _quality(parameters))
     for media in (produced, f"{main}/*", "*/*", "*"):
-        if media in found:
-            return found[media] > 0
+        if media in qualities:
+            return qualities[media] > 0
     return False
 
 
 def is_json(content_type: str | None) -> bool:
-    """No Content-Type at all is taken for JSON."""
+    """Returns whether a Content-Type is JSON; a missing one counts as JSON."""
     return content_type is None or content_type.partition(";")[0].strip().lower() == JSON
 
 
 def has_body(request: Request) -> bool:
+    """Returns whether the request has a body."""
     length = request.headers.get("content-length")
     return "transfer-encoding" in request.headers or (length is not None and length.strip("0") != "")
 
 
 def flag(query: Mapping[str, str], name: str, default: bool = False) -> bool:
-    """A boolean of the query string: anything but `true`, in any case, is false."""
+    """Returns a boolean of the query string: any value but `true`, in any case, is false."""
     value = query.get(name)
     return default if value is None else value.lower() == "true"
+
+
+def wants_details(request: Request) -> bool:
+    """Returns whether the client asks for the members that Kafka Connect's answers do not have."""
+    return flag(request.query_params, DETAILS)
 
 
 def _quality(parameters: Iterable[str]) -> float:

@@ -1,1 +1,1 @@
-"""Who may do what over REST, how workers know each other, and what configs may reach."""
+"""Security: who may do what, how workers authenticate each other's requests, and what connectors' configs may reach."""

@@ -1,18 +1,19 @@
-"""Roles per connector-name prefix: what a caller was granted, and whether that covers what is asked."""
+"""Roles on connectors, by the prefix of their names: what a caller was granted, and whether that covers a request."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from cdcworker.schemas.errors import declare
-from cdcworker.worker.rest import errors as e
+from cdcworker.worker.http import errors as e
 
 Role = Literal["open", "schemas", "read", "operate", "admin", "internal"]
 Whose = Literal["", "connector", "named", "each", "cluster"]
-"""What a role is needed on. `connector`: the one in the path. `named`: the one in the body, the handler asks for it.
-`each`: any grant will do, the handler leaves out what the caller may not see. `cluster`: everything."""
+"""The target on which a role is needed. `connector`: the one in the path. `named`: the one in the body; the handler
+checks it. `each`: any grant is enough; the handler leaves out what the caller may not see. `cluster`: everything."""
 
 UNAUTHENTICATED: Final = declare(
     "rest.unauthenticated",
@@ -28,62 +29,101 @@ NOT_PERMITTED: Final = declare(
 )
 
 ROLES: Final = ("read", "operate", "admin")
-"""Each includes those before it."""
+"""Each role includes those before it."""
 SCHEMAS: Final = "schemas"
-"""A grant of its own: reads schemas and nothing else, for consumers. Whoever may read everything has it too."""
+"""A grant that allows to read schemas and nothing else, for consumers. A grant of any other role includes it."""
 CALLER: Final = "cdc.caller"
 CONNECTOR: Final = "cdc.connector"
 REQUEST_ID: Final = "cdc.request_id"
 CHALLENGE: Final = {"WWW-Authenticate": 'Bearer realm="cdcworker", Basic realm="cdcworker", charset="UTF-8"'}
 
 
+TOPICS: Final = "@topics="
+"""The text in a grant that the prefixes of topic names follow."""
+ANY_TOPIC: Final = "*"
+BEGINNING: Final = re.compile(r"[A-Za-z0-9._-]{1,249}")
+
+
 @dataclass(frozen=True, slots=True)
 class Grant:
-    """A role on every connector whose name begins with `prefix`; the empty one is for everything."""
+    """A role on every connector whose name begins with `prefix`; an empty prefix means everything. `topics`: what the
+    names of those connectors' topics begin with, unless it is the prefix; `*` means any topic."""
 
     role: str
     prefix: str = ""
+    topics: tuple[str, ...] = ()
 
     def __str__(self) -> str:
-        return f"{self.role}:{self.prefix}" if self.prefix else self.role
+        text = f"{self.role}:{self.prefix}" if self.prefix else self.role
+        return f"{text}{TOPICS}{'+'.join(self.topics)}" if self.topics else text
+
+    @property
+    def topic_prefixes(self) -> tuple[str, ...]:
+        """Returns the prefixes of the topic names that connectors under this grant may use; empty: any name."""
+        if not self.prefix or self.topics == (ANY_TOPIC,):
+            return ()
+        return self.topics or (self.prefix,)
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who asks. `by` tells how that is known: token, basic, certificate, worker; empty when nobody was asked."""
+    """The caller of a request. `by` says how it was authenticated: token, basic, certificate or worker; empty without
+    authentication."""
 
     name: str
     grants: tuple[Grant, ...] = ()
     by: str = ""
 
     def may(self, role: str, connector: str | None = None) -> bool:
-        """On this connector, or on everything, which only a grant without a prefix covers."""
+        """Returns whether the caller has the role on this connector, or on everything, which only a grant without a
+        prefix covers."""
         return any(covers(grant.role, role) and (connector or "").startswith(grant.prefix) for grant in self.grants)
 
+    def topic_prefixes(self, connector: str) -> tuple[str, ...]:
+        """Returns what the names of topics begin with that the caller may give to this connector; empty: anything."""
+        admin = [grant for grant in self.grants if covers(grant.role, "admin")]
+        bounds = [grant.topic_prefixes for grant in admin if connector.startswith(grant.prefix)]
+        # Without a name, as in a validation, each of them may be meant.
+        bounds = bounds or [grant.topic_prefixes for grant in admin]
+        return () if () in bounds else tuple(sorted({prefix for bound in bounds for prefix in bound}))
+
     def may_somewhere(self, role: str) -> bool:
+        """Returns whether the caller has the role on at least some connectors."""
         return any(covers(grant.role, role) for grant in self.grants)
 
 
 ANYBODY: Final = Caller("anonymous", (Grant("admin"),))
-"""Where no authentication is set up: the listener is then on the loopback interface, or the operator said so."""
+"""The caller where no authentication is configured: the listener is then on the loopback interface, or the operator has
+allowed it."""
 
 
 def covers(granted: str, role: str) -> bool:
+    """Returns whether a granted role includes another role."""
     if role == SCHEMAS:
         return granted == SCHEMAS or granted in ROLES
     return granted in ROLES and role in ROLES and ROLES.index(granted) >= ROLES.index(role)
 
 
 def parse_grant(text: str) -> Grant:
-    """`read`, `operate:shop-`, `schemas`. Raises ValueError."""
-    role, colon, prefix = text.strip().partition(":")
+    """Parses `read`, `operate:shop-`, `admin:shop-@topics=shop-+shop.` or `schemas`. ValueError for any other text."""
+    whose, at, topics = text.strip().partition(TOPICS)
+    role, colon, prefix = whose.partition(":")
     if role not in (*ROLES, SCHEMAS):
         raise ValueError(f"a grant is one of {', '.join(ROLES)}, {SCHEMAS}, with :prefix if wanted")
     if colon and not prefix:
         raise ValueError("a grant that ends in a colon has no prefix; leave the colon away to mean everything")
     if role == SCHEMAS and prefix:
         raise ValueError("schemas has no prefix: subjects are not named after connectors")
-    return Grant(role, prefix)
+    return Grant(role, prefix, _topics(topics, role, prefix) if at else ())
+
+
+def _topics(text: str, role: str, prefix: str) -> tuple[str, ...]:
+    if role != "admin" or not prefix:
+        raise ValueError(f"{TOPICS} bounds the topics of a grant admin:prefix: other roles name no topics")
+    found = tuple(text.split("+"))
+    if found != (ANY_TOPIC,) and not all(BEGINNING.fullmatch(item) for item in found):
+        raise ValueError(f"{TOPICS} expects beginnings of topics' names, joined by +, or * for any topic")
+    return found
 
 
 def parse_grants(texts: Iterable[str]) -> tuple[Grant, ...]:
@@ -91,18 +131,19 @@ def parse_grants(texts: Iterable[str]) -> tuple[Grant, ...]:
 
 
 def caller_of(scope: Mapping[str, Any]) -> Caller:
-    found = scope.get(CALLER, ANYBODY)
-    assert isinstance(found, Caller)
-    return found
+    """Returns the caller that the gate has put into the scope."""
+    caller = scope.get(CALLER, ANYBODY)
+    assert isinstance(caller, Caller)
+    return caller
 
 
 def reach(path: str, whose: str) -> str:
-    """What the role is needed on, when the endpoint leaves it to its path."""
+    """Returns what the role is needed on when the endpoint leaves it to its path."""
     return whose or ("connector" if "{connector}" in path else "cluster")
 
 
 def check(scope: MutableMapping[str, Any], role: str, whose: str, parameters: Mapping[str, Any]) -> None:
-    """RestError 403 unless the caller may. An endpoint that declares no role is for the cluster's admins."""
+    """RestError 403 unless the caller has the role. An endpoint that declares no role is for admins of the cluster."""
     if "connector" in parameters:
         scope[CONNECTOR] = str(parameters["connector"])
     if role == "open":
@@ -112,19 +153,19 @@ def check(scope: MutableMapping[str, Any], role: str, whose: str, parameters: Ma
         if caller.by != "worker":
             raise unsigned()
         return
-    wanted = role or "admin"
+    needed = role or "admin"
     if whose in ("each", "named"):
-        fine = caller.may_somewhere(wanted)
+        fine = caller.may_somewhere(needed)
     elif whose == "connector":
-        fine = caller.may(wanted, str(parameters["connector"]))
+        fine = caller.may(needed, str(parameters["connector"]))
     else:
-        fine = caller.may(wanted)
+        fine = caller.may(needed)
     if not fine:
-        raise not_permitted(caller, wanted, parameters.get("connector") if whose == "connector" else None)
+        raise not_permitted(caller, needed, parameters.get("connector") if whose == "connector" else None)
 
 
 def require(scope: MutableMapping[str, Any], role: str, connector: str) -> None:
-    """For handlers whose connector stands in the body."""
+    """RestError 403 unless the caller has the role on a connector that the body names."""
     scope[CONNECTOR] = connector
     caller = caller_of(scope)
     if not caller.may(role, connector):
@@ -132,10 +173,12 @@ def require(scope: MutableMapping[str, Any], role: str, connector: str) -> None:
 
 
 def visible(scope: Mapping[str, Any], connector: str) -> bool:
+    """Returns whether the caller may read the connector."""
     return caller_of(scope).may("read", connector)
 
 
 def sees_all(scope: Mapping[str, Any]) -> bool:
+    """Returns whether the caller may read everything."""
     return caller_of(scope).may("read")
 
 
@@ -149,5 +192,5 @@ def unauthenticated(message: str = "Authentication is required") -> e.RestError:
 
 
 def unsigned() -> e.RestError:
-    """Kafka Connect's text: workers send these requests to each other, people do not."""
+    """Returns the error for an unsigned internal request, in Kafka Connect's words."""
     return e.RestError(400, "Internal request missing required signature", e.BAD_REQUEST)

@@ -1,4 +1,4 @@
-"""From the headers or the certificate of a request to the caller: bearer tokens, basic, client certificates."""
+"""Authentication of requests: bearer tokens, passwords and client certificates."""
 
 from __future__ import annotations
 
@@ -10,53 +10,57 @@ import secrets
 import time
 from collections import OrderedDict
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from typing import Final
 
+from cdcworker.schemas.threads import thread_pool
 from cdcworker.worker.security.access import Caller, unauthenticated
 from cdcworker.worker.security.credentials import hashed, matches, token_parts
-from cdcworker.worker.security.users import Token, User, UserFile, Users
+from cdcworker.worker.security.users import User, UserFile, Users, UserToken
 
 VERIFIED_MAX: Final = 1024
 VERIFIED_S: Final = 300.0
 CHECKS_AT_ONCE: Final = 2
-"""A check of a hash costs 40 ms of a core and 16 MiB; the interpreter is free meanwhile."""
+"""Hashes checked at the same time: each costs 40 ms of a core and 16 MiB, without holding Python's interpreter lock."""
 CHECKS_WAITING_MAX: Final = 32
 CREDENTIAL_CHARS_MAX: Final = 4096
 
 Check = Callable[[str, str], bool]
 
 
-class Busy(Exception):
+class TooManyChecks(Exception):
     """Too many credentials are being checked at this moment."""
 
 
 class Authenticator:
-    """Knows callers by the file of users. What was checked once is known for a while by a keyed digest."""
+    """Authenticates callers by the file of users. A credential that was checked is remembered for a while by a keyed
+    digest."""
 
     def __init__(
-        self, users: UserFile, *, check: Check = matches, clock: Callable[[], float] = time.time, nobody: str = ""
+        self, users: UserFile, *, check: Check = matches, clock: Callable[[], float] = time.time, decoy_hash: str = ""
     ) -> None:
         self._file = users
         self._check = check
         self._clock = clock
         self._key = secrets.token_bytes(32)
-        self._verified: OrderedDict[bytes, tuple[float, User, Token | None]] = OrderedDict()
+        self._verified: OrderedDict[bytes, tuple[float, User, UserToken | None]] = OrderedDict()
         self._version = users.version
-        self._threads = ThreadPoolExecutor(CHECKS_AT_ONCE, "credentials")
+        self._threads = thread_pool(CHECKS_AT_ONCE, "credentials")
         self._waiting = 0
-        self._nobody = nobody or hashed(secrets.token_urlsafe(16))
-        """Checked for names and ids that do not exist, so that the time tells nothing."""
+        self._under_way: dict[bytes, asyncio.Future[bool]] = {}
+        """Checks under way: requests with one credential that come together are one check."""
+        self._decoy_hash = decoy_hash or hashed(secrets.token_urlsafe(16))
+        """Checked for unknown names and tokens, so that the time of a refusal says nothing."""
 
     def close(self) -> None:
         self._threads.shutdown(wait=False, cancel_futures=True)
 
     def by_certificate(self, common_name: str) -> Caller | None:
+        """Returns the user of a client certificate, None when the file lists none."""
         user = self._users().by_certificate.get(common_name)
         return None if user is None else Caller(user.name, user.grants, "certificate")
 
     async def by_header(self, header: str) -> Caller:
-        """RestError 401 for whatever names nobody; one message for all reasons."""
+        """Returns the caller of an Authorization header. RestError 401 with the same message for every reason."""
         scheme, _, credential = header.partition(" ")
         credential = credential.strip()
         if len(credential) > CREDENTIAL_CHARS_MAX:
@@ -68,10 +72,12 @@ class Authenticator:
         raise unauthenticated("Authorization is neither Bearer nor Basic")
 
     def knows(self, header: str) -> bool:
-        """Whether the credential was checked a short time ago: then it costs nothing."""
+        """Returns whether the credential was checked a short time ago, or is being checked, so that a request with it
+        costs nothing."""
         self._users()
-        found = self._verified.get(self._digest(header.partition(" ")[2].strip()))
-        return found is not None and self._clock() - found[0] < VERIFIED_S
+        digest = self._digest(header.partition(" ")[2].strip())
+        verified = self._verified.get(digest)
+        return digest in self._under_way or (verified is not None and self._clock() - verified[0] < VERIFIED_S)
 
     async def _by_token(self, token: str) -> Caller:
         users, parts = self._users(), token_parts(token)
@@ -97,30 +103,41 @@ class Authenticator:
         assert user is not None
         return Caller(user.name, user.grants, "basic")
 
-    async def _verify(self, whole: str, secret: str, stored: str, user: User | None, token: Token | None) -> None:
+    async def _verify(self, whole: str, secret: str, stored: str, user: User | None, token: UserToken | None) -> None:
         digest, now = self._digest(whole), self._clock()
         known = self._verified.get(digest)
         if known is not None and now - known[0] < VERIFIED_S and known[1:] == (user, token):
             return
-        if self._waiting >= CHECKS_WAITING_MAX:
-            raise Busy
-        self._waiting += 1
-        try:
-            loop = asyncio.get_running_loop()
-            fine = await loop.run_in_executor(self._threads, self._check, secret, stored or self._nobody)
-        finally:
-            self._waiting -= 1
+        under_way = self._under_way.get(digest)
+        if under_way is None:
+            under_way = self._under_way[digest] = self._begin(digest, secret, stored or self._decoy_hash)
+        # Shielded: a client that goes away must not end the check for the others.
+        fine = await asyncio.shield(under_way)
         if user is None or not stored or not fine:
             raise refused()
         self._verified[digest] = (now, user, token)
         while len(self._verified) > VERIFIED_MAX:
             self._verified.popitem(last=False)
 
+    def _begin(self, digest: bytes, secret: str, stored: str) -> asyncio.Future[bool]:
+        if self._waiting >= CHECKS_WAITING_MAX:
+            raise TooManyChecks
+        self._waiting += 1
+        check = asyncio.get_running_loop().run_in_executor(self._threads, self._check, secret, stored)
+
+        def ended(_: object) -> None:
+            self._waiting -= 1
+            self._under_way.pop(digest, None)
+
+        check.add_done_callback(ended)
+        return check
+
     def _users(self) -> Users:
         users = self._file.users()
         if self._file.version != self._version:
             self._version = self._file.version
             self._verified.clear()
+            self._under_way.clear()
         return users
 
     def _digest(self, whole: str) -> bytes:

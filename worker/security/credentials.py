@@ -1,4 +1,4 @@
-"""Passwords and tokens: made at random, kept as scrypt hashes, compared in constant time."""
+"""Passwords and tokens: created at random, stored as scrypt hashes, compared in constant time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Final
 SALT_BYTES: Final = 16
 HASH_BYTES: Final = 32
 LOG_N: Final = 14
-"""16 MiB and some 40 ms for each guess."""
+"""scrypt's cost: 16 MiB and about 40 ms for each guess."""
 LOG_N_MAX: Final = 17
 MEMORY_BYTES_MAX: Final = 192 << 20
 HASH: Final = re.compile(
@@ -20,10 +20,11 @@ HASH: Final = re.compile(
     r"\$(?P<salt>[A-Za-z0-9_-]{16,64})\$(?P<hash>[A-Za-z0-9_-]{43})"
 )
 TOKEN: Final = re.compile(r"cdc_(?P<id>[0-9a-f]{12})_(?P<secret>[A-Za-z0-9_-]{43})")
-"""The id finds the hash without trying all of them; it is no secret and stands in logs."""
+"""The form of a token. Its id finds the hash without a check of all hashes; the id is no secret and appears in logs."""
 
 
 def hashed(secret: str, *, log_n: int = LOG_N) -> str:
+    """Returns the scrypt hash of a secret with a new salt."""
     salt = secrets.token_bytes(SALT_BYTES)
     return f"scrypt$ln={log_n},r=8,p=1${_text(salt)}${_text(_scrypt(secret, salt, log_n, 8, 1))}"
 
@@ -33,23 +34,24 @@ def is_hash(text: str) -> bool:
 
 
 def matches(secret: str, stored: str) -> bool:
-    """Slow on purpose; False for a hash that is none."""
-    found = HASH.fullmatch(stored)
-    if found is None:
+    """Returns whether the secret has this hash; slow on purpose. False for a text that is no hash."""
+    parts = HASH.fullmatch(stored)
+    if parts is None:
         return False
-    given = _scrypt(secret, _bytes(found["salt"]), int(found["ln"]), int(found["r"]), int(found["p"]))
-    return hmac.compare_digest(given, _bytes(found["hash"]))
+    given = _scrypt(secret, _bytes(parts["salt"]), int(parts["ln"]), int(parts["r"]), int(parts["p"]))
+    return hmac.compare_digest(given, _bytes(parts["hash"]))
 
 
 def new_token() -> tuple[str, str, str]:
-    """(id, the token to hand out, the hash to keep)."""
+    """Returns (id, the token to hand out, the hash to store)."""
     id, secret = secrets.token_hex(6), secrets.token_urlsafe(32)
     return id, f"cdc_{id}_{secret}", hashed(secret)
 
 
 def token_parts(token: str) -> tuple[str, str] | None:
-    found = TOKEN.fullmatch(token)
-    return None if found is None else (found["id"], found["secret"])
+    """Returns (id, secret) of a token, None for a text that is none."""
+    parts = TOKEN.fullmatch(token)
+    return None if parts is None else (parts["id"], parts["secret"])
 
 
 def _scrypt(secret: str, salt: bytes, log_n: int, r: int, p: int) -> bytes:

@@ -1,4 +1,5 @@
-"""The first thing a request meets: an id, and who asks. What follows can rely on a caller in the scope."""
+"""The first middleware of a request: it assigns a request id and authenticates the caller, so that handlers find it in
+the scope."""
 
 from __future__ import annotations
 
@@ -11,15 +12,16 @@ from dataclasses import dataclass
 from typing import Final
 
 from cdcworker.schemas.errors import declare
-from cdcworker.worker.rest import errors as e
-from cdcworker.worker.rest.body import too_large
-from cdcworker.worker.rest.routing import split_path
-from cdcworker.worker.security import browser
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.body import too_large
+from cdcworker.worker.http.paths import split_path
+from cdcworker.worker.security import cross_site
 from cdcworker.worker.security.access import ANYBODY, CALLER, REQUEST_ID, Caller, Grant, unauthenticated
-from cdcworker.worker.security.audit import SIGNED
-from cdcworker.worker.security.authenticate import Authenticator, Busy
-from cdcworker.worker.security.rate import HOLD_S, Limiter, client_of
-from cdcworker.worker.security.signing import MAC_HEADER, Signed, Signer
+from cdcworker.worker.security.audit import ASKED_FROM, FORWARDED_BY, SIGNED
+from cdcworker.worker.security.authenticate import Authenticator, TooManyChecks
+from cdcworker.worker.security.caller_shares import ConnectionOwner
+from cdcworker.worker.security.rate_limit import HOLD_S, RateLimiter, client_of
+from cdcworker.worker.security.signing import SignedRequest, Signer, bad_signature, claims_worker
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 REQUEST_ID_HEADER: Final = b"x-request-id"
@@ -31,27 +33,38 @@ TOO_OFTEN: Final = declare(
     "Wait for Retry-After seconds; the operator may raise rest.requests.per.second.",
 )
 LIVE_PATHS: Final = frozenset({"/v1/live"})
-"""Workers look here whether a silent one has gone; it tells a worker's name and the id of its process."""
+"""Paths that never need a credential: workers check there whether a silent worker is gone. They show a worker's name
+and the id of its process."""
 HEALTH_PATHS: Final = frozenset({"/health", "/healthz", "/readyz"})
 KEY_WAIT_S: Final = 1.0
 KEY_POLL_S: Final = 0.02
-"""The key may just have changed, and this worker may have to read on in the config log to know it."""
+"""The session key may just have changed, and this worker may have to read the config log on before it knows the new
+key."""
+PROBE_HOLD_S: Final = 0.25
+"""Seconds by which the answer to a probe is delayed while its address asks too often: less than a probe's patience."""
+CONNECTION: Final = "cdc.connection"
+"""The key in the scope under which the owner of the connection stands."""
 PEER: Final = "cdc.peer"
-"""The common name of the client's verified certificate."""
+"""The key in the scope under which the common name of the client's verified certificate stands."""
 
 
 @dataclass(frozen=True)
 class Gate:
-    """What a REST server knows about callers. `open_paths` need none. Without an authenticator and without trusted
-    certificates everybody may do everything."""
+    """The authentication of a REST server. Without an authenticator and without trusted certificates everybody may do
+    everything."""
 
     authenticator: Authenticator | None = None
     certificate_grants: tuple[Grant, ...] | None = None
-    """What every client with a certificate of our authority may do; None: only those that the file of users lists."""
+    """The grants of every client with a certificate of our authority; None: only certificates in the file of users
+    count."""
     health_is_open: bool = True
-    limiter: Limiter | None = None
+    limiter: RateLimiter | None = None
     local_only: bool = False
-    """Nobody has to say who asks, since only this machine can: then pages in its browser must not ask either."""
+    """True if no authentication is needed because only this machine can connect: pages in its browser are refused then.
+    """
+    worker_certificates: frozenset[str] = frozenset()
+    """The common names of the workers' certificates: signed requests come on connections with one of them only. Empty:
+    the signature alone counts."""
 
     @property
     def is_closed(self) -> bool:
@@ -59,13 +72,14 @@ class Gate:
 
     @property
     def open_paths(self) -> frozenset[str]:
+        """The paths that need no credential."""
         return LIVE_PATHS | HEALTH_PATHS if self.health_is_open else LIVE_PATHS
 
     async def caller(self, scope: Scope) -> Caller:
-        """RestError 401 when nobody known asks."""
+        """Returns the caller of a request. RestError 401 for an unknown caller."""
         if not self.is_closed:
             if self.local_only:
-                browser.check(scope)
+                cross_site.check(scope)
             return ANYBODY
         headers = [value for name, value in scope["headers"] if name == b"authorization"]
         if len(headers) > 1:
@@ -73,28 +87,31 @@ class Gate:
         if headers and self.authenticator is not None:
             return await self._by_header(self.authenticator, headers[0].decode("latin-1"), address_of(scope))
         peer = scope.get(PEER)
-        found = self.authenticator.by_certificate(peer) if peer and self.authenticator is not None else None
-        if found is None and peer and self.certificate_grants is not None:
-            found = Caller(peer, self.certificate_grants, "certificate")
-        if found is None:
+        caller = self.authenticator.by_certificate(peer) if peer and self.authenticator is not None else None
+        if caller is None and peer and self.certificate_grants is not None:
+            caller = Caller(peer, self.certificate_grants, "certificate")
+        if caller is None:
             raise unauthenticated()
-        return found
+        return caller
 
     async def _by_header(self, authenticator: Authenticator, header: str, address: str) -> Caller:
-        """Guessing is slowed down for each address; who is known is not hindered by others behind the same one."""
+        """Authenticates by the header. Failures are limited by address; a caller that is known is not slowed down by
+        others behind it."""
         limiter = self.limiter
         if limiter is None or authenticator.knows(header):
             return await authenticator.by_header(header)
-        if not limiter.may_fail(address):
+        if not limiter.may_guess(address):
             raise too_often("Too many credentials from this address were wrong")
         try:
-            return await authenticator.by_header(header)
-        except e.RestError:
-            limiter.failed(address)
+            caller = await authenticator.by_header(header)
+        except TooManyChecks:
+            limiter.was_no_guess(address)
             raise
+        limiter.was_no_guess(address)
+        return caller
 
     def counted(self, scope: Scope, error: e.RestError) -> e.RestError:
-        """The refusal, or 429 when its client has been refused too often: to be told costs time as well."""
+        """Returns the refusal, or 429 when the client was refused too often: a refusal costs time as well."""
         if error.status == 429 or self.limiter is None or self.limiter.may_ask(f"refused:{address_of(scope)}"):
             return error
         return too_often("Too many requests")
@@ -103,17 +120,19 @@ class Gate:
         """RestError 429 when the client asks too often."""
         if self.limiter is None or scope.get(SIGNED):
             return
-        address, caller = address_of(scope), scope.get(CALLER, ANYBODY)
         if is_open:
-            fine = self.limiter.may_look(address)
-        else:
-            fine = self.limiter.may_ask(f"user:{caller.name}" if caller.by else address)
-        if not fine:
+            return
+        if not self.limiter.may_ask(who_of(scope)):
             raise too_often("Too many requests")
+
+    def is_slowed_down(self, scope: Scope) -> bool:
+        """Returns whether a request to an open path has to wait a little. It is answered all the same: a probe must
+        not fail because something else at its address asks too often."""
+        return self.limiter is not None and not self.limiter.may_look(address_of(scope))
 
 
 class GateMiddleware:
-    """Outermost: nothing runs for a caller who is not known, except what is open."""
+    """The outermost middleware: no handler runs for an unknown caller, except on open paths."""
 
     def __init__(self, app: ASGIApp, gate: Gate, signer: Signer, bytes_max: int) -> None:
         self.app = app
@@ -126,19 +145,22 @@ class GateMiddleware:
             await self.app(scope, receive, send)
             return
         identify(scope)
-        answer = _named(send, scope[REQUEST_ID])
+        answer = _with_request_id(send, scope)
         try:
             is_open = self._is_open(scope)
             if not is_open:
                 receive = await self._admit(scope, receive)
+                _check_connection(scope)
+            elif self.gate.is_slowed_down(scope):
+                await asyncio.sleep(PROBE_HOLD_S)
             self.gate.count(scope, is_open=is_open)
         except e.RestError as error:
             refusal = self.gate.counted(scope, error)
             if refusal.status == 429:
-                await _hold(receive)
+                await _delay(receive)
             await refusal.response()(scope, receive, answer)
             return
-        except Busy:
+        except TooManyChecks:
             await busy().response()(scope, receive, answer)
             return
         await self.app(scope, receive, answer)
@@ -146,17 +168,24 @@ class GateMiddleware:
     async def _admit(self, scope: Scope, receive: Receive) -> Receive:
         """Puts the caller into the scope. A request of another worker is judged by its signature alone."""
         headers = {name.decode("latin-1"): value.decode("latin-1") for name, value in scope["headers"]}
-        if MAC_HEADER not in headers:
+        if not claims_worker(headers):
             scope[CALLER] = await self.gate.caller(scope)
             return receive
+        if self.gate.worker_certificates and scope.get(PEER) not in self.gate.worker_certificates:
+            raise bad_signature("The connection of the internal request has no certificate of a worker")
         deadline = time.monotonic() + KEY_WAIT_S
         while not self.signer.knows_key(headers) and time.monotonic() < deadline:
             await asyncio.sleep(KEY_POLL_S)
         # Strangers do not know a key's id: of them nothing is read.
-        body = await _whole(receive, self.bytes_max) if self.signer.knows_key(headers) else b""
-        scope[CALLER] = self.signer.verified(Signed(scope["method"], target_of(scope), body), headers)
-        scope[SIGNED] = True
-        return _again(body, receive)
+        body = await _read_body(receive, self.bytes_max) if self.signer.knows_key(headers) else b""
+        pairs = tuple((name.decode("latin-1"), value.decode("latin-1")) for name, value in scope["headers"])
+        request = SignedRequest(scope["method"], target_of(scope), body, headers=pairs)
+        signature = self.signer.verified(request, headers)
+        scope.update({CALLER: signature.caller, SIGNED: True})
+        scope.update({FORWARDED_BY: signature.worker, ASKED_FROM: signature.address})
+        if signature.headers is not None:
+            _keep_headers(scope, signature.headers, len(body))
+        return _replayed(body, receive)
 
     def _is_open(self, scope: Scope) -> bool:
         segments = split_path(scope)
@@ -164,20 +193,36 @@ class GateMiddleware:
         return is_open and scope["method"] in ("GET", "HEAD", "OPTIONS")
 
 
+def _check_connection(scope: Scope) -> None:
+    """RestError 429 for a user who holds too many connections; the connection ends with the answer."""
+    owner, caller = scope.get(CONNECTION), scope.get(CALLER, ANYBODY)
+    if isinstance(owner, ConnectionOwner) and caller.by and not scope.get(SIGNED) and not owner.belongs_to(caller.name):
+        refusal = too_often(f"{caller.name} has too many connections")
+        refusal.headers["Connection"] = "close"
+        raise refusal
+
+
 def identify(scope: Scope) -> None:
-    """The caller's own id of the request if it can stand in a log, else a new one."""
+    """Puts the request id into the scope: the client's own id if it may stand in a log, else a new one."""
     given = next((value for name, value in scope["headers"] if name == REQUEST_ID_HEADER), b"")
     scope[REQUEST_ID] = given.decode() if GOOD_ID.fullmatch(given) else uuid.uuid4().hex
 
 
+def _keep_headers(scope: Scope, covered: frozenset[str], body_bytes: int) -> None:
+    """Leaves only the headers that the signature covers: no handler can act on one that was added on the way."""
+    kept = [(name, value) for name, value in scope["headers"] if name.decode("latin-1") in covered]
+    scope["headers"] = [*kept, (b"content-length", str(body_bytes).encode())]
+    identify(scope)
+
+
 def target_of(scope: Scope) -> str:
-    """Path and query as they came."""
+    """Returns path and query as the client has sent them."""
     raw: bytes = scope.get("raw_path") or scope["path"].encode()
     query: bytes = scope["query_string"]
     return (raw + (b"?" + query if query else b"")).decode("latin-1")
 
 
-async def _whole(receive: Receive, bytes_max: int) -> bytes:
+async def _read_body(receive: Receive, bytes_max: int) -> bytes:
     body, more = b"", True
     while more:
         message = await receive()
@@ -188,8 +233,8 @@ async def _whole(receive: Receive, bytes_max: int) -> bytes:
     return body
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
-    """The body that was read, once more; then whatever comes, such as the end of the connection."""
+def _replayed(body: bytes, receive: Receive) -> Receive:
+    """Returns a receive function that yields the body again, then what follows, such as the end of the connection."""
     given = False
 
     async def read() -> Message:
@@ -202,17 +247,17 @@ def _again(body: bytes, receive: Receive) -> Receive:
     return read
 
 
-def _named(send: Send, request_id: str) -> Send:
+def _with_request_id(send: Send, scope: Scope) -> Send:
     async def named(message: Message) -> None:
         if message["type"] == "http.response.start":
-            message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, request_id.encode())]
+            message["headers"] = [*message.get("headers", ()), (REQUEST_ID_HEADER, scope[REQUEST_ID].encode())]
         await send(message)
 
     return named
 
 
-async def _hold(receive: Receive) -> None:
-    """Until the time is over or the client has gone; what it still sends is thrown away."""
+async def _delay(receive: Receive) -> None:
+    """Waits until the delay is over or the client has gone; what it still sends is dropped."""
     with contextlib.suppress(TimeoutError, e.RestError):
         async with asyncio.timeout(HOLD_S):
             while (await receive())["type"] != "http.disconnect":
@@ -222,6 +267,12 @@ async def _hold(receive: Receive) -> None:
 def address_of(scope: Scope) -> str:
     client = scope.get("client")
     return client_of(str(client[0])) if client else ""
+
+
+def who_of(scope: Scope) -> str:
+    """Returns for whom a request counts: the user, or the address where nobody has to say who asks."""
+    caller = scope.get(CALLER, ANYBODY)
+    return f"user:{caller.name}" if caller.by else address_of(scope)
 
 
 def too_often(message: str) -> e.RestError:

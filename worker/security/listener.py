@@ -1,4 +1,4 @@
-"""Where the REST API listens, and whether it may listen there."""
+"""The address on which the REST API listens, and whether it may listen there."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from cdcworker.connectors.config import invalid
+from cdcworker.connectors.config.definition import invalid
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker.security import keys
+from cdcworker.worker.security import properties
 
 INSECURE_BIND: Final = declare(
     "worker.insecure_bind",
@@ -20,12 +20,12 @@ INSECURE_BIND: Final = declare(
     "everybody who can reach it.",
 )
 PORT: Final = 8083
-ANY: Final = ("", "0.0.0.0", "::")
+ANY: Final = ("", "0.0.0.0", "::")  # noqa: S104  names the address to refuse it
 
 
 @dataclass(frozen=True, slots=True)
 class Listener:
-    """`host` empty: every address."""
+    """The address of the REST API; an empty `host` means all addresses."""
 
     scheme: str
     host: str
@@ -41,8 +41,8 @@ class Listener:
             return False
 
 
-def parse(listeners: str) -> Listener:
-    """The first of them. CdcError `config.invalid` when it is none."""
+def parse_listener(listeners: str) -> Listener:
+    """Returns the first listener of the property. CdcError `config.invalid` when it is none."""
     first = listeners.split(",")[0].strip()
     try:
         parts = urlsplit(first)
@@ -54,15 +54,19 @@ def parse(listeners: str) -> Listener:
 
 
 def check_bind(listener: Listener, values: Mapping[str, Any]) -> list[str]:
-    """What is worth a warning. CdcError when strangers would be let in."""
+    """Returns warnings. CdcError when the listener would be open to the network without authentication."""
     if listener.is_loopback:
         return []
-    by_certificate = listener.scheme == "https" and values[keys.CLIENT_AUTH] == "required"
-    if not values[keys.AUTH_FILE] and not by_certificate:
-        if not values[keys.INSECURE_BIND]:
+    by_certificate = listener.scheme == "https" and values[properties.CLIENT_AUTH] == "required"
+    if not values[properties.AUTH_FILE] and not by_certificate:
+        if not values[properties.INSECURE_BIND]:
             place = listener.host or "every address"
             raise CdcError(INSECURE_BIND, f"listeners binds to {place}", where={"key": "listeners"})
-        return [f"{keys.INSECURE_BIND}: everybody who reaches {listener.host or '*'}:{listener.port} may do everything"]
+        return [
+            f"{properties.INSECURE_BIND}: everybody who reaches {listener.host or '*'}:{listener.port} may do everything"
+        ]
+    if by_certificate and not values[properties.AUTH_FILE] and not values[properties.CERTIFICATE_GRANTS]:
+        return [f"nobody may do anything: {properties.CERTIFICATE_GRANTS} and {properties.AUTH_FILE} are empty"]
     if listener.scheme == "http":
         return ["credentials come over the network in the clear: use an https listener, or end TLS in front of it"]
     return []

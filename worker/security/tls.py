@@ -1,4 +1,5 @@
-"""TLS of the REST listener and of requests between workers: certificates from PEM files, loaded again when they change."""
+"""TLS of the REST listener and of requests between workers: certificates from PEM files, reloaded when the files
+change."""
 
 from __future__ import annotations
 
@@ -11,9 +12,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
-from cdcworker.connectors.config import Secret, invalid
+from cdcworker.connectors.config.definition import Secret, invalid
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.worker.security import keys
+from cdcworker.worker.security import properties
 
 log = logging.getLogger(__name__)
 
@@ -21,7 +22,7 @@ UNUSABLE: Final = declare(
     "tls.unusable",
     "config",
     "The certificate, its key or the authorities' file cannot be used for TLS",
-    f"Name PEM files that the worker's user may read; {keys.CONVERT}.",
+    f"Name PEM files that the worker's user may read; {properties.CONVERT}.",
 )
 LOOK_EVERY_S: Final = 1.0
 VERSIONS: Final = {"TLSv1.2": ssl.TLSVersion.TLSv1_2, "TLSv1.3": ssl.TLSVersion.TLSv1_3}
@@ -29,8 +30,8 @@ VERIFY: Final = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "require
 
 
 @dataclass(frozen=True)
-class Files:
-    """What the worker's properties name. `key` empty: it is in the file of the certificate."""
+class TlsFiles:
+    """The files and settings of TLS. `key` empty: the key is in the certificate's file."""
 
     certificate: str
     key: str = ""
@@ -40,28 +41,33 @@ class Files:
     password: Secret = field(default=Secret(""), repr=False)
 
     def stamps(self) -> tuple[tuple[int, int, int] | None, ...]:
+        """Returns what changes when one of the files is replaced."""
         return tuple(_stamp(name) for name in (self.certificate, self.key, self.authorities) if name)
 
 
-def files_of(values: Mapping[str, Any]) -> Files:
-    """CdcError `config.invalid` with the key that is missing or wrong."""
-    certificate = values[keys.CERTIFICATE] or values[keys.KEYSTORE]
+def files_of(values: Mapping[str, Any]) -> TlsFiles:
+    """Returns the files that the worker's properties name. CdcError `config.invalid` with the key that is missing or
+    wrong."""
+    certificate = values[properties.CERTIFICATE] or values[properties.KEYSTORE]
     if not certificate:
-        raise invalid([(keys.CERTIFICATE, "is required by an https listener")])
-    if values[keys.CLIENT_AUTH] != "none" and not values[keys.TRUSTSTORE]:
-        raise invalid([(keys.TRUSTSTORE, f"is required by {keys.CLIENT_AUTH}={values[keys.CLIENT_AUTH]}")])
-    lowest = "TLSv1.2" if "TLSv1.2" in values[keys.PROTOCOLS] else "TLSv1.3"
-    return Files(
+        raise invalid([(properties.CERTIFICATE, "is required by an https listener")])
+    if values[properties.CLIENT_AUTH] != "none" and not values[properties.TRUSTSTORE]:
+        raise invalid(
+            [(properties.TRUSTSTORE, f"is required by {properties.CLIENT_AUTH}={values[properties.CLIENT_AUTH]}")]
+        )
+    lowest = "TLSv1.2" if "TLSv1.2" in values[properties.PROTOCOLS] else "TLSv1.3"
+    return TlsFiles(
         certificate,
-        values[keys.KEY] or "",
-        values[keys.TRUSTSTORE] or "",
-        values[keys.CLIENT_AUTH],
+        values[properties.KEY] or "",
+        values[properties.TRUSTSTORE] or "",
+        values[properties.CLIENT_AUTH],
         lowest,
-        values[keys.KEY_PASSWORD] or Secret(""),
+        values[properties.KEY_PASSWORD] or Secret(""),
     )
 
 
-def server_context(files: Files) -> ssl.SSLContext:
+def server_context(files: TlsFiles) -> ssl.SSLContext:
+    """Returns the context of the REST listener. CdcError `tls.unusable` when a file cannot be used."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = VERSIONS[files.lowest]
     context.verify_mode = VERIFY[files.client_auth]
@@ -69,15 +75,20 @@ def server_context(files: Files) -> ssl.SSLContext:
     return context
 
 
-def peer_context(files: Files) -> ssl.SSLContext:
-    """For asking other workers: their name and their authority are checked, our certificate is shown."""
-    context = ssl.create_default_context()
+def peer_context(files: TlsFiles) -> ssl.SSLContext:
+    """Returns the context for requests to other workers: their name and authority are checked, our certificate is sent.
+
+    The authorities are those of the truststore. Only where there is none the system's count.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    if not files.authorities:
+        context.load_default_certs()
     context.minimum_version = VERSIONS[files.lowest]
     _load(context, files)
     return context
 
 
-def _load(context: ssl.SSLContext, files: Files) -> None:
+def _load(context: ssl.SSLContext, files: TlsFiles) -> None:
     password = files.password.reveal()
     place = files.certificate
     try:
@@ -93,17 +104,18 @@ def _load(context: ssl.SSLContext, files: Files) -> None:
         raise CdcError(UNUSABLE, f"cannot be read: {exc.strerror}", where={"file": place}) from None
 
 
-class Tls:
-    """The contexts in use. `reload` is called by the server's own loop; connections that are open stay as they are."""
+class TlsContexts:
+    """The contexts in use. The server's event loop calls `reload`; open connections are not affected."""
 
-    def __init__(self, files: Files) -> None:
+    def __init__(self, files: TlsFiles) -> None:
         self.files = files
         self.server = server_context(files)
         self.peers = peer_context(files)
         self._stamps = files.stamps()
 
     def reload(self) -> bool:
-        """Whether something was loaded. Files that do not fit together yet are tried again when they change next."""
+        """Reloads files that have changed; returns whether it did. Files that do not fit together are tried again at
+        their next change."""
         stamps = self.files.stamps()
         if stamps == self._stamps:
             return False
@@ -120,16 +132,16 @@ class Tls:
 
 
 @contextlib.asynccontextmanager
-async def kept(tls: Tls | None) -> AsyncIterator[None]:
-    """Looks for new files as long as the server runs."""
+async def reloading(tls: TlsContexts | None) -> AsyncIterator[None]:
+    """Reloads changed files as long as the server runs."""
 
-    async def look() -> None:
+    async def reload_changed() -> None:
         while True:
             await asyncio.sleep(LOOK_EVERY_S)
             if tls is not None:
                 tls.reload()
 
-    task = asyncio.create_task(look()) if tls is not None else None
+    task = asyncio.create_task(reload_changed()) if tls is not None else None
     try:
         yield
     finally:
@@ -140,7 +152,7 @@ async def kept(tls: Tls | None) -> AsyncIterator[None]:
 
 
 def common_name(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
-    """Of the client's certificate, which the handshake has verified; empty without one."""
+    """Returns the common name of the client's verified certificate; empty without one."""
     certificate: Mapping[str, Any] = (connection.getpeercert() if connection is not None else None) or {}
     subject = (pair for part in certificate.get("subject", ()) for pair in part)
     names = [str(value) for name, value in subject if name == "commonName"]
@@ -149,7 +161,7 @@ def common_name(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:
 
 def _stamp(name: str) -> tuple[int, int, int] | None:
     try:
-        found = Path(name).stat()
+        status = Path(name).stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

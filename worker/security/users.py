@@ -1,4 +1,4 @@
-"""The file of users: who there is, their hashed passwords and tokens, what they were granted; read again when it changes."""
+"""The file of users: their names, hashed passwords and tokens, and grants. Read again when it changes."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ BAD_FILE: Final = declare(
     "auth.file_invalid",
     "config",
     "The file of users cannot be used",
-    "Correct it; `cdcworker auth` writes it. Only its owner may have the right to write it.",
+    "Correct it; `cdcworker auth` writes it. It belongs to root or to the worker's user, and nobody else has the right to write it.",
 )
 FILE_BYTES_MAX: Final = 4 << 20
 LOOK_EVERY_S: Final = 1.0
@@ -31,11 +31,13 @@ TOKEN_MEMBERS: Final = frozenset({"id", "hash", "expires", "note"})
 
 
 @dataclass(frozen=True, slots=True)
-class Token:
+class UserToken:
+    """One token of a user."""
+
     id: str
     hash: str = field(repr=False)
     expires_s: float | None = None
-    """Seconds of the epoch."""
+    """Seconds since 1970; None: never."""
 
     def is_valid(self, now_s: float) -> bool:
         return self.expires_s is None or now_s < self.expires_s
@@ -43,29 +45,31 @@ class Token:
 
 @dataclass(frozen=True, slots=True)
 class User:
+    """One user with its grants."""
+
     name: str
     grants: tuple[Grant, ...]
     password: str = field(default="", repr=False)
-    tokens: tuple[Token, ...] = ()
+    tokens: tuple[UserToken, ...] = ()
     certificates: tuple[str, ...] = ()
-    """Common names of client certificates."""
+    """The common names of the user's client certificates."""
 
 
 @dataclass(frozen=True)
 class Users:
-    """All of them, found by name, by the id of a token and by the name in a certificate."""
+    """All users, by name, by the id of a token and by the name in a certificate."""
 
     by_name: Mapping[str, User] = field(default_factory=dict)
-    by_token: Mapping[str, tuple[User, Token]] = field(default_factory=dict)
+    by_token: Mapping[str, tuple[User, UserToken]] = field(default_factory=dict)
     by_certificate: Mapping[str, User] = field(default_factory=dict)
 
 
 def parse(content: Any) -> Users:
-    """Raises ValueError with the place of what is wrong."""
+    """Returns the users of a file's content. ValueError names the place of a mistake."""
     if not isinstance(content, dict) or not isinstance(content.get("users"), list):
         raise ValueError("expects `users:`, a list")
     by_name: dict[str, User] = {}
-    by_token: dict[str, tuple[User, Token]] = {}
+    by_token: dict[str, tuple[User, UserToken]] = {}
     by_certificate: dict[str, User] = {}
     for number, item in enumerate(content["users"]):
         user = _user(item, f"users[{number}]")
@@ -98,12 +102,12 @@ def _user(item: Any, place: str) -> User:
     return User(name, grants, str(password), tokens, tuple(map(str, item.get("certificates") or ())))
 
 
-def _token(item: Any, place: str) -> Token:
+def _token(item: Any, place: str) -> UserToken:
     _check_members(item, TOKEN_MEMBERS, place)
     id, hash = str(item.get("id", "")), str(item.get("hash", ""))
     if len(id) != 12 or not is_hash(hash):
         raise ValueError(f"{place}: id and hash must be as `cdcworker auth` writes them")
-    return Token(id, hash, _expiry(item.get("expires"), place))
+    return UserToken(id, hash, _expiry(item.get("expires"), place))
 
 
 def _expiry(value: Any, place: str) -> float | None:
@@ -125,13 +129,15 @@ def _check_members(item: Any, known: frozenset[str], place: str) -> None:
 
 
 def read(path: Path) -> Users:
+    """Reads the file. CdcError `auth.file_invalid` when it cannot be used, or others may write it."""
     import yaml
 
     where: dict[str, str | int] = {"file": str(path)}
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & stat.S_IWOTH:
-                raise CdcError(BAD_FILE, "everybody may write the file", where=where)
+            problem = _rights_problem(os.fstat(file.fileno()))
+            if problem:
+                raise CdcError(BAD_FILE, problem, where=where)
             text = file.read(FILE_BYTES_MAX).decode()
         return parse(yaml.safe_load(text))
     except OSError as exc:
@@ -144,26 +150,38 @@ def read(path: Path) -> Users:
         raise CdcError(BAD_FILE, message, where=where) from None
 
 
+def _rights_problem(status: os.stat_result) -> str:
+    """Returns why others than the operator may have written the file; empty when they cannot have."""
+    mode = stat.S_IMODE(status.st_mode)
+    if mode & stat.S_IWOTH:
+        return "everybody may write the file"
+    if mode & stat.S_IWGRP:
+        return "its group may write the file"
+    if status.st_uid not in (0, os.geteuid()):
+        return "the file belongs to another user than root and the worker's"
+    return ""
+
+
 class UserFile:
-    """`users()` gives what the file says now. A file that became unreadable changes nothing, and the log says so."""
+    """Returns by `users()` what the file holds now. A file that has become unreadable changes nothing; the log says so."""
 
     def __init__(self, path: Path, clock: Callable[[], float] = time.monotonic) -> None:
         self._path = path
         self._clock = clock
         self._stamp = _stamp(path)
         self._users = read(path)
-        self._looked_at = clock()
+        self._checked_at = clock()
         self.version = 0
-        """Counts changes: what was derived from the file is to be forgotten."""
+        """Counts the changes of the file: whatever was derived from it is void after one."""
 
     def users(self) -> Users:
         now = self._clock()
-        if now - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at = now
-            self._look()
+        if now - self._checked_at >= LOOK_EVERY_S:
+            self._checked_at = now
+            self._read_if_changed()
         return self._users
 
-    def _look(self) -> None:
+    def _read_if_changed(self) -> None:
         stamp = _stamp(self._path)
         if stamp == self._stamp:
             return
@@ -178,9 +196,9 @@ class UserFile:
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:
-    """Of the file that the name leads to: mounted secrets are replaced by switching a link."""
+    """Returns what identifies the file behind the name: mounted secrets are replaced by switching a link."""
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size, found.st_ino
+    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -19,10 +19,14 @@ CHART = ROOT / "k8s" / "helm" / "cdcworker"
 TEMPLATES = {path.name: path.read_text() for path in sorted((CHART / "templates").iterdir())}
 VALUES: Json = yaml.safe_load((CHART / "values.yaml").read_text())
 
+KNOWN: Json = {"usersSecret": "cdcworker-users", "interWorkerSecret": "cdcworker-inter-worker"}
+"""Secrets with which REST knows its callers, and workers know each other."""
+
 CASES: dict[str, Json] = {
-    "default": {},
+    "default": {"auth": KNOWN},
+    "open": {"auth": {"open": True}},
     "closed": {
-        "auth": {"usersSecret": "cdcworker-users"},
+        "auth": KNOWN,
         "tls": {"secret": "cdcworker-tls"},
         "config": {"audit.topic": "cdcworker.audit"},
         "networkPolicy": {
@@ -38,6 +42,7 @@ CASES: dict[str, Json] = {
     "everything": {
         "fullnameOverride": "changes",
         "groupId": "shop",
+        "auth": {"open": True},
         "image": {"tag": "1.2.3-spark", "repository": "registry.example.org/cdcworker"},
         "imagePullSecrets": [{"name": "pull"}],
         "config": {"log.level": "DEBUG", "worker.capacity": "2"},
@@ -89,6 +94,6 @@ def helm() -> str | None:
 
 
 def by_helm(program: str, given: Json, *more: str) -> subprocess.CompletedProcess[str]:
-    place = ["--namespace", "cdcworker", "--kube-version", "1.31.0"]
+    place = ["--namespace", "cdcworker"]
     argv = [program, "template", "cdcworker", str(CHART), *place, "--values", "-", *more]
     return subprocess.run(argv, input=yaml.safe_dump(given), capture_output=True, text=True, check=False)

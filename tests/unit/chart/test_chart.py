@@ -14,7 +14,7 @@ import jsonschema
 import kubernetes_validate
 import pytest
 import yaml
-from cdcworker.worker.config import parse, read_properties
+from cdcworker.worker.config.worker_properties import parse, read_properties
 
 from .gotemplate import TemplateError
 from .render import CASES, CHART, ROOT, TEMPLATES, VALUES, Json, by_helm, helm, merged, objects, renderer
@@ -111,13 +111,28 @@ def test_a_template_that_helm_would_refuse_is_refused_here_too(wrong: str) -> No
 
 def test_a_cluster_that_is_open_to_everybody_is_refused() -> None:
     with pytest.raises(TemplateError, match="anybody could create connectors"):
-        objects({"networkPolicy": {"enabled": False}})
+        objects({"networkPolicy": {"enabled": False}, "auth": {"open": True}})
     assert objects({"networkPolicy": {"enabled": False}, "auth": {"usersSecret": "users"}})
+
+
+@pytest.mark.parametrize("given", [{}, {"tls": {"secret": "cdcworker-tls"}}, {"auth": {"usersSecret": ""}}])
+def test_nothing_is_made_without_users_unless_it_is_opened_by_name(given: Json) -> None:
+    with pytest.raises(TemplateError, match=r"auth\.open=true"):
+        objects(given)
+    assert objects(merged(given, {"auth": {"open": True}}))
 
 
 def test_the_notes_name_the_way_in() -> None:
     assert "https://localhost:8083" in renderer(CASES["closed"]).render("NOTES.txt")
-    assert "REST knows no users" in renderer({}).render("NOTES.txt")
+    assert "REST knows no users" in renderer(CASES["open"]).render("NOTES.txt")
+
+
+def test_the_notes_say_that_a_secret_between_workers_is_missing() -> None:
+    missing = merged(CASES["default"], {"auth": {"interWorkerSecret": ""}})
+    assert "auth.interWorkerSecret" in renderer(missing).render("NOTES.txt")
+    assert "auth.interWorkerSecret" not in renderer(CASES["default"]).render("NOTES.txt")
+    (pod,) = [one for one in objects(missing) if one["kind"] == "StatefulSet"]
+    assert "inter-worker" not in json.dumps(pod)
 
 
 # -- what it makes ----------------------------------------------------------------------------------------------------
@@ -185,8 +200,13 @@ def without_pull_policy(made: dict[tuple[str, str], Json]) -> dict[tuple[str, st
     return made
 
 
-def test_by_default_it_makes_what_the_kustomize_base_makes() -> None:
+def test_with_users_it_makes_what_the_kustomize_base_makes() -> None:
     assert without_pull_policy(plain(made("default"))) == plain(base())
+
+
+@needs_kubectl
+def test_opened_it_makes_what_the_open_overlay_makes() -> None:
+    assert without_pull_policy(plain(made("open"))) == plain(kustomized("overlays/open"))
 
 
 @needs_kubectl
@@ -200,8 +220,9 @@ def test_a_worker_takes_the_properties_that_the_chart_makes(case: str) -> None:
         found["data"]["worker.properties"] for found in made(case) if "worker.properties" in found.get("data", ())
     ]
     config, warnings = parse({**read_properties(text), "rest.advertised.host.name": "pod"})
-    expected = [] if case == "closed" else ["rest.insecure.bind"]
-    assert [warning.partition(":")[0] for warning in warnings] == expected
+    plain_text = "credentials come over the network in the clear"
+    expected = {"closed": [], "default": [plain_text]}.get(case, ["rest.insecure.bind"])
+    assert [warning.partition(":")[0].partition(" is")[0] for warning in warnings] == expected
     assert config.group_id == {"everything": "shop"}.get(case, "cdcworker")
 
 
@@ -281,7 +302,9 @@ def test_helm_finds_nothing_to_complain_about() -> None:
 
 
 @needs_helm
-@pytest.mark.parametrize("wrong", ["replicaCount=three", "replicas=3", "networkPolicy.enabled=false"])
+@pytest.mark.parametrize(
+    "wrong", ["replicaCount=three", "replicas=3", "auth.usersSecret=", "networkPolicy.enabled=false,auth.open=true"]
+)
 def test_helm_refuses(wrong: str) -> None:
     done = by_helm(str(HELM), {}, "--set", wrong)
     assert done.returncode != 0

@@ -10,7 +10,7 @@ from collections import Counter
 
 import pytest
 from cdcworker.connectors import datagen
-from cdcworker.connectors.api import TaskContext
+from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.datagen import CONFIG_DEF, DatagenSource, DatagenTask, parse, row_of, table_of
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.errors import CdcError
@@ -84,7 +84,7 @@ def test_every_table_gets_each_number_in_one_transaction():
     assert [change.table.path[1] for change in batch.changes[:4]] == ["a", "b", "a", "b"]
     assert [tuple(change.position) for change in batch.changes[:3]] == [(1, 0, 0), (1, 1, 0), (2, 0, 0)]
     assert len(batch.changes) == 2 * batch.position["next"]
-    assert batch.watermark["commit_lsn"] > batch.changes[-1].position.commit_lsn
+    assert batch.watermark["commit_lsn"] > batch.changes[-1].position.commit
 
 
 def test_the_rate_is_shared_by_tasks_and_tables():

@@ -7,7 +7,6 @@ from pathlib import Path
 
 import pytest
 from cdcworker import coordinator, worker
-from cdcworker.coordinator import events, herd
 
 ROOMS = [Path(next(iter(room.__path__))) for room in (coordinator, worker)]
 
@@ -28,11 +27,11 @@ def calls_of(name: str) -> list[str]:
 
 def test_a_proof_is_fetched_where_the_partition_is_assigned_and_nowhere_else():
     """Fetched when writing, it would be taken from any member of the group, owner or not."""
-    assert calls_of("consumer_group_metadata") == ["kafka_group._capture"]
-    assert calls_of("_capture") == ["kafka_group._on_assign"]
+    assert calls_of("consumer_group_metadata") == ["leadership._capture"]
+    assert calls_of("_capture") == ["leadership._on_assign"]
 
 
-@pytest.mark.parametrize("name", ["coordinator/kafka_writer.py", "worker/kafka_tx.py"])
+@pytest.mark.parametrize("name", ["coordinator/kafka/leader_writer.py", "worker/producers/transactional.py"])
 def test_a_transactional_producer_has_no_delivery_callback(name):
     """One that raises makes a commit raise that has happened."""
     path = next(room for room in ROOMS if room.name == name.partition("/")[0]) / name.partition("/")[2]
@@ -41,23 +40,29 @@ def test_a_transactional_producer_has_no_delivery_callback(name):
 
 
 def core_modules() -> list[str]:
-    """What the herd core is made of: everything of the room that `herd` imports, directly or not."""
-    room, seen, queue = Path(herd.__file__).parent, set(), ["herd"]
+    """What the herd core is made of: everything of the room that its state machine imports, directly or not."""
+    seen, queue = set(), ["core.state_machine"]
     while queue:
         name = queue.pop()
         if name in seen:
             continue
         seen.add(name)
-        for node in ast.walk(ast.parse((room / f"{name}.py").read_text())):
+        for node in ast.walk(ast.parse(source_of(name).read_text())):
             if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("cdcworker.coordinator"):
-                rest = (node.module or "").removeprefix("cdcworker.coordinator").strip(".")
-                queue += [rest] if rest else [alias.name for alias in node.names]
+                stem = (node.module or "").removeprefix("cdcworker.coordinator").strip(".")
+                named = [f"{stem}.{alias.name}".strip(".") for alias in node.names]
+                queue += [name if source_of(name).exists() else stem for name in named]
+    assert all(source_of(name).exists() for name in seen)
     return sorted(seen)
+
+
+def source_of(name: str) -> Path:
+    return ROOMS[0] / f"{name.replace('.', '/')}.py"
 
 
 @pytest.mark.parametrize("name", core_modules())
 def test_the_core_reads_no_clock_draws_no_lot_and_does_no_io(name):
-    tree = ast.parse((Path(herd.__file__).parent / f"{name}.py").read_text())
+    tree = ast.parse(source_of(name).read_text())
     imported = {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
     imported |= {node.module or "" for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)}
     barred = {"time", "random", "secrets", "datetime", "threading", "queue", "socket", "os", "subprocess", "asyncio"}
@@ -65,5 +70,5 @@ def test_the_core_reads_no_clock_draws_no_lot_and_does_no_io(name):
 
 
 def test_the_core_is_made_of_more_than_one_module():
-    assert {"herd", "leader", "placement", "supervisor", "membership", "status", "state"} <= set(core_modules())
-    assert events.__name__.rpartition(".")[2] in core_modules()
+    parts = ("state_machine", "leader", "placement", "supervisor", "membership", "events")
+    assert {*(f"core.{part}" for part in parts), "log.status_fold", "log.config_fold"} <= set(core_modules())

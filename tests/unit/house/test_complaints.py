@@ -14,68 +14,69 @@ from . import proofs
 
 PYTEST = Path(sys.executable).parent / "pytest"
 SOURCE, EVENTS, SAFETY = (
-    f"integration/test_{name}.py" for name in ("postgres_source", "postgres_events", "position_safety")
+    f"integration/connectors/postgres/{name}.py"
+    for name in ("source/test_task", "source/test_events", "doctor/test_position_checks")
 )
 PROOFS = {
     "an idle slot fills the disk": (SOURCE, "test_an_idle_table_does_not_hold_the_log_back"),
     "a lost slot kills the connector": (
         SAFETY, "test_a_lost_position_is_made_good_by_reading_all_rows_again_where_that_is_wanted",
     ),
-    "loss at a restart": ("integration/test_crash_matrix.py", "test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw"),
+    "loss at a restart": ("integration/connectors/postgres/source/test_crash_matrix.py", "test_a_sample_of_crashes_leaves_exactly_what_the_witness_saw"),
     "duplicates after a crash": (SOURCE, "test_restarts_at_any_batch_lose_nothing_and_repeat_nothing"),
     "a failover needs people": (
-        "integration/test_postgres_failover.py", "test_after_a_failover_the_stream_goes_on_where_it_was",
+        "integration/connectors/postgres/server/test_failover_slots.py", "test_after_a_failover_the_stream_goes_on_where_it_was",
     ),
     "a snapshot starts from zero": (
-        "integration/test_snapshot_jobs.py", "test_it_goes_on_at_the_next_worker_and_its_progress_can_be_read_all_the_time",
+        "integration/connectors/postgres/snapshot/test_snapshot_jobs.py", "test_it_goes_on_at_the_next_worker_and_its_progress_can_be_read_all_the_time",
     ),
     "a snapshot is one reader": (
-        "integration/test_snapshots.py", "test_a_large_table_is_read_by_several_connections_in_ranges",
+        "integration/connectors/postgres/snapshot/test_snapshots.py", "test_a_large_table_is_read_by_several_connections_in_ranges",
     ),
     "a table cannot be added": (
-        "integration/test_snapshots.py", "test_a_new_table_is_published_and_loaded_while_the_stream_goes_on",
+        "integration/connectors/postgres/snapshot/test_snapshots.py", "test_a_new_table_is_published_and_loaded_while_the_stream_goes_on",
     ),
     "unsent values break sinks": (SOURCE, "test_unsent_toast_values_are_marked_and_taken_from_a_full_identity"),
     "replica identities surprise": (EVENTS, "test_each_replica_identity_gives_the_old_row_that_it_holds"),
     "large transactions fill the memory": (
-        "integration/test_large_memory.py", "test_a_transaction_of_any_size_needs_little_memory_and_survives_a_kill",
+        "integration/connectors/postgres/source/test_large_memory.py", "test_a_transaction_of_any_size_needs_little_memory_and_survives_a_kill",
     ),
     "one bad row stops all": (
-        "integration/test_postgres_troubles.py", "test_a_table_with_a_value_that_has_no_form_is_held_back_and_comes_back_whole",
+        "integration/connectors/postgres/source/test_table_quarantine.py", "test_a_table_with_a_value_that_has_no_form_is_held_back_and_comes_back_whole",
     ),
     "one source is one task": (
-        "integration/test_source_topics.py", "test_with_two_slots_one_task_is_killed_and_every_change_is_there_once",
+        "integration/connectors/postgres/source/test_topics.py", "test_with_two_slots_one_task_is_killed_and_every_change_is_there_once",
     ),
     "bad configs start": (SOURCE, "test_a_live_check_names_the_key_and_the_code"),
     "snapshot and stream differ": (
-        "integration/test_postgres_types.py", "test_snapshot_and_stream_and_the_server_agree_on",
+        "integration/connectors/postgres/types/test_types.py", "test_snapshot_and_stream_and_the_server_agree_on",
     ),
     "a snapshot on demand gets lost or cannot be stopped": (
-        "integration/test_snapshots.py", "test_a_table_is_read_once_more_beside_the_stream_paused_killed_and_cancelled",
+        "integration/connectors/postgres/snapshot/test_snapshots.py", "test_a_table_is_read_once_more_beside_the_stream_paused_killed_and_cancelled",
     ),
     "a snapshot needs to write into the source": (
-        "integration/test_roles.py", "test_a_source_with_this_role_takes_a_snapshot_and_the_stream_and_goes_on_after_a_kill",
+        "integration/connectors/postgres/server/test_roles.py", "test_a_source_with_this_role_takes_a_snapshot_and_the_stream_and_goes_on_after_a_kill",
     ),
     "a history of schemas gets damaged": (
         "unit/schemas/test_log.py", "test_a_record_that_cannot_be_trusted_is_set_aside_with_a_reason",
     ),
     "a schema change is met too early or too late": (
-        "integration/test_postgres_troubles.py", "test_every_schema_change_is_followed_with_the_right_rows_on_both_sides",
+        "integration/connectors/postgres/source/test_table_quarantine.py", "test_every_schema_change_is_followed_with_the_right_rows_on_both_sides",
     ),
     "a rebalance stops the world": (
-        "integration/test_coordination.py", "test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts",
+        "integration/coordinator/kafka/test_coordination.py", "test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts",
     ),
-    "it cannot be monitored": ("unit/worker/rest/test_metrics.py", "test_every_documented_metric_is_seen_to_change"),
+    "it cannot be monitored": ("unit/worker/rest/resources/test_metrics.py", "test_every_documented_metric_is_seen_to_change"),
     "tables have no numbers of their own": (
-        "unit/worker/rest/test_metrics.py", "test_tables_have_series_of_their_own_up_to_a_bound",
+        "unit/worker/rest/resources/test_metrics.py", "test_tables_have_series_of_their_own_up_to_a_bound",
     ),
-    "there is nothing to look at": ("unit/worker/rest/test_top.py", "test_everything_of_a_busy_cluster_fits"),
+    "there is nothing to look at": ("unit/worker/cli/render/test_top.py", "test_everything_of_a_busy_cluster_fits"),
     "special values are lost or absurd": (
-        "unit/postgres/test_values.py", "test_special_numbers_have_forms_of_their_own",
+        "unit/connectors/postgres/types/test_text_values.py", "test_special_numbers_have_forms_of_their_own",
     ),
     "it needs a JVM": ("unit/house/test_image.py", "test_a_worker_without_spark_runs_all_other_connectors_and_says_so"),
     "an open transaction holds up others": (
-        "integration/test_open_transactions.py",
+        "integration/connectors/postgres/source/test_open_transactions.py",
         "test_the_start_of_a_task_waits_for_no_open_transaction_but_its_own_new_slot_does",
     ),
     "operations leave the publication": (

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import ast
+import re
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,13 +14,17 @@ MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle", "teln
 CALLS = frozenset({"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "subprocess.getoutput"})
 IMPORTERS = {
     "connectors/registry.py": "the connectors that it lists itself",
-    "worker/reference.py": "every module of the four rooms",
+    "worker/generators/reference.py": "every module of the four rooms",
     "worker/cli/main.py": "the commands that it lists itself",
-    "worker/zygote.py": "what it lists itself, before there is any config",
-    "connectors/spark/session.py": "what it lists itself",
-    "connectors/spark/standby.py": "what it lists itself",
+    "worker/children/fork_server.py": "the module that its caller names, which is in the code there",
+    "worker/task/fork_server.py": "what it lists itself, before there is any config",
+    "worker/validation/child.py": "what it and the registry list themselves",
+    "connectors/spark/runtime/session.py": "what it lists itself",
+    "connectors/spark/runtime/warm_session.py": "what it lists itself",
 }
 """Modules that import by a name that is not in the code, and where the name comes from."""
+EXCEPTION = re.compile(r"# noqa: [^#]*\bS\d{3}\b,?(.*)")
+"""An exception of the security linter, and its reason."""
 QUOTING = ("ident", "quote", "literal", "join")
 QUOTED = frozenset({"target.name"})
 """Composed of quoted parts where it is defined."""
@@ -61,6 +67,21 @@ def test_modules_are_imported_by_names_in_the_code() -> None:
         and not (node.args and isinstance(node.args[0], ast.Constant))
     }
     assert found <= set(IMPORTERS), found - set(IMPORTERS)
+
+
+def test_the_security_linter_runs_and_each_exception_says_why() -> None:
+    lint = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["ruff"]["lint"]
+    assert "S" in lint["select"]
+    assert set(lint["ignore"]) & {f"S{number}" for number in range(1000)} == {"S101"}
+    open_ = [pattern for pattern, codes in lint["per-file-ignores"].items() if any(code[0] == "S" for code in codes)]
+    assert all(lint["per-file-ignores"][pattern] == ["S608"] for pattern in open_ if pattern != "tests/**"), open_
+    found = []
+    for room in ROOMS:
+        for path in sorted((ROOT / room).rglob("*.py")):
+            for number, line in enumerate(path.read_text().splitlines(), 1):
+                if excepted := EXCEPTION.search(line):
+                    found += [] if len(excepted[1].split()) >= 3 else [f"{path}:{number}"]
+    assert found == []
 
 
 def test_sql_is_not_put_together_from_bare_values() -> None:

@@ -7,8 +7,8 @@ import tomllib
 
 import pytest
 import yaml
-from cdcworker.worker.config import WORKER_DEF
-from cdcworker.worker.rest.app import ENDPOINTS
+from cdcworker.worker.config.worker_properties import WORKER_DEF
+from cdcworker.worker.server.application import ENDPOINTS
 
 from tests import dockerfile as docker
 
@@ -35,8 +35,8 @@ def test_what_the_package_is_built_of_is_not_ignored():
 
 
 @pytest.mark.parametrize(("name", "taken"), [
-    (".git/config", False), ("a/b/__pycache__/c.pyc", False), ("connectors/postgres/_core.so", False),
-    ("tests/results/x.json", False), ("connectors/postgres/_core.pyx", True), (".gitignore", True),
+    (".git/config", False), ("a/b/__pycache__/c.pyc", False), ("connectors/postgres/decode/_core.so", False),
+    ("tests/results/x.json", False), ("connectors/postgres/decode/_core.pyx", True), (".gitignore", True),
 ])  # fmt: skip
 def test_the_ignore_file_is_read_as_docker_reads_it(name, taken):
     patterns = (docker.ROOT / ".dockerignore").read_text().split()

@@ -6,6 +6,7 @@ import ast
 import re
 import subprocess
 import tomllib
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,9 +14,12 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[3]
 ROOMS = ("schemas", "coordinator", "connectors", "worker")
-MODULE_LINES_MAX = 400
+MODULE_LINES_MAX = 500
 FUNCTION_LINES_MAX = 50
 PARAMETERS_MAX = 7
+FOLDER_MODULES_MAX = 22
+TESTED_TOGETHER = {"connectors/sanitized"}
+"""Folders of tests without a package of their name: native decoders of several packages, built with sanitizers."""
 
 
 def sources() -> list[Path]:
@@ -128,3 +132,19 @@ def test_tests_do_not_sleep() -> None:
             ):
                 found.append(f"{path.relative_to(ROOT)}:{node.lineno}")
     assert found == []
+
+
+def test_folders_hold_few_modules() -> None:
+    paths = [path for top in (*ROOMS, "tests") for path in (ROOT / top).rglob("*.py")]
+    counts = Counter(path.parent for path in paths if path.name != "__init__.py")
+    assert {str(folder.relative_to(ROOT)): n for folder, n in counts.items() if n > FOLDER_MODULES_MAX} == {}
+
+
+@pytest.mark.parametrize("tier", ["unit", "integration"])
+def test_tests_lie_where_the_packages_lie_that_they_test(tier: str) -> None:
+    """A folder of a room's tests has the path of a package, but for those that test several packages in one way."""
+    tests = ROOT / "tests" / tier
+    folders = {path.parent.relative_to(tests) for room in ROOMS for path in (tests / room).rglob("test_*.py")}
+    assert folders
+    astray = {str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()}
+    assert astray <= TESTED_TOGETHER

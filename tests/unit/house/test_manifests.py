@@ -12,7 +12,7 @@ from typing import Any
 import kubernetes_validate
 import pytest
 import yaml
-from cdcworker.worker.config import parse, read_properties
+from cdcworker.worker.config.worker_properties import parse, read_properties
 
 ROOT = Path(__file__).resolve().parents[3]
 KUBECTL = shutil.which("kubectl")
@@ -41,7 +41,7 @@ def test_a_misspelt_field_would_be_found() -> None:
         kubernetes_validate.validate(broken, "1.31", strict=True)
 
 
-@pytest.mark.parametrize("folder", ["base", "overlays/dev", "overlays/closed"])
+@pytest.mark.parametrize("folder", ["base", "overlays/dev", "overlays/closed", "overlays/open"])
 def test_a_kustomization_names_files_that_exist(folder: str) -> None:
     (kustomization,) = documents(ROOT / "k8s" / folder / "kustomization.yaml")
     for name in kustomization["resources"]:
@@ -50,13 +50,36 @@ def test_a_kustomization_names_files_that_exist(folder: str) -> None:
         assert sorted(kustomization["resources"]) == [p.name for p in MANIFESTS]
 
 
+def patches(overlay: str) -> list[dict[str, Any]]:
+    (kustomization,) = documents(ROOT / "k8s" / "overlays" / overlay / "kustomization.yaml")
+    return [yaml.safe_load(item["patch"]) for item in kustomization["patches"]]
+
+
+def test_the_base_knows_its_callers_and_only_overlays_that_say_so_are_open() -> None:
+    (config_map,) = documents(ROOT / "k8s" / "base" / "configmap.yaml")
+    given = read_properties(config_map["data"]["worker.properties"])
+    assert "rest.insecure.bind" not in given
+    parse({**given, "rest.advertised.host.name": "pod"})
+    pod = stateful_set()["spec"]["template"]["spec"]
+    for name in ("rest.auth.file", "inter.worker.secret.file"):
+        mounts = pod["containers"][0]["volumeMounts"]
+        (mount,) = [mount for mount in mounts if given[name].startswith(f"{mount['mountPath']}/")]
+        (volume,) = [volume for volume in pod["volumes"] if volume["name"] == mount["name"]]
+        assert "optional" not in volume["secret"], f"without {name} a pod does not start"
+    text = {path.parent.name: path.read_text() for path in (ROOT / "k8s" / "overlays").glob("*/kustomization.yaml")}
+    assert {name for name, found in text.items() if "rest.insecure.bind=true" in found} == {"open", "dev"}
+
+
 def test_the_stateful_set_drains_through_a_headless_service() -> None:
     spec = stateful_set()["spec"]
     services = {d["metadata"]["name"]: d for d in documents(ROOT / "k8s" / "base" / "service.yaml")}
     assert services[spec["serviceName"]]["spec"]["clusterIP"] == "None"
     assert services[spec["serviceName"]]["spec"]["publishNotReadyAddresses"] is True
     (container,) = spec["template"]["spec"]["containers"]
-    assert "/v1/drain" in container["lifecycle"]["preStop"]["exec"]["command"][-1]
+    assert "lifecycle" not in container, "a hook would need a token"
+    _, patch = patches("open")
+    (opened,) = patch["spec"]["template"]["spec"]["containers"]
+    assert "/v1/drain" in opened["lifecycle"]["preStop"]["exec"]["command"][-1]
     assert container["livenessProbe"]["httpGet"]["path"] == "/healthz"
     assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
     assert spec["template"]["spec"]["terminationGracePeriodSeconds"] >= 45
@@ -67,7 +90,8 @@ def test_the_closed_overlay_is_what_a_worker_takes_and_mounts_what_it_names() ->
     config_map, patch, policy = (yaml.safe_load(item["patch"]) for item in kustomization["patches"])
     given = read_properties(config_map["data"]["worker.properties"])
     config, warnings = parse({**given, "rest.advertised.host.name": "pod"})
-    assert (config.url, warnings) == ("https://pod:8083", [])
+    assert config.url == "https://pod:8083"
+    assert not warnings
     assert "rest.insecure.bind" not in given
     assert policy["spec"]["policyTypes"] == ["Ingress", "Egress"]
     pod = patch["spec"]["template"]["spec"]

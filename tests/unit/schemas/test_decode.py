@@ -1,6 +1,6 @@
 import pytest
 from cdcworker.schemas import avro
-from cdcworker.schemas.decode import Decoder, decode
+from cdcworker.schemas.decode import RecordDecoder, decode
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import SchemaLog, schema_value
 
@@ -13,20 +13,20 @@ def log():
 
 
 def test_values_come_back_raw(log):
-    assert Decoder(log).decode(avro.frame(9, b"\4\2\3\0")) == [1, -2]
-    assert Decoder(log).decode(None) is None
+    assert RecordDecoder(log).decode(avro.frame(9, b"\4\2\3\0")) == [1, -2]
+    assert RecordDecoder(log).decode(None) is None
 
 
 def test_an_unknown_id_is_named(log):
     with pytest.raises(CdcError) as caught:
-        Decoder(log).decode(avro.frame(10, b"\0"))
+        RecordDecoder(log).decode(avro.frame(10, b"\0"))
     assert (caught.value.code, caught.value.where) == ("schema.unknown_id", {"id": 10})
 
 
 @pytest.mark.parametrize("body", [b"", b"\2", b"\0\0", b"\2\2\0\0"])
 def test_a_body_that_is_too_short_or_too_long_is_an_error(log, body):
     with pytest.raises(CdcError) as caught:
-        Decoder(log).decode(avro.frame(9, body))
+        RecordDecoder(log).decode(avro.frame(9, body))
     assert caught.value.code == "schema.undecodable"
 
 

@@ -1,17 +1,18 @@
 import dataclasses
 import io
 import math
+from decimal import Decimal
 
 import fastavro
 import pytest
-from cdcworker.connectors.postgres.types import VARIABLE_SCALE_DECIMAL
+from cdcworker.connectors.postgres.types.mapping import VARIABLE_SCALE_DECIMAL
 from cdcworker.schemas import avro
-from cdcworker.schemas.absent import UNAVAILABLE, unavailable_value, zero_value
-from cdcworker.schemas.change import NO_DEFAULT, Column, Table
-from cdcworker.schemas.decode import Decoder, decode
-from cdcworker.schemas.envelope import MESSAGE_PATH, change_value, key_schema, value_schema
+from cdcworker.schemas.change import NO_DEFAULT, Change, Column, Position, Table
+from cdcworker.schemas.decode import RecordDecoder, decode
+from cdcworker.schemas.envelope import MESSAGE_PATH, bare_key_schema, change_value, key_schema, value_schema
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.log import SchemaLog
+from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
+from cdcworker.schemas.placeholders import UNAVAILABLE, unavailable_value, zero_value
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -86,7 +87,7 @@ def test_the_bytes_are_those_of_fastavro_and_decode_to_the_change(kit, case, op)
 
     schema, value = value_schema("shop", table), change_value(change, kit.CLOCK_NS)
     assert first.value[5:] == by_fastavro(schema, value)
-    assert Decoder(log).decode(first.value) == decode(schema, first.value[5:])
+    assert RecordDecoder(log).decode(first.value) == decode(schema, first.value[5:])
     assert log.by_id(avro.unframe(first.value)[0]).text == avro.canonical(schema)
     if not key:
         assert (first.key, first.hash) == (None, None)
@@ -100,7 +101,7 @@ def test_the_bytes_are_those_of_fastavro_and_decode_to_the_change(kit, case, op)
 
 @given(value=LONG | st.integers(-300, 300) | st.sampled_from([2**k * s for k in range(63) for s in (1, -1)]))
 def test_every_long_is_written_as_fastavro_writes_it(value):
-    from cdcworker.schemas.binary import write_long
+    from cdcworker.schemas.avro_binary import write_long
 
     assert write_long(value) == by_fastavro("long", value)
 
@@ -110,7 +111,7 @@ def test_infinities_and_nan_pass_through(kit):
     for value in (math.inf, -math.inf, math.nan):
         log = SchemaLog()
         out = kit.encoder(log).encode([kit.change("c", table, after=(value, value))])
-        after = Decoder(log).decode(out[0].value)["after"]
+        after = RecordDecoder(log).decode(out[0].value)["after"]
         assert [repr(after["d"]), repr(after["f"])] == [repr(value)] * 2
 
 
@@ -122,8 +123,8 @@ def test_a_create_is_one_record_with_the_whole_envelope(kit):
     [record] = kit.encoder(log).encode([kit.change("c", after=kit.ROW)])
     assert record.topic == "shop.public.orders"
     assert record.headers is None
-    assert Decoder(log).decode(record.key) == {"id": 7}
-    assert Decoder(log).decode(record.value) == {
+    assert RecordDecoder(log).decode(record.key) == {"id": 7}
+    assert RecordDecoder(log).decode(record.value) == {
         "before": None,
         "after": {"id": 7, "quantity": 3, "note": "gift", "price": b"\x04\xd2", "photo": b"\xff\xd8"},
         "source": kit.source(),
@@ -138,7 +139,7 @@ def test_a_create_is_one_record_with_the_whole_envelope(kit):
 def test_a_delete_is_followed_by_a_tombstone_of_the_same_key(kit):
     log = SchemaLog()
     change, tombstone = kit.encoder(log).encode([kit.change("d", before=(7, None, None, None, None))])
-    assert Decoder(log).decode(change.value)["op"] == "d"
+    assert RecordDecoder(log).decode(change.value)["op"] == "d"
     assert tombstone.value is None
     assert (tombstone.topic, tombstone.key, tombstone.hash) == (change.topic, change.key, change.hash)
 
@@ -168,13 +169,13 @@ def test_a_key_change_is_delete_tombstone_create_with_both_keys_in_headers(kit):
         [("__debezium.oldkey", deleted.key)],
     ]
     assert (tombstone.key, tombstone.value) == (deleted.key, None)
-    assert Decoder(log).decode(created.key) == {"id": 8}
+    assert RecordDecoder(log).decode(created.key) == {"id": 8}
 
 
 def test_a_truncate_has_no_key_and_no_rows(kit):
     log = SchemaLog()
     [record] = kit.encoder(log).encode([kit.change("t")])
-    value = Decoder(log).decode(record.value)
+    value = RecordDecoder(log).decode(record.value)
     assert (record.key, record.hash) == (None, None)
     assert (value["op"], value["before"], value["after"]) == ("t", None, None)
 
@@ -185,8 +186,8 @@ def test_a_logical_message_goes_to_the_message_topic_keyed_by_its_prefix(kit):
     table = Table(MESSAGE_PATH, 0, columns, (0,), kit.SOURCE)
     [record] = kit.encoder(log).encode([kit.change("m", table, after=("audit", b"\0x"))])
     assert record.topic == "shop.message"
-    assert Decoder(log).decode(record.key) == {"prefix": "audit"}
-    value = Decoder(log).decode(record.value)
+    assert RecordDecoder(log).decode(record.key) == {"prefix": "audit"}
+    value = RecordDecoder(log).decode(record.value)
     assert value == change_value(kit.change("m", table, after=("audit", b"\0x")), kit.CLOCK_NS)
     assert value["message"] == {"prefix": "audit", "content": b"\0x"}
     stored = log.by_id(avro.unframe(record.value)[0])
@@ -197,7 +198,7 @@ def test_the_transaction_block_is_written_when_it_is_given(kit):
     log = SchemaLog()
     block = {"id": "771:25000000000", "total_order": 1, "data_collection_order": 1}
     [record] = kit.encoder(log).encode([kit.change("c", after=kit.ROW, transaction=block)])
-    assert Decoder(log).decode(record.value)["transaction"] == block
+    assert RecordDecoder(log).decode(record.value)["transaction"] == block
 
 
 def test_source_fields_left_out_take_their_defaults_and_changed_ones_are_seen(kit):
@@ -207,7 +208,7 @@ def test_source_fields_left_out_take_their_defaults_and_changed_ones_are_seen(ki
     changes[1].source["txId"] = 772
     changes[2].source["snapshot"] = "last"
     records = kit.encoder(log).encode(changes)
-    sources = [Decoder(log).decode(record.value)["source"] for record in records]
+    sources = [RecordDecoder(log).decode(record.value)["source"] for record in records]
     assert sources[0] == {**kit.source(0), "snapshot": "false"}
     assert sources[1:] == [kit.source(1, txId=772), kit.source(2, snapshot="last")]
 
@@ -220,7 +221,7 @@ def test_unchanged_values_are_listed_in_a_header_and_carry_the_placeholder_where
     change = kit.change("u", after=(7, 3, None, None, None), unchanged=(2, 3, 4))
     [record] = kit.encoder(log).encode([change])
     assert record.headers == [("cdc.unchanged", b"2,3,4")]
-    after = Decoder(log).decode(record.value)["after"]
+    after = RecordDecoder(log).decode(record.value)["after"]
     assert after == {"id": 7, "quantity": 3, "note": UNAVAILABLE, "price": None, "photo": UNAVAILABLE.encode()}
 
 
@@ -256,7 +257,7 @@ def test_an_array_with_a_shape_of_its_own_names_it_in_a_header(kit):
         [("cdc.bounds", b'{"1":"[0:1]"}')],
         None,
     ]
-    assert Decoder(log).decode(records[1].value)["after"] == {"id": 1, "a": [1, 2]}
+    assert RecordDecoder(log).decode(records[1].value)["after"] == {"id": 1, "a": [1, 2]}
 
 
 def test_an_unchanged_required_value_without_a_placeholder_is_its_types_zero(kit):
@@ -268,7 +269,7 @@ def test_an_unchanged_required_value_without_a_placeholder_is_its_types_zero(kit
     )
     table = Table(("public", "w"), 1, columns, (), kit.SOURCE)
     [record] = kit.encoder(log).encode([kit.change("u", table, after=(None, None, None), unchanged=(0, 1, 2))])
-    assert Decoder(log).decode(record.value)["after"] == {"a": [], "d": b"\0", "n": 5}
+    assert RecordDecoder(log).decode(record.value)["after"] == {"a": [], "d": b"\0", "n": 5}
 
 
 def test_a_key_only_image_fills_required_columns_with_zeroes(kit):
@@ -276,7 +277,7 @@ def test_a_key_only_image_fills_required_columns_with_zeroes(kit):
     columns = tuple(dataclasses.replace(column, optional=False) for column in kit.ORDERS.columns)
     table = dataclasses.replace(kit.ORDERS, columns=columns)
     change = kit.change("d", table, before=(7, None, None, None, None))
-    before = Decoder(log).decode(kit.encoder(log).encode([change])[0].value)["before"]
+    before = RecordDecoder(log).decode(kit.encoder(log).encode([change])[0].value)["before"]
     assert before == {"id": 7, "quantity": 0, "note": "", "price": b"\0", "photo": b""}
 
 
@@ -328,7 +329,7 @@ class Registry:
     def __call__(self, registrations):
         if self.fail:
             raise CdcError("internal.unexpected", "no log")
-        self.calls.append([(wanted.subject, wanted.meta.position.tx_index) for wanted in registrations])
+        self.calls.append([(wanted.subject, wanted.meta.position.event) for wanted in registrations])
         return [avro.schema_id(wanted.fingerprint) for wanted in registrations]
 
 
@@ -393,3 +394,41 @@ def test_plans_are_bounded_by_shapes_and_tables(kit, registry):
         encoder.encode([kit.change("c", table, after=(None,) * size)])
     assert len(encoder._seen) <= 10
     assert len(encoder._shapes["shop.public.grows"]) <= encoder.SHAPES_PER_TOPIC_MAX
+
+
+NUMERIC_KEY = "numeric(12,2)"
+
+
+def keyed_by_number(kit, number: bytes) -> Change:
+    columns = (Column("id", kit.DECIMAL, False, source_type=NUMERIC_KEY),)
+    table = Table(("public", "n"), 9, columns, (0,), kit.SOURCE)
+    return dataclasses.replace(kit.change("c", after=(number,)), table=table)
+
+
+def test_a_numeric_key_can_be_decoded_and_its_schema_is_the_values(kit):
+    log = SchemaLog()
+    (record,) = kit.encoder(log).encode([keyed_by_number(kit, b"\x04\xd2")])
+    stored = log.by_id(int.from_bytes(record.key[1:5], "big"))
+    key = fastavro.schemaless_reader(io.BytesIO(record.key[5:]), fastavro.parse_schema(stored.schema))
+    assert key == {"id": Decimal("12.34")}
+    assert stored.schema["fields"][0]["type"]["connect.name"] == "org.apache.kafka.connect.data.Decimal"
+
+
+def test_a_topic_that_an_earlier_version_has_written_keeps_the_bytes_of_its_keys(kit):
+    """Otherwise compaction would keep two records of one row."""
+    change = keyed_by_number(kit, b"\x04\xd2")
+    log = SchemaLog()
+    former = bare_key_schema("shop", change.table)
+    earlier = Registration("shop.public.n-key", former, RegistrationMeta(9, ("public", "n"), Position(1, 0, 0)))
+    (number,) = register_in_memory(log)([earlier])
+    (old,) = kit.encoder(log).encode([change])
+    assert old.key[1:5] == number.to_bytes(4, "big")
+    assert len(log.versions("shop.public.n-key")) == 1
+    # Under another type the bytes of keys are others anyway.
+    columns = (Column("id", {**kit.DECIMAL, "scale": 3}, False, source_type="numeric(12,3)"), Column("v", "int"))
+    other = dataclasses.replace(change.table, columns=columns, key=(1,))
+    (new,) = kit.encoder(log).encode([dataclasses.replace(change, table=other, after=(b"\0", 5))])
+    assert log.by_id(int.from_bytes(new.key[1:5], "big")).schema["connect.name"] == "shop.public.n.Key"
+    (fresh,) = kit.encoder(SchemaLog()).encode([change])
+    assert (fresh.key[5:], fresh.hash) == (old.key[5:], old.hash)
+    assert fresh.key != old.key

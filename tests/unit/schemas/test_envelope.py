@@ -1,9 +1,11 @@
 import dataclasses
 
 import pytest
+from cdcworker.connectors.capture.stream.transaction_metadata import transaction_table
+from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.schemas import avro
 from cdcworker.schemas.change import Column, Table
-from cdcworker.schemas.envelope import column_field, key_schema, value_schema
+from cdcworker.schemas.envelope import bare_key_schema, column_field, key_schema, value_schema
 from cdcworker.schemas.errors import CdcError
 
 POINT = {"type": "record", "name": "Point", "namespace": "geo", "fields": [{"name": "x", "type": "double"}]}
@@ -42,23 +44,50 @@ def test_an_optional_column_is_null_first_and_a_default_comes_first():
     assert "default" not in column_field(Column("a", "double", optional=False, default=float("inf")), {})
 
 
-def test_a_key_holds_names_and_types_only(kit):
+def test_a_key_says_what_its_values_mean_and_nothing_else_of_its_columns(kit):
+    enum = {"type": "string", "connect.parameters": {"allowed": "a,b"}, "connect.name": "io.debezium.data.Enum"}
     columns = (
         Column("d", kit.DECIMAL, False, b"\0", 1, "numeric(12,2)"),
         Column("p", POINT, False),
         Column("o", "int"),
+        Column("e", enum, False),
     )
-    table = Table(("public", "k"), 1, columns, (1, 0, 2), kit.SOURCE)
+    table = Table(("public", "k"), 1, columns, (1, 0, 2, 3), kit.SOURCE)
+    head = {"type": "record", "name": "Key", "namespace": "shop.public.k"}
     assert key_schema("shop", table) == {
-        "type": "record",
-        "name": "Key",
-        "namespace": "shop.public.k",
+        **head,
+        "fields": [
+            {"name": "p", "type": POINT},
+            {"name": "d", "type": kit.DECIMAL},
+            {"name": "o", "type": ["null", "int"], "default": None},
+            # The labels of an enum may become more.
+            {"name": "e", "type": {"type": "string", "connect.name": "io.debezium.data.Enum"}},
+        ],
+        "connect.name": "shop.public.k.Key",
+    }
+    assert bare_key_schema("shop", table) == {
+        **head,
         "fields": [
             {"name": "p", "type": POINT},
             {"name": "d", "type": "bytes"},
             {"name": "o", "type": ["null", "int"]},
+            {"name": "e", "type": "string"},
         ],
     }
+
+
+def test_records_about_messages_and_transactions_have_debeziums_versions():
+    table = Table(("message",), 0, (Column("prefix", "string"), Column("content", "bytes")), (0,), SOURCE_SCHEMA)
+    key = key_schema("shop", table)
+    assert (key["connect.version"], key["connect.name"]) == (1, "io.debezium.connector.postgresql.MessageKey")
+    value = {field["name"]: field["type"] for field in value_schema("shop", table)["fields"]}
+    assert value["source"]["connect.version"] == 1
+    assert [field["type"] for field in value["message"]["fields"]] == [["null", "string"], ["null", "bytes"]]
+    ends = transaction_table("shop.transaction", SOURCE_SCHEMA)
+    assert key_schema("shop", ends)["connect.version"] == 1
+    fields = {field["name"]: field["type"] for field in value_schema("shop", ends)["fields"]}
+    collections = fields["data_collections"][1]["items"]
+    assert (collections[0], collections[1]["connect.name"]) == ("null", "event.collection")
 
 
 def test_a_key_does_not_change_when_other_facts_of_its_column_do(kit):

@@ -7,13 +7,14 @@ from cdcworker.schemas import avro
 from cdcworker.schemas.change import Column, Position
 from cdcworker.schemas.envelope import value_schema
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.log import LogRecord, Meta, SchemaLog, encode_record, schema_value
+from cdcworker.schemas.log import RegistrationMeta, SchemaLog, SchemaLogRecord, encode_record, schema_value
+from cdcworker.schemas.untrusted.refusals import Refusals
 
 VALUE = "shop.public.orders-value"
 
 
 def meta(lsn, table_id=16401):
-    return Meta(table_id, ("public", "orders"), Position(lsn, 0, 0))
+    return RegistrationMeta(table_id, ("public", "orders"), Position(lsn, 0, 0))
 
 
 @pytest.fixture
@@ -52,8 +53,8 @@ def test_a_new_schema_is_two_records_and_a_known_one_none(bench, shapes):
     fp = avro.fingerprint(shapes[0])
     assert planned.id == avro.schema_id(fp)
     assert planned.records == (
-        LogRecord(f"schema/{fp}", schema_value(planned.id, fp, avro.canonical(shapes[0]))),
-        LogRecord(
+        SchemaLogRecord(f"schema/{fp}", schema_value(planned.id, fp, avro.canonical(shapes[0]))),
+        SchemaLogRecord(
             f"use/{VALUE}/1",
             {
                 "sha": fp,
@@ -179,12 +180,15 @@ def hostile(text, id=5):
         ("config/s", {}),
     ],
 )
-def test_a_record_that_cannot_be_trusted_is_set_aside_with_a_reason(record, caplog):
+def test_a_record_that_cannot_be_trusted_is_set_aside_with_a_reason(record, caplog, monkeypatch):
+    refusals = Refusals()
+    monkeypatch.setattr("cdcworker.schemas.log.REFUSALS", refusals)
     log = SchemaLog([record])
     assert list(log.rejected) == [record[0]]
     assert log.by_id(5) is None
     assert log.subjects() == []
-    assert "schema_log_record_rejected" in caplog.text
+    assert refusals.counts() == {"schemas": 1}
+    assert "record refused log=schemas" in caplog.text
 
 
 @pytest.mark.parametrize(

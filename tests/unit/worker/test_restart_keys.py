@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from cdcworker.connectors.common import TASK_KEYS
+from cdcworker.connectors.config.common_keys import TASK_KEYS
 from cdcworker.connectors.registry import plugins
-from cdcworker.coordinator import restarts
-from cdcworker.coordinator.herd_state import HerdSettings
-from cdcworker.coordinator.restarts import policy_of
+from cdcworker.coordinator.core import restart_policy as restarts
+from cdcworker.coordinator.core.herd_state import HerdSettings
+from cdcworker.coordinator.core.restart_policy import policy_of
 
 
 def test_keys_and_defaults_agree():

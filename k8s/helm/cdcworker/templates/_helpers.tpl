@@ -38,10 +38,16 @@ listeners.https.ssl.truststore.location=/run/cdcworker/tls/ca.crt
 {{- if .Values.auth.usersSecret }}
 rest.auth.file=/run/cdcworker/users/users.yaml
 {{- else }}
+{{- if not .Values.auth.open }}
+{{- fail "auth.usersSecret is empty: name a secret with users.yaml, or open REST to everybody who reaches it with auth.open=true" }}
+{{- end }}
 {{- if not .Values.networkPolicy.enabled }}
 {{- fail "auth.usersSecret is empty and networkPolicy.enabled is false: anybody could create connectors" }}
 {{- end }}
 rest.insecure.bind=true
+{{- end }}
+{{- if .Values.auth.interWorkerSecret }}
+inter.worker.secret.file=/run/cdcworker/inter-worker/secret
 {{- end }}
 {{- range list "config" "offset" "status" "schema" }}
 {{ . }}.storage.replication.factor={{ $.Values.kafka.replicationFactor }}

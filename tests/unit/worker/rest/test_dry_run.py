@@ -6,10 +6,10 @@ import logging
 from copy import deepcopy
 
 import pytest
-from cdcworker.connectors.api import Finding
+from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.schemas.errors import INTERNAL, CdcError
-from cdcworker.worker.offsets import Offset
-from cdcworker.worker.rest.app import ENDPOINTS
+from cdcworker.worker.offsets.model import ConnectorOffset
+from cdcworker.worker.server.application import ENDPOINTS
 
 
 @pytest.fixture
@@ -36,7 +36,7 @@ def body(answer, status=200):
 
 
 def test_of_a_creation_shows_config_tasks_and_findings(client, config, checks, cluster, words):
-    checks.findings = [Finding("host", "warning", "check.incomplete", "slow", "wait")]
+    checks.findings = [CheckFinding("host", "warning", "check.incomplete", "slow", "wait")]
     found = body(client.post("/connectors?dry_run=True", json={"name": "c", "config": {**config, "tasks.max": "2"}}))
     assert (found["connector"], found["effect"], found["type"]) == ("c", "created", "source")
     assert found["target_state"] == {"from": None, "to": "RUNNING"}
@@ -146,7 +146,7 @@ def test_of_other_changes_say_what_they_touch(client, cluster, herder, kept, sto
     assert body(level)["record"] == "logger/cdcworker.dry"
     stopped()
     place = {"server": "s", "task": 0}
-    kept.found = [Offset(place, {"n": 1})]
+    kept.found = [ConnectorOffset(place, {"n": 1})]
     sent = {"offsets": [{"partition": {"task": 0, "server": "s"}, "offset": {"n": 2}}]}
     found = body(client.patch("/connectors/c/offsets?dry_run=true", json=sent))
     assert found["offsets"] == [{"partition": place, "from": {"n": 1}, "to": {"n": 2}}]

@@ -6,10 +6,10 @@ import stat
 import pytest
 import yaml
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.cli.auth import auth
-from cdcworker.worker.config import parse as parse_worker
+from cdcworker.worker.cli.commands.auth import auth
+from cdcworker.worker.config.worker_properties import parse as parse_worker
 from cdcworker.worker.security import credentials, users
-from cdcworker.worker.security.wiring import gate_of
+from cdcworker.worker.server.wiring import gate_of
 from click.testing import CliRunner
 
 HASH = credentials.hashed("x", log_n=10)
@@ -116,7 +116,8 @@ def test_the_start_matrix(tmp_path, listener):
     _, warnings = parse_worker({**WORKER, "listeners": listener, "rest.insecure.bind": "true"})
     assert any("everybody" in warning for warning in warnings)
     _, warnings = parse_worker({**WORKER, "listeners": listener, "rest.auth.file": "/users.yaml"})
-    assert ["in the clear" in warning for warning in warnings] == [True]
+    assert ["in the clear" in warning for warning in warnings] == [True, False]
+    assert "inter.worker.secret.file" in warnings[1]
 
 
 @pytest.mark.parametrize(

@@ -2,22 +2,32 @@
 
 from __future__ import annotations
 
+import gc
 import json
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 import pytest
-from cdcworker.coordinator import kafka_errors as e
-from cdcworker.coordinator.offsets import StoredPosition, parse_offset_value
-from cdcworker.schemas.change import Batch, Change, OutRecord, Position, Ready, Table
+from cdcworker.coordinator.kafka import errors as e
+from cdcworker.coordinator.log.offset_records import OffsetRecord, parse_offset_value
+from cdcworker.schemas.change import Change, EncodedRecords, OutRecord, PollBatch, Position, Table
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.control import Control
-from cdcworker.worker.source_runner import SourceRunner
-from cdcworker.worker.source_session import Limits, Place
-from cdcworker.worker.topic_facts import TopicFacts
+from cdcworker.worker.protocol.control import TaskControl
+from cdcworker.worker.source.runner import SourceRunner
+from cdcworker.worker.source.session import RecordTargets, TransactionLimits
+from cdcworker.worker.source.topic_facts import TopicFacts
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _long_lived_objects_are_not_collected():
+    """The runner collects garbage after each failure: what a thousand tests before left would be walked each time."""
+    gc.freeze()
+    yield
+    gc.unfreeze()
+
 
 TABLE = Table(("public", "t"), 1, (), (), {})
-PLACE = Place("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task":0}]', "p.watermark")
+PLACE = RecordTargets("shop", 0, "inc", 5, "g.offsets", 3, '["shop",{"server":"p","task":0}]', "p.watermark")
 
 
 def change(lsn: int, index: int) -> Change:
@@ -62,12 +72,12 @@ class Broker:
     def data(self) -> list[str]:
         return [value.decode() for topic, _, value, _ in self.committed if topic.startswith("p.public") and value]
 
-    def position(self) -> StoredPosition | None:
+    def position(self) -> OffsetRecord | None:
         values = [value for topic, _, value, _ in self.committed if topic == PLACE.offsets_topic]
         return parse_offset_value(json.loads(values[-1])) if values else None
 
 
-class FakePen:
+class FakeProducer:
     def __init__(self, broker: Broker, faults: Faults, clock: Callable[[], float]) -> None:
         faults.pass_("init")
         self._broker, self._faults, self._clock = broker, faults, clock
@@ -129,20 +139,18 @@ class FakeEncoder:
     def encode(self, changes):
         self._register(())
         return [
-            OutRecord(
-                "p.public.t", b"k", f"{c.position.commit_lsn}.{c.position.tx_index}".encode(), None, c.position[0]
-            )
+            OutRecord("p.public.t", b"k", f"{c.position.commit}.{c.position.event}".encode(), None, c.position[0])
             for c in changes
         ]
 
 
-def as_ready(change: Change) -> Ready:
+def as_ready(change: Change) -> EncodedRecords:
     """What the encoder would make of it, as the arguments of produce."""
     (made,) = FakeEncoder(lambda _: ()).encode((change,))
     assert made.key
     assert made.value
     record = (made.topic, made.value, made.key, change.position[0] % 4)
-    return Ready(
+    return EncodedRecords(
         [record],
         len(made.key) + len(made.value),
         len(made.value) + 1,
@@ -161,10 +169,10 @@ class FakeRegistrar:
         self._faults.pass_("register")
         return []
 
-    def rest(self) -> None:
+    def close_idle(self) -> None:
         pass
 
-    abort = close = rest
+    abort = close = close_idle
 
 
 class ScriptedTask:
@@ -172,7 +180,7 @@ class ScriptedTask:
 
     def __init__(self, world: World) -> None:
         self._world = world
-        self._next: list[Batch] = []
+        self._next: list[PollBatch] = []
 
     def open(self, position) -> None:
         self._world.faults.pass_("open")
@@ -187,7 +195,7 @@ class ScriptedTask:
         ]
         world.opened.append(position)
 
-    def poll(self) -> Batch:
+    def poll(self) -> PollBatch:
         world = self._world
         world.now += world.poll_takes_s
         world.faults.pass_("poll")
@@ -199,7 +207,7 @@ class ScriptedTask:
         world.idle_polls += 1
         if world.idle_polls > world.idle_polls_max:
             world.control.apply({"type": "stop"})
-        return Batch(idle=True, watermark=world.idle_watermark)
+        return PollBatch(idle=True, watermark=world.idle_watermark)
 
     def ack(self, position) -> None:
         # INV-1: what is acknowledged is committed.
@@ -219,7 +227,7 @@ class World:
     place = PLACE
 
     def __init__(
-        self, sizes: Sequence[int], *, split: int = 0, limits: Limits | None = None, idle: bool = False
+        self, sizes: Sequence[int], *, split: int = 0, limits: TransactionLimits | None = None, idle: bool = False
     ) -> None:
         self.source = transactions(sizes)
         self.split = split
@@ -227,12 +235,12 @@ class World:
         self.idle = idle
         self.ready: Callable[[int], bool] = lambda number: False
         """Which changes of a part are handed on as records, by their place in it."""
-        self.limits = limits or Limits()
+        self.limits = limits or TransactionLimits()
         self.now = 1000.0
         self.poll_takes_s = 0.001
         self.commit_takes_s = 0.0
         """Of the next commit."""
-        self.control = Control(1e9, clock=self.clock)
+        self.control = TaskControl(1e9, clock=self.clock)
         self.control.wait = self._wait  # type: ignore[method-assign]
         self.broker, self.faults = Broker(), Faults()
         self.owner = True
@@ -249,7 +257,7 @@ class World:
         self.on_poll: Callable[[World], None] | None = None
         self.statuses: list[tuple[str, CdcError | None]] = []
         self.numbers: list[dict] = []
-        self.pens: list[FakePen] = []
+        self.producers: list[FakeProducer] = []
         self.topics = self
 
     def clock(self) -> float:
@@ -265,7 +273,7 @@ class World:
     def _wait(self, timeout_s, until=None) -> None:
         self.now += timeout_s
 
-    def batches(self, lsn: int, tx: list[Change], done: int = 0) -> list[Batch]:
+    def batches(self, lsn: int, tx: list[Change], done: int = 0) -> list[PollBatch]:
         """Of a transaction, of which the first `done` changes were handed on before."""
         size = self.split or len(tx) or 1
         batches = []
@@ -275,10 +283,10 @@ class World:
             within = {"lsn": lsn - 1, "part": end} if self.resumes_within and not last else None
             mark = {"commit_lsn": lsn, "ts_ms": lsn} if last else None
             position = {"lsn": lsn} if last else None
-            batches.append(Batch(self._written(tx[at:end]), position, mark, self.idle and last, part=within))
+            batches.append(PollBatch(self._written(tx[at:end]), position, mark, self.idle and last, part=within))
         return batches
 
-    def _written(self, part: list[Change]) -> list[Change | Ready]:
+    def _written(self, part: list[Change]) -> list[Change | EncodedRecords]:
         return [as_ready(change) if self.ready(number) else change for number, change in enumerate(part)]
 
     # ports
@@ -289,11 +297,11 @@ class World:
     def release(self) -> None:
         pass
 
-    def pen(self):
-        pen = FakePen(self.broker, self.faults, self.clock)
-        pen.on_commit = self._commit_passes
-        self.pens.append(pen)
-        return pen
+    def producer(self):
+        producer = FakeProducer(self.broker, self.faults, self.clock)
+        producer.on_commit = self._commit_passes
+        self.producers.append(producer)
+        return producer
 
     def _commit_passes(self) -> None:
         self.now += self.commit_takes_s
@@ -323,7 +331,7 @@ class World:
     def all(self, topics) -> dict[str, TopicFacts]:
         return {topic: self(topic) for topic in topics}
 
-    def rest(self) -> None:
+    def close_idle(self) -> None:
         pass
 
     def check_ended(self) -> None:
@@ -340,7 +348,7 @@ class World:
 
     @property
     def expected(self) -> list[str]:
-        return [f"{c.position.commit_lsn}.{c.position.tx_index}" for tx in self.source for c in tx]
+        return [f"{c.position.commit}.{c.position.event}" for tx in self.source for c in tx]
 
 
 @pytest.fixture

@@ -5,15 +5,22 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.schemas.change import Batch, OutRecord
+from cdcworker.schemas.change import OutRecord, PollBatch
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.source_session import LEASE_LAPSED, Counters, Limits, Place, Session, Tools
-from cdcworker.worker.topic_facts import TopicFacts
+from cdcworker.worker.source.session import (
+    LEASE_LAPSED,
+    Counters,
+    DeliverySession,
+    RecordTargets,
+    SessionParts,
+    TransactionLimits,
+)
+from cdcworker.worker.source.topic_facts import TopicFacts
 
-PLACE = Place("c", 0, "i", 1, "offsets", 0, "key", "watermark")
+PLACE = RecordTargets("c", 0, "i", 1, "offsets", 0, "key", "watermark")
 
 
-class Pen:
+class Producer:
     """Notes what is asked of it; `when` is called at each call."""
 
     def __init__(self, when) -> None:
@@ -57,23 +64,24 @@ def test_a_lease_that_lapses_at_any_step_before_the_commit_stops_it(step):
     def when(name):
         leased[0] = leased[0] and name != step
 
-    pen = Pen(when)
-    tools = Tools(
-        pen=pen,
+    producer = Producer(when)
+    tools = SessionParts(
+        producer=producer,
         task=SimpleNamespace(ack=acked.append),
         encoder=SimpleNamespace(encode=lambda changes: []),
         topics=Facts(),
         control=SimpleNamespace(leased=lambda: leased[0]),
         counters=Counters(),
         on_tick=lambda session: None,
+        on_commit=lambda: None,
         clock=lambda: 1.0,
     )
-    session = Session(tools, PLACE, Limits(), None)
-    batch = Batch(records=(OutRecord("data", None, b"v", [], None),), position={"lsn": 1}, idle=True)
+    session = DeliverySession(tools, PLACE, TransactionLimits(), None)
+    batch = PollBatch(records=(OutRecord("data", None, b"v", [], None),), position={"lsn": 1}, idle=True)
     with pytest.raises(CdcError) as caught:
         session.take(batch)
     assert caught.value.code == LEASE_LAPSED
-    assert step in pen.calls
-    assert "commit" not in pen.calls
+    assert step in producer.calls
+    assert "commit" not in producer.calls
     assert not acked
     assert session.committed is None

@@ -1,0 +1,1 @@
+"""What does a source, a sink or a warehouse implement? Protocols; nobody needs to inherit, and abilities are asked by isinstance."""

@@ -1,0 +1,156 @@
+"""A source: a connector that splits its work into tasks, and the tasks that read changes; what either may do besides."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+
+from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
+from cdcworker.schemas.change import JsonObject, PollBatch
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.config.definition import ConfigDef
+    from cdcworker.schemas.errors import CdcError
+    from cdcworker.schemas.record_layout import RecordLayouts
+
+
+class SourceTask(Protocol):
+    """Reads one share of a source.
+
+    All methods are called from one thread, in this order: `open`, then `poll` and `ack` in turns, then `close`. A task must
+    look at `context.stopping` in every wait of more than a second. A task may have the abilities below: `WritesRecords`,
+    `HoldsTables`.
+    """
+
+    def open(self, position: JsonObject | None) -> None:
+        """Connects and stands at `position`, a position that an earlier `poll` returned (None: the task never ran).
+        Raises CdcError, also for a position that cannot be resumed from: a task halts rather than skips."""
+
+    def poll(self) -> PollBatch:
+        """Returns the next changes, waiting at most about 100 ms; an empty idle batch when there are none."""
+
+    def ack(self, position: JsonObject) -> None:
+        """`position` has been committed to Kafka: only now may the source be told (INV-1). May come late, or for the last of
+        several positions only."""
+
+    def close(self) -> None:
+        """Lets go of everything, also after an error and when called twice; never raises."""
+
+
+class SourceConnector(Protocol):
+    """One configured source. Construction validates nothing beyond types and opens nothing.
+
+    A source may have the abilities below and in `abilities`: `ChecksPositions`, `VerifiesPositions`, `LeavesBehind`,
+    `NamesPartitions`, `ShowsPositions`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
+    """
+
+    config_def: ClassVar[ConfigDef]
+
+    def split(self, tasks_max: int) -> Sequence[Config]:
+        """Returns the tasks' configs, at most `tasks_max`. Pure and quick: no I/O."""
+
+    def task(self, share: Config, context: TaskContext) -> SourceTask:
+        """Returns the task of one of the configs that `split` made; opens nothing yet."""
+
+    def check(self) -> Sequence[CheckFinding]:
+        """Checks the outside (reachable, grants, settings). Runs in a child process with a time limit."""
+
+
+# -- what a task may be able to do ---------------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class WritesRecords(Protocol):
+    """A task that can encode records of the default form by itself and hand them on as `EncodedRecords` among its changes."""
+
+    def lend(self, layouts: RecordLayouts) -> None:
+        """Called after `open` from the task's thread, where the connector's converters allow it; not called otherwise."""
+
+
+@runtime_checkable
+class HoldsTables(Protocol):
+    """A task that can leave out single tables while the others go on (a table quarantine)."""
+
+    def holds(self, error: CdcError) -> bool:
+        """Returns whether the table that this error names (`where["table"]`) may be left out. Called from the task's
+        thread."""
+
+    def hold(self, tables: Mapping[str, CdcError]) -> None:
+        """Called before `open`: these tables are left out from now on, and are part of the next position."""
+
+
+# -- what a connector may be able to do ----------------------------------------------------------------------------------
+
+
+@runtime_checkable
+class ChecksPositions(Protocol):
+    """A source that can tell whether a stored position is one of its own, so that users may write positions by REST."""
+
+    def check_position(self, position: JsonObject) -> None:
+        """Raises CdcError for a position that `open` would refuse by its form alone. Called in the worker; no I/O."""
+
+
+@runtime_checkable
+class VerifiesPositions(Protocol):
+    """A source that can ask its database whether a task could go on from a position. Runs in a child process with a time
+    limit, while no task of the connector runs."""
+
+    def verify_position(self, task: int, position: JsonObject) -> str:
+        """Raises CdcError for a position from which the task would halt. Returns why the database does not tell; empty: it
+        did."""
+
+
+@dataclass(frozen=True, slots=True)
+class Leftover:
+    """Something that a connector has made outside of the cluster and that outlives it. `place` is equal for things of one
+    database, as far as configs tell."""
+
+    kind: str
+    name: str
+    place: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class DropRequest:
+    """Which kinds of leftovers are dropped, for which connector of which cluster, and those that others still use."""
+
+    connector: str
+    group: str
+    kinds: Collection[str]
+    spared: Collection[tuple[str, str]] = ()
+
+
+@runtime_checkable
+class LeavesBehind(Protocol):
+    """A source that makes things in its database which stay when the connector is deleted."""
+
+    def leftovers(self) -> Sequence[Leftover]:
+        """Returns what may be left. Pure: called in the worker; nothing says that it exists."""
+
+    def drop_leftovers(self, asked: DropRequest) -> Iterator[tuple[Leftover, CdcError | None]]:
+        """Drops each, and yields it with the error that kept it there; what does not exist is dropped. Runs in a child process
+        with a time limit, while no task of the connector runs."""
+
+
+@runtime_checkable
+class NamesPartitions(Protocol):
+    """A source with a source partition of its own, as Kafka Connect's; without this it is
+    `{"server": topic.prefix, "task": n}`."""
+
+    def partition(self, task: int) -> Mapping[str, str | int]:
+        """Returns the source partition under which this task's position is stored. Pure: called in the worker."""
+
+
+@runtime_checkable
+class ShowsPositions(Protocol):
+    """A source whose position in its log (`Position.commit`) people write in a form of its own, such as an LSN. Without this
+    it is a decimal number. Asked of the class as well as of its instances; pure."""
+
+    @staticmethod
+    def position_text(commit: int) -> str:
+        """Returns the form that the database's own tools show."""
+
+    @staticmethod
+    def parse_position(text: str) -> int:
+        """Raises ValueError, with a text for people, for what is no position of this source's log."""

@@ -1,0 +1,22 @@
+"""How one column is written: its Avro type, and the parser from the database's form of a value."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+from cdcworker.schemas.change import Avro
+
+Parser = Callable[[bytes], Any]
+"""From a column's value as the database sends it (PostgreSQL: its text form) to the value that is written."""
+
+
+@dataclass(frozen=True, slots=True)
+class MappedType:
+    """A column's Avro type, and its parser; `required` is the parser of a column that must not be null, where it is another
+    one."""
+
+    avro: Avro
+    parse: Parser
+    required: Parser | None = None

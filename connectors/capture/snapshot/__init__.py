@@ -1,0 +1,1 @@
+"""How are rows read beside any stream? Loads, chunks and their windows, the scheduler and its readers."""

@@ -1,0 +1,45 @@
+"""One event of the stream as a snapshot that is under way sees it."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+from cdcworker.connectors.capture.snapshot.visibility import TransactionId
+from cdcworker.schemas.change import Op, Row, Table
+
+
+class TablePlan(Protocol):
+    """How a source reads the rows of one table; a snapshot looks at the table's shape only."""
+
+    @property
+    def table(self) -> Table: ...
+
+
+class RowObserver(Protocol):
+    """Sees every event of a captured table while a snapshot is under way; may say that one is to be left out."""
+
+    def began(self, transaction: TransactionId, /) -> None:
+        """The events that follow are of this transaction."""
+
+    def event(self, plan: TablePlan, event: RowEvent) -> bool:
+        """Returns whether the event is handed on."""
+
+    def reshaped(self, plan: TablePlan) -> None:
+        """The events that follow have this shape of the table."""
+
+
+class RowEvent:
+    """One event of one table. `data` is the message as the source has it, of which only the source reads anything;
+    `same`: the update changes none of the captured columns; `emitted`: the event is handed on."""
+
+    __slots__ = ("after", "before", "data", "emitted", "key_changed", "op", "same", "unchanged")
+
+    def __init__(self, op: Op, data: Any) -> None:
+        self.op = op
+        self.data = data
+        self.before: Row | None = None
+        self.after: Row | None = None
+        self.unchanged: tuple[int, ...] = ()
+        self.key_changed = False
+        self.same = False
+        self.emitted = True

@@ -1,0 +1,25 @@
+"""Which transactions a read of the database saw."""
+
+from __future__ import annotations
+
+from typing import Any, Protocol
+
+TransactionId = Any
+"""A transaction's id as the source's stream says it, and as JSON holds it: a number in PostgreSQL."""
+
+
+class Visibility(Protocol):
+    """What one read saw (PostgreSQL: pg_snapshot). `str()` of it is stored, and read back by the source."""
+
+    @property
+    def exact(self) -> bool:
+        """Returns whether it is known of every transaction. Otherwise what may be invisible counts as invisible."""
+
+    def sees(self, transaction: TransactionId, /) -> bool:
+        """Returns whether the transaction of an event is visible for certain."""
+
+    def sees_delivered(self, transaction: TransactionId, /) -> bool:
+        """Returns whether a transaction is visible that the stream had delivered before the read began."""
+
+    def all_ended(self, upto: int, exempt: frozenset[int], /) -> bool:
+        """Returns whether every transaction up to this id had ended, but for the exempt."""

@@ -1,0 +1,1 @@
+"""What goes with the changes of any stream? Signals, heartbeats, transaction metadata and the spool of open transactions."""

@@ -1,0 +1,138 @@
+"""A PostgreSQL source and a sink opened for a comparison: which tables, which columns, by which keys."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.sink import LedgerAccess
+from cdcworker.connectors.api.table_batch import DELETED
+from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.comparison.source_tables import SentTable, sent_tables, source_notes
+from cdcworker.connectors.verify.canonical_text import SourceModes
+from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits
+from cdcworker.connectors.verify.errors import UNFIT
+from cdcworker.connectors.verify.plan import ComparisonPlan, plan
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.config.settings import PostgresSettings
+
+APPLICATION: Final = "cdcworker-verify"
+
+
+@dataclass
+class OpenedComparison:
+    """Both sides, connected, with what is to be compared."""
+
+    source: PostgresSourceSide
+    target: TargetSide
+    plans: list[ComparisonPlan]
+    notes: list[str] = field(default_factory=list)
+    """What a reader of the result has to know besides."""
+
+
+@dataclass(frozen=True, slots=True)
+class ComparedConnectors:
+    """The two connectors, with secrets resolved, and what of them is compared."""
+
+    sink: str
+    sink_config: Mapping[str, str] = field(repr=False)
+    source_config: Mapping[str, str] = field(repr=False)
+    topics: Sequence[str] = ()
+    """Topics that exist."""
+    tables: Sequence[str] = ()
+    """Patterns of `schema.table`; none: all tables."""
+    file_roots: tuple[str, ...] = ()
+    machine: Callable[[], tuple[str, Sequence[str]]] = field(default=lambda: ("", ()))
+    """For a lake: the home of Java, and the sink's libraries."""
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Topics whose tables the sink has paused, and why: they are not compared, and nobody waits for them."""
+
+
+CatchUp = Callable[[Sequence[str], PostgresSourceSide, TargetSide], None]
+"""Waits until the warehouse holds what the source holds of these topics: only then is a table missing that is not there."""
+
+
+def _no_wait(_topics: Sequence[str], _source: PostgresSourceSide, _target: TargetSide) -> None:
+    return
+
+
+@contextlib.contextmanager
+def opened(
+    wanted: ComparedConnectors, limits: VerifyLimits, catch_up: CatchUp = _no_wait
+) -> Iterator[OpenedComparison]:
+    """Connects to both sides and plans the comparison of each table. CdcError UNFIT when nothing can be compared."""
+    from cdcworker.connectors.postgres.config.settings import parse
+    from cdcworker.connectors.postgres.errors import translate
+    from cdcworker.connectors.postgres.transport.connection import connect
+    from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
+    from cdcworker.connectors.spark.connector import SparkSink
+
+    settings, sink = parse(wanted.source_config), SparkSink.config_def.parse(wanted.sink_config)
+    if sink["output.mode"] == "log":
+        raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
+    with contextlib.ExitStack() as stack:
+        source = PostgresSourceSide(connect(settings, APPLICATION), translate, END_OF_LOG)
+        stack.callback(source.close)
+        access = LedgerAccess(wanted.sink, file_roots=wanted.file_roots, machine=wanted.machine)
+        target = stack.enter_context(SparkSink(wanted.sink_config).verify_side(access))
+        source.prepare(limits)
+        target.prepare(limits)
+        both = OpenedComparison(source, target, [], source_notes(settings))
+        tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables)
+        both.notes += [f"{name} is not in the source any more" for name in gone]
+        if not tables:
+            raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
+        for one in (table for table in tables if table.topic in wanted.held):
+            why = f"the sink holds it back: {wanted.held[one.topic]}"
+            both.plans.append(ComparisonPlan(one.topic, one.table, None, reason=why, is_held=True))
+        compared = [table for table in tables if table.topic not in wanted.held]
+        both.plans += _plans(compared, settings, sink, both, catch_up)
+        yield both
+
+
+def _plans(
+    tables: Sequence[SentTable],
+    settings: PostgresSettings,
+    sink: Mapping[str, Any],
+    both: OpenedComparison,
+    catch_up: CatchUp,
+) -> list[ComparisonPlan]:
+    def planned() -> list[ComparisonPlan]:
+        catch_up([table.topic for table in tables], both.source, both.target)
+        return [planned_table(table, settings, sink, both.target) for table in tables]
+
+    plans = planned()
+    lacking = {one.topic: _lacking(one, both.source) for one in plans}
+    if not any(lacking.values()):
+        return plans
+    # These values may have come since: their columns come with them.
+    return [replace(one, lacking=tuple(name for name in lacking[one.topic] if name in one.absent)) for one in planned()]
+
+
+def planned_table(
+    sent: SentTable, settings: PostgresSettings, sink: Mapping[str, Any], target: TargetSide
+) -> ComparisonPlan:
+    """Returns how a table of the source is compared with the one that the warehouse has now."""
+    ours = sent.table
+    theirs = target.table(sink["warehouse.schema"] or ours.schema, ours.name)
+    if theirs is not None and sink["delete.mode"] == "soft":
+        theirs = replace(theirs, hides=DELETED if DELETED in {column.name for column in theirs.columns} else "")
+    is_sent = {
+        column.name: settings.filters.column(ours.schema, ours.name, column.name)
+        and (not sent.names or column.name in sent.names)
+        for column in ours.columns
+        if not column.generated
+    }
+    given = settings.modes
+    modes = SourceModes(given.time, given.binary, given.interval, given.varbit, given.decimal, given.out_of_range)
+    found = plan(sent.topic, ours, theirs, modes, is_sent)
+    return found.unfit("the publication sends a part of its rows only") if sent.is_filtered else found
+
+
+def _lacking(one: ComparisonPlan, source: PostgresSourceSide) -> tuple[str, ...]:
+    """A column that was added and never filled comes to the warehouse with the next change of a row."""
+    return tuple(name for name in one.absent if source.has_values(one.source, name))

@@ -1,0 +1,89 @@
+"""Tables of a PostgreSQL source that a sink holds, and what of them the source sends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.verify.plan import SideTable
+from cdcworker.connectors.verify.sql import Statement
+from cdcworker.schemas.patterns import matches_any, required
+from cdcworker.schemas.topics import topic_name, topic_path
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.postgres.config.settings import PostgresSettings
+
+PUBLISHED: Final = """
+select schemaname::text, tablename::text, attnames::text[],
+       coalesce(to_jsonb(p)->>'rowfilter', '') <> ''
+from pg_publication_tables p where pubname = %s"""
+
+
+@dataclass(frozen=True, slots=True)
+class SentTable:
+    """A table of the source, and what of it the publication sends."""
+
+    topic: str
+    table: SideTable
+    names: Sequence[str] | None = None
+    """Columns that are sent; None: every column."""
+    is_filtered: bool = False
+    """Whether a part of the rows only is sent."""
+
+
+def sent_tables(
+    source: PostgresSourceSide,
+    settings: PostgresSettings,
+    sink: Mapping[str, Any],
+    topics: Sequence[str],
+    patterns: Sequence[str],
+) -> tuple[list[SentTable], list[str]]:
+    """Returns the tables of the source that the sink holds and one of the patterns of `schema.table` matches (none: all), and the
+    names of those that are not in the source any more. `topics` are those that exist."""
+    from cdcworker.connectors.postgres.server.catalog import SourceCatalog
+
+    published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
+    catalog = SourceCatalog(source.connection)
+    found: list[SentTable] = []
+    gone: list[str] = []
+    for topic in chosen_topics(sink, settings, topics, list(published)):
+        path = topic_path(settings.prefix, topic)
+        if len(path) != 2 or not _is_wanted(".".join(path), patterns):
+            continue
+        table = source.table(*path)
+        if table is None:
+            gone.append(".".join(path))
+            continue
+        info = catalog.table(table.oid)
+        found.append(SentTable(topic, table.keyed(info.key if info else ()), *published.get(path, (None, False))))
+    return found, gone
+
+
+def chosen_topics(
+    sink: Mapping[str, Any], settings: PostgresSettings, topics: Sequence[str], published: Sequence[tuple[str, str]]
+) -> list[str]:
+    """Returns the sink's topics that hold tables of the source; of a sink with a pattern also those of published tables whose
+    topics do not exist yet."""
+    without_tables = {f"{settings.prefix}.{name}" for name in ("watermark", "transaction", "message")}
+    if sink["topics"]:
+        names = set(sink["topics"])
+    else:
+        tables = {topic_name(settings.prefix, path) for path in published if settings.filters.table(*path)}
+        names = set(required(sink["topics.regex"]).matching({*topics, *tables}))
+    return sorted(name for name in names - without_tables if name.startswith(f"{settings.prefix}."))
+
+
+def source_notes(settings: PostgresSettings) -> list[str]:
+    """Returns what a reader of the result has to know of the source: changes and rows that it does not send."""
+    notes = []
+    if settings.skipped:
+        notes.append("the source hands on no changes of the kinds " + ", ".join(sorted(settings.skipped)))
+    if settings.snapshot_mode in ("never", "no_data", "schema_only"):
+        notes.append("the source's snapshot.mode hands on no rows from before its start")
+    return notes
+
+
+def _is_wanted(table: str, patterns: Sequence[str]) -> bool:
+    return not patterns or matches_any(patterns, table)

@@ -1,0 +1,1 @@
+"""What can a connector be told? Keys as types, with defaults, validators and documentation."""

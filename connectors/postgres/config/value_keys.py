@@ -1,0 +1,51 @@
+"""Configuration keys of how values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Final
+
+from cdcworker.connectors.config.definition import ConfigKey, between, has_reference, one_of
+
+BINARY: Final = ConfigKey(
+    "binary.columns", default="auto", validator=one_of("auto", "never"), recommended=("auto", "never"), group="Values",
+    importance="LOW", doc="auto: where the stream meets a row that the server cannot write as text (a bytea of more "
+    "than half of a GiB), it is read in binary for as long as that takes. never: such a row halts the task.",
+)  # fmt: skip
+
+
+def remarked_keys(config: Mapping[str, str]) -> Iterable[ConfigKey]:
+    """Keys whose value in this config is taken with a remark: existing configs carry what means nothing here."""
+    value = config.get(BINARY.name)
+    if isinstance(value, str) and value not in BINARY.recommended and not has_reference(value):
+        yield replace(BINARY, validator=None, note="The value means nothing here: auto is used.")
+
+
+def value_keys() -> Iterable[ConfigKey]:
+    def choice(name: str, default: str, *others: str) -> ConfigKey:
+        values = (default, *others)
+        return ConfigKey(name, default=default, validator=one_of(*values), recommended=values, group="Values")
+
+    yield choice("decimal.handling.mode", "precise", "string", "double")
+    yield choice(
+        "time.precision.mode",
+        "adaptive",
+        "adaptive_time_microseconds",
+        "connect",
+        "isostring",
+        "microseconds",
+        "nanoseconds",
+    )
+    yield choice("binary.handling.mode", "bytes", "base64", "base64-url-safe", "hex")
+    yield BINARY
+    yield choice("hstore.handling.mode", "json", "map")
+    yield choice("interval.handling.mode", "numeric", "string")
+    yield ConfigKey(
+        "money.fraction.digits", "INT", 2, validator=between(0, 10), group="Values", importance="LOW",
+        doc="Fraction digits of money, as the database's lc_monetary has them.",
+    )  # fmt: skip
+    yield choice("composite.handling.mode", "text", "record")
+    yield choice("bit.varying.handling.mode", "bits", "text")
+    yield choice("unknown.type.handling.mode", "text", "bytes", "skip", "refuse")
+    yield choice("out.of.range.handling.mode", "clamp", "exact")

@@ -1,0 +1,1 @@
+"""What exists on the PostgreSQL server? Slots, publications, tables, locks and roles."""

@@ -1,0 +1,160 @@
+"""Rows that were read become changes, or natively records at once, each with the next position at one boundary."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from types import ModuleType
+from typing import Any, Final
+
+from cdcworker.connectors.capture.snapshot.chunks import ReadView
+from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.postgres.decode.moved_key import new_key_texts
+from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
+from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
+from cdcworker.connectors.postgres.snapshot.chunk_reader import CopiedChunk, TableErrors
+from cdcworker.connectors.postgres.snapshot.copy_frames import CopyFrames
+from cdcworker.connectors.postgres.snapshot.copy_text import parse_row
+from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
+from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position, Row
+from cdcworker.schemas.record_layout import RecordLayouts, field_runs
+
+SNAPSHOT_INDEX: Final = 2**31 - 1
+"""`tx_index` of snapshot rows: behind every message of a transaction."""
+_ALL_BUT_SUB, _BEHIND = field_runs(SOURCE_SCHEMA["fields"], cuts=("tx_sub",))
+if _BEHIND:
+    raise ValueError("the source block goes on behind the position")
+
+
+class RowPositions:
+    """Positions at the boundary `safe_lsn` for the rows of one table."""
+
+    def __init__(
+        self, progress: SnapshotProgress, template: JsonObject, plan: TableDecodePlan, view: ReadView, safe_lsn: int
+    ) -> None:
+        if progress.e != safe_lsn - 1:
+            progress.e, progress.n = safe_lsn - 1, 0
+        self.progress = progress
+        self.plan = plan
+        self._base: dict[str, Any] = {
+            **template,
+            "ts_ms": view.ts_us // 1000,
+            "ts_us": view.ts_us,
+            "ts_ns": view.ts_us * 1000,
+            "snapshot": "true",
+            "schema": plan.table.path[0],
+            "table": plan.table.path[1],
+            "lsn": progress.e,
+            "commit_lsn": progress.e,
+            "tx_index": SNAPSHOT_INDEX,
+        }
+
+    @property
+    def next(self) -> Position:
+        return Position(self.progress.e, SNAPSHOT_INDEX, self.progress.n)
+
+    def row(self, row: Row) -> Change:
+        source = {**self._base, "tx_sub": self.progress.n}
+        change = Change("r", self.plan.out, self.next, source, None, row)
+        self.progress.n += 1
+        self.progress.rows += 1
+        return change
+
+    def truncate(self) -> Change:
+        change = Change("t", self.plan.out, self.next, {**self._base, "tx_sub": self.progress.n})
+        self.progress.n += 1
+        return change
+
+    def encoded_source(self) -> bytes:
+        """The source block up to the number that differs from row to row."""
+        return b"".join([write(self._base[name]) for name, write in _ALL_BUT_SUB])
+
+    def lines(self, lines: Iterable[bytes]) -> list[Change]:
+        parsers = self.plan.taken
+        return [self.row(parse_row(line, parsers)) for line in lines]
+
+
+class FrameRowEmitter:
+    """Writes rows that are left in their frames as records; a row that the core leaves becomes a change."""
+
+    def __init__(self, shaper: RecordLayouts, module: ModuleType) -> None:
+        self._shaper = shaper
+        self._module = module
+        self._core = module.Copied()
+
+    def layout(self, stamp: RowPositions) -> Any:
+        """Returns how the rows are written from the next position on."""
+        plan = stamp.plan
+        return self._module.Layout(*layout_arguments(plan, self._shaper.layout(plan.table, stamp.next)))
+
+    def records(self, frames: CopyFrames, stamp: RowPositions) -> list[Change | EncodedRecords]:
+        progress, core, layout = stamp.progress, self._core, self.layout(stamp)
+        around = stamp.encoded_source(), self._shaper.tails()["r"]
+        out: list[Change | EncodedRecords] = []
+        at = 0
+        while at < frames.end:
+            at, n = core.write(frames.data, at, frames.end, layout, around, progress.n)
+            progress.rows += n - progress.n
+            progress.n = n
+            if at < frames.end:
+                if (made := core.take()) is not None:
+                    out.append(EncodedRecords(*made))
+                out += stamp.lines((frames.line(at),))
+                at = frames.next_at(at)
+        if (made := core.take()) is not None:
+            out.append(EncodedRecords(*made))
+        return out
+
+
+def stamped(
+    rows: CopyFrames | Iterable[bytes], stamp: RowPositions, writer: FrameRowEmitter | None
+) -> list[Change | EncodedRecords]:
+    """The rows in their order, in whichever form."""
+    if not isinstance(rows, CopyFrames):
+        return [*stamp.lines(rows)]
+    if writer is None or stamp.plan.handed is not None:
+        return [*stamp.lines(map(rows.line, rows.offsets()))]
+    return writer.records(rows, stamp)
+
+
+class RowEmitter:
+    """Hands on the rows of one task's snapshots: the `SnapshotSource` of PostgreSQL. `check` raises CdcError when rows of a
+    shape may not be handed on; `current` asks the server for its snapshot."""
+
+    def __init__(
+        self,
+        progress: SnapshotProgress,
+        template: JsonObject,
+        current: Callable[[], TransactionSnapshot],
+        check: Callable[[TableDecodePlan], None] = lambda plan: None,
+    ) -> None:
+        self.current = current
+        self.check = check
+        self._progress = progress
+        self._template = template
+        self._writer: FrameRowEmitter | None = None
+
+    def lend(self, shaper: RecordLayouts, module: ModuleType) -> None:
+        """Rows become records natively from now on."""
+        self._writer = FrameRowEmitter(shaper, module)
+
+    def visibility(self, stored: str) -> TransactionSnapshot:
+        return TransactionSnapshot.parse(stored)
+
+    def new_key(self, plan: TableDecodePlan, message: bytes) -> list[str] | None:
+        return new_key_texts(plan, message)
+
+    def emit(self, chunk: CopiedChunk, position: int) -> list[Change | EncodedRecords]:
+        # At the boundary: the stream's own rows of the shape before have been handed on.
+        self.check(chunk.plan)
+        stamp = self.stamp(chunk.plan, chunk.view, position)
+        with TableErrors(chunk.plan):
+            return self.rows(chunk.left(), stamp)
+
+    def stamp(self, plan: TableDecodePlan, view: ReadView, safe_lsn: int) -> RowPositions:
+        """Positions of rows of one table at the boundary `safe_lsn`."""
+        return RowPositions(self._progress, self._template, plan, view, safe_lsn)
+
+    def rows(self, rows: CopyFrames | Iterable[bytes], stamp: RowPositions) -> list[Change | EncodedRecords]:
+        """The rows in their order, as changes or records."""
+        return stamped(rows, stamp, self._writer)

@@ -1,0 +1,1 @@
+"""What does the running PostgreSQL task do? It streams, takes snapshots, and holds back tables that cannot be read."""

@@ -1,0 +1,138 @@
+"""The PostgreSQL source connector: a task for each of its slots."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Final
+
+from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
+from cdcworker.connectors.api.source import SourceTask
+from cdcworker.connectors.capture.config.debezium_keys import renamed
+from cdcworker.connectors.config.definition import ConfigDef
+from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
+from cdcworker.connectors.postgres.source.task import PostgresTask
+from cdcworker.schemas.change import JsonObject
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, StandingTask
+    from cdcworker.connectors.api.source import DropRequest, Leftover
+    from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
+    from cdcworker.connectors.sql_script import ScriptStep
+    from cdcworker.schemas.errors import CdcError
+
+__all__ = ["PostgresSource", "PostgresTask"]
+
+
+LSN: Final = re.compile(r"([0-9A-Fa-f]{1,8})/([0-9A-Fa-f]{1,8})")
+
+
+class PostgresSource:
+    """Reads a PostgreSQL database by logical decoding (pgoutput), with a snapshot beside the stream."""
+
+    config_def: ClassVar[ConfigDef] = CONFIG_DEF
+
+    def __init__(self, config: Config) -> None:
+        self._config = renamed(config)
+
+    def split(self, tasks_max: int) -> Sequence[Config]:
+        """One slot is one ordered stream that one task reads: as many tasks as slots are asked for."""
+        count = int(CONFIG_DEF.parse(self._config)["slot.count"])
+        return [self._config] * max(1, min(count, tasks_max))
+
+    def task(self, share: Config, context: TaskContext) -> SourceTask:
+        return PostgresTask(parse(share).of_task(context.task), context)
+
+    def check_position(self, position: JsonObject) -> None:
+        from cdcworker.connectors.postgres.position import StoredPosition
+
+        StoredPosition.from_json(position)
+
+    def verify_position(self, task: int, position: JsonObject) -> str:
+        """Asks the server whether the slot still has what lies behind the position; opens one connection."""
+        from cdcworker.connectors.postgres.doctor.written_positions import verify
+        from cdcworker.connectors.postgres.position import StoredPosition
+
+        return verify(parse(self._config).of_task(task), StoredPosition.from_json(position))
+
+    def leftovers(self) -> Sequence[Leftover]:
+        from cdcworker.connectors.postgres.server.leftovers import leftovers
+
+        return leftovers(parse(self._config))
+
+    def drop_leftovers(self, asked: DropRequest) -> Iterator[tuple[Leftover, CdcError | None]]:
+        from cdcworker.connectors.postgres.server.leftovers import drop
+
+        return drop(parse(self._config), asked)
+
+    @staticmethod
+    def position_text(commit: int) -> str:
+        """Returns an LSN as PostgreSQL shows it: 0/16B3748."""
+        return f"{commit >> 32:X}/{commit & 0xFFFFFFFF:X}"
+
+    @staticmethod
+    def parse_position(text: str) -> int:
+        """Takes an LSN in PostgreSQL's form, or its number. Raises ValueError."""
+        found = LSN.fullmatch(text)
+        if found:
+            return int(found[1], 16) << 32 | int(found[2], 16)
+        if not (text.isascii() and text.isdigit() and len(text) <= 20):
+            raise ValueError("an LSN is like 0/16B3748, or a number")
+        return int(text)
+
+    @classmethod
+    def config_of(cls, text: str) -> Config:
+        """Reads libpq's connection string, in either of its forms."""
+        from cdcworker.connectors.postgres.config.connection_string import config_of
+
+        return config_of(text)
+
+    @classmethod
+    def role_options(cls) -> Sequence[RoleOption]:
+        from cdcworker.connectors.postgres.server.roles import OPTIONS
+
+        return OPTIONS
+
+    @classmethod
+    def role_script(cls, wanted: RoleRequest) -> list[ScriptStep]:
+        """Returns the SQL for the owner of the tables."""
+        from cdcworker.connectors.postgres.server.roles import SourceRole, source_script
+
+        return source_script(SourceRole(wanted.role, wanted.database, wanted.tables, **wanted.options))
+
+    def check(self) -> Sequence[CheckFinding]:
+        """Live findings about server, rights, slot, publication and tables; opens connections."""
+        from cdcworker.connectors.postgres.doctor.live_checks import check
+
+        return list(check(parse(self._config)))
+
+    def examine(self, positions: Mapping[int, Mapping[str, Any]], *, deep: bool = False) -> Iterator[ExaminedTarget]:
+        """The doctor's table: what was measured, why it matters, what mends it. `positions` is what each task has stored,
+        where that is known."""
+        from cdcworker.connectors.postgres.doctor.checks import examine_all
+        from cdcworker.connectors.postgres.doctor.live_checks import key_of
+
+        for item in examine_all(parse(self._config), {n: dict(one) for n, one in positions.items()}, deep=deep):
+            result = item.result
+            if result.status != "ok":
+                result = replace(result, key=key_of(result.code, result.key))
+            yield replace(item, result=result)
+
+    @classmethod
+    def checks(cls) -> Sequence[DoctorCheck]:
+        from cdcworker.connectors.postgres.doctor.checks import CHECKS
+
+        return CHECKS
+
+    def measure_lag(self, task: StandingTask) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What the slot keeps, and how far its task is behind; opens one connection."""
+        from cdcworker.connectors.postgres.server.slot_measurement import measure
+
+        return measure(parse(self._config).of_task(task.task), task)
+
+    def repair(self, fix: Repair, administrator: str | None = None) -> None:
+        """Runs the statements that a check proposed; changes the database."""
+        from cdcworker.connectors.postgres.doctor.repair import mend
+
+        mend(parse(self._config), fix.statements, administrator)

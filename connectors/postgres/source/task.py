@@ -1,0 +1,403 @@
+"""The source task: one slot, one stream, a snapshot beside it; batches that end at the source's commits."""
+
+from __future__ import annotations
+
+import logging
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+
+import psycopg
+from cdcworker.connectors.api.context import TaskContext
+from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
+from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
+from cdcworker.connectors.capture.stream.signal_table import SignalStage
+from cdcworker.connectors.capture.stream.transaction_spool import NotStreamable
+from cdcworker.connectors.capture.tables.table_quarantine import may_hold
+from cdcworker.connectors.postgres.config.settings import PostgresSettings
+from cdcworker.connectors.postgres.decode import streamed_transactions
+from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
+from cdcworker.connectors.postgres.decode.native_path import NativePath, native
+from cdcworker.connectors.postgres.errors import CAPTURE, translate
+from cdcworker.connectors.postgres.pgoutput import OWN_PREFIX, format_lsn
+from cdcworker.connectors.postgres.position import StoredPosition
+from cdcworker.connectors.postgres.server import slot as slots
+from cdcworker.connectors.postgres.source import binary_fallback, limits
+from cdcworker.connectors.postgres.source.heartbeat_action import make_heartbeat, run_action
+from cdcworker.connectors.postgres.source.keyless_tables import read_whole
+from cdcworker.connectors.postgres.source.lag_monitor import LagMonitor
+from cdcworker.connectors.postgres.source.periodic_checks import PeriodicChecks
+from cdcworker.connectors.postgres.source.session import Session, StreamState
+from cdcworker.connectors.postgres.source.session_start import open_session
+from cdcworker.connectors.postgres.source.streaming_fallback import fall_back, recover
+from cdcworker.connectors.postgres.transport.connection import application_name, connect
+from cdcworker.connectors.postgres.transport.libpq_stream import ReplicationStream
+from cdcworker.connectors.postgres.transport.server_functions import PUSH
+from cdcworker.schemas import failpoints
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch, Position
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.record_layout import RecordLayouts
+
+log = logging.getLogger(__name__)
+
+COMMIT, MESSAGE = ord("C"), ord("M")
+NOT_OPEN = "the task is not open"
+
+
+class PostgresTask:
+    """Called from one thread; `open` may be called again only on a new object."""
+
+    def __init__(self, settings: PostgresSettings, context: TaskContext) -> None:
+        self._settings = settings
+        self._context = context
+        self._session: Session | None = None
+        self._native_path: NativePath | None = None
+        self._application = application_name(context.group, context.connector, context.task)
+        self._rows_only = settings.snapshot_mode == "initial_only"
+        self._first = True
+        self._dry = False
+        """Nothing was left to read of the stream when it was read last."""
+        self._share = settings.filters.share.told()
+        self._boundary = 0
+        self._boundary_bytes = 0
+        self._batch_bytes_max = limits.BATCH_BYTES_MAX
+        self._ts_us = 0
+        self._stored_safe = -1
+        self._stored_moves = 0
+        self._stored_at = 0.0
+        self._watermark_at = 0.0
+        self._behind_since = 0.0
+        self._window_at = 0.0
+        self._is_gap_stored = False
+        self._checks = PeriodicChecks(settings)
+        self._jobs = SnapshotJobs(context.jobs)
+        self._heartbeat = make_heartbeat(settings)
+        self._monitor = LagMonitor(context, self._jobs, self._heartbeat.report)
+        self._keyless: Iterator[PollBatch] | None = None
+        self._unfinished = False
+        """Changes were handed out of a transaction that had not ended: its end is worth a position."""
+        self._troubles: dict[str, CdcError] = {}
+
+    # -- SourceTask -------------------------------------------------------------------------------------------------
+
+    def holds(self, error: CdcError) -> bool:
+        """Returns whether the table that this error names may be held back while the others go on."""
+        return may_hold(self._settings.raw, error, CAPTURE)
+
+    def hold(self, troubles: Mapping[str, CdcError]) -> None:
+        """Called before `open`: these tables are left out from now on."""
+        self._troubles = dict(troubles)
+
+    def open(self, position: JsonObject | None) -> None:
+        stored = StoredPosition.from_json(position) if position is not None else None
+        self._session = open_session(self._settings, self._context, self._application, stored, self._troubles)
+        self._first = position is None or self._session.position_changed
+        self._stored_safe = self._session.position.safe_lsn
+        self._stored_at = time.monotonic()
+
+    def lend(self, shaper: RecordLayouts) -> None:
+        """Rows may become records here: natively, where the core was built and is wanted."""
+        session, module = self._opened(), native() if self._settings.raw["decoder.native"] else None
+        if session.state is not None and module is not None:
+            self._batch_bytes_max = limits.NATIVE_BYTES_MAX
+            self._native_path = NativePath(
+                *(session.decoder, shaper, module, limits.BATCH_BYTES_MAX, limits.NATIVE_BYTES_MAX, self._at_commit)
+            )
+            session.write_natively(shaper, module)
+
+    def poll(self) -> PollBatch:
+        session = self._session
+        if session is None:
+            raise RuntimeError(NOT_OPEN)
+        try:
+            if self._first:
+                self._first = False
+                return self._with_position(session, session.emptied, idle=True)
+            stream, state = session.connections.stream, session.state
+            if session.complete or stream is None or state is None:
+                time.sleep(limits.POLL_S_MAX)
+                return PollBatch(idle=True)
+            changes, snapshot = state.decoder, session.snapshot
+            if snapshot is not None and snapshot.loader.keyless:
+                self._context.beat("a read of the snapshot", limits.READ_S_MAX)
+            if (self._keyless is None and snapshot is not None and not changes.in_transaction) and (
+                snapshot.progress.loads
+                or time.monotonic() >= self._window_at
+                or self._context.jobs() is not self._jobs.seen
+            ):
+                self._open_window(session, snapshot)
+            if self._keyless is not None:
+                return self._keyless_batch()
+            if state.fallback and not changes.in_transaction:
+                recover(session, self._context)
+                stream = session.connections.require_stream()
+            # What was read to its end is waited for before it is read again, also in the middle of a transaction.
+            if self._dry and not stream.wait(
+                self._wait_s(session, stream) if snapshot and snapshot.progress.loads else limits.POLL_S_MAX
+            ):
+                return self._batch(session, changes, True)
+            self._dry = self._read(session, stream, state)
+            return self._batch(session, changes, self._dry)
+        except psycopg.Error as exc:
+            raise translate(exc) from exc
+
+    def ack(self, position: JsonObject) -> None:
+        session = self._session
+        if session is None:
+            raise RuntimeError(NOT_OPEN)
+        is_gap_stored = bool((position.get("snapshot") or {}).get("gap"))
+        if is_gap_stored is not self._is_gap_stored:
+            self._is_gap_stored = is_gap_stored
+            self._checks.stored(position)
+        stream = session.connections.stream
+        if stream is None:
+            return
+        try:
+            if failpoints.active:
+                failpoints.hit("postgres.before_confirm")
+            stream.confirm(int(position["safe_lsn"]))  # INV-1
+            if failpoints.active:
+                failpoints.hit("postgres.after_confirm")
+            if session.complete:
+                self._let_go(session)
+        except CdcError as exc:
+            # The next poll meets the same connection and says so; the position is stored already.
+            log.info("confirmation failed error=%s", exc)
+
+    def close(self) -> None:
+        session, self._session = self._session, None
+        if session is None:
+            return
+        session.close()
+        if self._settings.raw["slot.drop.on.stop"] and self._context.ending():
+            self._drop_slot()
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def _opened(self) -> Session:
+        if self._session is None:
+            raise RuntimeError(NOT_OPEN)
+        return self._session
+
+    def _read(self, session: Session, stream: ReplicationStream, state: StreamState) -> bool:
+        """Reads the spooled messages of a streamed transaction that has committed, then what has arrived; True when that
+        ran dry."""
+        streamed, changes, path = state.streamed, state.decoder, self._native_path
+        dry = False
+        try:
+            while True:
+                streamed.turned = False
+                if streamed.replay is not None:
+                    if not all(map(self._take, streamed.replay)):
+                        break
+                    streamed.replay = None
+                elif (
+                    stream.receive(streamed.take)
+                    if streamed.inside
+                    else stream.receive(self._take, path.feed_frames if path is not None else None)
+                ):
+                    dry = True
+                    break
+                elif not streamed.turned:
+                    break
+            if path is not None and changes.in_transaction:
+                path.flush()
+            if dry and not changes.in_transaction and stream.keepalive_lsn > session.position.safe_lsn:
+                # Between two transactions: what the keep-alive says is true of us as well.
+                self._ts_us = time.time_ns() // 1000
+                self._passed(session, changes, stream.keepalive_lsn)
+        except NotStreamable as exc:
+            fall_back(session, self._context, exc)
+            return False
+        except CdcError as exc:
+            raise binary_fallback.turned(session, self._context, exc) from exc
+        return dry
+
+    def _take(self, data: bytes) -> bool:
+        session = self._session
+        assert session
+        assert session.state
+        changes = session.state.decoder
+        kind = (self._native_path or changes).feed(data)
+        if kind == COMMIT:
+            return self._at_commit(changes)
+        if kind == MESSAGE and changes.message_lsn > session.position.commit_lsn and not changes.in_transaction:
+            # Every transaction that committed before the message has been delivered.
+            session.position.commit_lsn = changes.message_lsn
+            self._passed(session, changes, changes.message_lsn + 1)
+        if kind in streamed_transactions.TURNS:
+            session.state.streamed.turned = True
+            return False
+        if kind == streamed_transactions.RELATION:
+            session.state.streamed.described(data)
+        return len(changes.out) < limits.BATCH_CHANGES_MAX and changes.bytes < limits.BATCH_BYTES_MAX
+
+    def _at_commit(self, changes: PgoutputDecoder) -> bool:
+        """Everything up to the last commit is in the decoder's output. Returns whether more may be read."""
+        session, commit = self._session, changes.commit
+        assert session
+        assert commit
+        position, stream, snapshot = session.position, session.connections.stream, session.snapshot
+        assert stream
+        position.commit_lsn = max(position.commit_lsn, commit.commit_lsn)
+        if position.part and position.part[0] <= commit.commit_lsn:
+            position.part = position.orders = None
+        stream.received = max(stream.received, commit.end_lsn)
+        self._ts_us = commit.commit_us
+        if snapshot is not None and snapshot.progress.loads:
+            snapshot.committed(changes.last_xid)
+        self._passed(session, changes, commit.end_lsn)
+        if snapshot is not None and snapshot.loader.keyless:
+            return False
+        return len(changes.out) < limits.BATCH_CHANGES_MAX and changes.bytes < self._batch_bytes_max
+
+    def _passed(self, session: Session, changes: PgoutputDecoder, safe_lsn: int) -> None:
+        """A boundary: everything that committed before `safe_lsn` has been delivered."""
+        position = session.position
+        position.safe_lsn = max(position.safe_lsn, safe_lsn)
+        snapshot = session.snapshot
+        if session.signals.pending:
+            assert session.loads
+            at = position.commit_lsn
+            session.signals.carry_out(SignalStage(session.loads, at, format_lsn(at)))
+        if snapshot and (snapshot.progress.loads or changes.observer is not None):
+            changes.out.extend(snapshot.step(position.safe_lsn))
+            if snapshot.finished:
+                changes.observe(None)
+        self._boundary = len(changes.out)
+        self._boundary_bytes = changes.bytes
+
+    # -- batches ----------------------------------------------------------------------------------------------------
+
+    def _batch(self, session: Session, changes: PgoutputDecoder, dry: bool) -> PollBatch:
+        out = changes.out
+        if changes.in_transaction:
+            if not self._boundary:
+                if len(out) < limits.BATCH_CHANGES_MAX and changes.bytes < limits.BATCH_BYTES_MAX:
+                    return PollBatch()
+                changes.out, changes.bytes = [], 0
+                self._unfinished = True
+                if failpoints.active:
+                    failpoints.hit("postgres.part_read")
+                return PollBatch(out, part=self._part(changes))
+            out = changes.take_until(self._boundary, self._boundary_bytes)
+        else:
+            changes.out, changes.bytes = [], 0
+        self._boundary = self._boundary_bytes = 0
+        if self._rows_only and session.snapshot and session.snapshot.complete:
+            session.finish()
+        if out or self._unfinished:
+            if failpoints.active:
+                failpoints.hit("postgres.read")
+            return self._with_position(session, out, idle=dry)
+        return self._without_changes(session, dry)
+
+    def _part(self, changes: PgoutputDecoder) -> JsonObject:
+        """Returns where the transaction could be resumed. Chunks of rows that are read from now on must see it."""
+        session, part = self._opened(), changes.part
+        assert part
+        if session.snapshot:
+            session.snapshot.committed(changes.last_xid)
+        stored = session.position.part
+        session.position.part = max(part, stored) if stored and stored[0] == part[0] else part
+        counts, session.position.orders = (
+            session.position.orders,
+            dict(changes.orders.counts) if changes.orders else None,
+        )
+        position = session.position_json(self._ts_us)
+        session.position.part, session.position.orders = stored, counts
+        return position
+
+    def _without_changes(self, session: Session, dry: bool) -> PollBatch:
+        now = time.monotonic()
+        if dry:
+            self._ts_us = max(self._ts_us, self._monitor.caught_up_us(session.position.safe_lsn))
+        moved = session.position.safe_lsn > self._stored_safe
+        progressed = session.snapshot is not None and session.snapshot.loader.moves != self._stored_moves
+        overdue = self._heartbeat.due(now) or (moved and now - self._stored_at >= self._settings.heartbeat_s)
+        if session.complete or progressed or overdue:
+            return self._with_position(session, [], idle=dry)
+        if now - self._watermark_at >= limits.WATERMARK_S:
+            self._monitor.tick(session, now)
+            self._watermark_at = now
+            return PollBatch(watermark=self._watermark(session), idle=dry)
+        return PollBatch(idle=dry)
+
+    def _with_position(self, session: Session, out: Sequence[Change | EncodedRecords], *, idle: bool) -> PollBatch:
+        now = time.monotonic()
+        self._unfinished = False
+        if self._heartbeat.interval_s and self._heartbeat.due(now):
+            at = Position(session.position.safe_lsn, 0, 0)
+            out = [*out, *self._heartbeat.beat(now, at, partial(run_action, session.catalog))]
+        for item in out:
+            self._monitor.events += len(item.records) if isinstance(item, EncodedRecords) else 1
+        if now >= self._monitor.due_at:
+            self._monitor.tick(session, now)
+        self._stored_at = self._watermark_at = now
+        self._stored_safe = session.position.safe_lsn
+        self._stored_moves = session.snapshot.loader.moves if session.snapshot else 0
+        return PollBatch(out, session.position_json(self._ts_us), self._watermark(session), idle)
+
+    def _watermark(self, session: Session) -> JsonObject:
+        """Every transaction whose commit record lies before `commit_lsn` has been handed on; of the tables that are
+        `loading` not all rows yet."""
+        ts_ms = (self._ts_us or time.time_ns() // 1000) // 1000
+        at = {"commit_lsn": session.position.safe_lsn, "ts_ms": ts_ms, **self._share}
+        if session.scope.returning or (session.snapshot and session.snapshot.progress.loads):
+            loading = session.loading
+            return {**at, "loading": loading} if loading else at
+        return at
+
+    # -- snapshot ---------------------------------------------------------------------------------------------------
+
+    def _open_window(self, session: Session, snapshot: WatermarkSnapshot) -> None:
+        """Between two transactions: take what was read, and have more read."""
+        changes = session.decoder
+        if session.loads:
+            self._jobs.look(session.loads)
+        self._window_at = self._checks.go(session)
+        if snapshot.finished:
+            snapshot.loader.collect()
+        else:
+            self._passed(session, changes, session.position.safe_lsn)
+        if snapshot.loader.keyless and not changes.out:
+            self._keyless = read_whole(session, *snapshot.loader.keyless, partial(self._with_position, session))
+
+    def _wait_s(self, session: Session, stream: ReplicationStream) -> float:
+        """How long to wait for the stream; while rows wait for their boundary the server is asked for it."""
+        if session.snapshot is None or not session.snapshot.active:
+            return limits.POLL_S_MAX
+        if not session.snapshot.is_behind(session.position.safe_lsn):
+            self._behind_since = 0.0
+            return limits.NUDGE_S
+        now = time.monotonic()
+        self._behind_since = self._behind_since or now
+        if now - self._behind_since > limits.PUSH_S:
+            self._behind_since = now
+            session.catalog.execute(PUSH, (OWN_PREFIX,))
+        stream.status(reply=True)
+        return limits.NUDGE_S
+
+    def _keyless_batch(self) -> PollBatch:
+        assert self._keyless
+        try:
+            return next(self._keyless)
+        except StopIteration:
+            self._keyless = None
+            return PollBatch()
+
+    # -- the end ----------------------------------------------------------------------------------------------------
+
+    def _let_go(self, session: Session) -> None:
+        """Nothing is to be streamed after the rows: a slot that nobody reads would hold the log for ever."""
+        session.close()
+        session.connections.drop_stream()
+        self._drop_slot()
+
+    def _drop_slot(self) -> None:
+        try:
+            with connect(self._settings, self._application) as connection:
+                slots.take_over(connection, self._settings.slot, lambda: False)
+                slots.drop(connection, self._settings.slot)
+        except (CdcError, psycopg.Error) as exc:
+            log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))

@@ -1,0 +1,1 @@
+"""How do bytes come from the server and go to it? Connections, TLS, authentication and the replication stream."""

@@ -1,0 +1,1 @@
+"""What does a PostgreSQL value mean? Types and their text and binary forms as Avro values."""

@@ -1,0 +1,110 @@
+"""PostgreSQL's text forms as values that every reader holds (`out.of.range.handling.mode=clamp`): what is out of the range
+of its type becomes the nearest value that is not, and what is no number becomes null.
+
+Readers turn numbers into dates and times of their own as the type says: Python's and most lakes' years are 1 to 9999, their days end
+before 24:00, and their decimals are numbers. `text_values` has the exact forms.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from cdcworker.connectors.capture.column_mapping import Parser
+from cdcworker.connectors.postgres.types import text_values as exact
+from cdcworker.connectors.postgres.types.text_values import DAY_US, civil_days
+
+DAYS_MIN, DAYS_MAX = civil_days(1, 1, 1), civil_days(9999, 12, 31)
+US_MIN, US_MAX = DAYS_MIN * DAY_US, (DAYS_MAX + 1) * DAY_US - 1
+NS_MIN, NS_MAX = -(2**63) + 1, 2**63 - 2
+"""Just before what stands for infinity."""
+_MIDNIGHT: Final = b"24:00:00"
+_LAST: Final = b"23:59:59.999999"
+_INFINITE_DAYS: Final = {b"infinity": DAYS_MAX, b"-infinity": DAYS_MIN}
+DIGITS_MAX = 38
+"""The digits of the number that stands for infinity where there is no null: as many as a decimal of warehouses has."""
+_NO_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
+
+
+# -- dates and times --------------------------------------------------------------------------------------------------
+
+
+def days(value: bytes) -> int:
+    """A date of a type that is a date to readers."""
+    return max(DAYS_MIN, min(DAYS_MAX, exact.days(value)))
+
+
+def finite_days(value: bytes) -> int:
+    """A date that is a plain number to readers: only the infinite ones are no dates."""
+    infinite = _INFINITE_DAYS.get(value)
+    return exact.days(value) if infinite is None else infinite
+
+
+def _within_day(value: bytes) -> bytes:
+    """Midnight at the end of a day as the last microsecond before it, with the zone behind it if there is one."""
+    return _LAST + value[len(_MIDNIGHT) :] if value.startswith(_MIDNIGHT) else value
+
+
+def time_us(value: bytes) -> int:
+    return exact.time_us(_within_day(value))
+
+
+def time_ms(value: bytes) -> int:
+    return exact.time_ms(_within_day(value))
+
+
+def time_ns(value: bytes) -> int:
+    return exact.time_ns(_within_day(value))
+
+
+def time_text(value: bytes) -> str:
+    return exact.time_text(_within_day(value))
+
+
+def timetz_text(value: bytes) -> str:
+    return exact.timetz_text(_within_day(value))
+
+
+def timestamp_us(value: bytes) -> int:
+    return max(US_MIN, min(US_MAX, exact.any_timestamp_us(value)))
+
+
+def timestamp_ms(value: bytes) -> int:
+    return timestamp_us(value) // 1000
+
+
+def timestamp_ns(value: bytes) -> int:
+    infinite = exact.NANOS_INFINITY.get(value)
+    return max(NS_MIN, min(NS_MAX, exact.any_timestamp_us(value) * 1000)) if infinite is None else infinite
+
+
+# -- numbers ----------------------------------------------------------------------------------------------------------
+
+
+def greatest(precision: int) -> bytes:
+    """The largest unscaled number of so many digits."""
+    return exact.unscaled(10**precision - 1)
+
+
+def decimal_bytes(precision: int, scale: int, *, required: bool) -> Parser:
+    """numeric(p,s): `NaN`, which PostgreSQL sorts behind all numbers, is the largest number where null is not allowed."""
+    parse = exact.decimal_bytes(scale)
+    stand_in = greatest(precision) if required else None
+
+    def bounded(value: bytes) -> bytes | None:
+        return parse(value) or stand_in
+
+    vars(bounded)["scale"] = scale
+    return bounded
+
+
+def variable_decimal(value: bytes) -> dict[str, Any] | None:
+    """numeric without scale."""
+    return None if value in _NO_NUMBERS else exact.variable_decimal(value)
+
+
+def required_variable_decimal(value: bytes) -> dict[str, Any]:
+    """The same where null is not allowed."""
+    if value not in _NO_NUMBERS:
+        return exact.variable_decimal(value)
+    sign = -1 if value.startswith(b"-") else 1
+    return {"scale": 0, "value": exact.unscaled(sign * (10**DIGITS_MAX - 1))}

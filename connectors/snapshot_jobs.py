@@ -1,0 +1,94 @@
+"""What may be asked of a connector's tasks beside their usual work: reading rows of tables once more."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+from cdcworker.schemas import patterns
+from cdcworker.schemas.change import JsonObject
+
+SNAPSHOT: Final = "snapshot"
+TABLES_MAX: Final = 100
+PATTERN_MAX: Final = 500
+FILTER_MAX: Final = 2_000
+RATE_MAX: Final = 10_000_000
+MEMBERS: Final = ("tables", "filters", "rows_per_s")
+
+
+class BadJobRequest(ValueError):
+    """`path` leads to the member that is wrong."""
+
+    def __init__(self, text: str, *path: str) -> None:
+        super().__init__(text)
+        self.path = path
+
+
+def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
+    """The request in its one form, so that equal requests are equal; BadRequest says what is wrong."""
+    unknown = sorted(set(given) - set(MEMBERS))
+    if unknown:
+        raise BadJobRequest(f"Unknown member {unknown[0]!r}: {', '.join(MEMBERS)} exist", unknown[0])
+    tables = given.get("tables")
+    if not isinstance(tables, list) or not 0 < len(tables) <= TABLES_MAX:
+        raise BadJobRequest(f"`tables` must be a list of 1 to {TABLES_MAX} names or regular expressions", "tables")
+    for number, pattern in enumerate(tables):
+        problem = pattern_problem(pattern)
+        if problem:
+            raise BadJobRequest(problem, "tables", str(number))
+    out: JsonObject = {"tables": sorted(set(tables))}
+    if filters := given.get("filters"):
+        out["filters"] = _filters(filters, tables)
+    if (rate := given.get("rows_per_s")) is not None:
+        if isinstance(rate, bool) or not isinstance(rate, int) or not 0 <= rate <= RATE_MAX:
+            raise BadJobRequest(f"`rows_per_s` must be a number from 0 to {RATE_MAX}", "rows_per_s")
+        if rate:
+            out["rows_per_s"] = rate
+    return out
+
+
+def pattern_problem(pattern: Any) -> str:
+    """Why it cannot name tables; empty when it can."""
+    if not isinstance(pattern, str) or not 0 < len(pattern) <= PATTERN_MAX:
+        return f"A table is named by 1 to {PATTERN_MAX} characters"
+    wrong = patterns.problem(pattern)
+    return f"A table's pattern {wrong}" if wrong else ""
+
+
+def _filters(filters: Any, tables: list[str]) -> dict[str, str]:
+    if not isinstance(filters, Mapping):
+        raise BadJobRequest("`filters` must be an object of conditions by table", "filters")
+    for name, text in filters.items():
+        if name not in tables:
+            raise BadJobRequest("A filter is for one of `tables`", "filters", str(name))
+        if not isinstance(text, str) or not 0 < len(text.strip()) <= FILTER_MAX:
+            raise BadJobRequest(f"A condition has 1 to {FILTER_MAX} characters", "filters", name)
+        if problem := condition_problem(text):
+            raise BadJobRequest(problem, "filters", name)
+    return {name: filters[name].strip() for name in sorted(filters)}
+
+
+_TOKENS = re.compile(r"""'(?:[^']|'')*'|"(?:[^"]|"")*"|--|/\*|\$[A-Za-z_0-9]*\$|[\\;\x00'"]|[()]""")
+
+
+def condition_problem(text: str) -> str:
+    """Why a text could be more than one condition of SQL in parentheses; empty when it cannot.
+
+    What opens inside must close inside: quotes and parentheses. Comments, statements' ends, backslashes (which have
+    meanings of their own in some literals) and dollar quotes are not taken at all.
+    """
+    depth = 0
+    for found in _TOKENS.finditer(text):
+        token = found.group()
+        if token == "(":  # noqa: S105  the name of a field, no secret
+            depth += 1
+        elif token == ")":  # noqa: S105  the name of a field, no secret
+            depth -= 1
+            if depth < 0:
+                return "A parenthesis is closed that was not opened"
+        elif len(token) == 1 or token in ("--", "/*") or token.startswith("$"):
+            return f"{token!r} cannot be part of a condition"
+        elif "\\" in token:
+            return "A backslash cannot be part of a condition"
+    return "" if depth == 0 else "A parenthesis is not closed"

@@ -1,0 +1,1 @@
+"""What does every task report? Latency, retries and the labels of tables."""

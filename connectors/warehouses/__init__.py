@@ -1,0 +1,1 @@
+"""What do all warehouses share? Rows to merge, schema changes, dead letters and consistent sets."""

@@ -1,0 +1,1 @@
+"""How are Iceberg and Delta tables written? Merges through Spark SQL, with the ledger in the table itself."""

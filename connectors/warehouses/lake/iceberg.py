@@ -1,0 +1,209 @@
+"""Iceberg tables (format 2) through Spark. Rows are merged into a snapshot that nobody sees, which becomes the table's in one
+step with the sink's state: a table that is not any more as it was found refuses that step."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import json
+import logging
+import uuid
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.sink_errors import LEDGER_MOVED
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.side_tables import OWN
+from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
+from cdcworker.connectors.warehouses.table_state import Manifest, parse
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+CATALOG = "cdc_lake"
+WAP = "spark.wap.id"
+MAIN = "main"
+RECENT = 100
+"""Snapshots of others that may have come after ours."""
+PROPERTIES = {
+    "format-version": "2",
+    # Only the rows of a batch are written, not every file that holds one of them.
+    "write.merge.mode": "merge-on-read",
+    "write.update.mode": "merge-on-read",
+    "write.delete.mode": "merge-on-read",
+    # Files of a batch are few; dealing its rows out by partition would be one more shuffle.
+    "write.distribution-mode": "none",
+    "write.merge.distribution-mode": "none",
+    "write.metadata.delete-after-commit.enabled": "true",
+    "write.metadata.previous-versions-max": "20",
+    "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
+}
+UNFIT = frozenset(("FLOAT", "DOUBLE", "STRUCT", "LIST", "MAP"))
+"""Types of which Iceberg takes no identifier field."""
+STAGED = {"write.wap.enabled": "true"}
+
+
+class IcebergTables:
+    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`."""
+
+    def __init__(self, settings: Mapping[str, str]) -> None:
+        self._settings = dict(settings)
+        self._session: SparkSession | None = None
+        self._catalog: Any = None
+
+    def open(self, session: SparkSession) -> None:
+        """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
+        prefix = f"spark.sql.catalog.{CATALOG}"
+        session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
+        # What somebody else commits has to be seen.
+        for name, value in {**self._settings, "cache-enabled": "false"}.items():
+            session.conf.set(f"{prefix}.{name}", value)
+        self._session = session
+        # The catalog is made by the first statement that names it, with the settings of that statement's session.
+        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
+        self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
+
+    @property
+    def _spark(self) -> SparkSession:
+        assert self._session is not None
+        return self._session
+
+    @property
+    def _jvm(self) -> Any:
+        return self._spark._jvm.org.apache.iceberg
+
+    def _id(self, place: TableName) -> Any:
+        return self._jvm.catalog.TableIdentifier.parse(f"{place.schema}.{place.table}")
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    def places(self) -> Iterator[TableName]:
+        for space in self._catalog.listNamespaces():
+            for found in self._catalog.listTables(space):
+                yield TableName(space.toString(), found.name())
+
+    def load(self, place: TableName) -> TableVersion | None:
+        if not self._catalog.tableExists(self._id(place)):
+            return None
+        table = self._catalog.loadTable(self._id(place))
+        fields = json.loads(self._jvm.spark.SparkSchemaUtil.convert(table.schema()).json())
+        snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
+        empty = snapshot is None or snapshot.summary().get("total-records") == "0"
+        version = None if snapshot is None else snapshot.snapshotId()
+        return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
+        properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}
+        self._spark.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{statements.quoted(place.schema)}")
+        self._spark.sql(
+            f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING iceberg TBLPROPERTIES ({statements.listed(properties)})"
+        )
+
+    def adopt(self, place: TableName) -> None:
+        self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(STAGED)})")
+
+    def name(self, place: TableName) -> str:
+        return f"{CATALOG}.{statements.quoted(place.schema)}.{statements.quoted(place.table)}"
+
+    def at(self, place: TableName, found: TableVersion) -> str:
+        return self.name(place) + ("" if found.version is None else f" VERSION AS OF {found.version}")
+
+    def identify(self, place: TableName, found: TableVersion, names: tuple[str, ...]) -> None:
+        """Sets the identifier fields, which have to be required and cannot be floating-point numbers: a key with such a column
+        has none. Neither the snapshot nor the sink's state changes."""
+        table = self._catalog.loadTable(self._id(place))
+        schema = table.schema()
+        kinds = [str(schema.findField(name).type().typeId()) for name in names]
+        wanted = set() if UNFIT.intersection(kinds) else set(names)
+        known = set(schema.identifierFieldNames())
+        if wanted == known:
+            return
+        if wanted and not found.empty and self._has_nulls(place, names):
+            log.warning("rows without a key, no identifier fields table=%s", ".".join(place))
+            wanted = set()
+        if wanted == known:
+            return
+        update = table.updateSchema().allowIncompatibleChanges()
+        for name in sorted(wanted - known):
+            update = update.requireColumn(name)
+        for name in sorted(known - wanted):
+            update = update.makeColumnOptional(name)
+        identifiers = self._spark._jvm.java.util.ArrayList()
+        for name in sorted(wanted):
+            identifiers.add(name)
+        update.setIdentifierFields(identifiers).commit()
+
+    def _has_nulls(self, place: TableName, names: tuple[str, ...]) -> bool:
+        where = " OR ".join(f"{statements.quoted(name)} IS NULL" for name in names)
+        return bool(self._spark.sql(f"SELECT 1 FROM {self.name(place)} WHERE {where} LIMIT 1").take(1))
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+        mark = uuid.uuid4().hex
+        if statement:
+            self._spark.conf.set(WAP, mark)
+            try:
+                self._spark.sql(statement)
+            finally:
+                self._spark.conf.unset(WAP)
+        table = self._catalog.loadTable(self._id(place))
+        staged = _staged(table, mark)
+        if staged is None:
+            # A snapshot of no rows: a catalog that compares snapshots, and nothing else, then tells two states apart.
+            table.newAppend().set("wap.id", mark).stageOnly().commit()
+            table = self._catalog.loadTable(self._id(place))
+            staged = _staged(table, mark)
+        hit("sink.before_commit")
+        if staged is None or staged.parentId() != found.version:
+            raise _moved(place)
+        self._publish(place, table, found, staged.snapshotId(), state.text())
+        return staged.snapshotId()
+
+    def _publish(self, place: TableName, table: Any, found: TableVersion, snapshot: int, note: str) -> None:
+        """The catalog exchanges what is there for what we make of it, or refuses."""
+        operations = table.operations()
+        base = operations.current()
+        now = base.currentSnapshot()
+        if (base.properties().get(STATE) or "") != found.note:
+            raise _moved(place)
+        if (None if now is None else now.snapshotId()) != found.version:
+            raise _moved(place)
+        properties = self._spark._jvm.java.util.HashMap()
+        properties.put(STATE, note)
+        made = self._jvm.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
+        try:
+            operations.commit(base, made.build())
+        except Exception as exc:
+            if "CommitFailedException" in str(exc):
+                raise _moved(place) from exc
+            if "CommitStateUnknownException" not in str(exc):
+                raise
+            again = self.load(place)
+            if again is None or again.note != note:
+                raise _moved(place) from exc
+
+    def tend(self, place: TableName) -> None:
+        """Expires snapshots that are older than the table's properties allow."""
+        with contextlib.suppress(CdcError):
+            self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
+
+    def another(self) -> IcebergTables:
+        return IcebergTables(self._settings)
+
+
+def _staged(table: Any, mark: str) -> Any:
+    """The snapshot that carries the mark; it is among the last ones."""
+    for snapshot in itertools.islice(reversed(table.operations().current().snapshots()), RECENT):
+        if snapshot.summary().get("wap.id") == mark:
+            return snapshot
+    return None
+
+
+def _moved(place: TableName) -> CdcError:
+    where = {"table": ".".join(place)}
+    return CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where=where)

@@ -1,0 +1,244 @@
+"""Iceberg and Delta as kinds of warehouses: tables that Spark's SQL reads and writes."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of
+from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.lake.catalog_properties import (
+    CATALOGS,
+    PROPERTIES_KEY,
+    SECRETS_KEY,
+    URI_KEY,
+    URIS,
+    Property,
+    admit,
+    admit_uri,
+    problem_of,
+    properties_of,
+    uri_problem,
+)
+from cdcworker.connectors.warehouses.output_config import output_of
+from cdcworker.connectors.warehouses.shared_keys import GROUP, PATH, SCHEMA, folder, missing, require_open_root
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.lake.tables import LakeTables
+    from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
+    from cdcworker.connectors.warehouses.lake.writer import LakeWriter
+    from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
+
+PARALLEL_TABLES_MAX: Final = 4
+"""Each table that is written at the same time as others holds a copy of the rows that its batch concerns."""
+
+
+CATALOG_KEYS: Final = (
+    ConfigKey(
+        "warehouse.catalog",
+        default="hadoop",
+        validator=one_of(*CATALOGS),
+        recommended=CATALOGS,
+        group=GROUP,
+        doc="Iceberg's catalog. hadoop: the folder warehouse.path is all there is. Any other says itself where files lie, so"
+        " the worker has to open / to connectors (file.connector.paths).",
+        connects=True,
+    ),
+    ConfigKey(
+        "warehouse.catalog.uri", default="", group=GROUP, doc="Where the catalog is: its uri property.", connects=True
+    ),
+    ConfigKey(
+        "warehouse.catalog.properties",
+        "LIST",
+        (),
+        importance="LOW",
+        group=GROUP,
+        doc="Further properties of Iceberg's catalog, each name=value: those that the page on Iceberg lists for the kind of"
+        " catalog.",
+        connects=True,
+    ),
+    ConfigKey(
+        "warehouse.catalog.secrets",
+        "PASSWORD",
+        importance="LOW",
+        group=GROUP,
+        doc="The same for properties that are secret, separated by commas.",
+        connects=True,
+    ),
+)
+
+
+def catalog_properties(config: ParsedConfig) -> list[Property]:
+    """Returns the properties that a config gives to Iceberg's catalog, secret ones included."""
+    secret = config[SECRETS_KEY]
+    return [
+        *properties_of(PROPERTIES_KEY, config[PROPERTIES_KEY], secret=False),
+        *properties_of(SECRETS_KEY, secret.reveal().split(",") if secret else (), secret=True),
+    ]
+
+
+def catalog_settings(config: ParsedConfig, roots: Sequence[str]) -> dict[str, str]:
+    """Returns the properties of Iceberg's catalog, secret ones included, after each of them has been judged. CdcError
+    `config.catalog_property`, `config.host_not_allowed` or `file.path_not_allowed` when one is not open to connectors."""
+    catalog, uri = config["warehouse.catalog"], config[URI_KEY]
+    if catalog != "hadoop":
+        require_open_root(roots)
+    out = {}
+    for given in catalog_properties(config):
+        admit(catalog, given, roots)
+        out[given.name] = given.value
+    out["type"] = catalog
+    if uri and catalog in URIS:
+        admit_uri(catalog, uri, roots)
+        out["uri"] = uri
+    if config["warehouse.path"]:
+        out["warehouse"] = folder(config, roots)
+    return out
+
+
+def secret_properties(config: Mapping[str, Any]) -> list[str]:
+    """Returns the names in `warehouse.catalog.secrets`, of a config that may not be parsed yet."""
+    secret = config.get("warehouse.catalog.secrets")
+    text = secret.reveal() if isinstance(secret, Secret) else str(secret or "")
+    return [name.strip() for pair in text.split(",") for name, _, _ in [pair.partition("=")] if name.strip()]
+
+
+def iceberg_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
+    """Returns the tables of the catalog that the config describes."""
+    from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
+
+    return IcebergTables(catalog_settings(config, roots))
+
+
+def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
+    """Returns the tables in the folder that the config names."""
+    from cdcworker.connectors.warehouses.lake.delta import DeltaTables
+
+    return DeltaTables(folder(config, roots))
+
+
+@dataclass(frozen=True, slots=True)
+class LakeLedgerAdmin:
+    """The ledger in the states of a sink's tables, through Spark."""
+
+    writer: LakeWriter
+    access: LedgerAccess
+
+    def offsets(self) -> SinkOffsets:
+        return dict(self.writer.ledger())
+
+    def alter(self, changes: SinkOffsets | None) -> None:
+        self.writer.alter(self.access.epoch, changes)
+
+    def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        return {"next_offset": self.offsets().get((change["topic"], change["partition"]))}
+
+
+@dataclass(frozen=True, slots=True)
+class Lake:
+    """What the kinds of lakes have in common; they differ in how their tables are found."""
+
+    tables: Callable[[ParsedConfig, Sequence[str]], LakeTables]
+
+    def open(self, config: ParsedConfig, task: WriterTask) -> LakeWriter:
+        """Returns the writer of a task; it needs a Spark session before it is used."""
+        from cdcworker.connectors.warehouses.lake.affected_rows import StagedFiles
+        from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
+        from cdcworker.connectors.warehouses.lake.writer import LakeWriter
+
+        writer = WholeLakeWriter if config["consistency"] == "source" else LakeWriter
+        return writer(
+            self.tables(config, task.file_roots),
+            task.sink,
+            task.task,
+            schema=config["warehouse.schema"],
+            output=output_of(config),
+            stage=StagedFiles(local=not task.is_on_cluster),
+            parallel_tables=min(PARALLEL_TABLES_MAX, int(config["spark.cores"])),
+        )
+
+    @contextlib.contextmanager
+    def admin(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[LakeLedgerAdmin]:
+        """Opens the ledger with a Spark of its own."""
+        with self._writer(config, access, spark) as writer:
+            yield LakeLedgerAdmin(writer, access)
+
+    @contextlib.contextmanager
+    def dead_letters(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[OfflineLetters]:
+        """Opens the table of a sink's dead letters with a Spark of its own."""
+        from cdcworker.connectors.warehouses.lake.dead_letters import LakeOfflineTables
+
+        tables, schema = self.tables(config, access.file_roots), config["warehouse.schema"]
+        lake = LakeOfflineTables(tables, access.connector, schema=schema, output=output_of(config))
+        with spark() as session, contextlib.closing(lake):
+            lake.attach(session)
+            yield lake.letters
+
+    @contextlib.contextmanager
+    def verify_side(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[LakeTarget]:
+        """Opens a sink's tables with a Spark of its own."""
+        from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
+
+        with self._writer(config, access, spark) as writer:
+            yield LakeTarget(writer, access.connector)
+
+    @contextlib.contextmanager
+    def _writer(self, config: ParsedConfig, access: LedgerAccess, spark: SparkHost) -> Iterator[LakeWriter]:
+        writer = self.open(config, WriterTask(access.connector, file_roots=access.file_roots))
+        with spark() as session, contextlib.closing(writer):
+            writer.attach(session)
+            yield writer
+
+
+def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    catalog = config["warehouse.catalog"]
+    yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
+    if has_reference(catalog):
+        return
+    if problem := uri_problem(catalog, config[URI_KEY]):
+        yield URI_KEY, problem
+    for given in catalog_properties(config):
+        if problem := problem_of(catalog, given):
+            yield given.key, problem
+
+
+def _check_iceberg_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
+    catalog_settings(config, roots)
+
+
+def _check_delta_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
+    folder(config, roots)
+
+
+_ICEBERG_LAKE: Final = Lake(iceberg_tables)
+_DELTA_LAKE: Final = Lake(delta_tables)
+
+ICEBERG: Final = WarehouseKind(
+    name="iceberg",
+    title="Iceberg",
+    keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    libraries="iceberg",
+    secret_settings=secret_properties,
+    problems=_iceberg_problems,
+    check_paths=_check_iceberg_paths,
+    open=_ICEBERG_LAKE.open,
+    admin=_ICEBERG_LAKE.admin,
+    dead_letters=_ICEBERG_LAKE.dead_letters,
+    verify_side=_ICEBERG_LAKE.verify_side,
+)
+DELTA: Final = WarehouseKind(
+    name="delta",
+    title="Delta",
+    keys=(SCHEMA, PATH),
+    libraries="delta",
+    spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
+    problems=lambda config: missing(config, "warehouse.path"),
+    check_paths=_check_delta_paths,
+    open=_DELTA_LAKE.open,
+    admin=_DELTA_LAKE.admin,
+    dead_letters=_DELTA_LAKE.dead_letters,
+    verify_side=_DELTA_LAKE.verify_side,
+)

@@ -1,0 +1,110 @@
+"""Several tables of a lake at once: a table waits for Spark's planning, for small jobs and for the store most of the time."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import queue
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_EXCEPTION, ThreadPoolExecutor, wait
+from typing import Generic, Protocol, Self, TypeVar
+
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import thread_pool
+
+log = logging.getLogger(__name__)
+
+
+class ThreadWriter(Protocol):
+    def thread_copy(self) -> Self:
+        """Another one like it, for another thread."""
+
+    def release(self) -> None:
+        """Frees what it holds; it is not used again."""
+
+
+Writer = TypeVar("Writer", bound=ThreadWriter)
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+
+class ParallelTables(Generic[Writer]):
+    """Runs work for several tables on up to `count` writers, each used by one thread at a time. Threads are kept: each has a
+    thread of Java's."""
+
+    def __init__(self, count: int) -> None:
+        self._count = count
+        self._more: list[Writer] = []
+        self._pool: ThreadPoolExecutor | None = None
+
+    def each(self, first: Writer, work: Callable[[Writer, Item], Result], items: Sequence[Item]) -> list[Result]:
+        """Returns the result of the work for each item. When it fails for one, those that have not begun are not begun, and
+        the others end before that is raised."""
+        count = min(self._count, len(items))
+        if count < 2:
+            return [work(first, item) for item in items]
+        self._more += [first.thread_copy() for _ in range(count - 1 - len(self._more))]
+        self._pool = self._pool or thread_pool(self._count, "table-writer")
+        free: queue.SimpleQueue[Writer] = queue.SimpleQueue()
+        for writer in (first, *self._more[: count - 1]):
+            free.put(writer)
+
+        def one(item: Item) -> Result:
+            writer = free.get()
+            try:
+                return work(writer, item)
+            finally:
+                free.put(writer)
+
+        running = [self._pool.submit(one, item) for item in items]
+        wait(running, return_when=FIRST_EXCEPTION)
+        for each in running:
+            each.cancel()
+        wait(running)
+        failed = [exc for each in running if not each.cancelled() and (exc := each.exception()) is not None]
+        # Who is fenced has nothing more to say about the others.
+        failed.sort(key=lambda exc: not (isinstance(exc, CdcError) and exc.kind == "fenced"))
+        for exc in failed if len(failed) > 1 else ():
+            log.warning("a table failed error=%s", exc if isinstance(exc, CdcError) else type(exc).__name__)
+        if failed:
+            raise failed[0]
+        return [each.result() for each in running]
+
+    def drop(self) -> None:
+        """Frees the further writers; they are created again when they are needed."""
+        more, self._more = self._more, []
+        for writer in more:
+            writer.release()
+
+    def close(self) -> None:
+        self.drop()
+        pool, self._pool = self._pool, None
+        if pool is not None:
+            pool.shutdown(wait=False)
+
+
+class TablesInProgress:
+    """The tables that are being written now. `step` is called with them, in the order in which they began, before and after
+    each."""
+
+    def __init__(self, step: Callable[[str], None] = lambda _doing: None) -> None:
+        self._step = step
+        self._names: list[str] = []
+        self._lock = threading.Lock()
+
+    @contextlib.contextmanager
+    def one(self, name: str) -> Iterator[None]:
+        with self._lock:
+            self._names.append(name)
+            self._tell()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._names.remove(name)
+                self._tell()
+
+    def _tell(self) -> None:
+        # One that hangs comes first, and is alone in the end.
+        self._step("table " + ", ".join(self._names) if self._names else "the next table")

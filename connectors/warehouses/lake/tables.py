@@ -1,0 +1,76 @@
+"""Tables of a lake as its writer sees them, whatever kind of lake it is."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
+
+from cdcworker.connectors.warehouses.table_state import Manifest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+
+Work = Callable[[Iterable["pa.RecordBatch"]], Iterable["pa.RecordBatch"]]
+STATE = "cdcworker.state"
+
+
+class TableName(NamedTuple):
+    """Schema and table as the lake has them."""
+
+    schema: str
+    table: str
+
+
+@dataclass(slots=True)
+class TableVersion:
+    """A table as it was read. A commit succeeds only while this is what it is; `state` None: no sink made it."""
+
+    state: Manifest | None
+    columns: Mapping[str, str]
+    version: Any = None
+    empty: bool = True
+    note: str = ""
+    """The state as it is written there."""
+
+
+class LakeTables(Protocol):
+    """The tables of one lake, in one table format."""
+
+    def open(self, session: SparkSession) -> None:
+        """Use this session, which nobody else does, from now on."""
+
+    def places(self) -> Iterable[TableName]: ...
+
+    def load(self, place: TableName) -> TableVersion | None: ...
+
+    def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
+        """Unless it is there. Without a state it is one of the sink's own, whose commits depend on nothing."""
+
+    def adopt(self, place: TableName) -> None:
+        """Give an empty table that somebody made in advance what it needs."""
+
+    def name(self, place: TableName) -> str:
+        """Returns the table's name in SQL."""
+
+    def at(self, place: TableName, found: TableVersion) -> str:
+        """Returns the SQL that reads the table in the version that was found."""
+
+    def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+        """Rows (no statement: none) and state in one step; the version that came to be. CdcError LEDGER_MOVED when the
+        table is not as found."""
+
+    def tend(self, place: TableName) -> None:
+        """Now and then: give back what no reader needs."""
+
+    def another(self) -> LakeTables:
+        """Returns the tables of the same lake for another session."""
+
+
+@runtime_checkable
+class IdentifiesRows(Protocol):
+    """Tables whose format knows which columns tell one row from all others."""
+
+    def identify(self, place: TableName, found: TableVersion, names: tuple[str, ...]) -> None:
+        """Says that these columns, in which no row has a NULL, are the rows' key; none: that nothing is known of one."""

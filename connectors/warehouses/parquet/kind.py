@@ -1,0 +1,110 @@
+"""Parquet files in a folder as a kind of warehouse."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.table_writer import TableWriter
+from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.output_config import output_of
+from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
+    from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
+
+RECORDS_MAX: Final = 250_000
+"""Each batch is one more file per table: fewer and larger ones are read faster. About 80 MB of ordinary rows."""
+
+
+def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
+    """Returns the writer of a task."""
+    from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
+    from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+
+    writer = WholeParquetWriter if config["consistency"] == "source" else ParquetWriter
+    return writer(
+        folder(config, task.file_roots),
+        task.sink,
+        task.task,
+        schema=config["warehouse.schema"],
+        output=output_of(config),
+        buckets=config["warehouse.buckets"],
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class ParquetLedgerAdmin:
+    """The ledger in the manifests of a sink's tables."""
+
+    config: ParsedConfig
+    access: LedgerAccess
+
+    def offsets(self) -> SinkOffsets:
+        task = WriterTask(self.access.connector, file_roots=self.access.file_roots)
+        with contextlib.closing(open_writer(self.config, task)) as writer:
+            return dict(writer.ledger())
+
+    def alter(self, changes: SinkOffsets | None) -> None:
+        from cdcworker.connectors.warehouses.table_state import alter
+
+        alter(folder(self.config, self.access.file_roots), self.access, changes)
+
+    def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        return {"next_offset": self.offsets().get((change["topic"], change["partition"]))}
+
+
+@contextlib.contextmanager
+def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[ParquetLedgerAdmin]:
+    """Opens the ledger for a request."""
+    yield ParquetLedgerAdmin(config, access)
+
+
+@contextlib.contextmanager
+def open_dead_letters(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[OfflineLetters]:
+    """Opens the files of a sink's dead letters."""
+    from cdcworker.connectors.warehouses.parquet.dead_letters import letters_of
+
+    path = folder(config, access.file_roots)
+    yield letters_of(path, access.connector, output_of(config), config["warehouse.buckets"])
+
+
+@contextlib.contextmanager
+def open_verify_side(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[LakeTarget]:
+    """Opens a sink's files, which are read in this process."""
+    from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
+    from cdcworker.connectors.warehouses.parquet.verify_tables import ParquetTables
+
+    path, has_sets = folder(config, access.file_roots), config["consistency"] == "source"
+    with contextlib.closing(LakeTarget(ParquetTables(path, access.connector, has_sets), access.connector)) as side:
+        yield side
+
+
+def check_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
+    """CdcError when the folder is in none of the worker's file roots."""
+    folder(config, roots)
+
+
+def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    """Returns what is wrong with the path: files need a folder, not a store."""
+    yield from missing(config, "warehouse.path")
+    if "://" in config["warehouse.path"]:
+        yield "warehouse.path", "expects a folder: Parquet tables need a file system that all workers share"
+
+
+PARQUET: Final = WarehouseKind(
+    name="parquet",
+    title="Parquet",
+    keys=(SCHEMA, PATH, BUCKETS),
+    records_max=RECORDS_MAX,
+    problems=problems,
+    check_paths=check_paths,
+    open=open_writer,
+    admin=open_admin,
+    dead_letters=open_dead_letters,
+    verify_side=open_verify_side,
+)

@@ -1,0 +1,78 @@
+"""A Parquet warehouse as the target of a comparison: its files are read here, as the newest manifests name them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+from urllib.parse import quote, unquote
+
+from cdcworker.connectors.api.table_batch import DELETED
+from cdcworker.connectors.verify.databases import TableFailed
+from cdcworker.connectors.warehouses import target_columns
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
+from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
+from cdcworker.connectors.warehouses.table_state import Manifest, Manifests, tables
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+class ParquetTables:
+    """The tables of one sink as a `LakeTarget` reads them."""
+
+    def __init__(self, root: str, sink: str, whole: bool = False) -> None:
+        """`whole`: as the valid set has them."""
+        self._root = Path(root)
+        self._sink = sink
+        self._sets = ParquetSets(root, sink) if whole else None
+
+    def place(self, schema: str, table: str) -> TableName:
+        return TableName(statements.stored_name(schema), statements.stored_name(table))
+
+    def found(self) -> Iterator[tuple[TableName, TableVersion]]:
+        for parts, state in self._states():
+            if state.sink == self._sink and state.arrow is not None:
+                columns = {field.name: statements.type_of(field.type) for field in state.arrow}
+                yield self.place(*map(unquote, parts)), TableVersion(state, columns, state.version, not state.files)
+
+    def _states(self) -> Iterator[tuple[Sequence[str], Manifest]]:
+        if self._sets is not None:
+            for shown in self._sets.read().values():
+                yield from ((member.place, member.state) for member in shown.members.values())
+            return
+        for folder in tables(self._root):
+            state = Manifests(folder).newest()
+            if state is not None:
+                yield folder.parts[-2:], state
+
+    def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
+        import pyarrow as pa
+
+        schema, table = (quote(statements.plain_name(name), safe=" ") for name in place)
+        try:
+            made = list(work(_batches(self._root / schema / table, found, names)))
+        except FileNotFoundError as exc:
+            raise TableFailed("its files were replaced while they were read") from exc
+        return pa.Table.from_batches(made) if made else pa.table({})
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+def _batches(folder: Path, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """Rows that are there; those that a soft delete left are not."""
+    import pyarrow.compute as pc
+    from pyarrow import parquet
+
+    assert found.state is not None
+    schema = found.state.arrow
+    assert schema is not None
+    for file in found.state.files:
+        with parquet.ParquetFile(folder / file.path) as source:
+            for group in range(source.num_row_groups):
+                rows = target_columns.conform(source.read_row_group(group), schema)
+                if DELETED in rows.column_names:
+                    rows = rows.filter(pc.invert(pc.fill_null(rows[DELETED], False)))
+                yield from rows.select(names).to_batches()

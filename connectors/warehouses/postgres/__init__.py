@@ -1,0 +1,1 @@
+"""How are PostgreSQL tables written? Rows and ledger in one transaction, staged by COPY."""

@@ -1,0 +1,413 @@
+"""The PostgreSQL warehouse: rows, deletes, DDL and ledger of one batch in one transaction."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
+from cdcworker.connectors.api.table_writer import TargetRows
+from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE, from_psycopg
+from cdcworker.connectors.warehouses import dropped_columns
+from cdcworker.connectors.warehouses.postgres import copy, parallel_staging, statements, type_conflicts
+from cdcworker.connectors.warehouses.postgres.catalog import TargetCatalog
+from cdcworker.connectors.warehouses.postgres.connection import judged, opened
+from cdcworker.connectors.warehouses.postgres.fresh_rows import max_position, min_position, split
+from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
+from cdcworker.connectors.warehouses.postgres.snapshot_read import read
+from cdcworker.connectors.warehouses.table_refusals import TableRefusals
+from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
+from cdcworker.schemas.topics import source_of
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.warehouses.postgres.connection import Connection
+    from pyspark.sql import SparkSession
+
+log = logging.getLogger(__name__)
+
+PRUNE_EVERY_S = 60.0
+CAREFUL_BATCHES = 100
+
+
+class _Again(Exception):
+    """Something of a topic's table is not as it was held to be: all is undone, and tried once more."""
+
+    def __init__(self, topic: str) -> None:
+        super().__init__(topic)
+        self.topic = topic
+
+
+class _Taken(_Again):
+    """A row that was said to be fresh is not, or the table takes none that way."""
+
+
+class _Stale(_Again):
+    """Somebody has changed the table since it was looked at. A failed transaction forgets what was known of all tables, so
+    this comes once: what fails after that another look mends no more."""
+
+
+class PostgresWriter:
+    """A TableWriter. One connection, one thread."""
+
+    def __init__(
+        self,
+        conninfo: str,
+        sink: str,
+        task: int = 0,
+        *,
+        schema: str = "",
+        output: OutputForm | None = None,
+        staging: parallel_staging.StagingPlan | None = None,
+    ) -> None:
+        self._conninfo = conninfo
+        self._schema = schema
+        self._ledger = PostgresLedger(sink, task)
+        self._catalog = TargetCatalog(schema, output, sink)
+        self._staging = parallel_staging.ParallelStaging(
+            conninfo, self._ledger, staging or parallel_staging.StagingPlan()
+        )
+        self._connection: Connection | None = None
+        self._floors: dict[str, bytes] = {}
+        self._tombstones: dict[str, bytes] = {}
+        """Of topics that have any the highest position among them: rows behind it need not look for one."""
+        self._careful: dict[str, int] = {}
+        """Of topics whose fresh rows were not so, how many batches go the longer way yet."""
+        self._straight = False
+        self._pruned = time.monotonic()
+
+    # -- the seam -----------------------------------------------------------------------------------------------------
+
+    def fence(self, epoch: Epoch) -> None:
+        with self._transaction() as connection:
+            # A batch may be lost with its server and is read again; the fence may not.
+            connection.execute("set local synchronous_commit = on")
+            self._ledger.create(connection)
+            self._ledger.fence(connection, epoch)
+        self._sweep()
+
+    def claim(self, topics: Sequence[str]) -> None:
+        """Fence off whoever applied these topics before under another task number."""
+        with self._transaction() as connection:
+            self._ledger.claim(connection, list(topics))
+
+    def ledger(self) -> Mapping[tuple[str, int], int]:
+        with self._transaction() as connection:
+            self._ledger.forget_letters(connection)
+            self._recall(connection)
+            return self._ledger.read(connection)
+
+    def topic_ids(self) -> Mapping[str, str]:
+        with self._transaction() as connection:
+            return self._ledger.topic_ids(connection)
+
+    def know(self, ids: Mapping[str, str]) -> None:
+        with self._transaction() as connection:
+            self._ledger.know(connection, ids)
+
+    def attach(self, session: Callable[[], SparkSession], _step: Callable[[str], None] | None = None) -> None:
+        """`session` waits for Spark, whose executors may stage large tables."""
+        self._staging.attach(session)
+
+    def _sweep(self) -> None:
+        import psycopg
+
+        connection = self._connection
+        if connection is not None and not connection.closed:
+            with contextlib.suppress(psycopg.Error):
+                parallel_staging.sweep(connection, self._ledger)
+
+    def _recall(self, connection: Connection) -> None:
+        """Reads what the next rows have to be compared with besides the existing rows."""
+        self._floors = self._ledger.floors(connection)
+        self._tombstones = self._ledger.tombstones(connection)
+
+    def through(self) -> Mapping[str, int]:
+        """Returns, by source, the position before which readers see every transaction whole, or else what eventual batches
+        have reached."""
+        with self._transaction() as connection:
+            out = self._ledger.through(connection)
+            for topic, position in self._ledger.applied(connection).items():
+                source = source_of(topic)
+                out[source] = max(out.get(source, 0), int.from_bytes(position[:8], "big") + 1)
+            return out
+
+    def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
+        """Rows and ledger commit together (INV-8). Fresh rows go straight into their tables; where one of them turns out
+        to be there, all is undone and the table's rows are merged."""
+        for topic, left in list(self._careful.items()):
+            self._careful[topic] = left - 1
+            if left <= 1:
+                del self._careful[topic]
+        while True:
+            try:
+                return self._apply([batch], True)
+            except _Taken as taken:
+                log.info("rows to insert exist already and are merged topic=%s", taken.topic)
+                self._careful[taken.topic] = CAREFUL_BATCHES
+            except _Stale:
+                continue
+
+    def apply_all(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
+        """Applies batches that commit together: no reader sees a part. They may be iterated twice."""
+        try:
+            return self._apply(batches, False)
+        except _Stale:
+            return self._apply(batches, False)
+
+    def _apply(self, batches: Iterable[SinkBatch], straight: bool) -> Mapping[str, Any]:
+        """`straight`: with fresh rows by themselves, which may fail."""
+        if self._connection is None or self._connection.closed:
+            # A server that went down may have lost batches that it had committed: only its ledger knows.
+            raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
+        counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
+        fresh = replayed = 0
+        refusals = TableRefusals()
+        self._straight = straight
+        due = time.monotonic() - self._pruned > PRUNE_EVERY_S
+        if due:
+            self._sweep()
+        with self._transaction() as connection:
+            self._catalog.begin()
+            for batch in batches:
+                if refusals:
+                    self._look(connection, batch.tables, refusals)
+                elif self._ledger.lock(connection, batch):
+                    if self._ledger.touched():
+                        self._recall(connection)
+                    fresh += 1
+                    self._batch(connection, batch, counts, refusals)
+                else:
+                    replayed += 1
+            refusals.tell()
+            if fresh and due:
+                self._ledger.prune(connection)
+                self._pruned = time.monotonic()
+            if fresh:
+                hit("sink.before_commit")
+        if fresh:
+            hit("sink.after_commit")
+        return {**counts, "replayed": replayed > 0 and not fresh}
+
+    def _batch(self, connection: Connection, batch: SinkBatch, counts: dict[str, Any], refusals: TableRefusals) -> None:
+        for at, table in enumerate(batch.tables, 1):
+            with refusals.of_a_table(), self._as_known(table.table):
+                self._table(connection, table, counts, batch.batch_id)
+            hit("sink.table_done")
+            if refusals:
+                self._look(connection, batch.tables[at:], refusals)
+                return
+        self._staging.drop(connection)
+        if batch.dead:
+            self._ledger.add_dead_letters(connection, batch.dead)
+        hit("sink.staged")
+        self._ledger.advance(connection, batch)
+        if batch.through:
+            self._ledger.publish(connection, batch.through)
+
+    def _look(self, connection: Connection, tables: Sequence[TableBatch], refusals: TableRefusals) -> None:
+        """Nothing of the batch stays once a table is refused: of the others it is of interest whether they are too."""
+        for table in tables:
+            if table.table not in refusals.topics:
+                with refusals.of_a_table(), self._as_known(table.table):
+                    self._target(connection, table)
+
+    def rows(self, topic: str) -> TargetRows | None:
+        """Over a connection of its own: `apply` may go on meanwhile."""
+        return read(self._connect(), self._ledger.sink, topic, place_of(topic, (), self._schema))
+
+    def cancel(self) -> None:
+        """Break off the statement that runs in another thread."""
+        connection = self._connection
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.cancel_safe(timeout=1.0)
+
+    def close(self) -> None:
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            with contextlib.suppress(Exception):
+                connection.close()
+
+    # -- connection ---------------------------------------------------------------------------------------------------
+
+    def _connect(self) -> Connection:
+        return opened(judged(self._conninfo))
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[Connection]:
+        """One transaction; whatever it raises is translated, and caches that it filled are dropped."""
+        import psycopg
+
+        try:
+            if self._connection is None or self._connection.closed:
+                self._catalog.forget()
+                self._connection = self._connect()
+            with self._connection.transaction():
+                yield self._connection
+        except psycopg.Error as exc:
+            self._catalog.forget()
+            # Of errors in a statement's text the server's words hold names only; others may quote a value.
+            said = exc.diag.message_primary if (exc.sqlstate or "").startswith("42") else type(exc).__name__
+            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, said)
+            raise from_psycopg(exc) from exc
+        except BaseException:
+            self._catalog.forget()
+            raise
+
+    # -- one table ----------------------------------------------------------------------------------------------------
+
+    @contextlib.contextmanager
+    def _as_known(self, topic: str) -> Iterator[None]:
+        """Around the statements of a table that may have been looked at long ago."""
+        import psycopg
+
+        try:
+            yield
+        except psycopg.Error as exc:
+            if not (exc.sqlstate or "").startswith(type_conflicts.STALE) or not self._catalog.is_old(topic):
+                raise
+            log.info("the columns of a table are read again topic=%s sqlstate=%s", topic, exc.sqlstate)
+            raise _Stale(topic) from exc
+
+    def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
+        target = self._target(connection, batch)
+        if batch.floor is not None:
+            if target is not None:
+                _written(counts, connection.execute(statements.truncate(target, batch.floor)).rowcount)
+            self._ledger.set_floor(connection, batch.table, batch.floor)
+            self._floors[batch.table] = max(batch.floor, self._floors.get(batch.table, b""))
+        if target is None:
+            return
+        batch = dropped_columns.without(
+            batch, {column.name for column in dropped_columns.wanted(batch)}.difference(target.names)
+        )
+        if not batch.key:
+            if not batch.bare:
+                copy.append(connection, target, batch)
+            _written(counts, batch.upserts.num_rows)
+        else:
+            self._upsert(connection, target, batch, counts, number)
+        rows = batch.upserts.num_rows + batch.deletes.num_rows
+        counts["rows"] += rows
+        counts["changes"] += batch.changes
+        name = f"{target.schema}.{target.table}"
+        counts["tables"][name] = counts["tables"].get(name, 0) + batch.changes
+
+    def _target(self, connection: Connection, batch: TableBatch) -> statements.TargetTable | None:
+        catalog = self._catalog
+        return catalog.standing(connection, batch) if batch.bare else catalog.prepare(connection, batch)
+
+    def _upsert(
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        batch: TableBatch,
+        counts: dict[str, Any],
+        number: int,
+    ) -> None:
+        """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
+        late = self._may_have_tombstones(batch)
+        fresh, batch = self._parted(target, batch, late)
+        place = statements.TombstonePlace(self._ledger.sink, batch.table)
+        bits: dict[str, int] = {}
+        if batch.upserts.num_rows:
+            stage, bits = self._stage(connection, target, batch, late, number)
+            if batch.origins is not None and bits:
+                connection.execute(statements.copy_origin_row(target, stage, bits))
+                connection.execute(statements.copy_origin_tombstone(target, stage, bits, place))
+        if batch.moved is not None and batch.moved.num_rows:
+            moved = self._catalog.stage(connection, target, "m")
+            kept, origins = batch.moved_unchanged, batch.moved_origins
+            moved_bits = copy.stage(connection, target, moved, batch.moved, kept, origins, True)
+            if origins is not None and moved_bits:
+                connection.execute(statements.copy_origin_row(target, moved, moved_bits))
+                connection.execute(statements.copy_origin_tombstone(target, moved, moved_bits, place))
+            connection.execute(statements.insert_moved_tombstones(target, moved, moved_bits, place))
+        if batch.deletes.num_rows:
+            gone = self._catalog.stage(connection, target, "d")
+            copy.stage(connection, target, gone, batch.deletes, {}, None, True)
+            _written(counts, connection.execute(statements.delete(target, gone)).rowcount)
+            connection.execute(statements.insert_tombstones(gone, place))
+            newest = max_position(batch.deletes)
+            if newest is not None:
+                self._tombstones[batch.table] = max(newest, self._tombstones.get(batch.table, b""))
+        if fresh is not None:
+            self._insert(connection, target, batch.table, fresh)
+        if batch.upserts.num_rows:
+            self._merge(connection, target, batch, stage, bits, counts, late)
+
+    def _stage(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, late: bool, number: int
+    ) -> tuple[str, dict[str, int]]:
+        """The stage table with the rows, in SQL; the bit of each column that some row did not bring."""
+        if self._staging.wants(batch.upserts):
+            part = parallel_staging.StagingPart("", target, late, batch.unchanged)
+            found = self._staging.stage(connection, part, batch.upserts, batch.origins, number)
+            if found is not None:
+                return found, copy.bits_of(batch.unchanged)
+        stage = self._catalog.stage(connection, target, "s")
+        return stage, copy.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, late)
+
+    def _parted(
+        self, target: statements.TargetTable, batch: TableBatch, late: bool
+    ) -> tuple[pa.Table | None, TableBatch]:
+        """The fresh rows, and the batch without them: COPY into a table costs half of what MERGE from another does."""
+        if (
+            not self._straight
+            or batch.fresh is None
+            or late
+            or target.stamps
+            or not target.unique
+            or batch.table in self._floors
+            or batch.table in self._careful
+            or not {column.field for column in target.columns} <= set(batch.upserts.column_names)
+            or not batch.fresh.any()
+        ):
+            return None, batch
+        return split(batch)
+
+    def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
+        import psycopg
+
+        try:
+            copy.insert(connection, target, rows)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.FeatureNotSupported) as exc:
+            raise _Taken(topic) from exc
+
+    def _may_have_tombstones(self, batch: TableBatch) -> bool:
+        """Returns whether a row of the batch may be older than a delete of its key. In a batch a key is put or deleted,
+        not both, so its own deletes are no concern of its rows."""
+        newest = self._tombstones.get(batch.table)
+        return newest is not None and min_position(batch.upserts) <= newest
+
+    def _merge(
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        batch: TableBatch,
+        stage: str,
+        bits: Mapping[str, int],
+        counts: dict[str, Any],
+        late: bool,
+    ) -> None:
+        hit("sink.merge")
+        floor = self._floors.get(batch.table)
+        tombstones = statements.TombstonePlace(self._ledger.sink, batch.table) if late else None
+        if not bits and floor is None and tombstones is None and self._catalog.is_empty(connection, target):
+            _written(counts, connection.execute(statements.insert(target, stage)).rowcount)
+            return
+        if bits:
+            found = connection.execute(statements.orphans(target, stage)).fetchone()
+            counts["orphans"] += found[0] if found else 0
+        _written(counts, connection.execute(statements.merge(target, stage, bits, tombstones, floor)).rowcount)
+
+
+def _written(counts: dict[str, Any], rows: int) -> None:
+    """Rows that are other than before: what is older than they are does not count."""
+    counts["written"] = counts.get("written", 0) + max(0, rows)

@@ -1,0 +1,1 @@
+"""How does the cluster elect its leader on ZooKeeper? A lock, beside logs that stay on Kafka."""

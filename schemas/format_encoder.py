@@ -1,0 +1,334 @@
+"""The encoder of records in other formats: Connect's JSON for keys or values, or flat rows instead of the envelope."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol
+
+from cdcworker.schemas.avro import frame, murmur2
+from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Row, Table
+from cdcworker.schemas.connect_json import compile_fields, connect_schema
+from cdcworker.schemas.encode import (
+    NEW_KEY_HEADER,
+    OLD_KEY_HEADER,
+    UNCHANGED_HEADER,
+    Encoder,
+    Register,
+    TablePlan,
+    encode_parts,
+    plan_fields,
+)
+from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, is_message
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.log import Registration, RegistrationMeta
+from cdcworker.schemas.placeholders import bounds_headers, zero_value
+from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat, WireFormat
+from cdcworker.schemas.topics import avro_name, subject, topic_name
+
+TOPIC_TAKEN = declare(
+    "schema.topic_taken",
+    "config",
+    "Two tables would be written to one topic",
+    "Correct regex and replacement of the transform so that each table keeps a topic of its own.",
+)
+
+DELETED_FIELD: Final = "__deleted"
+"""The field that ExtractNewRecordState adds for rewritten deletes."""
+_BOUND: Final = b"\0"
+"""The `value_frame` of a plan that needs no schema id and is ready."""
+
+
+def make_encoder(record_format: RecordFormat, prefix: str, register: Register, **options: Any) -> Encoder:
+    """Returns the encoder for a record format; the default format has the fastest one."""
+    if record_format == RecordFormat():
+        return Encoder(prefix, register, **options)
+    return FormatEncoder(record_format, prefix, register, **options)
+
+
+# Records
+
+
+class _Record(Protocol):
+    """Writes keys or values: their fields in order, and the frame around them. `schema` is registered unless it is
+    None."""
+
+    schema: JsonObject | None
+
+    def bind(self, id: int) -> None:
+        """Sets the schema id."""
+
+    def body(self, values: Row) -> bytes:
+        """Returns the encoded fields without a frame."""
+
+    def wrap(self, body: bytes) -> bytes:
+        """Returns the body with its frame."""
+
+    def in_header(self, values: Row) -> bytes:
+        """Returns the record as a header holds it."""
+
+
+class _AvroRecord:
+    """Writes framed Avro."""
+
+    def __init__(self, schema: JsonObject, fields: Sequence[Mapping[str, Any]]) -> None:
+        self.schema: JsonObject | None = schema
+        self.body: Callable[[Row], bytes] = encode_parts(fields)
+        self._frame = b""
+
+    def bind(self, id: int) -> None:
+        self._frame = frame(id, b"")
+
+    def wrap(self, body: bytes) -> bytes:
+        return self._frame + body
+
+    def in_header(self, values: Row) -> bytes:
+        return self._frame + self.body(values)
+
+
+class _JsonRecord:
+    """Writes Connect's JSON. `kind` is an Avro record whose fields already have their names in JSON."""
+
+    def __init__(self, kind: JsonObject, wire: WireFormat, *, optional: bool = False) -> None:
+        self.schema: JsonObject | None = None
+        self._text = compile_fields([(f["name"], f["type"]) for f in kind["fields"]], numeric=wire.numeric)
+        # Connect's default converter of headers writes no schema, and decimals as numbers.
+        self._header = compile_fields([(f["name"], f["type"]) for f in kind["fields"]], numeric=True)
+        self._head, self._tail = b"", b""
+        if wire.schemas:
+            text = json.dumps(connect_schema(kind, optional=optional), separators=(",", ":"), ensure_ascii=False)
+            self._head, self._tail = b'{"schema":' + text.encode() + b',"payload":', b"}"
+
+    def bind(self, id: int) -> None: ...
+
+    def body(self, values: Row) -> bytes:
+        return self._text(values).encode()
+
+    def wrap(self, body: bytes) -> bytes:
+        return self._head + body + self._tail
+
+    def in_header(self, values: Row) -> bytes:
+        return self._header(values).encode()
+
+
+@dataclass(slots=True)
+class FormatPlan(TablePlan):
+    """The plan of a table in a record format."""
+
+    key: _Record | None = None
+    value: _Record | None = None
+    """The writer of values; None for the envelope in Avro."""
+    zeroes: tuple[Any, ...] = ()
+    """By column, the value in `before` if the database did not send it; None for an optional column."""
+
+
+class FormatEncoder(Encoder):
+    """Encodes changes in a record format; envelopes in Avro are written by the base class. Only Avro is registered."""
+
+    def __init__(self, record_format: RecordFormat, prefix: str, register: Register, **options: Any) -> None:
+        super().__init__(prefix, register, **options)
+        self._format = record_format
+        self._now_ns = 0
+        self._paths: dict[str, tuple[str, ...]] = {}
+
+    # Plans
+
+    def _topic(self, table: Table) -> str:
+        if table.plain is not None:
+            return table.plain.topic
+        topic = topic_name(self._prefix, table.path)
+        for route in self._format.routes:
+            topic = route.apply(topic)
+        path = self._paths.setdefault(topic, table.path)
+        if path != table.path:
+            where = {"topic": topic, "table": ".".join(table.path), "other": ".".join(path)}
+            raise CdcError(TOPIC_TAKEN, "the topic is another table's", where=where)
+        return topic
+
+    def _compile(self, table: Table) -> TablePlan:
+        record_format = self._format
+        plan = FormatPlan(**{**plan_fields(self._prefix, table), "topic": self._topic(table)})
+        plan.zeroes = tuple(None if column.optional else zero_value(column) for column in table.columns)
+        if plan.key_schema is not None:
+            plan.key = self._key_record(plan, plan.key_schema)
+        if record_format.flat is not None and not is_message(table) and table.plain is None:
+            plan.value = self._flat_record(plan, record_format.flat)
+        elif record_format.value.json:
+            kind = plan.value_schema if table.plain else self._envelope_kind(plan.value_schema, table)
+            plan.value = _JsonRecord(kind, record_format.value)
+        return plan
+
+    def _key_record(self, plan: FormatPlan, schema: JsonObject) -> _Record:
+        if not self._format.key.json:
+            return _AvroRecord(schema, schema["fields"])
+        kind = {**schema, "fields": _column_fields(plan.table.key_columns)}
+        own_name = plan.table.plain is not None or is_message(plan.table)
+        return _JsonRecord(kind if own_name else self._with_own_name(plan.table, kind), self._format.key)
+
+    def _with_own_name(self, table: Table, kind: JsonObject) -> JsonObject:
+        """Returns a record type with its unescaped name as `connect.name`."""
+        return {**kind, "connect.name": ".".join((self._prefix, *table.path, kind["name"]))}
+
+    def _envelope_kind(self, schema: JsonObject, table: Table) -> JsonObject:
+        """Returns the envelope type with unescaped column names."""
+        columns = _column_fields(table.columns)
+        kinds = {field["name"]: field["type"] for field in schema["fields"]}
+        if is_message(table):
+            kinds["message"] = {**kinds["message"], "fields": columns}
+        else:
+            row = self._with_own_name(table, {**_row_record(schema), "fields": columns})
+            kinds["before"] = kinds["after"] = ["null", row]
+            schema = self._with_own_name(table, schema)
+        return {**schema, "fields": [{**field, "type": kinds[field["name"]]} for field in schema["fields"]]}
+
+    def _flat_record(self, plan: FormatPlan, flat: FlatFormat) -> _Record:
+        row = _row_record(plan.value_schema)
+        added = [_added_field(item.name, item.type_in(plan.table.source_schema)) for item in flat.fields]
+        if flat.deletes == "rewrite":
+            added.append(_added_field(DELETED_FIELD, "string"))
+        for header in flat.headers:
+            header.type_in(plan.table.source_schema)
+        if not self._format.value.json:
+            fields = [*row["fields"], *({**field, "name": avro_name(field["name"])} for field in added)]
+            return _AvroRecord({**row, "fields": _distinct(fields, plan.table)}, fields)
+        fields = _distinct([*_column_fields(plan.table.columns), *added], plan.table)
+        kind = self._with_own_name(plan.table, {**row, "fields": fields})
+        # Without added fields the flat row is the optional `after` of the envelope, with them a new required one.
+        return _JsonRecord(kind, self._format.value, optional=not added)
+
+    def _bind(self, plan: TablePlan, meta: RegistrationMeta) -> None:
+        assert isinstance(plan, FormatPlan)
+        key = plan.key.schema if plan.key is not None else None
+        value = plan.value.schema if plan.value is not None else plan.value_schema
+        registrations = [Registration(subject(plan.topic, "key"), key, meta, plan.former_key_schema)] if key else []
+        if value:
+            registrations.append(Registration(subject(plan.topic, "value"), value, meta))
+        ids = self._register(registrations) if registrations else ()
+        plan.value_frame = frame(ids[-1], b"") if value else _BOUND
+        if key and plan.key is not None:
+            plan.key.bind(ids[0])
+        if value and plan.value is not None:
+            plan.value.bind(ids[-1])
+
+    def _tails(self, now_ns: int) -> dict[str, bytes]:
+        self._now_ns = now_ns
+        return super()._tails(now_ns)
+
+    # Records
+
+    def _encode(self, change: Change, plan: TablePlan, tails: dict[str, bytes], out: list[OutRecord]) -> None:
+        assert isinstance(plan, FormatPlan)
+        if change.op == "m":
+            out.append(self._message_record(change, plan, tails))
+        elif self._format.flat is None:
+            value = self._envelope(change, plan, tails)
+            self._append(change, plan, value, out)
+            if change.op == "d" and self.tombstones and plan.key is not None:
+                out.append(out[-1]._replace(value=None))
+        else:
+            self._encode_flat(change, plan, self._format.flat, out)
+
+    def _encode_flat(self, change: Change, plan: FormatPlan, flat: FlatFormat, out: list[OutRecord]) -> None:
+        """Writes flat rows. A truncate has no row, so it has no flat record."""
+        if change.op == "d":
+            if flat.deletes == "rewrite" and change.before is not None:
+                before = self._with_zeroes(plan, change.before)
+                self._append(change, plan, self._flat_value(change, plan, flat, before), out)
+            if plan.key is not None:
+                for _ in range((flat.deletes == "tombstone") + flat.trailing):
+                    self._append(change, plan, None, out)
+        elif change.after is not None:
+            after = self._filled(plan, change.after, change.unchanged)
+            self._append(change, plan, self._flat_value(change, plan, flat, after), out)
+
+    def _flat_value(self, change: Change, plan: FormatPlan, flat: FlatFormat, row: Row) -> bytes:
+        assert plan.value is not None
+        added = [item.value_of(change, self._now_ns) for item in flat.fields]
+        if flat.deletes == "rewrite":
+            added.append("true" if change.op == "d" else "false")
+        return plan.value.wrap(plan.value.body((*row, *added)))
+
+    def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> bytes:
+        if plan.value is None:
+            records: list[OutRecord] = []
+            bare = replace(change, other_key=None) if change.other_key is not None else change
+            super()._encode(bare, plan, tails, records)
+            return records[0].value or b""
+        before = None if change.before is None else self._with_zeroes(plan, change.before)
+        after = None if change.after is None else self._filled(plan, change.after, change.unchanged)
+        clocks = [self._now_ns // unit for unit in CLOCKS.values()]
+        values = (before, after, change.source, change.transaction, change.op, *clocks)
+        return plan.value.wrap(plan.value.body(values))
+
+    def _message_record(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> OutRecord:
+        row = change.after or ()
+        if plan.value is None:
+            value = self._message(change, plan, tails).value
+        elif plan.table.plain is not None:
+            value = plan.value.wrap(plan.value.body(tuple(row[i] for i in plan.table.value_indexes)))
+        else:
+            values: tuple[Any, ...] = (change.op, self._now_ns // 1_000_000, change.source, change.transaction, row)
+            value = plan.value.wrap(plan.value.body(values))
+        key, hash = self._key_of(plan, plan.key_of(row))
+        return OutRecord(plan.topic, key, value, None, hash)
+
+    def _append(self, change: Change, plan: FormatPlan, value: bytes | None, out: list[OutRecord]) -> None:
+        row = change.before if change.op == "d" else change.after
+        key, hash = (None, None) if row is None else self._key_of(plan, plan.key_of(row))
+        out.append(OutRecord(plan.topic, key, value, self._all_headers(change, plan, value) or None, hash))
+
+    def _key_of(self, plan: FormatPlan, values: Row) -> tuple[bytes | None, int | None]:
+        """Returns a key and its hash. The hash covers the body only: a new schema must not move a key to another
+        partition."""
+        if plan.key is None:
+            return None, None
+        body = plan.key.body(values)
+        return plan.key.wrap(body), murmur2(body) & 0x7FFFFFFF
+
+    def _all_headers(self, change: Change, plan: FormatPlan, value: bytes | None) -> list[tuple[str, bytes]]:
+        headers: list[tuple[str, bytes]] = []
+        if change.unchanged:
+            headers.append((UNCHANGED_HEADER, ",".join(map(str, change.unchanged)).encode()))
+        if change.other_key is not None and plan.key is not None:
+            name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
+            headers.append((name, plan.key.in_header(change.other_key)))
+        headers += bounds_headers(plan.arrays, change)
+        for item in self._format.flat.headers if self._format.flat else ():
+            field_value = item.value_of(change, self._now_ns)
+            if field_value is not None and (value is not None or item.field == "op"):
+                headers.append((item.name, str(field_value).encode()))
+        return headers
+
+    def _with_zeroes(self, plan: FormatPlan, row: Row) -> Row:
+        if None not in row:
+            return row
+        return tuple([zero if value is None else value for value, zero in zip(row, plan.zeroes, strict=True)])
+
+
+# Schemas
+
+
+def _column_fields(columns: Sequence[Column]) -> list[JsonObject]:
+    """Returns the columns' fields under their own names: JSON needs no escapes."""
+    return [{**column_field(column, {}), "name": column.name} for column in columns]
+
+
+def _row_record(envelope: JsonObject) -> JsonObject:
+    for field in envelope["fields"]:
+        if field["name"] == "before":
+            return dict(field["type"][1])
+    raise LookupError("the schema is no envelope")
+
+
+def _added_field(name: str, kind: Any) -> JsonObject:
+    return {"name": name, "type": ["null", kind], "default": None}
+
+
+def _distinct(fields: list[JsonObject], table: Table) -> list[JsonObject]:
+    names = [field["name"] for field in fields]
+    for name in names:
+        if names.count(name) > 1:
+            where = {"table": ".".join(table.path), "name": name}
+            raise CdcError(NAME_CONFLICT, "an added field has the name of another or of a column", where=where)
+    return fields

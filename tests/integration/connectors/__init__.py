@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors` on real servers and processes."""

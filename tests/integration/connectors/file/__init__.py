@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.file` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.config` on real servers and processes."""

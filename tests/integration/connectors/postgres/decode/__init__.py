@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.decode` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.server` on real servers and processes."""

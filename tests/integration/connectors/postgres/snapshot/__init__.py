@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.snapshot` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.transport` on real servers and processes."""

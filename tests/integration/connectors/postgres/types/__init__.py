@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.postgres.types` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.sink_engine.kafka` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.spark.runtime` on real servers and processes."""

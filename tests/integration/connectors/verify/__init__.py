@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.verify` on real servers and processes."""

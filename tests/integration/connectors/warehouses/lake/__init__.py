@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.warehouses.lake` on real servers and processes."""

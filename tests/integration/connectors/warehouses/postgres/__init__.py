@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.connectors.warehouses.postgres` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.coordinator` on real servers and processes."""

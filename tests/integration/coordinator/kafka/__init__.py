@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.coordinator.kafka` on real servers and processes."""

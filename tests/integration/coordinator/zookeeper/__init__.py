@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.coordinator.zookeeper` on real servers and processes."""

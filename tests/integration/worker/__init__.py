@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker` on real servers and processes."""

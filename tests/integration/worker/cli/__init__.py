@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.cli` on real servers and processes."""

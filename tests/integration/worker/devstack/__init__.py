@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.devstack` on real servers and processes."""

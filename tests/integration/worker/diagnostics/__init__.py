@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.diagnostics` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.generators` on real servers and processes."""

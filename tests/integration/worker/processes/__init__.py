@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.processes` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.producers` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.quickstart` on real servers and processes."""

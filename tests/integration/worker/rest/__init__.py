@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.rest` on real servers and processes."""

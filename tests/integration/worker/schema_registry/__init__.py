@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.schema_registry` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.security` on real servers and processes."""

@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.server` on real servers and processes."""

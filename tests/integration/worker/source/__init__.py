@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.source` on real servers and processes."""

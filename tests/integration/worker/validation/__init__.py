@@ -1,0 +1,1 @@
+"""Tests of `cdcworker.worker.validation` on real servers and processes."""

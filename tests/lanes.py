@@ -1,0 +1,159 @@
+"""Runs pytest processes side by side and tells, while they run and when they are ended from outside, which tests run."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import tempfile
+import time
+import xml.etree.ElementTree as ElementTree
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+RUNNING_FOLDER = "CDC_TEST_RUNNING"
+"""The environment variable that names the folder where each pytest process keeps the name of its current test."""
+TOLD_EVERY_S = 120.0
+"""How often the current tests are printed: after a kill that no process can answer, the end of the log names them."""
+END_S = 20.0
+"""How long lanes have to remove their servers before they are killed: CI waits about half a minute."""
+SLOWEST = 10
+ENDED_FROM_OUTSIDE = 128
+"""The exit code of lanes that a signal ended."""
+
+
+class EndedFromOutsideError(Exception):
+    """A signal asked the whole run to end."""
+
+
+@dataclass(frozen=True)
+class Lane:
+    """One pytest process (with its workers), its output kept in `output` unless it goes to the terminal."""
+
+    name: str
+    argv: Sequence[str]
+    nice: int = 0
+    quiet: bool = False
+
+
+@dataclass(frozen=True)
+class Timing:
+    """Seconds of one test with what was set up for it."""
+
+    file: str
+    test: str
+    seconds: float
+
+
+def running(folder: Path, now: float) -> list[str]:
+    """One text per test that runs: its name and for how many seconds it has been running."""
+    texts = []
+    for path in sorted(folder.glob("*.test")):
+        try:
+            began, _, name = path.read_text().partition(" ")
+        except OSError:
+            continue
+        if name:
+            texts.append(f"{name} (for {now - float(began):.0f} s)")
+    return texts
+
+
+def tell_running(folder: Path, why: str) -> None:
+    print(f"\n{why}; running: {', '.join(running(folder, time.time())) or 'no test'}", flush=True)
+
+
+def timings(report: Path) -> list[Timing]:
+    """Reads the seconds of each test from a JUnit report; an absent or broken one has none."""
+    try:
+        cases = list(ElementTree.parse(report).iter("testcase"))
+    except (OSError, ElementTree.ParseError):
+        return []
+    return [Timing(case.get("classname", ""), case.get("name", ""), float(case.get("time", "0"))) for case in cases]
+
+
+def slowest(found: Sequence[Timing]) -> str:
+    """The ten slowest tests and the ten slowest modules, as lines."""
+    by_module: dict[str, float] = {}
+    for one in found:
+        by_module[one.file] = by_module.get(one.file, 0.0) + one.seconds
+    tests = sorted(found, key=lambda one: -one.seconds)[:SLOWEST]
+    modules = sorted(by_module.items(), key=lambda item: -item[1])[:SLOWEST]
+    lines = ["slowest tests:", *(f"{one.seconds:8.1f} s  {one.file}::{one.test}" for one in tests)]
+    return "\n".join([*lines, "slowest modules:", *(f"{seconds:8.1f} s  {module}" for module, seconds in modules)])
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """SIGTERM, SIGINT and SIGHUP raise `EndedFromOutsideError` in the main thread."""
+
+    def end(number: int, frame: FrameType | None) -> None:
+        raise EndedFromOutsideError(signal.Signals(number).name)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _start(root: Path, lane: Lane, path: Path, env: Mapping[str, str]) -> subprocess.Popen[str]:
+    """Starts a lane in a process group of its own; its report is `path`.xml, its output, if it is quiet, `path`.out."""
+    argv = ["nice", "-n", str(lane.nice), *lane.argv, f"--junitxml={path}.xml"]
+    with Path(f"{path}.out").open("w") as output:
+        stdout, stderr = (output, subprocess.STDOUT) if lane.quiet else (None, None)
+        return subprocess.Popen(argv, cwd=root, env=env, stdout=stdout, stderr=stderr, text=True, process_group=0)
+
+
+def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
+    """Interrupts the lanes, whose fixtures then remove their servers, and kills those that do not end in time."""
+    for process in processes:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGINT)
+    deadline = time.monotonic() + END_S
+    for process in processes:
+        try:
+            process.wait(max(0.1, deadline - time.monotonic()))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.wait()
+
+
+def _watch(processes: Sequence[subprocess.Popen[str]], folder: Path) -> None:
+    """Waits for all lanes and names the running tests from time to time."""
+    began = told = time.monotonic()
+    while any(process.poll() is None for process in processes):
+        if time.monotonic() - told >= TOLD_EVERY_S:
+            told = time.monotonic()
+            tell_running(folder, f"{(told - began) / 60:.0f} min")
+        time.sleep(0.2)
+
+
+def run(root: Path, lanes: Sequence[Lane]) -> tuple[list[int], list[Timing]]:
+    """Runs the lanes at once and returns their exit codes in order, with how long their tests took.
+
+    A quiet lane's output is printed at its end. When a signal ends the run, the running tests are printed first."""
+    with tempfile.TemporaryDirectory(prefix="lanes-") as name:
+        folder = Path(name)
+        env = {**os.environ, RUNNING_FOLDER: str(folder)}
+        processes: list[subprocess.Popen[str]] = []
+        with ended_by_signals():
+            try:
+                for number, lane in enumerate(lanes):
+                    processes.append(_start(root, lane, folder / str(number), env))
+                _watch(processes, folder)
+            except EndedFromOutsideError as error:
+                tell_running(folder, f"ended from outside by {error}")
+                _end(processes)
+                return [ENDED_FROM_OUTSIDE] * len(lanes), []
+            except BaseException:
+                _end(processes)
+                raise
+        for number, lane in enumerate(lanes):
+            if lane.quiet:
+                print(f"\n{'=' * 30} {lane.name}\n{(folder / f'{number}.out').read_text()}", flush=True)
+        found = [one for number in range(len(lanes)) for one in timings(folder / f"{number}.xml")]
+        return [process.returncode for process in processes], found

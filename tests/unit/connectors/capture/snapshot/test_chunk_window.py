@@ -1,0 +1,109 @@
+"""The rule by which rows leave a chunk, against every order of commits, visibility and delivery that there can be."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+from cdcworker.connectors.capture.snapshot.chunk_window import ChunkWindow, KeyEvent
+from cdcworker.connectors.capture.snapshot.progress import KeyRange, SnapshotLoad, TableLoad
+from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+KEYS = range(5)
+NAMES = ("id",)
+XID = 100
+
+
+@st.composite
+def histories(draw):
+    """Rows at first, then transactions in the order of their commits; each knows what it did to which key."""
+    base = draw(st.dictionaries(st.sampled_from(KEYS), st.just("base"), max_size=5))
+    state, transactions = dict(base), []
+    for number in range(draw(st.integers(0, 7))):
+        events = []
+        for step in range(draw(st.integers(1, 3))):
+            kind, key, other = draw(st.sampled_from("pdmt")), draw(st.sampled_from(KEYS)), draw(st.sampled_from(KEYS))
+            value = f"{number}.{step}"
+            if kind == "p":
+                state[key] = value
+                events.append(("put", None, key, value))
+            elif kind == "d" and key in state:
+                del state[key]
+                events.append(("delete", key, None, None))
+            elif kind == "m" and key in state and other not in state:
+                state[other] = state.pop(key)
+                events.append(("move", key, other, state[other]))
+            elif kind == "t" and number % 3 == 0:
+                state.clear()
+                events.append(("truncate", None, None, None))
+        transactions.append(events)
+    return base, transactions
+
+
+def applied(rows, events):
+    for kind, old, new, value in events:
+        if kind == "truncate":
+            rows.clear()
+        if old is not None:
+            rows.pop(old, None)
+        if new is not None:
+            rows[new] = value
+    return rows
+
+
+def concerned(events):
+    if any(kind == "truncate" for kind, *_ in events):
+        return set(KEYS)
+    return {key for _, old, new, _ in events for key in (old, new) if key is not None}
+
+
+def visible_set(draw, transactions, opened, ended):
+    """Those delivered before the opening, and of the others any that does not depend on one that is left out: a commit
+    may be in the log, and delivered, before it is visible."""
+    seen, hidden = set(range(opened)), set()
+    for number in range(opened, ended):
+        keys = concerned(transactions[number])
+        if not hidden & keys and draw(st.booleans()):
+            seen.add(number)
+        else:
+            hidden |= keys
+    return seen
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=histories(), data=st.data())
+def test_what_is_left_of_a_chunk_and_the_stream_together_are_the_table(history, data):
+    base, transactions = history
+    opened = data.draw(st.integers(0, len(transactions)), "delivered before the opening")
+    ended = data.draw(st.integers(opened, len(transactions)), "delivered before the boundary")
+    read = data.draw(st.integers(opened, ended), "delivered before the rows were there")
+    seen = visible_set(data.draw, transactions, opened, ended)
+    rows = dict(base)
+    for number in sorted(seen):
+        applied(rows, transactions[number])
+    running = frozenset(XID + number for number in range(ended) if number not in seen)
+    snap = TransactionSnapshot(min(running, default=XID + ended), XID + ended, running)
+    chunk = SimpleNamespace(
+        view=SimpleNamespace(snap=snap), plan=None, key_names=NAMES,
+        rows={(key,): (value, (str(key),)) for key, value in rows.items()}, size=0,
+    )  # fmt: skip
+    window = ChunkWindow(SnapshotLoad("l", "start"), TableLoad(1, "s", "t"), KeyRange())
+    for number in range(opened, ended):
+        if number == read:
+            window.read(chunk)
+        window.began(XID + number)
+        for kind, old, new, _ in transactions[number]:
+            identities = [None if key is None else (key,) for key in (old, new)]
+            window.touched(KeyEvent(XID + number, NAMES, kind == "truncate", *identities, False, True))
+    if read == ended:
+        window.read(chunk)
+    consumer: dict = {}
+    wanted = dict(base)
+    for number in range(ended):
+        applied(consumer, transactions[number])
+        applied(wanted, transactions[number])
+    for (key,), (value, _) in chunk.rows.items():
+        consumer[key] = value
+    assert consumer == wanted
+    assert not window.void

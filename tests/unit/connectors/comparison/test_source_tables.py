@@ -1,0 +1,35 @@
+"""The tables of a source that a sink holds."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.connectors.comparison.source_tables import chosen_topics, source_notes
+from cdcworker.connectors.postgres.config.settings import parse
+
+CONFIG = {
+    "connector.class": "postgres", "topic.prefix": "shop", "database.hostname": "db", "database.user": "u",
+    "database.dbname": "d", "table.exclude.list": "public.left_out",
+}  # fmt: skip
+PUBLISHED = [("public", "orders"), ("public", "new"), ("public", "left_out"), ("other", "t")]
+
+
+@pytest.mark.parametrize(
+    ("sink", "expected"),
+    [
+        ({"topics": ["shop.public.orders", "crm.public.people", "shop.watermark"]}, ["shop.public.orders"]),
+        ({"topics": [], "topics.regex": "shop[.].*"}, ["shop.other.t", "shop.public.new", "shop.public.orders"]),
+        ({"topics": [], "topics.regex": "(crm|shop)[.]public[.].*"}, ["shop.public.new", "shop.public.orders"]),
+    ],
+    ids=["listed", "by a pattern", "by a pattern that meets another source"],
+)
+def test_a_sink_holds_the_tables_of_its_topics_and_those_that_its_pattern_will_meet(sink, expected):
+    there = ["shop.public.orders", "shop.watermark", "shop.transaction", "crm.public.people"]
+    assert chosen_topics(sink, parse(CONFIG), there, PUBLISHED) == expected
+
+
+def test_what_a_source_does_not_send_is_noted():
+    assert source_notes(parse(CONFIG | {"skipped.operations": "none"})) == []
+    notes = source_notes(parse(CONFIG | {"skipped.operations": "d", "snapshot.mode": "never"}))
+    assert len(notes) == 2
+    assert "kinds d" in notes[0]
+    assert "snapshot.mode" in notes[1]

@@ -1,0 +1,125 @@
+"""Keys of Debezium's PostgreSQL connector: every one is known, with its default, in any case of its values."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from cdcworker.connectors.postgres.config.propagated_types import PropagatedTypes
+from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
+from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
+from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, map_type
+from cdcworker.schemas.avro import canonical
+from cdcworker.schemas.change import Column, Table
+from cdcworker.schemas.envelope import key_schema
+
+DEFAULTS: dict[str, str] = json.loads((Path(__file__).parent / "debezium_defaults.json").read_text())
+BASIS = {name: DEFAULTS[name] for name in DEFAULTS if name.startswith("database.") and DEFAULTS[name]}
+
+
+def posted(**more: str) -> dict[str, str]:
+    basis = {"name": "shop", "connector.class": "io.debezium.connector.postgresql.PostgresConnector"}
+    return {**basis, **BASIS, "topic.prefix": "shop", **{name.replace("_", "."): value for name, value in more.items()}}
+
+
+def errors(config: dict[str, str]) -> list[str]:
+    return [error for value in CONFIG_DEF.validate(config) for error in value.errors]
+
+
+def test_debeziums_defaults_are_accepted_together():
+    assert len(DEFAULTS) >= 126
+    assert errors({**posted(), **DEFAULTS}) == []
+    parse({**posted(), **DEFAULTS})
+
+
+@pytest.mark.parametrize("name", sorted(DEFAULTS))
+def test_each_of_debeziums_keys_is_known(name):
+    assert not [error for error in errors({**posted(), name: DEFAULTS[name]}) if "not a known key" in error]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "instead"),
+    [
+        ("topic.naming.strategy", "io.debezium.schema.DefaultUnicodeTopicNamingStrategy", "RegexRouter"),
+        ("topic.naming.strategy", "com.example.OurNames", "RegexRouter"),
+        ("topic.delimiter", "-", "RegexRouter"),
+        ("guardrail.collections.max", "100", "table.include.list"),
+        ("event.processing.failure.handling.mode", "warn", "table.failure.policy"),
+        ("event.processing.failure.handling.mode", "skip", "table.failure.policy"),
+        ("database.sslfactory", "com.example.Factory", "database.sslmode"),
+        ("snapshot.mode.custom.name", "ours", "not called"),
+    ],
+)
+def test_a_value_whose_effect_would_be_missed_is_refused_and_says_what_to_do(name, value, instead):
+    (error,) = errors({**posted(), name: value})
+    assert error.startswith(f"{name} is not available")
+    assert instead in error
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("topic.delimiter", "-"), ("guardrail.collections.max", "100"), ("topic.naming.strategy", "com.X")],
+)
+def test_a_connector_that_runs_with_a_key_without_effect_goes_on(name, value):
+    assert errors({**posted(), name: value})
+    parse({**posted(), name: value})
+
+
+def test_values_are_read_without_regard_to_case():
+    given = {
+        "decimal.handling.mode": "String",
+        "time.precision.mode": "ADAPTIVE_TIME_MICROSECONDS",
+        "binary.handling.mode": "BASE64-URL-SAFE",
+        "publication.autocreate.mode": "Filtered",
+        "plugin.name": "PGOUTPUT",
+        "event.processing.failure.handling.mode": "FAIL",
+        "snapshot.mode": "Schema_Only",
+        "database.sslmode": "REQUIRE",
+        "topic.creation.default.cleanup.policy": "COMPACT",
+        "skipped.operations": "T,U",
+    }
+    settings = parse({**posted(), **given})
+    assert (settings.modes.decimal, settings.modes.time) == ("string", "adaptive_time_microseconds")
+    assert (settings.modes.binary, settings.autocreate) == ("base64-url-safe", "filtered")
+    assert (settings.snapshot_mode, settings.raw["database.sslmode"]) == ("no_data", "require")
+    assert settings.skipped == {"t", "u"}
+    assert settings.completes_rows
+    # Texts of the user's own keep their case.
+    assert parse({**posted(), "table.include.list": "public.Orders"}).raw["table.include.list"] == ["public.Orders"]
+    assert errors({**posted(), "snapshot.mode": "CUSTOM"}) != []
+
+
+@pytest.mark.parametrize(
+    ("name", "typmod", "named"),
+    [
+        ("int4", -1, {"type": "INT4"}),
+        ("varchar", 24, {"type": "VARCHAR", "length": "20"}),
+        ("numeric", (12 << 16 | 2) + 4, {"type": "NUMERIC", "length": "12", "scale": "2"}),
+        ("bit", 8, {"type": "BIT", "length": "8"}),
+    ],
+)
+def test_chosen_columns_name_their_source_type_in_parameters(name, typmod, named):
+    pg, column = PgType(1, name), ("public", "orders", "c")
+    plain = map_type(pg, typmod, HandlingModes(), TypeRegistry())
+    settings = parse({**posted(), "datatype.propagate.source.type": rf"public\..*\.{name.upper()}"})
+    for chosen in (settings.propagated, PropagatedTypes(columns=(r"public\.Orders\.c",))):
+        mapped = chosen.apply(plain, column, pg, typmod)
+        expected = {f"__debezium.source.column.{key}": value for key, value in named.items()}
+        before = plain.avro.get("connect.parameters", {}) if isinstance(plain.avro, dict) else {}
+        assert mapped.avro["connect.parameters"] == {**before, **expected}
+        assert (mapped.avro["type"], mapped.parse) == (
+            plain.avro["type"] if isinstance(plain.avro, dict) else plain.avro,
+            plain.parse,
+        )
+        # A type that becomes longer must not change the bytes of keys.
+        table = Table(("public", "orders"), 1, (Column("c", mapped.avro, False),), (0,), SOURCE_SCHEMA)
+        bare = replace(table, columns=(Column("c", plain.avro, False),))
+        assert canonical(key_schema("p", table)) == canonical(key_schema("p", bare))
+    assert PropagatedTypes(columns=(r"public\.orders\.d",)).apply(plain, column, pg, typmod) is plain
+    assert PropagatedTypes().apply(plain, column, pg, typmod) is plain
+
+
+def test_a_record_type_that_columns_share_has_no_parameters():
+    pg = PgType(1700, "numeric")
+    variable = map_type(pg, -1, HandlingModes(), TypeRegistry())
+    assert PropagatedTypes(columns=(".*",)).apply(variable, ("public", "t", "c"), pg, -1) is variable

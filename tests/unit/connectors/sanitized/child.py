@@ -1,0 +1,195 @@
+"""Feeds broken messages to a decoder that was built with sanitizers: `python -m … DECODER NATIVE.so SHAKER.so COUNT SEED`."""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import random
+import struct
+import sys
+from array import array
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any
+
+NAMES = {"stream": "postgres.decode._core", "rows": "postgres.decode._core", "bodies": "arrow._native"}
+WORDS = [
+    *(b"", b"-", b"0", b"n", b"u", b"t", b"N", b"K", b"O", b"\0", b"\t", b"\n", b"\\", b"\\N", b"\xff", b"\x80", b"\xc3"),
+    *(b"\xff\xff\xff\xff", b"\x7f\xff\xff\xff", b"\0\0\0\0", b"\xff" * 9 + b"\1", b"\x80" * 9 + b"\1", b"\xfe\xff\xff\xff\x0f"),
+    *(b"9" * 30, b"1e400", b"-0.00", b"NaN", b"Infinity", b"infinity", b" BC", b"24:00:00", b"+15:59", b"\xed\xa0\x80"),
+]  # fmt: skip
+
+
+def loaded(name: str, path: str) -> ModuleType:
+    """The module of this file under that name, for everyone who imports it from now on."""
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec
+    assert spec.loader
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    spec.loader.exec_module(module)
+    parent, _, leaf = name.rpartition(".")
+    if parent:
+        setattr(importlib.import_module(parent), leaf, module)
+    return module
+
+
+class Shaker:
+    def __init__(self, module: ModuleType, seed: int) -> None:
+        self._module, self._seed = module, seed
+
+    def __call__(
+        self, take: Callable[[memoryview], Any], samples: Sequence[bytes], count: int, *, head: int = 0,
+        then: Callable[[], Any] = lambda: None,
+    ) -> int:  # fmt: skip
+        """How many inputs were taken."""
+        self._seed += 1
+        return int(self._module.shake(take, then, list(samples), WORDS, head, count, self._seed))
+
+
+def framed(*rows: bytes) -> bytes:
+    return b"".join(b"d" + struct.pack(">I", len(row) + 4) + row for row in rows)
+
+
+def stream(core_module: ModuleType, shake: Shaker, count: int) -> int:
+    """Messages of rows, one by one, and a tenth as many buffers of frames."""
+    from cdcworker.connectors.capture.config.filters import TableFilters
+    from cdcworker.connectors.postgres.decode import native_path
+    from cdcworker.connectors.postgres.types.mapping import HandlingModes
+
+    from tests.unit.connectors.postgres import messages as m
+    from tests.unit.connectors.postgres.decode.test_native_path import HEADER_BYTES, SAMPLE, SAMPLE_COLUMNS
+    from tests.unit.connectors.postgres.oracle import Registry, decoder, description
+
+    assert native_path.native() is core_module
+    holes = [value if i in (0, 2) else None for i, value in enumerate(SAMPLE)]
+    unsent = [value if i % 3 == 0 else "u" for i, value in enumerate(SAMPLE)]
+    rows = [
+        m.insert(1, *SAMPLE),
+        m.insert(1, *holes),
+        m.update(1, SAMPLE),
+        m.update(1, unsent),
+        m.update(1, unsent, SAMPLE, b"O"),
+        m.delete(1, SAMPLE, b"O"),
+        m.delete(1, holes, b"K"),
+    ]
+    quick = native_path.NativePath(decoder(SAMPLE_COLUMNS, HandlingModes(), TableFilters()), Registry(), core_module)
+    for data in (m.begin(1000), description(SAMPLE_COLUMNS), *rows):
+        quick.feed(data)
+    core = quick._core
+    done = shake(core.one, rows, count, head=HEADER_BYTES + 5, then=core.take)
+    buffers = [framed(one, other) for one in rows for other in rows[:2]]
+    feed = lambda view: core.feed(view, 0, len(view))  # noqa: E731
+    return done + shake(feed, buffers, count // 10, head=HEADER_BYTES + 10, then=core.take)
+
+
+def rows(core_module: ModuleType, shake: Shaker, count: int) -> int:
+    """Rows of COPY, one in a buffer, and a tenth as many buffers of several."""
+    from cdcworker.connectors.capture.config.filters import TableFilters
+    from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+    from cdcworker.connectors.postgres.decode import native_path
+    from cdcworker.connectors.postgres.decode.table_plan import source_template
+    from cdcworker.connectors.postgres.snapshot.row_emitter import FrameRowEmitter, RowPositions
+    from cdcworker.connectors.postgres.types.mapping import HandlingModes
+
+    from tests.unit.connectors.postgres.decode.test_native_path import SAMPLE, SAMPLE_COLUMNS
+    from tests.unit.connectors.postgres.oracle import Registry
+    from tests.unit.connectors.postgres.snapshot.test_copy_frames import VIEW, line_of, plan_of
+
+    assert native_path.native() is core_module
+    plan = plan_of(SAMPLE_COLUMNS, HandlingModes(), TableFilters())
+    stamp = RowPositions(SnapshotProgress(), source_template("shop", "db"), plan, VIEW, 1 << 32)
+    layout = FrameRowEmitter(Registry(), core_module).layout(stamp)
+    escaped = [b"a\tb\\c\n" if i == 2 else value if i % 3 == 0 else None for i, value in enumerate(SAMPLE)]
+    lines = [line_of(SAMPLE), line_of(escaped)]
+    core = core_module.Copied()
+    write = lambda view: core.write(view, 0, len(view), layout, (b"s", b"t"), 0)[0]  # noqa: E731
+    done = shake(write, [framed(line) for line in lines], count, head=5, then=core.take)
+    buffers = [framed(one, *lines) for one in lines]
+    done += shake(write, buffers, count // 10, then=core.take)
+    return done + shake(lambda view: core_module.walk(view, 0, len(view))[1], buffers, count // 10)
+
+
+SCHEMA: dict[str, Any] = {
+    "type": "record", "name": "Envelope", "fields": [
+        {"name": "before", "type": ["null", {"type": "record", "name": "Value", "fields": [
+            {"name": "id", "type": "long"},
+            {"name": "n", "type": ["null", "int"]},
+            {"name": "v", "type": ["string", "null"]},
+            {"name": "amount", "type": ["null", "bytes"]},
+            {"name": "ok", "type": ["null", "boolean"]},
+            {"name": "ratio", "type": ["null", "double"]},
+            {"name": "share", "type": "float"},
+            {"name": "mood", "type": {"type": "enum", "name": "Mood", "symbols": ["sad", "glad"]}},
+            {"name": "mark", "type": {"type": "fixed", "name": "Mark", "size": 5}},
+            {"name": "many", "type": {"type": "array", "items": ["null", "long"]}},
+            {"name": "named", "type": {"type": "map", "values": "bytes"}},
+            {"name": "either", "type": ["null", "long", "string"]},
+            {"name": "none", "type": {"type": "array", "items": "null"}},
+        ]}]},
+        {"name": "after", "type": ["null", "Value"]},
+        {"name": "op", "type": "string"},
+    ],
+}  # fmt: skip
+BODY = {
+    "id": -(2**40), "n": 7, "v": "gr\u00fc\u00df", "amount": b"\x01\xff", "ok": True, "ratio": -2.5e300, "share": 0.5,
+    "mood": "glad", "mark": b"12345", "many": [1, None, -3], "named": {"a": b"x", "b": b""}, "either": "text", "none": [None],
+}  # fmt: skip
+
+
+def bodies(native: ModuleType, shake: Shaker, count: int) -> int:
+    """Bodies of Avro records under three plans, and a tenth as many broken offsets."""
+    from cdcworker.connectors.arrow import decode
+    from fastavro import parse_schema, schemaless_writer
+
+    assert decode.native() is native
+    parsed, samples = parse_schema(SCHEMA, named_schemas={}), []
+    holes = BODY | dict.fromkeys(("n", "v", "amount", "ok", "ratio", "either")) | {"many": [], "named": {}, "none": []}
+    for row in ((BODY, holes), (None, BODY), (holes, None)):
+        out = io.BytesIO()
+        schemaless_writer(out, parsed, {"before": row[0], "after": row[1], "op": "u"})
+        samples.append(b"\0" * 5 + out.getvalue())
+    done, ends = 0, array("q", (0, 0))
+    for paths in (((),), (("after",), ("op",)), (("before", "many"), ("after", "v"))):
+        plan = decode.DecodePlan(SCHEMA, paths)
+        words = plan.nodes, plan.kids, plan.widths
+
+        def take(view: memoryview, words: tuple[bytes, ...] = words) -> bool:
+            ends[1] = len(view)
+            return bool(native.decode(*words, view, ends, 5)[1] == 0)
+
+        done += shake(take, samples, count // 3 + 1, head=5)
+        offsets(native, words, count // 100)
+    return done
+
+
+def offsets(native: ModuleType, words: tuple[bytes, ...], count: int) -> None:
+    """Any offsets are refused or lie within the data."""
+    chosen, data = random.Random(count), bytes(range(64))
+    for _ in range(count):
+        numbers = sorted(chosen.randrange(70) for _ in range(chosen.randrange(5)))
+        if not chosen.randrange(3):
+            numbers = [chosen.choice((-1, -(2**31), 2**31 - 1, number)) for number in numbers]
+        for call in (
+            lambda some: native.decode(*words, data, array("q", some), chosen.randrange(-1, 9)),
+            lambda some: native.hexes(data, array("i", some)),
+            lambda some: native.decimals(data, array("i", some)),
+        ):
+            try:
+                call(numbers)
+            except ValueError as exc:
+                assert "bad offsets" in str(exc), exc  # noqa: PT017
+
+
+DECODERS = {"stream": stream, "rows": rows, "bodies": bodies}
+
+
+def main() -> None:
+    which, path, shaker, count, seed = sys.argv[1:]
+    module = loaded(f"cdcworker.connectors.{NAMES[which]}", path)
+    done = DECODERS[which](module, Shaker(loaded("shaker", shaker), int(seed)), int(count))
+    print(f"inputs={count} decoded={done}")
+
+
+if __name__ == "__main__":
+    main()

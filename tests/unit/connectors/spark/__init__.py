@@ -1,0 +1,1 @@
+"""The Spark sink without a JVM."""

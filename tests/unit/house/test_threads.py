@@ -1,0 +1,28 @@
+"""Threads are made at one place, where a death is noticed: a thread that nobody watches dies silently."""
+
+from __future__ import annotations
+
+import ast
+
+from .test_dangerous import name_of, nodes
+
+PLACE = "schemas/threads.py"
+THREADS = frozenset(
+    {"threading.Thread", "Thread", "threading.Timer", "Timer", "ThreadPoolExecutor", "futures.ThreadPoolExecutor"}
+    | {"concurrent.futures.ThreadPoolExecutor", "_thread.start_new_thread", "ThreadPool", "pool.ThreadPool"}
+)
+
+
+def _is_bare(node: ast.AST) -> bool:
+    if isinstance(node, ast.Call):
+        return name_of(node.func) in THREADS
+    return isinstance(node, ast.ClassDef) and any(name_of(base) in THREADS for base in node.bases)
+
+
+def test_threads_are_supervised() -> None:
+    assert [f"{place}:{node.lineno}" for place, node in nodes() if place != PLACE and _is_bare(node)] == []  # type: ignore[attr-defined]
+
+
+def test_a_bare_thread_would_be_found() -> None:
+    text = "import threading\nthreading.Thread(target=print)\nclass T(threading.Thread): ...\n"
+    assert sum(_is_bare(node) for node in ast.walk(ast.parse(text))) == 2

@@ -1,0 +1,238 @@
+"""Verify over REST: begun by the leader, told by everyone, kept as a record, begun again when it is due."""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import replace
+
+import pytest
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.diagnostics.verify import RECORD, Verifier, VerifyRequest, source_of
+from cdcworker.worker.rest.resources.verify import VerifySchedule
+from cdcworker.worker.security.access import Caller, Grant
+from httpx import ASGITransport
+
+PATH = "/v1/connectors/w/verify"
+RESULT = {
+    "verdict": "different",
+    "position": "0/10",
+    "differences": 1,
+    "undecided": 0,
+    "notes": [],
+    "seconds": 1.0,
+    "rows_per_s": 5.0,
+    "tables": [
+        {
+            "table": "public.t",
+            "verdict": "different",
+            "found": [{"key": "abcd", "kind": "missing", "columns": []}],
+        }
+    ],
+}
+SAYS = (
+    "import json, sys; question = json.load(sys.stdin); print(json.dumps({'progress': {'rows': 1}})); "
+    "print('torn'); "
+    f"print(json.dumps({{'result': {RESULT!r}, 'keys': {{'abcd': ['k-4711']}}}}))"
+)
+HANGS = "import sys, time; time.sleep(600)"
+
+
+def verifier(script, clock=lambda: 1000.0):
+    return Verifier("leader:8083", {"providers": {}, "kafka": {}}, (sys.executable, "-c", script), clock)
+
+
+@pytest.fixture
+def pair(cluster):
+    cluster.add("s", {"topic.prefix": "p"})
+    return cluster.add("w", {"topics": "p.public.t", "verify.timeout.ms": "5000"}, kind="sink")
+
+
+@pytest.fixture
+def serving(connect, herder):
+    """A client of the leader and its keeper, whose comparisons run this script."""
+    made = []
+
+    def make(script, **options):
+        made.append(verifier(script, **options))
+        client = connect(herder, verifier=made[-1])
+        return client, VerifySchedule(client.app.state.api, made[-1]), made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
+
+
+def look(client, keeper):
+    client._runner.run(keeper.look())
+
+
+def test_a_comparison_is_begun_shown_and_kept_without_keys(serving, cluster, pair, until):
+    client, keeper, runs = serving(SAYS)
+    assert client.get(PATH).status_code == 404
+    begun = client.post(PATH)
+    assert begun.status_code == 202
+    assert (begun.json()["source"], begun.json()["connector"]) == ("s", "w")
+    # The child may have ended before the answer is made.
+    assert begun.json()["state"] in ("running", "done")
+    until(lambda: runs.get("w").is_over, 30)
+    look(client, keeper)
+    found = client.get(PATH).json()
+    assert (found["state"], found["result"]["verdict"], found["id"]) == ("done", "different", begun.json()["id"])
+    record = cluster.state.settings[f"{RECORD}w"]
+    assert record["state"] == "done"
+    assert "4711" not in json.dumps(record) + json.dumps(found)
+    (item,) = client.get(f"{PATH}?keys=true").json()["result"]["tables"][0]["found"]
+    assert item["values"] == ["k-4711"]
+
+
+def test_what_the_sink_holds_back_is_told_to_the_child(serving, cluster, pair, until):
+    says = (
+        "import json, sys; held = json.load(sys.stdin)['held']; "
+        f"print(json.dumps({{'result': {{**{RESULT!r}, 'notes': [held]}}}}))"
+    )
+    cluster.report("w", 0, "RUNNING", metrics={"paused": {"p.public.t": "why"}, "tables_held": 1})
+    client, _, runs = serving(says)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    assert runs.get("w").result["notes"] == [{"p.public.t": "why"}]
+
+
+def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, cluster, pair, until):
+    client, keeper, runs = serving(SAYS)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    look(client, keeper)
+    follower = connect(make_herder(leads=False), verifier=verifier(SAYS))
+    found = follower.get(PATH)
+    assert (found.status_code, found.json()["result"]["differences"]) == (200, 1)
+
+
+def test_a_comparison_that_is_not_on_record_yet_is_told_by_the_leader(serving, connect, make_herder, cluster, pair):
+    client, _, _ = serving(HANGS)
+    follower = connect(make_herder(leads=False), verifier=verifier(SAYS), transport=ASGITransport(client.app))
+    assert follower.get(PATH).status_code == 404
+    begun = client.post(PATH).json()
+    assert f"{RECORD}w" not in cluster.state.settings
+    found = follower.get(PATH)
+    assert (found.status_code, found.json()["id"], found.json()["state"]) == (200, begun["id"], "running")
+
+
+def test_a_trial_names_the_source_and_begins_nothing(serving, pair):
+    client, _, runs = serving(HANGS)
+    answer = client.post(f"{PATH}?dry_run=true")
+    assert (answer.status_code, answer.json()) == (
+        200,
+        {"dry_run": True, "connector": "w", "effect": "compared", "source": "s"},
+    )
+    assert runs.runs() == []
+
+
+def test_who_has_no_right_on_the_source_learns_nothing_of_its_rows(serving, pair, until, monkeypatch):
+    client, _, runs = serving(SAYS)
+    assert client.post(PATH).status_code == 202
+    until(lambda: runs.get("w").is_over)
+    caller = Caller("w-team", (Grant("operate", "w"),), "token")
+    monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
+    assert client.post(PATH).status_code == 403
+    assert client.get(f"{PATH}?keys=true").status_code == 403
+    assert client.get(PATH).status_code == 200
+
+
+def test_one_sink_is_compared_once_at_a_time(serving, pair, until):
+    client, _, runs = serving(HANGS)
+    assert client.post(PATH).status_code == 202
+    again = client.post(PATH)
+    assert (again.status_code, again.json()["code"]) == (409, "verify.busy")
+    until(lambda: runs.get("w").child is not None, 30)
+    runs.stop()
+    until(lambda: runs.get("w").is_over, 30)
+    assert client.get(PATH).json()["error"]["code"] == "verify.interrupted"
+
+
+@pytest.mark.parametrize("path", [PATH.replace("/w/", "/s/"), f"{PATH}?source=nobody", f"{PATH}?source=w"])
+def test_what_cannot_be_compared_is_refused(serving, pair, path):
+    answer = serving(SAYS)[0].post(path)
+    assert (answer.status_code, answer.json()["code"]) == (400, "verify.unfit")
+
+
+def test_a_worker_that_compares_nothing_says_so_and_an_unknown_connector_is_404(client, serving, cluster):
+    cluster.add("w", kind="sink")
+    assert client.post(PATH).status_code == 501
+    assert serving(SAYS)[0].post("/v1/connectors/x/verify").status_code == 404
+
+
+def test_a_comparison_is_due_so_long_after_the_last_one(serving, cluster, until):
+    cluster.add("s", {"topic.prefix": "p"})
+    cluster.add("w", {"topics.regex": r"p\..*", "verify.interval.ms": "60000"}, kind="sink", created_ms=1_000)
+    now = [60.0]
+    client, keeper, runs = serving(SAYS, clock=lambda: now[0])
+    client.app.state.api.clock = lambda: now[0]
+    look(client, keeper)
+    assert runs.runs() == []
+    now[0] = 61.0
+    look(client, keeper)
+    until(lambda: runs.get("w").is_over, 30)
+    first = runs.get("w").id
+    look(client, keeper)
+    assert cluster.state.settings[f"{RECORD}w"]["by"] == "schedule"
+    now[0] = 120.0
+    look(client, keeper)
+    assert runs.get("w").id == first
+    now[0] = 121.0
+    look(client, keeper)
+    assert runs.get("w").id != first
+    until(lambda: runs.get("w").is_over, 30)
+
+
+def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_second(serving, cluster):
+    cluster.add("w", {"topics": "p.public.t", "verify.interval.ms": "1000"}, kind="sink")
+    client, keeper, runs = serving(SAYS)
+    client.app.state.api.clock = lambda: 1000.0
+    look(client, keeper)
+    first = cluster.state.settings[f"{RECORD}w"]
+    assert (first["state"], first["error"]["code"]) == ("failed", "verify.unfit")
+    look(client, keeper)
+    assert cluster.state.settings[f"{RECORD}w"] == first
+    assert runs.runs() == []
+
+
+def test_a_comparison_whose_worker_is_gone_is_over(serving, cluster, pair):
+    running = {"v": 1, "id": "x", "incarnation": "inc-1", "state": "running", "started": 1, "progress": {}}
+    cluster.state = replace(cluster.state, settings={f"{RECORD}w": running})
+    client, keeper, _ = serving(SAYS)
+    look(client, keeper)
+    assert cluster.state.settings[f"{RECORD}w"]["error"]["code"] == "verify.interrupted"
+    cluster.state = replace(cluster.state, settings={f"{RECORD}w": {**running, "incarnation": "another"}})
+    assert client.get(PATH).status_code == 404
+
+
+def test_the_leader_shows_what_was_found_as_metrics(serving, pair, until):
+    client, keeper, runs = serving(SAYS)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    look(client, keeper)
+    text = client.get("/metrics").text
+    assert 'cdc_verify_result{connector="w",result="different"} 1.0' in text
+    assert 'cdc_verify_differences{connector="w"} 1.0' in text
+
+
+def test_the_source_is_found_by_the_prefix_of_the_topics(cluster):
+    sources = [cluster.add(name, {"topic.prefix": prefix}) for name, prefix in (("a", "p"), ("b", "p.q"), ("c", "x"))]
+    sink = cluster.add("w", {"topics": "p.public.t"}, kind="sink")
+    assert source_of(cluster.state, sink) == sources[0]
+    assert source_of(cluster.state, sink, "c") == sources[2]
+    assert source_of(cluster.state, replace(sink, config={"topics.regex": r"x\..*"})) == sources[2]
+    for config in ({"topics.regex": ".*"}, {"topics": "other.t"}):
+        with pytest.raises(CdcError, match="name the source"):
+            source_of(cluster.state, replace(sink, config=config))
+
+
+def test_the_child_gets_what_it_needs_and_secrets_stay_unresolved(cluster, pair, until):
+    script = "import json, sys; q = json.load(sys.stdin); print(json.dumps({'result': {'tables': [], 'q': q}}))"
+    runs = verifier(script)
+    run = runs.start(cluster.state, pair, VerifyRequest(tables=("a",)), 5.0)
+    until(lambda: run.is_over, 30)
+    question = run.result["q"]
+    assert (question["source"]["name"], question["source"]["tasks"], question["tables"]) == ("s", 1, ["a"])
+    assert question["sink"]["config"]["topics"] == "p.public.t"

@@ -1,0 +1,53 @@
+"""`cdcworker start`: runs one worker until it is stopped."""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+import click
+
+
+@click.command("start")
+@click.option(
+    "--config",
+    "path",
+    type=click.Path(dir_okay=False, path_type=Path),
+    help="worker.properties or worker.yaml, with Kafka Connect's names. CDC_… environment variables override it.",
+)
+def start(path: Path | None) -> None:
+    """Run one worker. SIGTERM or Ctrl-C hands its tasks over and ends; a second one ends at once."""
+    import logging
+
+    from cdcworker.worker.config.task_environment import leave
+    from cdcworker.worker.config.worker_properties import FILES_UMASK, load
+    from cdcworker.worker.logs.setup import bind, keep_recent, set_up
+
+    config, warnings = load(path)
+    _leave_no_core()
+    # Task processes inherit it.
+    os.environ["CDC_LOG_LEVEL"] = config.values["log.level"]
+    leave(config)
+    os.umask(int(config.values[FILES_UMASK], 8))
+    bind(worker=config.worker_id)
+    set_up(config.values["log.level"], config.values["log.format"], sys.stderr)
+    keep_recent()
+    for warning in warnings:
+        logging.getLogger(__name__).warning("%s", warning)
+
+    from cdcworker.worker.app import run_worker
+
+    run_worker(config)
+
+
+def _leave_no_core() -> None:
+    """Limits core dumps to one byte, for the tasks too: a dump of the memory would hold every secret.
+
+    A limit of zero is ignored by programs to which the kernel pipes dumps.
+    """
+    import resource
+
+    _, most = resource.getrlimit(resource.RLIMIT_CORE)
+    if most == resource.RLIM_INFINITY or most >= 1:
+        resource.setrlimit(resource.RLIMIT_CORE, (1, most))

@@ -1,0 +1,1 @@
+"""What does an operator ask when something looks wrong? Doctor, explain, tail, verify and the support bundle."""

@@ -1,0 +1,236 @@
+"""Comparisons of this worker: one child at a time for each sink, its last word kept as a record that every worker reads."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, TIMEOUT, UNFIT
+from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, View
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import start_thread, start_timer
+from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
+from cdcworker.worker.diagnostics.verify_child import COMMAND
+
+RECORD: Final = "verify/"
+"""Of the config log, one for each sink: the comparison that runs, or the last one."""
+RUNNING_MAX: Final = 2
+OUT_OF_TIME_S: Final = 30.0
+"""Past its own limit a child ends itself; one that does not is ended."""
+FOUND_MAX: Final = 500
+"""Differing keys that a record holds in all; a config log is no place for more."""
+Json = dict[str, Any]
+
+
+@dataclass(slots=True)
+class VerifyRun:
+    """One comparison. `keys` (hash → key) stay in this process."""
+
+    connector: str
+    incarnation: str
+    source: str
+    worker: str
+    started_ms: int
+    timeout_s: float
+    by: str = "request"
+    id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
+    progress: Json = field(default_factory=dict)
+    result: Json | None = None
+    error: Json | None = None
+    keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    ended_ms: int = 0
+    child: subprocess.Popen[bytes] | None = None
+
+    @property
+    def is_over(self) -> bool:
+        return self.result is not None or self.error is not None
+
+    def record(self) -> Json:
+        out: Json = {"v": 1, "id": self.id, "incarnation": self.incarnation, "source": self.source, "by": self.by}
+        state = "running" if not self.is_over else "done" if self.result is not None else "failed"
+        out |= {"state": state, "worker": self.worker, "started": self.started_ms, "ended": self.ended_ms or None}
+        return out | {"progress": self.progress, "result": self.result, "error": self.error}
+
+
+class Verifier:
+    """Starts children and reads what they say, each in a thread of its own."""
+
+    def __init__(
+        self,
+        worker: str,
+        surroundings: JsonObject,
+        command: Sequence[str] = COMMAND,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """`surroundings`: `providers` for references, and `kafka`'s client properties."""
+        self._worker = worker
+        self._surroundings = dict(surroundings)
+        self._command = list(command)
+        self._clock = clock
+        self._runs: dict[str, VerifyRun] = {}
+        self._lock = threading.Lock()
+
+    def start(self, state: ClusterState, connector: Connector, asked: VerifyRequest, timeout_s: float) -> VerifyRun:
+        source = source_of(state, connector, asked.source)
+        with self._lock:
+            running = [run for run in self._runs.values() if not run.is_over]
+            if any(run.connector == connector.name for run in running):
+                raise CdcError(BUSY, f"{connector.name} is being compared", where={"connector": connector.name})
+            if len(running) >= RUNNING_MAX:
+                raise CdcError(BUSY, f"{len(running)} comparisons run on this worker")
+            run = VerifyRun(
+                connector.name, connector.incarnation, source.name, self._worker, self._now(), timeout_s, asked.by
+            )
+            self._runs[connector.name] = run
+        question = {
+            **self._surroundings,
+            "sink": {
+                "name": connector.name,
+                "config": dict(connector.config),
+                "prefixes": list(connector.topic_prefixes),
+            },
+            "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
+            "tables": list(asked.tables),
+            "held": dict(asked.held),
+        }
+        start_thread(self._follow, run, question, name=f"verify-{run.id}", kind="verify")
+        return run
+
+    def runs(self) -> list[VerifyRun]:
+        return list(self._runs.values())
+
+    def get(self, name: str) -> VerifyRun | None:
+        return self._runs.get(name)
+
+    def stop(self) -> None:
+        """Children end with the worker, or when it leads no more."""
+        for run in self.runs():
+            if not run.is_over:
+                _end(run.child)
+
+    def _follow(self, run: VerifyRun, question: JsonObject) -> None:
+        """The child dies with this thread, so it is started in it."""
+        watch: threading.Event | None = None
+        try:
+            run.child = child = subprocess.Popen(  # noqa: S603  a command of the product's own; the question goes by its standard input
+                self._command,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )
+            watch = start_timer(run.timeout_s + OUT_OF_TIME_S, _end, child, name="verify-limit")
+            with child:
+                assert child.stdin is not None
+                assert child.stdout is not None
+                with contextlib.suppress(BrokenPipeError), child.stdin as pipe:
+                    pipe.write(json.dumps(question).encode())
+                for line in child.stdout:
+                    self.said(run, line)
+        finally:
+            if watch is not None:
+                watch.set()
+            _end(run.child)
+            if not run.is_over:
+                late = self._now() - run.started_ms > run.timeout_s * 1000
+                error = CdcError(TIMEOUT if late else INTERRUPTED, "the process that compared has ended early")
+                run.ended_ms, run.error = self._now(), error.to_dict()
+
+    def said(self, run: VerifyRun, line: bytes) -> None:
+        try:
+            item = parse_message(line)
+        except JsonRefused:
+            return  # torn off in the middle
+        said = {name: value for name, value in item.items() if isinstance(value, dict)}
+        run.progress = said.get("progress", run.progress)
+        run.keys = said.get("keys", run.keys)
+        result = _bounded(said["result"]) if "result" in said else None
+        if "error" in said or result is not None:
+            run.ended_ms = self._now()
+        run.error = said.get("error", run.error)
+        run.result = result or run.result
+
+    def _now(self) -> int:
+        return round(self._clock() * 1000)
+
+
+@dataclass(frozen=True, slots=True)
+class VerifyRequest:
+    """What is to be compared. An empty `source` means the one whose prefix the sink's topics have, empty `tables`
+    all."""
+
+    source: str = ""
+    tables: tuple[str, ...] = ()
+    by: str = "request"
+    held: Mapping[str, str] = field(default_factory=dict)
+    """Topics that the sink holds back, and why: nobody waits for them."""
+
+    def source_tasks(self, state: ClusterState, source: Connector) -> int:
+        from cdcworker.coordinator.log.config_fold import task_set_of
+
+        planned = task_set_of(state, source.name)
+        return max(1, len(planned.tasks) if planned is not None else 1)
+
+
+def held_of(view: View, sink: str) -> dict[str, str]:
+    """Topics that tasks of the sink hold back, by their last reports."""
+    found = [status.metrics.get("paused") for status in view.statuses.values() if status.connector == sink]
+    return {topic: str(why) for paused in found if isinstance(paused, dict) for topic, why in paused.items()}
+
+
+def source_of(state: ClusterState, sink: Connector, name: str = "") -> Connector:
+    """The source that writes the sink's topics; CdcError when there is none, or more than one."""
+    if sink.kind != "sink":
+        raise CdcError(UNFIT, f"{sink.name} is no sink", where={"connector": sink.name})
+    if name:
+        found = state.connectors.get(name)
+        if found is None or found.kind != "source":
+            raise CdcError(UNFIT, f"there is no source {name}", where={"connector": sink.name})
+        return found
+    topics = [topic.strip() for topic in sink.config.get("topics", "").split(",") if topic.strip()]
+    pattern = sink.config.get("topics.regex", "")
+    fits = [
+        source
+        for source in state.connectors.values()
+        if source.kind == "source" and _writes(source.config.get("topic.prefix", ""), topics, pattern)
+    ]
+    if len(fits) != 1:
+        text = "no source's topic.prefix begins its topics" if not fits else "several sources may write its topics"
+        raise CdcError(UNFIT, f"{text}: name the source", where={"connector": sink.name})
+    return fits[0]
+
+
+def _writes(prefix: str, topics: Sequence[str], pattern: str) -> bool:
+    """A pattern names its prefix with or without escaped dots."""
+    if not prefix:
+        return False
+    if topics:
+        return any(topic.startswith(f"{prefix}.") for topic in topics)
+    return pattern.replace("\\", "").startswith(f"{prefix}.") or pattern.startswith((".*", ".+"))
+
+
+def _bounded(result: Json) -> Json | None:
+    """Returns the result with so many findings as are kept; None for one of another form."""
+    left = FOUND_MAX
+    try:
+        for table in result.get("tables", ()):
+            found = list(table["found"])[:left]
+            table["found"], left = found, left - len(found)
+    except (KeyError, TypeError):
+        return None
+    return result
+
+
+def _end(child: subprocess.Popen[bytes] | None) -> None:
+    if child is not None and child.poll() is None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)

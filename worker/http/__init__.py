@@ -1,0 +1,1 @@
+"""HTTP requests as bytes: bodies, paths, limits, and errors in Kafka Connect's form."""

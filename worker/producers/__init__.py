@@ -1,0 +1,1 @@
+"""How do records get into Kafka? Transactional, alternating and at-least-once producers behind one interface."""

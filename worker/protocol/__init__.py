@@ -1,0 +1,1 @@
+"""The protocol between a worker and its task processes: task specs, messages, heartbeats and limits."""

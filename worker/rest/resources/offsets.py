@@ -1,0 +1,272 @@
+"""Offsets of connectors: shown by any worker, altered and reset by the leader while the connector is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, TypeVar
+
+from cdcworker.coordinator.model import Connector
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.body import read_plain
+from cdcworker.worker.offsets.model import (
+    BAD_POSITION,
+    INTERRUPTED,
+    UNKNOWN_PARTITION,
+    ConnectorOffset,
+    VerifiesOffsets,
+)
+from cdcworker.worker.offsets.sink import OFFSET, PARTITION, TOPIC
+from cdcworker.worker.rest import connect_json
+from cdcworker.worker.rest.commands import forward_to_leader
+from cdcworker.worker.rest.context import ApiContext
+from cdcworker.worker.rest.dry_run import DRY_RUN, dry_run_answer, is_dry_run
+from cdcworker.worker.rest.routing import Endpoint
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+T = TypeVar("T")
+
+PATH = "/connectors/{connector}/offsets"
+DRY = (DRY_RUN,)
+WAIT_S = 10.0
+NOT_FOUND = "Connector {} not found"
+EMPTY = "Partitions / offsets need to be provided for an alter offsets request"
+MANAGED = "The offsets for this connector have been {} successfully"
+UNMANAGED = (
+    "The Connect framework-managed offsets for this connector have been {0} successfully. However, if this connector "
+    "manages offsets externally, they will need to be manually {0} in the system that the connector uses."
+)
+NUMBER = re.compile(r"[+-]?[0-9]{1,19}")
+PARTS = {UNKNOWN_PARTITION: "partition", BAD_POSITION: "offset"}
+"""The part of an item that an error is about, by the error's code."""
+WARNING = "X-CDC-Warning"
+INT_MAX = (1 << 31) - 1
+LONG_MAX = (1 << 63) - 1
+
+
+async def get_offsets(api: ApiContext, request: Request) -> Response:
+    connector = api.connector(request.path_params["connector"], NOT_FOUND)
+    found = await off_loop(api, lambda: api.offsets.read(connector))
+    return JSONResponse({"offsets": [{"partition": dict(item.partition), "offset": item.offset} for item in found]})
+
+
+async def alter_offsets(api: ApiContext, request: Request) -> Response:
+    items = _items(await read_plain(request))
+    return await _change(api, request, items, "altered")
+
+
+async def reset_offsets(api: ApiContext, request: Request) -> Response:
+    return await _change(api, request, None, "reset")
+
+
+async def _change(api: ApiContext, request: Request, items: list[Any] | None, done: str) -> Response:
+    name, view = request.path_params["connector"], api.view()
+    leader = view.state.leader
+    if leader is None:
+        raise e.no_leader()
+    if not view.is_leader:
+        return await forward_to_leader(api, request, leader.url)
+    connector = api.connector(name, NOT_FOUND)
+    barrier = await stopped(api, connector)
+    changes = None if items is None else parse(items, connector.kind)
+    dry_run = is_dry_run(request)
+    warning = await verified(api, connector, changes)
+    before = await off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
+    managed = await alter(api, connector, barrier, changes, dry_run=dry_run)
+    if dry_run:
+        warned = {"warning": warning} if warning else {}
+        return dry_run_answer(connector=name, effect=done, offsets=_effect(before, changes), **warned)
+    headers = {WARNING: ascii(warning)[1:-1]} if warning else {}
+    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)}, headers=headers)
+
+
+async def verified(api: ApiContext, connector: Connector, changes: Sequence[ConnectorOffset] | None) -> str:
+    """RestError 400 for an offset from which no task could start. Returns a warning where nobody could tell: a database that
+    is away must not keep a person from preparing what comes next."""
+    service = api.offsets
+    if changes is None or not isinstance(service, VerifiesOffsets):
+        return ""
+    try:
+        untold = await off_loop(api, lambda: service.verify(connector, changes))
+    except CdcError as error:
+        raise _bad_item(error) or error from error
+    return f"The offsets were not checked against the database: {untold}" if untold else ""
+
+
+async def alter(
+    api: ApiContext,
+    connector: Connector,
+    barrier: int,
+    changes: Sequence[ConnectorOffset] | None,
+    *,
+    dry_run: bool = False,
+) -> bool:
+    """RestError 400 that says which item is wrong."""
+    try:
+        return await off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
+    except CdcError as error:
+        if error.code == INTERRUPTED:
+            raise _interrupted(error) from error
+        raise _bad_item(error) or error from error
+
+
+def _bad_item(error: CdcError) -> e.RestError | None:
+    """Returns the answer that says which item is wrong; None for an error of another kind."""
+    part = PARTS.get(error.code)
+    if part is None:
+        return None
+    path = e.pointer("offsets", str(error.where.get("index", 0)), part)
+    return e.RestError(400, error.message, error.code, configPath=path, suggestion=error.hint)
+
+
+def _effect(before: Sequence[ConnectorOffset], changes: Sequence[ConnectorOffset] | None) -> list[dict[str, Any]]:
+    """Returns each partition that would be changed, with its offset before and after."""
+    if changes is None:
+        changes = [ConnectorOffset(item.partition, None) for item in before]
+    known = {json.dumps(dict(item.partition), sort_keys=True): item.offset for item in before}
+    return [
+        {
+            "partition": dict(item.partition),
+            "from": known.get(json.dumps(dict(item.partition), sort_keys=True)),
+            "to": item.offset,
+        }
+        for item in changes
+    ]
+
+
+async def stopped(api: ApiContext, connector: Connector, timeout_s: float | None = None) -> int:
+    """Returns the task epoch of the empty set that the leader makes for a stopped connector, once fences to be set are set.
+    RestError 409 where that is not so within the time, by default that of reads."""
+
+    def standing() -> int | None:
+        state = api.view().state
+        planned, fenced = connect_json.task_set(api.view(), connector), state.fenced.get(connector.name)
+        has_set = planned is not None and not planned.tasks and not planned.error
+        return planned.task_epoch if planned and has_set and not (fenced and fenced.pending) else None
+
+    if connector.target_state != "STOPPED":
+        message = (
+            "Connectors must be in the STOPPED state before their offsets can be modified. This can be done for the "
+            f"specified connector by issuing a 'PUT' request to the '/connectors/{connector.name}/stop' endpoint"
+        )
+        raise e.RestError(400, message, e.NOT_STOPPED)
+    await api.until(lambda: standing() is not None, timeout_s)
+    barrier = standing()
+    if barrier is None:
+        headers = {"Retry-After": str(e.RETRY_AFTER_S), "X-CDC-Reason": "tasks"}
+        raise e.RestError(409, "The connector's tasks are still being stopped", e.CONFLICT, headers=headers)
+    return barrier
+
+
+def _interrupted(error: CdcError) -> e.RestError:
+    headers = {"Retry-After": str(e.RETRY_AFTER_S), "X-CDC-Reason": "epoch"}
+    return e.RestError(
+        409, f"{e.CONFLICTING_OPERATION}: {error.message}", error.code, headers=headers, suggestion=error.hint
+    )
+
+
+async def off_loop(api: ApiContext, call: Callable[[], T]) -> T:
+    """Kafka, sources and targets are asked off the loop, a few at a time."""
+    try:
+        await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
+    except TimeoutError:
+        headers = {"Retry-After": str(e.RETRY_AFTER_S)}
+        raise e.RestError(503, "Too many such questions at this moment", e.TOO_MANY, headers=headers) from None
+    try:
+        return await asyncio.to_thread(call)
+    finally:
+        api.offset_calls.release()
+
+
+# -- bodies -----------------------------------------------------------------------------------------------------------
+
+
+def _items(body: Any) -> list[Any]:
+    if not isinstance(body, dict):
+        raise e.bad_request("The body must be a JSON object", "")
+    unknown = sorted(set(body) - {"offsets"})
+    if unknown:
+        raise e.bad_request(f"Unknown member {unknown[0]!r}: only offsets exists", e.pointer(unknown[0]))
+    items = body.get("offsets")
+    if items is None or items == []:
+        raise e.bad_request(EMPTY, "/offsets")
+    if not isinstance(items, list):
+        raise e.bad_request("`offsets` must be a list", "/offsets")
+    for number, item in enumerate(items):
+        check_item(item, str(number))
+    return items
+
+
+def check_item(item: Any, number: str) -> None:
+    if not isinstance(item, dict):
+        raise e.bad_request("An offset must be an object with partition and offset", e.pointer("offsets", number))
+    unknown = sorted(set(item) - {"partition", "offset"})
+    if unknown:
+        place = e.pointer("offsets", number, unknown[0])
+        raise e.bad_request(f"Unknown member {unknown[0]!r}: partition and offset exist", place)
+    for member in ("partition", "offset"):
+        if not isinstance(item.get(member), dict | None):
+            raise e.bad_request(f"`{member}` must be an object or null", e.pointer("offsets", number, member))
+
+
+def parse(items: Sequence[Mapping[str, Any]], kind: str) -> list[ConnectorOffset]:
+    """The last word on a partition counts, as in Connect."""
+    out: dict[str, ConnectorOffset] = {}
+    for number, item in enumerate(items):
+        partition, offset = item.get("partition"), item.get("offset")
+        if kind == "sink":
+            found = _sink_item(partition, offset, str(number))
+        elif partition is None:
+            raise e.bad_request("The partition cannot be null or missing", e.pointer("offsets", str(number)))
+        else:
+            found = ConnectorOffset(partition, offset)
+        out[json.dumps(found.partition, sort_keys=True)] = found
+    return list(out.values())
+
+
+def _sink_item(partition: Mapping[str, Any] | None, offset: Mapping[str, Any] | None, at: str) -> ConnectorOffset:
+    place = e.pointer("offsets", at, "partition")
+    if partition is None:
+        raise e.bad_request("The partition for a sink connector offset cannot be null or missing", place)
+    if TOPIC not in partition or PARTITION not in partition:
+        text = f"The partition for a sink connector offset must contain the keys '{TOPIC}' and '{PARTITION}'"
+        raise e.bad_request(text, place)
+    topic, number = partition[TOPIC], partition[PARTITION]
+    if not isinstance(topic, str):
+        raise e.bad_request("Kafka topic names must be valid strings and may not be null", f"{place}/{TOPIC}")
+    if number is None:
+        raise e.bad_request("Kafka partitions must be valid numbers and may not be null", f"{place}/{PARTITION}")
+    parsed = {TOPIC: topic, PARTITION: _number(number, INT_MAX, "Kafka partition", f"{place}/{PARTITION}")}
+    if offset is None:
+        return ConnectorOffset(parsed, None)
+    place = e.pointer("offsets", at, "offset")
+    if OFFSET not in offset:
+        text = f"The offset for a sink connector should either be null or contain the key '{OFFSET}'"
+        raise e.bad_request(text, place)
+    return ConnectorOffset(parsed, {OFFSET: _number(offset[OFFSET], LONG_MAX, "Kafka offset", f"{place}/{OFFSET}")})
+
+
+def _number(value: Any, most: int, what: str, place: str) -> int:
+    """Numbers as text are numbers, as in Connect; negative ones name nothing."""
+    text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
+    if not NUMBER.fullmatch(text) or abs(int(text)) > most:
+        noun = what.split()[1].capitalize()
+        shown = text if isinstance(value, int | str) else json.dumps(value)
+        message = f"Failed to parse the following {what} value in the provided offsets: '{shown[:100]}'. "
+        raise e.bad_request(f"{message}{noun} values for sink connectors need to be integers.", place)
+    if int(text) < 0:
+        raise e.bad_request(f"{what}s cannot be negative", place)
+    return int(text)
+
+
+ENDPOINTS = (
+    Endpoint("GET", PATH, get_offsets, "Offsets of a connector", "offsets", (200, 404), role="read"),
+    Endpoint(
+        "PATCH", PATH, alter_offsets, "Alter offsets", "offsets", (200, 400, 404, 409), DRY, "Offsets", role="admin"
+    ),
+    Endpoint("DELETE", PATH, reset_offsets, "Reset offsets", "offsets", (200, 400, 404, 409), DRY, role="admin"),
+)

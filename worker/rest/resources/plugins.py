@@ -1,0 +1,133 @@
+"""The connector plugins of this worker, their definitions, and validation of configs."""
+
+from __future__ import annotations
+
+from importlib.metadata import version
+
+from cdcworker.connectors.config.definition import MASK, ConfigDef
+from cdcworker.connectors.config.plugin_parts import PARTS, part_of
+from cdcworker.connectors.registry import Plugin
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.body import read_object
+from cdcworker.worker.rest.context import ApiContext
+from cdcworker.worker.rest.resources.connectors import config_map, topic_bound
+from cdcworker.worker.rest.routing import DETAILS, Endpoint, flag, wants_details
+from cdcworker.worker.security import secret_retention
+from cdcworker.worker.security.access import require
+from cdcworker.worker.validation.validate import NO_CLASS, NO_CLASS_TEXT
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+LATEST = "latest"
+
+
+async def list_plugins(api: ApiContext, request: Request) -> Response:
+    """Answers the plugins, also under the class names that existing tools look for."""
+    number = version("cdcworker")
+    classes: list[tuple[str, str]] = [
+        (name, plugin.kind)
+        for plugin in api.catalog.plugins()
+        for name in (plugin.name, *(alias for alias in plugin.aliases if "." in alias))
+    ]
+    if not flag(request.query_params, "connectorsOnly", default=True):
+        classes += [(part.name, part.kind) for part in PARTS]
+    return JSONResponse([{"class": name, "type": kind, "version": number} for name, kind in classes])
+
+
+async def plugin_config(api: ApiContext, request: Request) -> Response:
+    name = request.path_params["plugin"]
+    part = part_of(name)
+    plugin = None if part else _plugin(api, name)
+    requested, own = request.query_params.get("version", LATEST), version("cdcworker")
+    if requested not in (LATEST, own):
+        raise e.bad_request(f"Plugin {name} has no version {requested}: there is {own}", e.parameter("version"))
+    definition = api.catalog.definition(plugin) if plugin else ConfigDef(part.keys if part else ())
+    return JSONResponse(definition.definitions())
+
+
+async def validate(api: ApiContext, request: Request) -> Response:
+    """Answers 200 with every problem in the body; the systems outside are asked too, within the time limit."""
+    requested = request.path_params["plugin"]
+    config = config_map(await read_object(request))
+    named = config.get("connector.class")
+    if not named:
+        raise e.RestError(400, NO_CLASS_TEXT, NO_CLASS, configPath="/config/connector.class")
+    if not _same(api, requested, named):
+        message = f"Included connector type {named} does not match request type {requested}"
+        raise e.bad_request(message, "/config/connector.class")
+    if config.get("name"):
+        require(request.scope, "admin", config["name"] or "")
+    stored = api.view().state.connectors.get(config.get("name") or "")
+    given = {name for name, value in config.items() if MASK not in (value or "")}
+
+    def unmasked() -> dict[str, str | None]:
+        full = api.catalog.unmask(config, stored.config if stored else {})
+        if stored is not None:
+            secret_retention.check(request.scope, api.catalog, full, stored.config, given)
+        return full
+
+    live = flag(request.query_params, "validate", default=True)
+    bound = topic_bound(request.scope, config.get("name") or "", stored)
+    report = await api.validate(await api.judge(unmasked), live=live, prefixes=bound)
+    infos = {**await api.judge(report.config_infos), "name": named}
+    if not wants_details(request):
+        del infos["findings"]
+    return JSONResponse(infos)
+
+
+def _plugin(api: ApiContext, name: str) -> Plugin:
+    try:
+        return api.catalog.lookup(name)
+    except CdcError:
+        raise e.not_found(f"Unknown plugin {name}.") from None
+
+
+def _same(api: ApiContext, requested: str, named: str) -> bool:
+    """Returns whether two names mean one class. Kafka Connect compares by the end of the name, so that a short class
+    name works; aliases match as well."""
+    if named.endswith(requested):
+        return True
+    try:
+        return api.catalog.lookup(named) == api.catalog.lookup(requested)
+    except CdcError:
+        return False
+
+
+ENDPOINTS = (
+    Endpoint(
+        "GET",
+        "/connector-plugins",
+        list_plugins,
+        "List plugins",
+        "plugins",
+        query=("connectorsOnly",),
+        role="read",
+        whose="each",
+        needs_cluster=False,
+    ),
+    Endpoint(
+        "GET",
+        "/connector-plugins/{plugin}/config",
+        plugin_config,
+        "Keys of a plugin",
+        "plugins",
+        (200, 400, 404),
+        ("version",),
+        role="read",
+        whose="each",
+        needs_cluster=False,
+    ),
+    Endpoint(
+        "PUT",
+        "/connector-plugins/{plugin}/config/validate",
+        validate,
+        "Validate a config",
+        "plugins",
+        (200, 400),
+        ("validate", DETAILS),
+        "Config",
+        role="admin",
+        whose="named",
+    ),
+)

@@ -1,0 +1,248 @@
+"""Verify over REST: the leader compares a sink with its source, and every worker tells how far it is and what was found."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import AsyncIterator, Mapping
+from typing import Any, Final
+
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
+from cdcworker.coordinator.model import Connector, PutSetting, View
+from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.diagnostics.verify import RECORD, Verifier, VerifyRequest, VerifyRun, held_of, source_of
+from cdcworker.worker.http import errors as e
+from cdcworker.worker.rest.commands import forward_to_leader
+from cdcworker.worker.rest.context import ApiContext
+from cdcworker.worker.rest.dry_run import dry_run_answer, is_dry_run
+from cdcworker.worker.rest.routing import Endpoint, flag
+from cdcworker.worker.rest.settings import available
+from cdcworker.worker.security.access import caller_of, not_permitted
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+log = logging.getLogger(__name__)
+
+PATH: Final = "/v1/connectors/{connector}/verify"
+LOOK_EVERY_S: Final = 0.5
+WRITE_EVERY_S: Final = 5.0
+"""Records of a comparison that runs; the worker that runs it tells more."""
+TIMEOUT_MS: Final = 3_600_000
+Json = dict[str, Any]
+
+
+async def start(api: ApiContext, request: Request) -> Response:
+    """Starts a comparison. The leader alone does, so that there is one comparison of a sink at a time."""
+    verifier, connector = _verifier(api), api.connector(request.path_params["connector"])
+    view = api.view()
+    if not view.is_leader:
+        return await _at_leader(api, request, view)
+    query = request.query_params
+    held = held_of(view, connector.name)
+    asked = VerifyRequest(query.get("source", ""), tuple(query.getlist("table")), held=held)
+    source = source_of(view.state, connector, asked.source)
+    _require_source(request, source.name)
+    if is_dry_run(request):
+        return dry_run_answer(connector=connector.name, effect="compared", source=source.name)
+    try:
+        run = verifier.start(view.state, connector, asked, _timeout_s(connector))
+    except CdcError as error:
+        if error.code == BUSY:
+            raise e.RestError(409, error.message, error.code, suggestion=error.hint) from error
+        raise
+    return JSONResponse(_shown(connector, run.record(), None), 202)
+
+
+async def show(api: ApiContext, request: Request) -> Response:
+    """The comparison that runs, or the last one. Keys are row values: told when asked for, as long as they are kept."""
+    verifier, connector, view = _verifier(api), api.connector(request.path_params["connector"]), api.view()
+    wants_keys = flag(request.query_params, "keys")
+    run = verifier.get(connector.name)
+    if run is not None and run.incarnation == connector.incarnation and view.is_leader:
+        if wants_keys:
+            _require_source(request, run.source)
+        return JSONResponse(_shown(connector, run.record(), run.keys if wants_keys else None))
+    record = record_of(view, connector)
+    if not view.is_leader and (wants_keys or record is None):
+        # One that has just begun is on record a little later.
+        return await _at_leader(api, request, view)
+    if record is None:
+        raise e.not_found(f"Connector {connector.name} has not been compared")
+    return JSONResponse(_shown(connector, record, None))
+
+
+def _require_source(request: Request, source: str) -> None:
+    """Raises RestError 403 when the caller may not operate the source: the result is about its rows."""
+    caller = caller_of(request.scope)
+    if not caller.may("operate", source):
+        raise not_permitted(caller, "operate", source)
+
+
+def record_of(view: View, connector: Connector) -> Json | None:
+    """Returns the stored result of this connector; one of an earlier connector of this name does not count."""
+    found = view.state.settings.get(f"{RECORD}{connector.name}")
+    if found is None or found.get("incarnation") != connector.incarnation:
+        return None
+    return dict(found)
+
+
+def _shown(connector: Connector, record: Mapping[str, Any], keys: Mapping[str, Any] | None) -> Json:
+    out = {"connector": connector.name, **{name: record[name] for name in record if name not in ("v", "incarnation")}}
+    if keys is not None and out.get("result"):
+        tables = [
+            {**table, "found": [{**item, "values": keys.get(item["key"])} for item in table["found"]]}
+            for table in out["result"]["tables"]
+        ]
+        out["result"] = {**out["result"], "tables": tables}
+    return out
+
+
+def _verifier(api: ApiContext) -> Verifier:
+    return available(api.services.verifier, "Comparing connectors with their sources")
+
+
+async def _at_leader(api: ApiContext, request: Request, view: View) -> Response:
+    if view.state.leader is None:
+        raise e.no_leader()
+    return await forward_to_leader(api, request, view.state.leader.url)
+
+
+def _timeout_s(connector: Connector) -> float:
+    return _number(connector, "verify.timeout.ms", TIMEOUT_MS) / 1000
+
+
+def _number(connector: Connector, key: str, default: int) -> int:
+    text = connector.config.get(key, "").strip()
+    return int(text) if text.isdigit() else default
+
+
+# -- on the leader ----------------------------------------------------------------------------------------------------
+
+
+@contextlib.asynccontextmanager
+async def kept(api: ApiContext) -> AsyncIterator[None]:
+    """Writes results of comparisons into the log and starts those that are due, as long as the server runs."""
+    verifier = api.services.verifier
+    keeper = asyncio.create_task(VerifySchedule(api, verifier).run()) if verifier is not None else None
+    try:
+        yield
+    finally:
+        if keeper is not None and verifier is not None:
+            verifier.stop()
+            keeper.cancel()
+            with contextlib.suppress(asyncio.CancelledError):
+                await keeper
+
+
+class VerifySchedule:
+    """Every worker looks, only the leader acts."""
+
+    def __init__(self, api: ApiContext, verifier: Verifier) -> None:
+        self._api = api
+        self._verifier = verifier
+        self._written: dict[str, tuple[Json, float]] = {}
+
+    async def run(self) -> None:
+        while True:
+            try:
+                await self.look()
+            except (CdcError, e.RestError) as error:
+                log.warning("comparisons not looked after error=%s", error)
+            except Exception as error:
+                log.exception("comparisons not looked after error=%s", type(error).__name__)
+            await asyncio.sleep(LOOK_EVERY_S)
+
+    async def look(self) -> None:
+        view = self._api.view()
+        if not view.ready:
+            return
+        if not view.is_leader:
+            self._verifier.stop()
+            return
+        for run in self._verifier.runs():
+            connector = view.state.connectors.get(run.connector)
+            if connector is not None and connector.incarnation == run.incarnation:
+                await self._write(run)
+        for connector in list(view.state.connectors.values()):
+            await self._see_to(view, connector)
+
+    async def _write(self, run: VerifyRun) -> None:
+        record, now = run.record(), self._api.clock()
+        last, at = self._written.get(run.connector, ({}, 0.0))
+        ends = record["state"] != last.get("state") or record["id"] != last.get("id")
+        if record == last or (not ends and now - at < WRITE_EVERY_S):
+            return
+        if await self._put(run.connector, record):
+            self._written[run.connector] = (record, now)
+            if run.is_over:
+                result = run.result or {}
+                verdict, differences = result.get("verdict", "failed"), result.get("differences", "")
+                log.info("compared connector=%s verdict=%s differences=%s", run.connector, verdict, differences)
+
+    async def _see_to(self, view: View, connector: Connector) -> None:
+        """A comparison whose worker is gone is said to be over; one that is due begins."""
+        if connector.kind != "sink":
+            return
+        record, run = record_of(view, connector), self._verifier.get(connector.name)
+        mine = run is not None and run.incarnation == connector.incarnation
+        if (
+            record is not None
+            and record.get("state") == "running"
+            and not (mine and run and run.id == record.get("id"))
+        ):
+            error = CdcError(INTERRUPTED, "the worker that compared has ended, or leads no more").to_dict()
+            await self._put(connector.name, {**record, "state": "failed", "ended": self._now(), "error": error})
+            return
+        if self._is_due(connector, record, run if mine else None):
+            await self._begin(view, connector)
+
+    def _is_due(self, connector: Connector, record: Json | None, run: VerifyRun | None) -> bool:
+        every = _number(connector, "verify.interval.ms", 0)
+        if not every or connector.target_state != "RUNNING" or (run is not None and not run.is_over):
+            return False
+        last = max(connector.created_ms, run.ended_ms if run is not None else 0)
+        if record is not None:
+            last = max(last, int(record.get("ended") or record.get("started") or 0))
+        return self._now() - last >= every
+
+    async def _begin(self, view: View, connector: Connector) -> None:
+        try:
+            asked = VerifyRequest(by="schedule", held=held_of(view, connector.name))
+            self._verifier.start(view.state, connector, asked, _timeout_s(connector))
+        except CdcError as error:
+            if error.code == BUSY:
+                return  # its turn comes
+            now = self._now()
+            run = VerifyRun(connector.name, connector.incarnation, "", view.worker_id, now, 0.0, "schedule")
+            run.ended_ms, run.error = now, error.to_dict()
+            log.warning("not compared connector=%s error=%s", connector.name, error)
+            await self._put(connector.name, run.record())
+
+    async def _put(self, name: str, record: Json) -> bool:
+        return (await self._api.ask(PutSetting(f"{RECORD}{name}", record))).outcome == "ok"
+
+    def _now(self) -> int:
+        return round(self._api.clock() * 1000)
+
+
+ENDPOINTS = (
+    Endpoint(
+        "POST",
+        PATH,
+        start,
+        "Compare a sink's warehouse with its source",
+        statuses=(200, 202, 400, 404, 409),
+        query=("source", "table", "dry_run"),
+        role="operate",
+    ),
+    Endpoint(
+        "GET",
+        PATH,
+        show,
+        "The comparison that runs, or the last one",
+        statuses=(200, 404),
+        query=("keys",),
+        role="operate",
+    ),
+)

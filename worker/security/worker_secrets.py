@@ -1,0 +1,126 @@
+"""The operator's secrets between workers: the key in the config log signs nothing without one of them."""
+
+from __future__ import annotations
+
+import hmac
+import logging
+import os
+import stat
+import time
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.worker.security import properties
+from cdcworker.worker.security.listener import Listener
+
+log = logging.getLogger(__name__)
+
+UNUSABLE: Final = declare(
+    "worker.secret_unusable",
+    "config",
+    "The file of the workers' shared secrets cannot be used",
+    "Write one secret of 32 characters or more in each line, the one to sign with first (openssl rand -base64 48), and let "
+    "nobody but its owner write the file.",
+)
+PLAIN: Final = b""
+"""Stands among the secrets for none: the key in the config log signs by itself."""
+CHARS_MIN: Final = 32
+"""A shorter secret could be guessed from one signed request and the config topic."""
+SECRETS_MAX: Final = 8
+FILE_BYTES_MAX: Final = 65_536
+LOOK_EVERY_S: Final = 1.0
+
+Secrets = Callable[[], tuple[bytes, ...]]
+"""Returns the secrets that count now. Requests are signed with each of them, and taken if signed with one of them."""
+
+
+def plain_only() -> tuple[bytes, ...]:
+    """Returns the secrets of a cluster whose operator has given none."""
+    return (PLAIN,)
+
+
+def signing_key(secret: bytes, key_id: str, published: bytes) -> bytes:
+    """Returns the key that signs: of the published session key and a secret, so that neither signs without the other."""
+    if secret == PLAIN:
+        return published
+    return hmac.digest(secret, b"cdcworker inter-worker key 1\0" + key_id.encode() + b"\0" + published, "sha256")
+
+
+class SecretFile:
+    """Returns, when called, the secrets that the file holds now. A file that has become unusable changes nothing; the log
+    says so."""
+
+    def __init__(
+        self, path: Path, *, plain_accepted: bool = False, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self._path = path
+        self._last = (PLAIN,) if plain_accepted else ()
+        self._clock = clock
+        self._stamp = _stamp(path)
+        self._secrets = read(path)
+        self._checked_at = clock()
+
+    def __call__(self) -> tuple[bytes, ...]:
+        now = self._clock()
+        if now - self._checked_at >= LOOK_EVERY_S:
+            self._checked_at = now
+            self._read_if_changed()
+        return (*self._secrets, *self._last)
+
+    def _read_if_changed(self) -> None:
+        stamp = _stamp(self._path)
+        if stamp == self._stamp:
+            return
+        self._stamp = stamp
+        try:
+            self._secrets = read(self._path)
+        except CdcError as error:
+            log.error("secrets not read again, the earlier ones count on file=%s error=%s", self._path, error)
+            return
+        log.info("secrets read again file=%s secrets=%d", self._path, len(self._secrets))
+
+
+def read(path: Path) -> tuple[bytes, ...]:
+    """Reads the file. CdcError `worker.secret_unusable` when it holds no good secret, or others may write it."""
+    where: dict[str, str | int] = {"file": str(path)}
+    try:
+        with path.open("rb") as file:
+            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
+                raise CdcError(UNUSABLE, "others than its owner may write the file", where=where)
+            lines = [line.strip() for line in file.read(FILE_BYTES_MAX).splitlines()]
+    except OSError as exc:
+        raise CdcError(UNUSABLE, f"the file cannot be read: {exc.strerror}", where=where) from None
+    secrets = tuple(line for line in lines if line and not line.startswith(b"#"))
+    if not 0 < len(secrets) <= SECRETS_MAX:
+        raise CdcError(UNUSABLE, f"the file holds {len(secrets)} secrets, not 1 to {SECRETS_MAX}", where=where)
+    short = next((number for number, secret in enumerate(secrets, 1) if len(secret) < CHARS_MIN), None)
+    if short is not None:
+        raise CdcError(UNUSABLE, f"secret {short} is shorter than {CHARS_MIN} characters", where=where)
+    return secrets
+
+
+def warnings(listener: Listener, values: Mapping[str, Any]) -> Iterator[str]:
+    """Yields a warning for each way in which whoever reads the config topic could pass for a worker."""
+    is_closed = values[properties.AUTH_FILE] or values[properties.CLIENT_AUTH] == "required"
+    if values[properties.SECRET_FILE]:
+        if values[properties.PLAIN_KEY]:
+            yield (
+                f"{properties.PLAIN_KEY}: whoever can read the config topic can pass for a worker and do everything; "
+                "take it out when all workers have the secret"
+            )
+    elif is_closed and not listener.is_loopback and not values[properties.WORKER_CERTIFICATES]:
+        yield (
+            f"{properties.SECRET_FILE} is not set: whoever can read the config topic can pass for a worker and do "
+            "everything over REST"
+        )
+
+
+def _stamp(path: Path) -> tuple[int, int, int] | None:
+    """Returns what identifies the file behind the name: mounted secrets are replaced by switching a link."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_mtime_ns, status.st_size, status.st_ino

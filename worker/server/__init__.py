@@ -1,0 +1,1 @@
+"""The HTTP server: from the socket through its limits to the handlers."""

@@ -1,0 +1,96 @@
+"""The part of a connector's config that concerns the runner and not the source: limits, topics, headers."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+from cdcworker.connectors.config.common_keys import SOURCE_KEYS
+from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
+from cdcworker.connectors.registry import lookup
+from cdcworker.schemas.placeholders import UNAVAILABLE
+from cdcworker.worker.source.context_headers import Headers, context_headers
+from cdcworker.worker.source.data_topics import TopicCreation
+from cdcworker.worker.source.session import TransactionLimits
+
+_KEYS: Final = ConfigDef(
+    (
+        *SOURCE_KEYS,
+        # Sources of change records ask for it themselves; others name their topics.
+        ConfigKey("topic.prefix", default=""),
+        ConfigKey("tombstones.on.delete", "BOOLEAN", default=True),
+        ConfigKey("unavailable.value.placeholder", default=UNAVAILABLE),
+        ConfigKey("extended.headers.enabled", "BOOLEAN", default=False),
+    )
+)
+_CREATION: Final = "topic.creation.default."
+_CREATION_OWN: Final = frozenset({"partitions", "replication.factor"})
+_WATERMARKS: Final = {
+    "cleanup.policy": "compact",
+    "segment.ms": "600000",
+    "min.cleanable.dirty.ratio": "0.1",
+}
+"""The watermark topic has one key per task and gets one record a second: without quick compaction a reader would read
+a week of them."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceSettings:
+    """The parsed settings of one connector. `connector` is its connector.class."""
+
+    prefix: str
+    tombstones: bool
+    unavailable: str
+    limits: TransactionLimits
+    delivery: str
+    data_topics: TopicCreation
+    connector: str
+    extended_headers: bool
+
+    @property
+    def watermark_topic(self) -> str:
+        return f"{self.prefix}.watermark"
+
+    def plan(self, topic: str) -> TopicCreation:
+        """Returns how a topic of this connector is created."""
+        if topic == self.watermark_topic:
+            return TopicCreation(1, self.data_topics.replication_factor, _WATERMARKS)
+        return self.data_topics
+
+    def headers(self, task: int) -> Headers:
+        """Returns the headers that each data record gets after its own."""
+        if not self.extended_headers:
+            return ()
+        plugin = lookup(self.connector)
+        return context_headers(self.prefix, task, plugin.debezium_name or plugin.name)
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, str]) -> SourceSettings:
+        values: dict[str, Any] = _KEYS.parse({name: text for name, text in config.items() if name in _KEYS.keys})
+        topic_config = {
+            name.removeprefix(_CREATION): text
+            for name, text in config.items()
+            if name.startswith(_CREATION) and name.removeprefix(_CREATION) not in _CREATION_OWN
+        }
+        topic_config["cleanup.policy"] = str(values["topic.creation.default.cleanup.policy"])
+        return cls(
+            prefix=values["topic.prefix"],
+            tombstones=values["tombstones.on.delete"],
+            unavailable=values["unavailable.value.placeholder"],
+            limits=TransactionLimits(
+                records_max=values["batch.commit.records.max"],
+                bytes_max=values["batch.commit.bytes.max"],
+                ms_max=values["batch.commit.ms.max"],
+                transaction_timeout_ms=values["transaction.timeout.ms"],
+                split_bytes=values["transaction.split.bytes"],
+            ),
+            delivery=values["delivery"],
+            data_topics=TopicCreation(
+                values["topic.creation.default.partitions"],
+                values["topic.creation.default.replication.factor"],
+                topic_config,
+            ),
+            connector=config.get("connector.class", ""),
+            extended_headers=values["extended.headers.enabled"],
+        )

@@ -1,0 +1,93 @@
+"""Keeps what was resolved for a task out of the lines that Java and other foreign code in its process group write to the
+log."""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import logging
+import os
+import select
+import signal
+import threading
+from collections.abc import Iterator
+from typing import Final
+
+from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.worker.logs.redaction import clean
+from cdcworker.worker.protocol.control import end_process_group
+from cdcworker.worker.protocol.messages import LOG_LINE_BYTES_MAX, LineSplitter
+
+STDERR: Final = 2
+READ_BYTES: Final = 65_536
+
+
+class ForeignOutput:
+    """Puts a pipe in the place of standard error, whose lines a thread cleans. Our own loggers, which clean their lines
+    themselves, and the stacks of a task that hangs go on to where standard error led."""
+
+    def __init__(self, stderr: int = STDERR) -> None:
+        self._stderr = stderr
+        self._log = os.dup(stderr)
+        self._lines = LineSplitter(LOG_LINE_BYTES_MAX)
+        self._lock = threading.Lock()
+        self._read, write = os.pipe()
+        os.set_blocking(self._read, False)
+        os.dup2(write, stderr)
+        os.close(write)
+
+    def start(self) -> None:
+        """Begins to clean. The log's handlers are those of the task's process, set up before."""
+        # What is in the pipe is lost when the interpreter aborts: its stacks go to the log itself.
+        faulthandler.enable(file=self._log)
+        faulthandler.register(signal.SIGQUIT, file=self._log, all_threads=True)
+        stream = os.fdopen(self._log, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
+        for handler in logging.getLogger().handlers:
+            if isinstance(handler, logging.StreamHandler):
+                handler.setStream(stream)
+        # Without it Java would wait for ever to write.
+        SupervisedThread(self._serve, name="foreign-output", ends_process=True).start()
+
+    def drain(self) -> None:
+        """Writes what is in the pipe, before the process ends. Standard error leads to the log itself again."""
+        os.dup2(self._log, self._stderr)
+        with contextlib.suppress(OSError):
+            self._take_all()
+            with self._lock:
+                for line in self._lines.close():
+                    self._write(line)
+
+    def _serve(self) -> None:
+        poll = select.poll()
+        poll.register(self._read, select.POLLIN)
+        try:
+            while poll.poll() and self._take_all():
+                pass
+        except OSError:
+            # A broken pipe means that the worker is gone.
+            end_process_group()
+
+    def _take_all(self) -> bool:
+        """Returns False when nobody can write to the pipe any more."""
+        with self._lock, contextlib.suppress(BlockingIOError):
+            while data := os.read(self._read, READ_BYTES):
+                for line in self._lines.feed(data):
+                    self._write(line)
+            return False
+        return True
+
+    def _write(self, line: bytes) -> None:
+        left = clean(line.decode(errors="backslashreplace")).encode(errors="backslashreplace") + b"\n"
+        while left:
+            left = left[os.write(self._log, left) :]
+
+
+@contextlib.contextmanager
+def cleaned_output() -> Iterator[None]:
+    """Cleans what foreign code writes while the context lasts."""
+    output = ForeignOutput()
+    output.start()
+    try:
+        yield
+    finally:
+        output.drain()
