@@ -36,7 +36,7 @@ VALUE_REJECTED = declare(
     "schema.value_rejected",
     "data",
     "A value does not fit the Avro type of its column",
-    "Look at the named column; resync the table if its type changed without a schema change.",
+    "Look at the named column; if its type changed without a schema change, take a snapshot of the table.",
 )
 
 Register = Callable[[Sequence[Registration]], Sequence[int]]

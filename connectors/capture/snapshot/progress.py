@@ -67,7 +67,7 @@ class TableLoad:
     # -- not stored
     keyless: bool = False
     busy: bool = False
-    """It is being looked at."""
+    """Its size and ranges are being found out."""
     retry_at: float = 0.0
     waiting_since: float | None = None
     waits_for: str = ""
@@ -187,13 +187,19 @@ class SnapshotProgress:
 
     loads: list[SnapshotLoad] = field(default_factory=list)
     loaded: list[int] = field(default_factory=list)
+    """Numbers of the tables whose rows were all handed on."""
     done: list[JsonObject] = field(default_factory=list)
+    """How the last loads ended."""
     unseen: list[TransactionId] = field(default_factory=list)
     """Transaction ids that were delivered and may not be visible yet."""
     e: int = 0
+    """The place of the rows that were handed on last: just before the boundary E of their chunk."""
     n: int = 0
+    """How many rows were handed on at that place; the next one's number."""
     rows: int = 0
+    """Rows that were handed on in all."""
     skips: dict[str, list[Any]] = field(default_factory=dict)
+    """Tables without a key that have been read: their visibility and `hw`, as text and number (see `SkippedEvents`)."""
     start: int = 0
     """The task epoch for which rows were last read because the mode says so at every start."""
     joined: int = 0

@@ -321,7 +321,7 @@ ENTRIES: dict[str, Entry] = {
         _string,
     ),
 }
-"""By pg_type.typname. A new type is one line here and a parser in `values`."""
+"""By pg_type.typname. A new type is one line here and a parser in `text_values`."""
 
 
 def map_type(pg: PgType, typmod: int, modes: HandlingModes, types: TypeRegistry, depth: int = 1) -> MappedType:
