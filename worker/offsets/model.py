@@ -1,4 +1,4 @@
-"""The offsets of a connector as a person sees and alters them, whoever keeps them: our log or a sink's target."""
+"""The offsets of a connector as a person sees and alters them, whoever keeps them: the offsets log or a sink's target."""
 
 from __future__ import annotations
 
