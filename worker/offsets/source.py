@@ -253,4 +253,4 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _interrupted(connector: Connector) -> CdcError:
-    return CdcError(INTERRUPTED, "the connector does not stand still", where={"connector": connector.name})
+    return CdcError(INTERRUPTED, "the connector did not stay stopped", where={"connector": connector.name})

@@ -308,7 +308,11 @@ def ensure_publication(connection: AdminConnection, settings: PostgresSettings) 
     ).fetchone()
     if server_functions.is_standby(connection):
         if found is None:
-            raise CdcError(e.PUBLICATION, "create it on the primary", where={"publication": settings.publication})
+            raise CdcError(
+                e.PUBLICATION,
+                "the publication has to be created on the primary",
+                where={"publication": settings.publication},
+            )
         return False
     if found is None:
         if settings.autocreate == "disabled":

@@ -166,7 +166,7 @@ def _start_stream(session: Session, stream: ReplicationStream) -> None:
     if session.connections.readers:
         stream.watch(session.connections.readers.signal)
     stream.start(settings.slot, position.safe_lsn, settings.publication, ahead=streams_open, binary=is_binary)
-    log.info("streaming slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(position.safe_lsn), streams_open)
+    log.info("stream opened slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(position.safe_lsn), streams_open)
     hit("postgres.streaming")
 
 
