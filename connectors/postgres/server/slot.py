@@ -179,7 +179,7 @@ def _create(connection: AdminConnection, settings: PostgresSettings, *, kept: bo
             raise
         lsn = _create(connection, settings, kept=False)
         log.warning(
-            "slot created without failover, which the server refuses slot=%s error=%s", settings.slot, e.translate(exc)
+            "slot made without failover, which the server refuses slot=%s error=%s", settings.slot, e.translate(exc)
         )
         return lsn
     assert row
