@@ -366,7 +366,7 @@ class DeliverySession:
         try:
             self._producer.commit()
         except CdcError as error:
-            raise self._size_error(error, position_bytes) from error
+            raise self._named(error, position_bytes) from error
         if failpoints.active:
             failpoints.hit("source.after_commit")
         now = self._parts.clock()
@@ -416,7 +416,7 @@ class DeliverySession:
             where = {"records": self._open.records, "open_ms": int(open_ms)}
             raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
 
-    def _size_error(self, error: CdcError, position_bytes: int) -> CdcError:
+    def _named(self, error: CdcError, position_bytes: int) -> CdcError:
         """Returns a refusal for size with the topic whose record was too large. Where the broker does not say which it was: the
         position's, if all others fit or are smaller. Other errors stay as they are."""
         if error.code != kafka_errors.RECORD_TOO_LARGE:
