@@ -23,6 +23,7 @@ from cdcworker.worker.java.runtime import find_java
 from hypothesis import HealthCheck, settings
 
 from tests.lanes import RUNNING_FOLDER
+from tests.process_state import unchanged
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # no unit test goes by the clock
@@ -124,11 +125,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"NOT RUN: {count} tests, missing part {reason}", yellow=True)
 
 
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind():
+    with unchanged():
+        yield
+
+
 @pytest.fixture(scope="session")
 def until():
-    """`until(condition, timeout_s=10)`: waits for what a test needs, so that no test sleeps for a fixed time."""
+    """`until(condition, timeout_s=60)`: waits for what a test needs, so that no test sleeps for a fixed time."""
 
-    def wait(condition, timeout_s: float = 10.0, poll_s: float = 0.01) -> None:
+    def wait(condition, timeout_s: float = 60.0, poll_s: float = 0.01) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s"

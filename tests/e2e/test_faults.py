@@ -24,7 +24,7 @@ from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
 
-from .cluster import SESSION_S, Cluster, Worker, descendants, paused, send, wait
+from .cluster import Cluster, Worker, descendants, paused, send, wait
 from .load import COLUMNS, IDS, REST_S, SCHEMA, TABLES, Load, differences
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.spark, pytest.mark.timeout(600)]
@@ -140,7 +140,7 @@ def kill_and_replace(cluster: Cluster, victim: Worker) -> None:
     orphans = descendants(victim.pid)
     send([victim.pid], signal.SIGKILL)
     wait("the victim is gone", lambda: not victim.process.alive())
-    wait("its tasks die with it", lambda: not [pid for pid in orphans if Path(f"/proc/{pid}/exe").exists()], 15)
+    wait("its tasks die with it", lambda: not [pid for pid in orphans if Path(f"/proc/{pid}/exe").exists()])
     del cluster.workers[victim.id]
     assert cluster.leader().id != victim.id
     assert cluster.owner("shop").id != victim.id
@@ -156,7 +156,7 @@ def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Clus
         if what == "task":
             load.more(1000)
         else:
-            wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, SESSION_S * 6)
+            wait("another worker takes over", lambda: cluster.owner("shop").id != owner.id, CATCH_UP_S)
     wait("the woken worker is back", lambda: cluster.healthy(owner), 60)
 
 
@@ -290,7 +290,7 @@ def await_metrics(cluster: Cluster, verdict: str, differences: int) -> None:
         return found == wanted
 
     try:
-        wait("the metrics of the comparison", shown, 20)
+        wait("the metrics of the comparison", shown)
     except AssertionError as error:
         raise AssertionError(f"{error}: {found}") from None
 

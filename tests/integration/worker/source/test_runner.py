@@ -337,7 +337,7 @@ def test_when_the_worker_is_gone_the_task_ends_at_once(cluster):
     child = cluster.child(cluster.spec(10))
     child.wait_for(lambda: child.at(10), "the last position")
     child.process.stdin.close()
-    assert child.process.wait(5) == -signal.SIGKILL
+    assert child.process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 def test_a_broker_that_restarts_is_survived(kafka, cluster):
