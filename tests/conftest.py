@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -65,8 +66,32 @@ def missing(part: str) -> str | None:
     return None
 
 
+COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2}
+"""About how many seconds a test takes that needs this."""
+CLASSES = (100, 25)
+"""Modules of so many seconds, or more, begin before those of fewer."""
+
+
+def _modules_that_take_longest_first(items: Sequence[pytest.Item]) -> Callable[[pytest.Item], int]:
+    """A sort key by class, which keeps the order of chance within one: of two processes none is left alone for long with
+    a module that began last."""
+    seconds: Counter[str] = Counter()
+    for item in items:
+        if not item.get_closest_marker("long"):
+            cost = max((cost for marker, cost in COSTS.items() if item.get_closest_marker(marker)), default=0)
+            seconds[_module_of(item)] += cost
+    rank = {module: sum(total < limit for limit in CLASSES) for module, total in seconds.items()}
+    return lambda item: rank.get(_module_of(item), len(CLASSES))
+
+
+def _module_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests out unless they are asked for; skip what lacks a part, with the reason."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_modules_that_take_longest_first(items))
     if "long" not in (config.getoption("markexpr") or ""):
         chosen = [item for item in items if not item.get_closest_marker("long")]
         left_out = [item for item in items if item.get_closest_marker("long")]

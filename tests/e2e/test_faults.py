@@ -148,7 +148,10 @@ def kill_and_replace(cluster: Cluster, victim: Worker) -> None:
     cluster.start_worker()
 
 
-@pytest.mark.parametrize("what", ["worker", "task", "tree"])
+PAUSED = ["tree", "task", pytest.param("worker", marks=pytest.mark.long)]
+
+
+@pytest.mark.parametrize("what", PAUSED)
 def test_a_paused_owner_is_replaced_and_does_no_harm_when_it_wakes(cluster: Cluster, load: Load, what: str) -> None:
     owner, task = cluster.owner("shop"), cluster.task_pid("shop")
     pids = {"worker": [owner.pid], "task": [task], "tree": owner.tree()}[what]

@@ -284,7 +284,7 @@ def test_the_lead_stays_where_it_is_when_others_join_and_moves_when_its_owner_le
     first.close()
     left = time.monotonic()
     elected(*others)
-    assert time.monotonic() - left < 3.0
+    assert time.monotonic() - left < SESSION_S, "as one that is lost"
 
 
 def test_fencing_ends_the_open_transaction_of_a_dead_task(properties, names, closing):
@@ -300,7 +300,7 @@ def test_fencing_ends_the_open_transaction_of_a_dead_task(properties, names, clo
     ids = [task, f"{task}:other", f"{task}:schema"]
     assert fence(properties, ids, client_id="test") == dict.fromkeys(ids)
     assert [record.key for record in offsets.read_to_end(10)] == ["alive"]
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20, "the transaction would end by itself"
     with pytest.raises(KafkaException):
         dead.commit_transaction(10)
 
