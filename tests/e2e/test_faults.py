@@ -196,7 +196,7 @@ def test_a_third_worker_takes_part_of_the_work_and_the_rest_is_not_restarted(clu
         assert 1 <= len(moved) <= 2, json.dumps(moved)
         assert {n: before[n] for n in names if n not in moved} == {n: after[n] for n in names if n not in moved}
         cluster.workers.pop(third.id)
-        third.process.stop(timeout_s=25)
+        third.process.stop(timeout_s=120)
         assert third.process.returncode == 0
         for name in names:
             cluster.owner(name)
