@@ -194,7 +194,7 @@ def test_nothing_is_confirmed_before_it_is_acknowledged(db, reader):
     assert lsn(slot_row(db, one.config["slot.name"])[0]) <= before
     db.execute("insert into t values (0)")
     one.until(lambda: one.position["safe_lsn"] > before)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while lsn(slot_row(db, one.config["slot.name"])[0]) <= before:
         assert time.monotonic() < deadline
         one.poll()
@@ -577,7 +577,7 @@ def test_a_long_lock_on_a_table_does_not_stop_the_stream(postgres, database, db,
         one.start()
         holder.execute("lock table locked in access exclusive mode")
         db.execute("insert into free values (1)")
-        one.until(lambda: any(change.table.path[1] == "free" for change in one.log), 10)
+        one.until(lambda: any(change.table.path[1] == "free" for change in one.log))
     one.until(one.loaded)
     assert sorted(materialise(one.log)["public", "locked"]) == [(1,)]
 
@@ -590,7 +590,7 @@ def test_locked_tables_keep_no_reader_from_the_others(postgres, database, db, re
     with psycopg.connect(postgres.dsn(database)) as holder:
         one.start()
         holder.execute(f"lock table {', '.join(names)} in access exclusive mode")
-        one.until(lambda: any(change.table.path[1] == "free" for change in one.log), 10)
+        one.until(lambda: any(change.table.path[1] == "free" for change in one.log))
     one.until(one.loaded)
     assert {table: len(rows) for (_, table), rows in materialise(one.log).items()} == dict.fromkeys((*names, "free"), 1)
 
@@ -617,7 +617,7 @@ def test_an_idle_table_does_not_hold_the_log_back(db, other_database, reader, is
     writer.execute("insert into foreign_traffic select g, repeat('x', 100) from generate_series(1, 5000) g")
     target = lsn(db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
     assert target - before > 100_000
-    one.until(lambda: lsn(slot_row(db, one.config["slot.name"])[0]) >= target - 64, 20)
+    one.until(lambda: lsn(slot_row(db, one.config["slot.name"])[0]) >= target - 64)
     assert one.log == []
 
 
@@ -641,7 +641,7 @@ def started(one: Reader, db) -> dict:
     one.start()
     one.until(one.loaded)
     one.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while slot_row(db, one.config["slot.name"])[1] is not None:
         assert time.monotonic() < deadline
     return one.position
