@@ -196,6 +196,8 @@ class SnapshotProgress:
     skips: dict[str, list[Any]] = field(default_factory=dict)
     start: int = 0
     """The task epoch for which rows were last read because the mode says so at every start."""
+    start_attempt: int = 0
+    """The number of its process."""
     joined: int = 0
     """The highest number of an entry in the publication that was seen."""
     left: bool = False
@@ -317,7 +319,7 @@ class SnapshotProgress:
 
 
 _PROGRESS: Final = (
-    "done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "owed", "published", "gap", "altered",
+    "done", "unseen", "e", "n", "rows", "skips", "start", "start_attempt", "joined", "left", "owed", "published", "gap", "altered",
 )  # fmt: skip
 
 
