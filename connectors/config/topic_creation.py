@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from cdcworker.connectors.config.definition import PARSERS, ConfigKey, between, one_of, regex_list
+from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, between, one_of, regex_list
 from cdcworker.schemas import patterns
 
 GROUPS: Final = "topic.creation.groups"
@@ -35,12 +35,12 @@ def creation_keys(group: str = DEFAULT) -> Iterable[ConfigKey]:
     inherited = "" if group == DEFAULT else " As in the group default unless it is given."
     what = "data topics" if group == DEFAULT else f"topics of the group {group}"
     yield ConfigKey(
-        f"{at}partitions", "INT", 1 if group == DEFAULT else None, group=_SHOWN_AS, validator=_unless_absent(-1, 10_000),
+        f"{at}partitions", "INT", 1 if group == DEFAULT else None, group=_SHOWN_AS, validator=_number(group, 10_000),
         doc=f"Partitions of {what} created for this connector; -1 leaves it to the broker.{inherited}",
     )  # fmt: skip
     yield ConfigKey(
         f"{at}replication.factor", "SHORT", -1 if group == DEFAULT else None, group=_SHOWN_AS,
-        validator=_unless_absent(-1, 100),
+        validator=_number(group, 100),
         doc=f"Replicas of {what} created for this connector; -1 leaves it to the broker.{inherited}",
     )  # fmt: skip
     yield ConfigKey(
@@ -49,9 +49,15 @@ def creation_keys(group: str = DEFAULT) -> Iterable[ConfigKey]:
     )  # fmt: skip
 
 
-def _unless_absent(low: int, high: int) -> Any:
-    judge = between(low, high)
-    return lambda value: None if value is None else judge(value)
+def _number(group: str, high: int) -> Validator:
+    judge = between(-1, high)
+
+    def check(value: Any) -> str | None:
+        if value is None or (value == 0 and group == DEFAULT):
+            return None
+        return "must be above 0, or -1 to leave it to the broker" if value == 0 else judge(value)
+
+    return check
 
 
 GROUPS_KEY: Final = ConfigKey(
@@ -63,10 +69,10 @@ GROUPS_KEY: Final = ConfigKey(
 
 
 def named_groups(config: Mapping[str, str]) -> list[str]:
-    """Returns the names of a config's groups, in their order; none where they cannot be used."""
+    """Returns the names of a config's groups, in their order; each once, also where the config is refused for them."""
     text = config.get(GROUPS, "")
     names: list[str] = PARSERS["LIST"](text) if isinstance(text, str) else []
-    return [] if _problem(names) else names
+    return [name for name in dict.fromkeys(names) if name != DEFAULT][:GROUPS_MAX]
 
 
 def group_keys(config: Mapping[str, str]) -> Iterable[ConfigKey]:
