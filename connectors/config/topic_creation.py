@@ -24,8 +24,6 @@ _SHOWN_AS: Final = "Topic creation"
 def _problem(names: Sequence[str]) -> str | None:
     if len(set(names)) < len(names):
         return "names one alias twice"
-    if DEFAULT in names:
-        return "must not name default: this group has every topic that no other one has"
     return f"names {len(names)} groups; at most {GROUPS_MAX} may be named" if len(names) > GROUPS_MAX else None
 
 

@@ -302,6 +302,7 @@ def look(session: Session, boundary: TruncateBarrier, *, again: str = "") -> boo
         if progress.left:
             session.decoder.out += emptied(session, wanted)
         take_up(session, found)
+        progress.came_back({table[0] for table in found})
     return True
 
 

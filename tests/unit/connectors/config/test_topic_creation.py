@@ -12,7 +12,7 @@ from cdcworker.worker.source.settings import SourceSettings
 from cdcworker.worker.validation.validate import ConnectorCatalog, check_keys
 
 CASES = json.loads((Path(__file__).parent / "data" / "topic_creation.json").read_text())["cases"]
-TAKEN = [case for case in CASES if case["error"] is None and "default" not in case["config"].get(GROUPS, "").split(",")]
+TAKEN = [case for case in CASES if case["error"] is None]
 SOURCES = [plugin.name for plugin in registry.plugins() if plugin.kind == "source"]
 CATALOG = ConnectorCatalog()
 BASIS = {
@@ -61,7 +61,6 @@ def test_keys_of_groups_are_known_where_the_group_is_named(plugin):
     keys = {f"{A}include": "shop.*", f"{A}exclude": "x", f"{A}partitions": "3", f"{A}retention.ms": "9"}
     assert errors(plugin, **{GROUPS: "a", **keys}) == {}
     assert set(errors(plugin, **keys)) == set(keys)
-    assert GROUPS in errors(plugin, **{GROUPS: "default"})
     assert GROUPS in errors(plugin, **{GROUPS: ",".join(f"g{n}" for n in range(GROUPS_MAX + 1))})
 
 
