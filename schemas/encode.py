@@ -5,7 +5,8 @@ from __future__ import annotations
 import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from operator import itemgetter
 from typing import Any, Final
 
@@ -133,7 +134,7 @@ class TablePlan:
     """The indexes of array columns, whose dimensions and bounds may have to be given in a header."""
     key_id: int = 0
     value_frame: bytes = b""
-    peers: list[TablePlan] = field(default_factory=list, repr=False, compare=False)
+    peers: list[TablePlan] = dataclass_field(default_factory=list, repr=False, compare=False)
     """All plans of the same table, this one among them; the one in force is the last."""
 
 

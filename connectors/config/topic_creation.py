@@ -130,7 +130,8 @@ def _group(
 ) -> CreationGroup:
     at = f"{_AT}{name}."
     numbers = [
-        inherited[of] if values[at + of] is None else int(values[at + of]) for of in ("partitions", "replication.factor")
+        inherited[of] if values[at + of] is None else int(values[at + of])
+        for of in ("partitions", "replication.factor")
     ]
     settings = {of: config[at + of] for of in _settings(name, config) if of not in _OWN}
     settings[CLEANUP] = str(values[at + CLEANUP])

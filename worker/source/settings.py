@@ -70,7 +70,9 @@ class SourceSettings:
     @classmethod
     def from_config(cls, config: Mapping[str, str]) -> SourceSettings:
         definition = _KEYS.of(config)
-        values: dict[str, Any] = definition.parse({name: text for name, text in config.items() if name in definition.keys})
+        values: dict[str, Any] = definition.parse(
+            {name: text for name, text in config.items() if name in definition.keys}
+        )
         return cls(
             prefix=values["topic.prefix"],
             tombstones=values["tombstones.on.delete"],

@@ -143,9 +143,7 @@ def at_start(session: Session, start: TaskStart, first: bool) -> SnapshotProgres
     stored = session.position.snapshot
     if stored is None and not first:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
-        return SnapshotProgress(
-            loaded=[oid for oid, _, _ in tables], start=start.epoch, start_attempt=start.attempt
-        )
+        return SnapshotProgress(loaded=[oid for oid, _, _ in tables], start=start.epoch, start_attempt=start.attempt)
     progress = restored(catalog, stored) if stored else SnapshotProgress()
     members = slots.memberships(catalog, settings, [table[0] for table in tables])
     before = progress.joined, progress.left, progress.owed, len(progress.loaded)

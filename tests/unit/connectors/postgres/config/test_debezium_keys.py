@@ -1,10 +1,12 @@
 """Keys of Debezium's PostgreSQL connector: every one is known, with its default, in any case of its values."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cdcworker.connectors.config.definition import default_text
 from cdcworker.connectors.postgres.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
@@ -50,6 +52,17 @@ def test_debeziums_defaults_are_accepted_together_by_the_rest_api():
     """As /connector-plugins/postgres/config/validate judges the keys of a body."""
     answer = check_keys(ConnectorCatalog(), {**posted(), **DEFAULTS}, TopicAccess()).config_infos()
     assert answer["error_count"] == 0
+
+
+@pytest.mark.parametrize("page", ["differences", "debezium"])
+def test_every_default_that_differs_is_among_the_deliberate_differences(page):
+    text = (Path(__file__).parents[5] / "docs" / "migration" / f"{page}.md").read_text()
+    (table,) = re.findall(r"^## Defaults[^\n]*\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    told = set(re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE)) & GENUINE["config"].keys()
+    defined = {name: CONFIG_DEF.keys[name] for name in KEYS if name in CONFIG_DEF.keys}
+    assert len(defined) > 60
+    differing = {name for name, key in defined.items() if (default_text(key) or "") != key.spelled(KEYS[name] or "")}
+    assert differing == told
 
 
 @pytest.mark.parametrize("name", sorted(KEYS))

@@ -32,7 +32,10 @@ def genuine(name: str):
 TEXTS = genuine("timestamptz")
 
 
-def parser_of(pg: PgType, typmod: int, modes: HandlingModes = HandlingModes()):
+PADDED = HandlingModes()
+
+
+def parser_of(pg: PgType, typmod: int, modes: HandlingModes = PADDED):
     return map_type(pg, typmod, modes, TypeRegistry({ZONED.oid: ZONED})).parse
 
 
@@ -150,5 +153,5 @@ def test_the_content_of_a_message_has_debeziums_form(mode):
     assert message_table(mode).columns[1].type == expected["type"]
     if mode == "bytes":
         # Bytes are base64 in JSON, where Debezium's text comes from.
-            made = [base64.b64encode(value).decode() for value in made]
+        made = [base64.b64encode(value).decode() for value in made]
     assert made == expected["contents"]
