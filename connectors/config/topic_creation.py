@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, between, one_of, regex_list
@@ -129,14 +129,16 @@ def _group(
     name: str, config: Mapping[str, str], values: Mapping[str, Any], inherited: Mapping[str, int]
 ) -> CreationGroup:
     at = f"{_AT}{name}."
-    numbers = [
-        inherited[of] if values[at + of] is None else int(values[at + of])
-        for of in ("partitions", "replication.factor")
-    ]
+
+    def number(of: str) -> int:
+        return inherited[of] if values[at + of] is None else int(values[at + of])
+
     settings = {of: config[at + of] for of in _settings(name, config) if of not in _OWN}
     settings[CLEANUP] = str(values[at + CLEANUP])
-    lists = [] if name == DEFAULT else [tuple(values[f"{at}{of}"]) for of in ("include", "exclude")]
-    return CreationGroup(name, *numbers, settings, *lists)
+    group = CreationGroup(name, number("partitions"), number("replication.factor"), settings)
+    if name == DEFAULT:
+        return group
+    return replace(group, include=tuple(values[f"{at}include"]), exclude=tuple(values[f"{at}exclude"]))
 
 
 def compacts(values: Mapping[str, Any]) -> bool:
