@@ -366,4 +366,8 @@ def format_of(config: Mapping[str, str]) -> RecordFormat:
             routes.append(
                 RegexRoute(patterns.required(config[at + "regex"].strip()), config[at + "replacement"].strip())
             )
-    return RecordFormat(_wire(config, "key"), _wire(config, "value"), flat, tuple(routes))
+    skipped = {name.lower() for name in PARSERS["LIST"](_text(config, "skipped.operations"))}
+    # A truncate of one table would empty what readers have of all tables of the topic.
+    return RecordFormat(
+        _wire(config, "key"), _wire(config, "value"), flat, tuple(routes), shared=bool(routes) and "t" in skipped
+    )

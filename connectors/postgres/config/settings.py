@@ -38,6 +38,7 @@ from cdcworker.connectors.config.definition import (
     one_of,
     regex_list,
 )
+from cdcworker.connectors.config.topic_creation import compacts, group_keys
 from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
 from cdcworker.connectors.postgres.config.propagated_types import COLUMNS, TYPES, PropagatedTypes, propagation_keys
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
@@ -273,7 +274,7 @@ CONFIG_DEF = ConfigDef(
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config)),
+    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config), *group_keys(config)),
 )
 
 
@@ -323,6 +324,12 @@ class PostgresSettings:
             filters=replace(self.filters, share=share),
         )
 
+    def going_on(self, timestamptz: str) -> PostgresSettings:
+        """Returns the settings of a task that goes on at a position; `timestamptz`: how it has written these until then."""
+        if self.raw["timestamptz.handling.mode"] != "auto":
+            return self
+        return replace(self, modes=replace(self.modes, timestamptz=timestamptz))
+
     @property
     def propagated(self) -> PropagatedTypes:
         """Returns which columns name the source's type in their schemas."""
@@ -331,7 +338,7 @@ class PostgresSettings:
     @property
     def completes_rows(self) -> bool:
         """Returns whether the last record of a key has to hold the whole row: of a compacted topic others do not stay."""
-        return "compact" in self.raw["topic.creation.default.cleanup.policy"]
+        return compacts(self.raw)
 
     @property
     def password(self) -> Secret | None:
@@ -374,4 +381,6 @@ def _modes(raw: Mapping[str, Any]) -> HandlingModes:
         varbit=raw["bit.varying.handling.mode"],
         unknown=raw["unknown.type.handling.mode"],
         out_of_range=raw["out.of.range.handling.mode"],
+        # Whether `auto` means this is known once there is a position.
+        timestamptz="shortest" if raw["timestamptz.handling.mode"] == "shortest" else "padded",
     )

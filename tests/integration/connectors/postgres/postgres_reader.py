@@ -66,7 +66,7 @@ class Reader:
         self.loading: list[str] = []
         """Tables that the last watermark says to lack rows."""
         self.reports: list[dict] = []
-        self.task_epoch = 1
+        self.task_epoch, self.attempt = 1, 0
         self.group = "cluster"
         self.jobs: tuple[dict, ...] = ()
         """What the worker has told the task of."""
@@ -91,6 +91,7 @@ class Reader:
             self.state_dir,
             report=self.reports.append,
             jobs=lambda: self.jobs,
+            attempt=self.attempt,
             group=self.group,
             notes=self.notes,
         )
