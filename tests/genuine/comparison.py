@@ -44,9 +44,10 @@ def of_value(wanted: Any, found: Any, at: str) -> Iterator[str]:
 
 
 def of_lists(wanted: list[Any], found: list[Any], at: str) -> Iterator[str]:
-    names = [identity(item, place) for place, item in enumerate(wanted)], [
-        identity(item, place) for place, item in enumerate(found)
-    ]
+    names = (
+        [identity(item, place) for place, item in enumerate(wanted)],
+        [identity(item, place) for place, item in enumerate(found)],
+    )
     there = dict(zip(names[1], found, strict=True))
     for name, item in zip(names[0], wanted, strict=True):
         if name not in there:

@@ -128,7 +128,7 @@ def shortened(request: Request, body: Any) -> Any:
         return {name: item for name, item in body.items() if name == "root"}
     if request.path.startswith("/admin/loggers") and isinstance(body, list):
         name = request.path.partition("?")[0].rpartition("/")[2]
-        return [name] if name in body else ["a logger"]
+        return [name] if name in body and name != "root" else ["a logger"]
     if request.path == "/connectors" and isinstance(body, list):
         return sorted(body)
     if request.path.startswith("/connector-plugins") and isinstance(body, list) and "class" in body[0]:

@@ -115,14 +115,24 @@ def of_reading() -> Iterator[Request]:
         yield ask(f"GET /connectors/{name}")
         for part in ("config", "status", "tasks", "tasks-config", "topics", "offsets"):
             yield ask(f"GET /connectors/{name}/{part}", where=WHERE.get((name, part)))
-    for name, task in (("source", "0"), ("source", "9"), ("source", "x"), ("source", "-1"), ("stray", "0"), ("nope", "0")):
+    for name, task in (
+        ("source", "0"),
+        ("source", "9"),
+        ("source", "x"),
+        ("source", "-1"),
+        ("stray", "0"),
+        ("nope", "0"),
+    ):
         yield ask(f"GET /connectors/{name}/tasks/{task}/status")
     yield ask("GET /connectors/source/nope")
     yield ask("GET /connectors/source/tasks/0")
     yield ask("HEAD /connectors/source")
 
 
-WHERE = {("source", "topics"): ("/connectors/source/topics", "lines"), ("source", "offsets"): ("/connectors/source/offsets", "position")}
+WHERE = {
+    ("source", "topics"): ("/connectors/source/topics", "lines"),
+    ("source", "offsets"): ("/connectors/source/offsets", "position"),
+}
 
 
 def of_configs() -> Iterator[Request]:
@@ -345,7 +355,11 @@ def of_loggers() -> Iterator[Request]:
     yield ask(f"{put}?scope=worker", {"level": "WARN"})
     yield ask(f"{put}?scope=cluster", {"level": "ERROR"})
     yield ask(f"{put}?scope=galaxy", {"level": "INFO"})
-    yield ask("GET /admin/loggers/org.apache.kafka.connect", why="set", where=("/admin/loggers/org.apache.kafka.connect", "level"))
+    yield ask(
+        "GET /admin/loggers/org.apache.kafka.connect",
+        why="set",
+        where=("/admin/loggers/org.apache.kafka.connect", "level"),
+    )
     yield ask("PUT /admin/loggers/made.up", {"level": "TRACE"}, "a made up one")
     yield ask("PUT /admin/loggers/root", {"level": "INFO"}, "the root")
     yield ask("DELETE /admin/loggers/root")

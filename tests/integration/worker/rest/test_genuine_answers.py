@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import uuid
 from pathlib import Path
 from typing import Any
@@ -60,10 +61,22 @@ class Tasks(herders.StubLauncher):
 
 
 @pytest.fixture
-def in_memory(tmp_path):
+def levels():
+    """As they are in a worker; loggers are given back as they were."""
+    before = {name: logging.getLogger(name).level for name in logging.root.manager.loggerDict}
+    root = logging.root.level
+    logging.root.setLevel(logging.INFO)
+    yield
+    logging.root.setLevel(root)
+    for name in logging.root.manager.loggerDict:
+        logging.getLogger(name).setLevel(before.get(name, logging.NOTSET))
+
+
+@pytest.fixture
+def in_memory(tmp_path, levels):
     """What a herder in memory answers to everything."""
     group = f"g-{uuid.uuid4().hex[:8]}"
-    keeper = Keeper(group, tmp_path)
+    keeper = Keeper(group, tmp_path, "lines")
     config = HerderConfig(
         {}, group, "one:8083", "http://one:8083", TopicNames.of_group(group), offsets_partitions=PARTITIONS,
         session_timeout_s=herders.SESSION_S, version="1", backend="memory",
@@ -72,7 +85,10 @@ def in_memory(tmp_path):
     herder.start()
     (tmp_path / "in").write_text(recording.LINES)
     settings = ApiSettings(
-        limits=RequestLimits(events_s_max=0.0), services=Services(offsets=keeper), live_checks=False, takes_unknown_keys=True
+        limits=RequestLimits(events_s_max=0.0),
+        services=Services(offsets=keeper),
+        live_checks=False,
+        takes_unknown_keys=True,
     )
     try:
         assert herder.wait_started(30)
@@ -91,7 +107,6 @@ def in_memory(tmp_path):
 
 def test_ours_answers_as_the_genuine_one_but_for_what_is_other_on_purpose(in_memory):
     found = differences(GENUINE, in_memory)
-    open("/tmp/clients-mvn/mem.json","w").write(json.dumps(in_memory))
     assert deliberate.unexpected(found) == {}
     assert deliberate.unused(found) == []
 
