@@ -177,7 +177,7 @@ def _type(key: ConfigKey) -> str:
 
 
 def _choices(refusal: str) -> str:
-    found = re.search(r"one of(?: \(case insensitive\))?:? (.*)", refusal)
+    found = re.search(r"(?:expects|must be) one of(?: \(case insensitive\))?:? (.*)", refusal)
     if found is None:
         return ""
     return found[1].lower() if "case insensitive" in refusal else found[1]

@@ -113,6 +113,7 @@ def test_ours_answers_as_the_genuine_one_but_for_what_is_other_on_purpose(in_mem
 
 @pytest.mark.long
 @pytest.mark.kafka
+@pytest.mark.timeout(600)
 def test_a_real_worker_answers_as_the_genuine_one_too(kafka, tmp_path):
     properties = {"file.connector.paths": str(tmp_path), "config.unknown.keys": "warn"}
     worker = Worker(tmp_path, kafka.bootstrap, f"g{uuid.uuid4().hex[:8]}", **properties)
@@ -127,6 +128,7 @@ def test_a_real_worker_answers_as_the_genuine_one_too(kafka, tmp_path):
 
 @pytest.mark.long
 @pytest.mark.kafka
+@pytest.mark.timeout(600)
 def test_the_genuine_one_answers_as_it_is_kept(kafka, tmp_path):
     with GenuineConnect(tmp_path / "connect", kafka.bootstrap, libraries("connect")) as connect:
         assert differences(GENUINE, recording.record(tmp_path, kafka.bootstrap, connect.url)) == {}

@@ -17,7 +17,7 @@ from tests.conftest import REQUIRE_PARTS
 from tests.genuine.sources import source_config
 from tests.integration.one_worker import Worker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long, pytest.mark.timeout(600)]
 
 KPOPS = Path(sys.prefix) / "clients" / "bin" / "kpops"
 NAME = "shop-orders"

@@ -15,7 +15,7 @@ from tests.genuine.connect import GenuineConnect
 from tests.genuine.sources import formats, source_config
 from tests.integration.one_worker import Worker
 
-pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long]
+pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.long, pytest.mark.timeout(900)]
 
 AVRO = "io.confluent.connect.avro.AvroConverter"
 COLUMNS = {
