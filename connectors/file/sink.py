@@ -70,7 +70,7 @@ CONFIG_DEF = ConfigDef(
         "tasks.max": "One file is written by one task.",
         "errors.tolerance": "A record that cannot be converted halts the task.",
     },
-    check=topic_checks,
+    always=topic_checks,
 )
 
 

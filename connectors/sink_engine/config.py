@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cdcworker.connectors.config.common_keys import topic_checks
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy
@@ -164,7 +163,6 @@ def verify_keys() -> Iterable[ConfigKey]:
 
 def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Returns keys of a parsed config that are missing or contradict each other, each with what is wrong."""
-    yield from topic_checks(config)
     yield from warehouse_kinds.kind_of(config).problems(config)
     yield from output_problems(config)
     yield from schema_policy.check(config)

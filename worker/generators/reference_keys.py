@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -171,10 +172,17 @@ def _type(key: ConfigKey) -> str:
         return kind
     if key.type in ("STRING", "CLASS"):
         refusal = key.validator("\0") or ""
-        choices = refusal.partition("expects one of ")[2]
+        choices = _choices(refusal)
         return f"one of {codes(choices.split(', '))}" if choices else kind
     low, high = (_bound(key.validator(limit)) for limit in (-math.inf, math.inf))
     return f"{kind}, {low} to {high}" if low and high else f"{kind}, from {low}" if low else kind
+
+
+def _choices(refusal: str) -> str:
+    found = re.search(r"(?:expects|must be) one of(?: \(case insensitive\))?:? (.*)", refusal)
+    if found is None:
+        return ""
+    return found[1].lower() if "case insensitive" in refusal else found[1]
 
 
 def _bound(refusal: str | None) -> str:

@@ -48,7 +48,7 @@ C = "/connectors/{connector}"
 class Keeper:
     """Offsets as a worker keeps them, with the log in memory instead of in Kafka."""
 
-    def __init__(self, group: str, folder: Path) -> None:
+    def __init__(self, group: str, folder: Path, topic: str = "t") -> None:
         self._group = group
         self.stored: list[memory.LogRecord] = []
         self._source = SourceOffsets(
@@ -57,7 +57,7 @@ class Keeper:
             lambda _: self,
         )
         providers = {"file.connector.paths": str(folder)}
-        self._sink = SinkOffsetsClient(providers, lambda: {"t": 1}, ask=offsets_main.answer)
+        self._sink = SinkOffsetsClient(providers, lambda: {topic: 1}, ask=offsets_main.answer)
 
     def _read(self, topic: str) -> list[memory.LogRecord]:
         return self.stored if topic == "offsets" else list(memory.cluster(self._group, 6.0).configs.records)
