@@ -8,11 +8,11 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
 from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
@@ -48,23 +48,28 @@ STAGED = {"write.wap.enabled": "true"}
 
 
 class IcebergTables:
-    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`."""
+    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`; `roots` the folders
+    of this machine in which its files may lie."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], roots: Sequence[str] = ("/",)) -> None:
         self._settings = dict(settings)
+        self._roots = tuple(roots)
         self._session: SparkSession | None = None
         self._catalog: Any = None
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
+        java_clients.check_clients(session, self._roots)
         prefix = f"spark.sql.catalog.{CATALOG}"
         session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         # What somebody else commits has to be seen.
-        for name, value in {**self._settings, "cache-enabled": "false"}.items():
+        settings = {**java_clients.settings_of(self._settings), "cache-enabled": "false"}
+        for name, value in settings.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
         # The catalog is made by the first statement that names it, with the settings of that statement's session.
-        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
+        with java_clients.catalog_classes(session, settings):
+            session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
 
     @property
@@ -193,7 +198,7 @@ class IcebergTables:
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings)
+        return IcebergTables(self._settings, self._roots)
 
 
 def _staged(table: Any, mark: str) -> Any:
