@@ -24,7 +24,8 @@ STDERR: Final = 2
 READ_BYTES: Final = 65_536
 _JAVA: Final = re.compile(r"(\S{10,40} [A-Z]{4,5} spark [\w$.-]{1,200} )(.*)", re.DOTALL)
 """A line of Spark's logger, by its layout in connectors/spark/runtime/java_gateway.py."""
-_FRAME: Final = re.compile(r"\s+(?:at [\w$.<>/@~-]{1,500}\(|\.\.\. [0-9]+ more)")
+_FRAME: Final = re.compile(r"\s+(?:at [\w$.<>/@~-]{1,500}\([\w$.:<> -]{0,300}\)|\.\.\. [0-9]{1,9} more)")
+"""A frame of a stack. Behind the last one the next line of the logger may begin."""
 _OF_VIRTUAL_MACHINE: Final = ("#", "OpenJDK ", "WARNING: ", "Terminating due to ")
 
 
@@ -41,9 +42,13 @@ class JavaLines:
         if found:
             self._in_message = True
             return found[1] + kept(found[2])
-        if not self._in_message or line.startswith(_OF_VIRTUAL_MACHINE) or _FRAME.match(line):
+        if not self._in_message or line.startswith(_OF_VIRTUAL_MACHINE):
             return line
-        return kept_kinds(line) or None
+        frame = _FRAME.match(line)
+        if frame is None:
+            return kept_kinds(line) or None
+        rest = self.cleaned(line[frame.end() :]) if line[frame.end() :].strip() else None
+        return frame[0] if rest is None else f"{frame[0]}\n{rest}"
 
 
 class ForeignOutput:

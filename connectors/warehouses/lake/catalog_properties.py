@@ -37,6 +37,7 @@ PROPERTY_REFUSED: Final = declare(
     "Take the property out, or correct its value; the page on Iceberg lists the properties of each kind of catalog.",
 )
 CATALOGS: Final = ("hadoop", "hive", "rest", "jdbc", "nessie")
+PATH_KEY: Final = "warehouse.path"
 URI_KEY: Final = "warehouse.catalog.uri"
 PROPERTIES_KEY: Final = "warehouse.catalog.properties"
 SECRETS_KEY: Final = "warehouse.catalog.secrets"
@@ -370,9 +371,8 @@ def judged_properties(sent: Mapping[str, str], roots: Sequence[str]) -> tuple[di
 
 
 def admit_place(place: str, roots: Sequence[str]) -> None:
-    """Judges a place of files that a catalog's server names. CdcError as `admit` raises it."""
+    """Judges a place of files that a catalog's server, or a table, names. CdcError as `admit` raises it."""
     path = re.sub(r"^file:(?://(?=/))?(?=/)", "", place)
     if problem := FILES.problem(path):
-        text = f"the catalog's server names files at a place that {problem}"
-        raise CdcError(PROPERTY_REFUSED, text, where={"key": URI_KEY})
-    admit_places(FILES, path, URI_KEY, roots)
+        raise CdcError(PROPERTY_REFUSED, f"a table's files lie at a place that {problem}", where={"key": PATH_KEY})
+    admit_places(FILES, path, PATH_KEY, roots)

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
 from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
@@ -42,6 +43,8 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
 }
+PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that say where its files are written."""
 UNFIT = frozenset(("FLOAT", "DOUBLE", "STRUCT", "LIST", "MAP"))
 """Types of which Iceberg takes no identifier field."""
 STAGED = {"write.wap.enabled": "true"}
@@ -95,11 +98,20 @@ class IcebergTables:
         if not self._catalog.tableExists(self._id(place)):
             return None
         table = self._catalog.loadTable(self._id(place))
+        self._admit(table)
         fields = json.loads(self._jvm.spark.SparkSchemaUtil.convert(table.schema()).json())
         snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
         empty = snapshot is None or snapshot.summary().get("total-records") == "0"
         version = None if snapshot is None else snapshot.snapshotId()
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def _admit(self, table: Any) -> None:
+        """CdcError where a table's files would lie outside of the folders that are open to the connector: whoever may write
+        into a lake's folder writes its tables' metadata too."""
+        given = table.properties()
+        for found in (table.location(), *map(given.get, PLACES)):
+            if found is not None:
+                admit_place(found, self._roots)
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
         properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}

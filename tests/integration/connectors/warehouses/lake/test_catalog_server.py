@@ -13,6 +13,7 @@ from cdcworker.connectors.sink_errors import from_lake
 from cdcworker.connectors.warehouses.lake import java_clients
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.schemas.errors import CdcError
 
 pytestmark = [
     pytest.mark.spark,
@@ -157,6 +158,7 @@ def test_a_class_that_the_server_names_is_not_loaded(opened, server):
     assert not [line for line in server.asked if "metrics" in line[1]]
 
 
+@pytest.mark.long
 def test_a_table_does_not_name_another_client_of_files(opened, server):
     tables = opened()
     server.table = {"config": {"io-impl": "org.apache.iceberg.inmemory.InMemoryFileIO"}}
@@ -165,6 +167,7 @@ def test_a_table_does_not_name_another_client_of_files(opened, server):
     assert refusal(tables.load, PLACE) in CLOSED
 
 
+@pytest.mark.long
 def test_a_host_that_the_server_names_is_judged(opened, server, other, foreign_ports):
     hosts.use(hosts.HostPolicy(hosts.parse_allowed(["127.0.0.1"])))
     for name in ("uri", "s3.endpoint", "oauth2-server-uri"):
@@ -178,6 +181,7 @@ def test_a_host_that_the_server_names_is_judged(opened, server, other, foreign_p
     assert other.asked, "another address of an open host is taken"
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", ["http://169.254.169.254/x", "webhdfs://169.254.169.254/x", "hdfs://169.254.169.254/x"])
 def test_files_of_a_table_lie_at_no_closed_place(opened, server, place):
     tables = opened()
@@ -205,6 +209,7 @@ def test_a_name_that_leads_elsewhere_when_java_looks_it_up_is_closed(opened, ser
     assert server.asked == []
 
 
+@pytest.mark.long
 def test_the_same_holds_for_a_nessie_catalog(spark, server, tmp_path, foreign_ports):
     hosts.use(hosts.HostPolicy((), loopback=False))
     settings = {"type": "nessie", "uri": f"http://localhost:{server.port}/api/v2", "warehouse": str(tmp_path)}
@@ -237,3 +242,26 @@ def test_spark_calls_back_where_this_machine_is_closed(opened, spark):
     assert query.awaitTermination(60)
     assert query.exception() is None
     assert rows
+
+
+def test_a_table_in_an_open_folder_keeps_to_the_open_folders(spark, tmp_path):
+    """Whoever writes into the folder, such as a file sink, writes the metadata of tables too."""
+    root, outside = tmp_path / "open", tmp_path / "outside"
+    root.mkdir()
+    tables = IcebergTables({"type": "hadoop", "warehouse": str(root)}, (str(root),))
+    tables.open(spark.newSession())
+    tables.create(PLACE, "id bigint", None)
+    assert tables.load(PLACE).empty
+    metadata = sorted((root / "s" / "t" / "metadata").glob("*.json"))[-1]
+    for name in ("write.data.path", "write.metadata.path"):
+        text = json.loads(metadata.read_text())
+        text["properties"][name] = str(outside)
+        metadata.write_text(json.dumps(text))
+        metadata.with_name(f".{metadata.name}.crc").unlink(missing_ok=True)
+        another = tables.another()
+        another.open(spark.newSession())
+        with pytest.raises(CdcError) as caught:
+            another.load(PLACE)
+        assert caught.value.code == "file.path_not_allowed"
+        text["properties"].pop(name)
+        metadata.write_text(json.dumps(text))
