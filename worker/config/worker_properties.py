@@ -294,6 +294,7 @@ class WorkerConfig:
             FILE_ROOTS,
             allowed_targets.ARCHIVES,
             allowed_targets.HOSTS,
+            allowed_targets.LAKE_HOSTS,
             allowed_targets.MASTERS,
             allowed_targets.TLS_PATHS,
         )

@@ -18,6 +18,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children.call import call_child
+from cdcworker.worker.protocol.messages import fits
 
 log = logging.getLogger(__name__)
 
@@ -152,9 +153,12 @@ class LagProber:
             if "code" in answer:
                 log.info("lag not measured connector=%s task=%d code=%s", *item.key[:2], answer["code"])
             return
-        known = self._known[item.key]
+        known, memory = self._known[item.key], answer.get("memory") or {}
+        if not (isinstance(numbers, dict) and isinstance(memory, dict) and fits(numbers) and fits(memory)):
+            log.info("lag not measured connector=%s task=%d code=too_large", *item.key[:2])
+            return
         known.tries = 0
-        known.memory, known.numbers = answer.get("memory") or {}, numbers
+        known.memory, known.numbers = memory, numbers
         if item.entry is not None:
             self._tell(item.entry, numbers)
 

@@ -232,6 +232,15 @@ REACH_KEYS: Final = (
         doc="Whether connectors may connect to this machine itself. Default: if the REST API listens there only.",
     ),
     ConfigKey(
+        allowed_targets.LAKE_HOSTS,
+        "LIST",
+        default=[],
+        doc="Hosts that Java's clients of lakes may connect to besides, as in connector.hosts.allowed, closed addresses"
+        " included: the metadata service by which a store's client gets the machine's credentials, for example. Every"
+        " connector with a lake can use them.",
+        validator=_allowed,
+    ),
+    ConfigKey(
         allowed_targets.TLS_PATHS,
         "LIST",
         default=["/etc/ssl", "/etc/pki", "/etc/cdcworker", "/run/secrets", "/var/run/secrets/cdcworker"],

@@ -43,6 +43,7 @@ WORKER: Final = (
     Metric("cdc_worker_beat_age_seconds", "gauge", "Seconds since the last step of the coordination thread."),
     Metric("cdc_worker_thread_deaths", "counter", "Threads of the worker that an unforeseen error has ended, by thread. A worker is unhealthy until the thread works again.", ("thread",)),
     Metric("cdc_worker_threads_dead", "gauge", "1 for a thread of the worker whose work is not done, since it has died.", ("thread",)),
+    Metric("cdc_worker_warnings", "gauge", "Number of warnings about this worker's properties in GET /v1/cluster: what they leave open, such as a cluster without a secret of its workers, or unused."),
     Metric("cdc_worker_records_refused", "counter", "Records of the cluster's own topics that this worker has refused, by log. Only the cluster's workers should write there.", ("log",)),
     Metric("cdc_worker_tasks", "gauge", "Tasks assigned to this worker, by the kind of their connector.", ("kind",)),
 )  # fmt: skip
