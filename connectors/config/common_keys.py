@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Refusal, Sentence, between, non_empty, one_of, one_of_any_case
+from cdcworker.connectors.config.definition import (
+    ConfigDef,
+    ConfigKey,
+    Refusal,
+    Sentence,
+    between,
+    non_empty,
+    one_of,
+    one_of_any_case,
+)
+from cdcworker.connectors.config.topic_creation import GROUPS_KEY, creation_keys
 
 TASKS_MAX = ConfigKey(
     "tasks.max",
@@ -200,30 +210,8 @@ SOURCE_KEYS: tuple[ConfigKey, ...] = (
         recommended=("requested", "required"),
         connects=False,
     ),
-    ConfigKey(
-        "topic.creation.default.partitions",
-        "INT",
-        default=1,
-        group="Topic creation",
-        doc="Partitions of data topics created for this connector; -1 leaves it to the broker.",
-        validator=between(-1, 10_000),
-    ),
-    ConfigKey(
-        "topic.creation.default.replication.factor",
-        "SHORT",
-        default=-1,
-        group="Topic creation",
-        doc="Replicas of data topics created for this connector; -1 leaves it to the broker.",
-        validator=between(-1, 100),
-    ),
-    ConfigKey(
-        "topic.creation.default.cleanup.policy",
-        default="delete",
-        group="Topic creation",
-        doc="Clean-up policy of created data topics.",
-        validator=one_of("delete", "compact", "compact,delete"),
-        recommended=("delete", "compact", "compact,delete"),
-    ),
+    GROUPS_KEY,
+    *creation_keys(),
     ConfigKey(
         "batch.commit.ms.max",
         "INT",
@@ -291,7 +279,6 @@ ACCEPTED: dict[str, str] = {
     "transaction.boundary.interval.ms": "Kafka transactions end at source commits.",
     "topic.creation.default.*": "Given to created topics as it is.",
     "topic.creation.enable": "Topics are always created by the task.",
-    "topic.creation.groups": "Only the default group is used.",
     "connector.plugin.version": "There is one version of each connector.",
 }
 """Keys of Kafka Connect that need nothing here: accepted, with the note shown by validation."""

@@ -44,7 +44,7 @@ def _own_keys() -> Iterable[ConfigKey]:
         [],
         importance="HIGH",
         group="Topics",
-        doc="Topics to read; one may appear later.",
+        doc="Topics to read; one that does not exist yet is waited for.",
         topics="names",
     )
     yield ConfigKey(
@@ -52,7 +52,7 @@ def _own_keys() -> Iterable[ConfigKey]:
         validator=is_regex,
         importance="HIGH",
         group="Topics",
-        doc="Every topic that it matches.",
+        doc="A regular expression; every topic whose whole name it matches is read.",
         topics="pattern",
     )
     yield ConfigKey(

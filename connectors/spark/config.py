@@ -55,7 +55,13 @@ def _driver_keys() -> Iterable[ConfigKey]:
         doc="Heap of Spark's Java process.",
     )
     yield ConfigKey(
-        "spark.cores", "INT", CORES, validator=between(1, 256), importance="LOW", group="Spark", doc="Cores to use."
+        "spark.cores",
+        "INT",
+        CORES,
+        validator=between(1, 256),
+        importance="LOW",
+        group="Spark",
+        doc="Cores of Spark: in the task's own process, of all executors of a standalone cluster, or of one executor of any other.",
     )
 
 

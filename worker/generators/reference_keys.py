@@ -101,7 +101,9 @@ def connector_page(plugin: Plugin) -> str:
         f"{plugin.title}. This is a {plugin.kind}. `connector.class` takes any of these names:",
         bullets(map(code, (plugin.name, *plugin.aliases))),
         f"There are {len(keys)} keys. Any key that is not on this page is an error that names the nearest known one.",
-        "Any other `topic.creation.default.<topic setting>` is given to created topics as it is."
+        "Any other `topic.creation.default.<topic setting>` is given to created topics as it is. Each group that"
+        " `topic.creation.groups` names has the same keys, and `topic.creation.<group>.include` and `.exclude`"
+        " ([Groups of created topics](../concepts/topics-and-records.md#groups-of-created-topics))."
         if plugin.kind == "source"
         else "",
         *_grouped(keys),

@@ -8,11 +8,12 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
 from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
@@ -42,29 +43,36 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
 }
+PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that say where its files are written."""
 UNFIT = frozenset(("FLOAT", "DOUBLE", "STRUCT", "LIST", "MAP"))
 """Types of which Iceberg takes no identifier field."""
 STAGED = {"write.wap.enabled": "true"}
 
 
 class IcebergTables:
-    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`."""
+    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`; `roots` the folders
+    of this machine in which its files may lie."""
 
-    def __init__(self, settings: Mapping[str, str]) -> None:
+    def __init__(self, settings: Mapping[str, str], roots: Sequence[str] = ("/",)) -> None:
         self._settings = dict(settings)
+        self._roots = tuple(roots)
         self._session: SparkSession | None = None
         self._catalog: Any = None
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
+        java_clients.check_clients(session, self._roots)
         prefix = f"spark.sql.catalog.{CATALOG}"
         session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         # What somebody else commits has to be seen.
-        for name, value in {**self._settings, "cache-enabled": "false"}.items():
+        settings = {**java_clients.settings_of(self._settings), "cache-enabled": "false"}
+        for name, value in settings.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
         # The catalog is made by the first statement that names it, with the settings of that statement's session.
-        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
+        with java_clients.catalog_classes(session, settings):
+            session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
 
     @property
@@ -90,11 +98,20 @@ class IcebergTables:
         if not self._catalog.tableExists(self._id(place)):
             return None
         table = self._catalog.loadTable(self._id(place))
+        self._admit(table)
         fields = json.loads(self._jvm.spark.SparkSchemaUtil.convert(table.schema()).json())
         snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
         empty = snapshot is None or snapshot.summary().get("total-records") == "0"
         version = None if snapshot is None else snapshot.snapshotId()
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def _admit(self, table: Any) -> None:
+        """CdcError where a table's files would lie outside of the folders that are open to the connector: whoever may write
+        into a lake's folder writes its tables' metadata too."""
+        given = table.properties()
+        for found in (table.location(), *map(given.get, PLACES)):
+            if found is not None:
+                admit_place(found, self._roots)
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
         properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}
@@ -193,7 +210,7 @@ class IcebergTables:
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings)
+        return IcebergTables(self._settings, self._roots)
 
 
 def _staged(table: Any, mark: str) -> Any:

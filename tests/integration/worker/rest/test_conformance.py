@@ -130,7 +130,7 @@ class Two:
         config = {"name": name, **(config or GEN)}
         kind = "sink" if config["connector.class"] == "file-sink" else "source"
         command = PutConnector(name, config, kind=kind, target_state=state)
-        assert self.workers["leader"].herder.submit(command).result(10).outcome == "ok"
+        assert self.workers["leader"].herder.submit(command).result(60).outcome == "ok"
         wanted = 0 if state == "STOPPED" else int(config.get("tasks.max", "1"))
         eventually(lambda: all(self._settled(worker.herder, name, state, wanted) for worker in self.workers.values()))
 
