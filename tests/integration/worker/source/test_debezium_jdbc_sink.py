@@ -91,7 +91,8 @@ def test_rows_changes_deletes_and_new_keys_arrive(kafka, databases, tmp_path, fo
     libraries = [*parts.libraries("connect"), *parts.libraries("jdbc"), *(parts.converter() if form == "avro" else ())]
     worker = Worker(tmp_path, kafka.bootstrap, f"j{uuid.uuid4().hex[:8]}")
     # Confluent's converter does not say by a file of services what it is.
-    connect = GenuineConnect(tmp_path / "connect", kafka.bootstrap, libraries, {"plugin.discovery": "hybrid_warn"})
+    discovery = {"plugin.discovery": "hybrid_warn" if form == "avro" else "service_load"}
+    connect = GenuineConnect(tmp_path / "connect", kafka.bootstrap, libraries, discovery)
     try:
         worker.wait_ready()
         source.execute(
