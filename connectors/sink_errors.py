@@ -58,7 +58,7 @@ SCHEMA_REFUSED = declare(
     "data",
     "A schema change cannot be applied to the target table",
     "Give the target's column a type, or the table a form, that the source's fits, or drop the target table and load it again;"
-    " what was mended by hand is gone on with by itself. With schema.change.policy=halt or fail the whole task has stopped:"
+    " once that is done the table goes on by itself. With schema.change.policy=halt or fail the whole task has stopped:"
     " restart it then.",
 )
 TARGET_COLLISION = declare(

@@ -176,7 +176,7 @@ ROWS: Final = (
             Panel("Leader's epoch", "It grows with each change of leader. `leaders` must be 1.", {
                 "epoch": "max(cdc_cluster_epoch)", "leaders": "sum(cdc_worker_leader)",
             }),
-            Panel("Moves", "Tasks that moved, by why, and decisions.", {
+            Panel("Moves", "Tasks that moved, by reason, and decisions.", {
                 "{{why}}": "sum by (why) (increase(cdc_cluster_moves_total[$__rate_interval]))",
                 "decisions": "max(increase(cdc_cluster_decisions_total[$__rate_interval]))",
                 "rebalances {{cause}}": "sum by (cause) (increase(cdc_cluster_rebalances_total[$__rate_interval]))",

@@ -24,14 +24,14 @@ log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
 AGAIN_S: Final = 30.0
-"""A task that stands still is measured so often."""
+"""How often each task that stands still is measured."""
 TIMEOUT_S: Final = 25.0
 TASKS_MAX: Final = 100
-"""The most tasks of one question; of more, those that were measured longest ago."""
+"""The most tasks of one question; where there are more, those come first that were measured longest ago."""
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.lag_probe.child")
 STANDING: Final = ("PAUSED", "FAILED", "RESTARTING")
 REMEMBERED: Final = ("lag_s", "lag_bytes", "lag_records", "offsets", "position", "table_lag_s", "table_lag_bytes")
-"""Of a task that ends, what a measurement begins from."""
+"""The numbers of a task that has ended from which a measurement goes on."""
 
 Key = tuple[str, int, int]
 """Connector, task, and the task epoch (0: nobody runs it)."""

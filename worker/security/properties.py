@@ -120,7 +120,7 @@ TLS_KEYS: Final = (
         CERTIFICATE, doc="PEM file with the certificate of an https listener, and those between it and the root."
     ),
     ConfigKey(KEY, doc="PEM file with its key, if that is not in the same file."),
-    ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Of the key, if it is encrypted."),
+    ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Password of the key, if it is encrypted."),
     ConfigKey(KEYSTORE, doc="Kafka Connect's name for a PEM file with certificate and key."),
     ConfigKey(KEYSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=_pem),
     ConfigKey(

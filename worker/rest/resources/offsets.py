@@ -179,7 +179,7 @@ async def off_loop(api: ApiContext, call: Callable[[], T]) -> T:
         await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
     except TimeoutError:
         headers = {"Retry-After": str(e.RETRY_AFTER_S)}
-        raise e.RestError(503, "Too many such questions at this moment", e.TOO_MANY, headers=headers) from None
+        raise e.RestError(503, "Too many requests for offsets at this moment", e.TOO_MANY, headers=headers) from None
     try:
         return await asyncio.to_thread(call)
     finally:
