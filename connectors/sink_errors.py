@@ -350,7 +350,12 @@ def is_of_files(exc: BaseException) -> bool:
     """Returns whether what a lake raises is said of files of a table: missing ones, or such that hold something else.
     Not so when it says as well why nobody could look: the network, a server, a right."""
     found, said = from_lake(exc), f"{type(exc).__name__} {exc}"
-    if found is None or found.code in (LEDGER_MOVED, TARGET_AUTH) or _REFUSED.search(said) or any(name in said for name in _PASSING):
+    if (
+        found is None
+        or found.code in (LEDGER_MOVED, TARGET_AUTH)
+        or _REFUSED.search(said)
+        or any(name in said for name in _PASSING)
+    ):
         return False
     return any(name in said for name in _OF_FILES)
 
@@ -366,7 +371,9 @@ def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) 
     said = f"{type(exc).__name__} {exc}"
     refused = _REFUSED.search(said)
     if refused and refused[1] in CODES:
-        return CdcError(refused[1], "a client of the lake may not do what it began; the task's log says what", where=where)
+        return CdcError(
+            refused[1], "a client of the lake may not do what it began; the task's log says what", where=where
+        )
     for code, names in _LAKE_CAUSES:
         for name in names:
             if name in said:

@@ -90,7 +90,9 @@ class HostPolicy:
 
 def _named(host: str, items: Iterable[Network | str]) -> bool:
     name = host.lower().rstrip(".")
-    return any(name == item or (item.startswith(".") and name.endswith(item)) for item in items if isinstance(item, str))
+    return any(
+        name == item or (item.startswith(".") and name.endswith(item)) for item in items if isinstance(item, str)
+    )
 
 
 def _contained(address: Address, items: Iterable[Network | str]) -> bool:
@@ -220,6 +222,13 @@ def judge(host: str, key: str) -> None:
         problem = next(filter(None, (_policy.problem(host, address) for address in addresses)), None)
     if problem:
         raise CdcError(NOT_ALLOWED, f"the host of {key} {problem}", where={"key": key, "host": host})
+
+
+def host_of(place: str) -> str:
+    """Returns the host of `host:port`, without brackets."""
+    if place.startswith("["):
+        return place[1:].partition("]")[0]
+    return place.partition("/")[0].partition(":")[0]
 
 
 def lake_problem(host: str, addresses: Sequence[Address]) -> str | None:

@@ -10,7 +10,9 @@ from typing import Final
 KEPT_MAX: Final = 500
 _READ_MAX: Final = 65_536
 SHOWN: Final = "…"
-_KIND: Final = re.compile(r"(?<![\w$.])(?:[A-Za-z_$][\w$]{0,60}\.){0,12}[A-Z][\w$]{0,80}(?:Exception|Error|Failure)\b(?![\w$.])")
+_KIND: Final = re.compile(
+    r"(?<![\w$.])(?:[A-Za-z_$][\w$]{0,60}\.){0,12}[A-Z][\w$]{0,80}(?:Exception|Error|Failure)\b(?![\w$.])"
+)
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_]{2,80}(?:\.[A-Z0-9_]{2,80}){0,3}\]")
 _STATE: Final = re.compile(r"\bSQLSTATE: ?[0-9A-Z]{5}\b")
 _NAMED: Final = re.compile(
@@ -23,7 +25,9 @@ _QUOTED: Final = re.compile(
     r"\"(?:[^\"\\\n]|\\.|\"\"){0,20000}+\"?|(?<![A-Za-z])'(?:[^'\\\n]|\\.|''){0,20000}+'?|`[^`\n]{0,20000}+`?"
     r"|\)=\([^\n]{0,20000}"
 )
-_VALUE: Final = re.compile(r"(?i)(?<![\w-])(values?|input|data|row|record|literal|payload|content|string)\b(?: (?:is|was|of))?[:=] ?[^\n]*")
+_VALUE: Final = re.compile(
+    r"(?i)(?<![\w-])(values?|input|data|row|record|literal|payload|content|string)\b(?: (?:is|was|of))?[:=] ?[^\n]*"
+)
 
 
 def kept(text: str) -> str:

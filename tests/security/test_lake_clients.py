@@ -8,7 +8,7 @@ import socket
 import pytest
 from cdcworker.connectors.config import allowed_hosts as hosts
 from cdcworker.connectors.warehouses.lake.catalog_properties import judged_properties
-from cdcworker.connectors.warehouses.lake.java_clients import JavaClients, own_ports
+from cdcworker.connectors.warehouses.lake.java_clients import JavaClients, hosts_of_master, own_ports
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security.allowed_targets import policy_of
 
@@ -65,10 +65,28 @@ def test_a_name_that_once_led_to_a_closed_address_stays_closed(judge):
 def test_the_operator_opens_hosts_for_lakes_alone(judge):
     rules = {"connector.hosts.allowed": "10.0.0.0/8", "connector.lake.hosts": "169.254.169.254,sts.example"}
     hosts.use(policy_of(rules))
-    assert asked(judge, host("169.254.169.254", "169.254.169.254")) == asked(judge, host("sts.example", "192.0.2.9")) == {}
+    assert (
+        asked(judge, host("169.254.169.254", "169.254.169.254")) == asked(judge, host("sts.example", "192.0.2.9")) == {}
+    )
     assert refused(asked(judge, host("169.254.169.253", "169.254.169.253")))
     with pytest.raises(CdcError, match="closed to connectors"):
         hosts.judge("169.254.169.254", "database.hostname")
+
+
+@pytest.mark.parametrize(("master", "names"), [
+    ("local[2]", []), ("yarn", []), ("spark://a:7077,b:7077", ["a", "b"]), ("k8s://https://api.k8s.example:6443", ["api.k8s.example"]),
+    ("k8s://https://[::1]:6443", ["::1"]),
+])  # fmt: skip
+def test_a_driver_reaches_the_cluster_that_the_operator_has_allowed(master, names):
+    assert hosts_of_master(master) == names
+    hosts.use(hosts.HostPolicy(hosts.parse_allowed(["10.0.0.0/8"])))
+    judge = JavaClients(("/",), hosts_of_master(master))
+    try:
+        for name in names:
+            assert asked(judge, host(name, "192.0.2.1")) == {}
+        assert refused(asked(judge, host("other.example", "192.0.2.1")))
+    finally:
+        judge.close()
 
 
 def test_java_reaches_this_process_itself(judge):
@@ -92,7 +110,12 @@ def test_a_server_s_properties_are_those_that_connectors_may_set_and_a_few():
             "client.refresh-credentials-endpoint": "v1/credentials", "uri": "https://192.0.2.1/api", "default-base-location": "s3://b",
             "metrics-reporter-impl": "evil.Reporter", "jdbc.user": "x", "table-override.write.data.path": "/etc"}  # fmt: skip
     judged, left_out = judged_properties(sent, ["/"])
-    assert sorted(left_out) == ["default-base-location", "jdbc.user", "metrics-reporter-impl", "table-override.write.data.path"]
+    assert sorted(left_out) == [
+        "default-base-location",
+        "jdbc.user",
+        "metrics-reporter-impl",
+        "table-override.write.data.path",
+    ]
     assert judged == {name: value for name, value in sent.items() if name not in left_out}
 
 

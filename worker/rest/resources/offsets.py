@@ -80,9 +80,7 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
     if dry_run:
         warned = {"warning": warning} if warning else {}
         return dry_run_answer(connector=name, effect=done, offsets=_effect(before, changes), **warned)
-    return JSONResponse(
-        {"message": (MANAGED if managed else UNMANAGED).format(done)}, headers=warning_headers(warning)
-    )
+    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)}, headers=warning_headers(warning))
 
 
 def warning_headers(warning: str) -> dict[str, str]:

@@ -173,7 +173,12 @@ def test_a_position_to_begin_with_that_nobody_could_check_is_taken_with_a_warnin
     config = running(worker, db)
     now = offset(worker)
     assert ask(worker, "DELETE", "/connectors/shop").status_code == 204
-    body = {"name": "shop", "config": {**config, "database.port": "1"}, "initial_offsets": [now], "initial_state": "STOPPED"}
+    body = {
+        "name": "shop",
+        "config": {**config, "database.port": "1"},
+        "initial_offsets": [now],
+        "initial_state": "STOPPED",
+    }
     answer = ask(worker, "POST", "/connectors?validate=false", body)
     assert answer.status_code == 201, answer.text
     assert "not checked against the database" in answer.headers["X-CDC-Warning"]
