@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from cdcworker.connectors.config import secret_names
-from cdcworker.connectors.config.definition import SHOWN_CHARS_MAX, nearest
+from cdcworker.connectors.config.definition import nearest
+from cdcworker.connectors.config.refusals import SHOWN_CHARS_MAX
 from cdcworker.connectors.snapshot_jobs import SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
 

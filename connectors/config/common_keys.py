@@ -9,13 +9,12 @@ from typing import Any
 from cdcworker.connectors.config.definition import (
     ConfigDef,
     ConfigKey,
-    Refusal,
-    Sentence,
     between,
     non_empty,
     one_of,
     one_of_any_case,
 )
+from cdcworker.connectors.config.refusals import Refusal, Sentence
 from cdcworker.connectors.config.topic_creation import GROUPS_KEY, creation_keys
 
 TASKS_MAX = ConfigKey(

@@ -10,6 +10,7 @@ from functools import cached_property
 from typing import Any, Literal
 
 from cdcworker.connectors.config import secret_names
+from cdcworker.connectors.config.refusals import Refusal, Sentence, Unreadable, missing
 from cdcworker.schemas import patterns
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -27,34 +28,6 @@ Check = Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]]
 """Looks at the parsed values of several keys together; returns (key, problem) pairs."""
 
 
-class Sentence(str):
-    """A problem that is a whole sentence, in Kafka Connect's words. Any other goes on a sentence that begins with the key."""
-
-    __slots__ = ()
-
-
-class Refusal(str):
-    """What Kafka Connect says behind `Invalid value … for configuration …:`."""
-
-    __slots__ = ()
-
-    def sentence(self, name: str, shown: str | None) -> Sentence:
-        """Returns the whole; `shown`: the value as it may be shown, None where it may not."""
-        value = "" if shown is None else f" {shown[:SHOWN_CHARS_MAX]}"
-        return Sentence(f"Invalid value{value} for configuration {name}: {self}")
-
-
-class Unreadable(Refusal):
-    """The value is not of the key's type: as in Kafka Connect no value is shown for the key."""
-
-    __slots__ = ()
-
-
-def missing(name: str) -> Sentence:
-    """Returns what Kafka Connect says of a key without a value that has to have one."""
-    return Sentence(f'Missing required configuration "{secret_names.name(name)}" which has no default value.')
-
-
 INVALID = declare(
     "config.invalid",
     "config",
@@ -65,8 +38,6 @@ INVALID = declare(
 HINTS_MAX = 20
 """Keys that are not known for which the one that was probably meant is looked up: each costs some milliseconds."""
 HINT_CHARS_MAX = 100
-SHOWN_CHARS_MAX = 100
-"""Characters of a value in the sentence that refuses it."""
 
 MASK = secret_names.MASK
 REFERENCE = secret_names.REFERENCE

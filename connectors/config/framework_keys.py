@@ -12,7 +12,6 @@ from cdcworker.connectors.config.definition import (
     ConfigKey,
     ConfigType,
     Importance,
-    Refusal,
     Validator,
     Width,
     between,
@@ -20,6 +19,7 @@ from cdcworker.connectors.config.definition import (
     one_of,
     one_of_any_case,
 )
+from cdcworker.connectors.config.refusals import Refusal
 
 Kind = Literal["source", "sink"]
 

@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import PARSERS, ConfigKey, Validator, between, one_of, regex_list
+from cdcworker.connectors.config.refusals import Refusal
 from cdcworker.schemas import patterns
 
 GROUPS: Final = "topic.creation.groups"
@@ -23,7 +24,7 @@ _SHOWN_AS: Final = "Topic creation"
 
 def _problem(names: Sequence[str]) -> str | None:
     if len(set(names)) < len(names):
-        return "names one alias twice"
+        return Refusal("Duplicate alias provided.")
     return f"names {len(names)} groups; at most {GROUPS_MAX} may be named" if len(names) > GROUPS_MAX else None
 
 

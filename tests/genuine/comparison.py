@@ -9,9 +9,16 @@ IDENTITY = ("class", "name")
 """Members by which the items of a list are told apart; others are told apart by their place."""
 
 
-def differences(wanted: Mapping[str, Any], found: Mapping[str, Any]) -> dict[str, list[str]]:
-    """By request: what is other than wanted, in status, headers, members or values."""
-    told = {name: list(of_answer(answer, found[name])) for name, answer in wanted.items()}
+def differences(
+    wanted: Mapping[str, Any], found: Mapping[str, Any], *, takes_failures: bool = False
+) -> dict[str, list[str]]:
+    """By request: what is other than wanted, in status, headers, members or values. `takes_failures`: a failure of Connect's
+    own may be one."""
+    told = {
+        name: list(of_answer(answer, found[name]))
+        for name, answer in wanted.items()
+        if not (takes_failures and answer["status"] == found[name]["status"] == 500)
+    }
     return {name: lines for name, lines in told.items() if lines}
 
 
@@ -60,5 +67,7 @@ def of_lists(wanted: list[Any], found: list[Any], at: str) -> Iterator[str]:
 def identity(item: Any, place: int) -> str:
     if isinstance(item, dict):
         inner = item.get("value") if isinstance(item.get("value"), dict) else item
+        if "class" in inner and "type" in inner:
+            return f"{inner['class']} {inner['type']}"
         return next((str(inner[name]) for name in IDENTITY if name in inner), str(place))
     return str(place)

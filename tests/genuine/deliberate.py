@@ -59,7 +59,7 @@ RULES = (
     Rule("Connectors have keys of their own, and show them in groups.", PLUGIN, rf"/{OWN_KEYS}(/definition)?/(group|order_in_group|width|importance|display_name) is "),
     Rule("Connectors have keys of their own.", f"{PLUGIN}.*(/config$|latest$|fine$)", r"^/(configs/)?[a-z.]+ is ours alone$|^/groups/\d"),
     Rule("A converter has the keys that it knows.", "JsonConverter/config$", ANY),
-    Rule("The JsonConverter converts no headers.", "connectorsOnly", r"^/org.apache.kafka.connect.json.JsonConverter/type is 'converter'"),
+    Rule("The JsonConverter converts no headers.", "connectorsOnly", r"^/org.apache.kafka.connect.json.JsonConverter header_converter is missing$"),
 )  # fmt: skip
 OF_REAL_WORKERS = (
     Rule("An offset is what the connector makes of it.", "GET .*/offsets", r"/offset/(filename|tail|v) is ours alone$"),
