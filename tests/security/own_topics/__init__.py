@@ -1,0 +1,1 @@
+"""Does a connector reach what the cluster itself keeps in Kafka?"""
