@@ -1,0 +1,374 @@
+"""A Delta table on a local file system: the rows under some keys, and a change of rows as one commit."""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.table_batch import KEY
+from cdcworker.connectors.warehouses.lake.delta_files import data_files, deletion_vectors
+from cdcworker.connectors.warehouses.lake.delta_files.key_index import ENTRY_BYTES, KeyIndex, hashes
+from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
+    FileLayout,
+    data_path,
+    file_schema,
+)
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot
+from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
+from cdcworker.connectors.warehouses.target_columns import position_of
+
+if TYPE_CHECKING:
+    import numpy as np
+    import pyarrow as pa
+
+    Numbers = np.ndarray[Any, Any]
+
+INDEX_BYTES_MAX: Final = 256 << 20
+"""Of all tables of a sink; files past it are read through for each batch."""
+GONE_SHARE_MAX: Final = 0.3
+"""A file of which a larger share is gone is written again."""
+FANOUT: Final = 8
+"""So many files of about one size become one."""
+SMALL_ROWS: Final = 4096
+"""Files up to so many rows are of one size."""
+FILE_ROWS_MAX: Final = 1 << 20
+"""A file with more rows is not joined with others."""
+
+
+class IndexMemory:
+    """How much the indexes of several tables hold."""
+
+    def __init__(self, limit: int = INDEX_BYTES_MAX) -> None:
+        self._limit = limit
+        self._held: dict[str, int] = {}
+
+    def hold(self, table: str, size: int) -> None:
+        self._held[table] = size
+
+    def takes(self, more: int) -> bool:
+        return sum(list(self._held.values())) + more <= self._limit
+
+
+@dataclass(slots=True)
+class _Part:
+    """A live data file. `dead`: its rows that are gone, None: none is."""
+
+    number: int
+    id: FileId
+    add: Action
+    rows: int
+    dead: Numbers | None
+    indexed: bool = False
+
+    @property
+    def live(self) -> int:
+        return self.rows if self.dead is None else self.rows - int(self.dead.sum())
+
+    def mask(self) -> Numbers:
+        import numpy as np
+
+        return np.zeros(self.rows, np.bool_) if self.dead is None else self.dead
+
+
+@dataclass(frozen=True, slots=True)
+class RowsFound:
+    """Rows of a table and where they are: the numbers of their files, and their own in these."""
+
+    rows: pa.Table
+    files: Numbers
+    at: Numbers
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """Rows to put, and places whose rows go."""
+
+    put: pa.Table
+    files: Numbers
+    at: Numbers
+
+
+@dataclass
+class _Plan:
+    """Of a commit: files that are written again, and those that get a deletion vector, with their rows that are gone then."""
+
+    rewritten: dict[int, Numbers] = field(default_factory=dict)
+    vectors: dict[int, Numbers] = field(default_factory=dict)
+
+
+class LocalTable:
+    """One thread at a time uses it."""
+
+    def __init__(self, folder: Path, memory: IndexMemory) -> None:
+        self.folder = folder
+        self.log = TableLog(folder)
+        self.lock = threading.RLock()
+        self._memory = memory
+        self._reset()
+
+    def _reset(self) -> None:
+        self._index = KeyIndex()
+        self._parts: dict[str, _Part] = {}
+        self._numbers: list[_Part | None] = []
+        self._table = ""
+
+    # -- rows ---------------------------------------------------------------------------------------------------------
+
+    def find(self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array) -> RowsFound:
+        """Returns the rows under distinct keys, with the columns of `schema`. What is wrong with a file is raised as it comes."""
+        import numpy as np
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        self._follow(snapshot)
+        hashed = hashes(keys)
+        order = np.argsort(hashed)
+        files, at, which = self._places(hashed[order], layout)
+        there = self._alive(files, at)
+        files, at, which = files[there], at[there], order[which[there]]
+        turn = np.lexsort((at, files))
+        files, at, which = files[turn], at[turn], which[turn]
+        pieces = [schema.empty_table()]
+        for number in np.unique(files).tolist():
+            part = self._numbers[number]
+            assert part is not None
+            pieces.append(self._rows(part, layout, schema, at[files == number]))
+        rows = pa.concat_tables(pieces).combine_chunks()
+        same = pc.equal(rows[KEY], keys.take(pa.array(which)))
+        if pc.all(same).as_py() is False:
+            kept = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
+            rows, files, at = rows.filter(pa.array(kept)), files[kept], at[kept]
+        return RowsFound(rows, files, at)
+
+    def _places(self, wanted: Numbers, layout: FileLayout) -> tuple[Numbers, Numbers, Numbers]:
+        import numpy as np
+
+        read = {}
+        for part in self._parts.values():
+            if not part.indexed:
+                hashed = self._hashes(part, layout)
+                self._indexed(part, hashed)
+                if not part.indexed:
+                    read[part.number] = hashed
+        found = [self._index.find(wanted)]
+        for number, hashed in read.items():
+            if len(wanted):
+                low = np.searchsorted(wanted, hashed)
+                hit = np.flatnonzero((low < len(wanted)) & (wanted[np.minimum(low, len(wanted) - 1)] == hashed))
+                found.append((np.full(len(hit), number, np.int32), hit.astype(np.int32), low[hit]))
+        files, at, which = (np.concatenate(each) for each in zip(*found, strict=True))
+        return files, at, which
+
+    def _alive(self, files: Numbers, at: Numbers) -> Numbers:
+        import numpy as np
+
+        there = np.zeros(len(files), np.bool_)
+        for number in np.unique(files).tolist():
+            part = self._numbers[number]
+            if part is None:
+                continue
+            mine = np.flatnonzero(files == number)
+            there[mine] = True if part.dead is None else ~part.dead[at[mine]]
+        return there
+
+    def _rows(self, part: _Part, layout: FileLayout, schema: pa.Schema, at: Numbers | None = None) -> pa.Table:
+        """Some rows of a file in their order; without `at` all, also those that are gone."""
+        import numpy as np
+        import pyarrow as pa
+
+        physical = {column.name: column.physical for column in layout.columns}
+        with self._open(part) as file:
+            names = [physical[name] for name in schema.names]
+            have = [name for name in names if name in file.schema_arrow.names]
+            if at is None:
+                rows = file.read(columns=have)
+            else:
+                sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
+                starts = np.cumsum([0, *sizes])
+                group = np.searchsorted(starts, at, "right") - 1
+                used = np.unique(group)
+                shift = np.zeros(len(sizes), np.int64)
+                shift[used] = starts[used] - np.concatenate([[0], np.cumsum([sizes[n] for n in used])[:-1]])
+                rows = file.read_row_groups(used.tolist(), columns=have).take(pa.array(at - shift[group]))
+        columns = [
+            rows[name].cast(field.type) if name in have else pa.nulls(rows.num_rows, field.type)
+            for name, field in zip(names, schema, strict=True)
+        ]
+        return pa.table(columns, schema=schema)
+
+    def _open(self, part: _Part) -> Any:
+        from pyarrow import parquet
+
+        return parquet.ParquetFile(data_path(self.folder, part.id[0]), coerce_int96_timestamp_unit="us", memory_map=True)
+
+    # -- the index ----------------------------------------------------------------------------------------------------
+
+    def _follow(self, snapshot: TableSnapshot) -> None:
+        """Brings what is known of files to a version."""
+        identity = str(snapshot.metadata["id"])
+        if identity != self._table:
+            self._reset()
+            self._table = identity
+        paths = {path for path, _ in snapshot.files}
+        for path in self._parts.keys() - paths:
+            self._numbers[self._parts.pop(path).number] = None
+        for id, add in snapshot.files.items():
+            known = self._parts.get(id[0])
+            if known is None:
+                self._add(id, add)
+            elif known.id != id:
+                known.id, known.add, known.dead = id, add, self._dead(add, known.rows)
+
+    def _add(self, id: FileId, add: Action) -> _Part:
+        from pyarrow import parquet
+
+        said = json.loads(add.get("stats") or "{}").get("numRecords")
+        rows = said if said is not None else parquet.read_metadata(data_path(self.folder, id[0])).num_rows
+        part = _Part(len(self._numbers), id, add, rows, self._dead(add, rows))
+        self._numbers.append(part)
+        self._parts[id[0]] = part
+        return part
+
+    def _indexed(self, part: _Part, hashed: Numbers) -> None:
+        if self._memory.takes(part.rows * ENTRY_BYTES):
+            self._index.add(part.number, hashed, self._alive)
+            self._memory.hold(str(self.folder), self._index.size * ENTRY_BYTES)
+            part.indexed = True
+
+    def _hashes(self, part: _Part, layout: FileLayout) -> Numbers:
+        import pyarrow as pa
+
+        physical = next(column.physical for column in layout.columns if column.name == KEY)
+        with self._open(part) as file:
+            column = file.read(columns=[physical])[physical].combine_chunks()
+        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
+        return hashes(whole.cast(pa.binary()))
+
+    def _dead(self, add: Action, rows: int) -> Numbers | None:
+        import numpy as np
+
+        vector = add.get("deletionVector")
+        if not vector:
+            return None
+        out = np.zeros(rows, np.bool_)
+        out[deletion_vectors.read(self.folder, vector)] = True
+        return out
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    def commit(
+        self, before: TableSnapshot, layout: FileLayout, change: RowChange, actions: Sequence[Action]
+    ) -> TableSnapshot | None:
+        """Rows and `actions` in the next version; None: somebody else has made it. Files that it had written stay then,
+        as those of any writer that lost do."""
+        import numpy as np
+
+        self._follow(before)
+        plan = self._plan(layout, change)
+        now = time.time_ns() // 1_000_000
+        said: list[Action] = []
+        vectors = deletion_vectors.VectorFile()
+        for number in [*plan.rewritten, *plan.vectors]:
+            part = self._numbers[number]
+            assert part is not None
+            said.append({"remove": _removed(part.add, now)})
+            if number in plan.vectors:
+                said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
+        if vectors.content:
+            write_synced(self.folder / vectors.name, vectors.content)
+        rows = self._put(layout, change, plan)
+        added = None
+        if rows.num_rows:
+            added = self._written(layout, rows)
+            said.append({"add": added})
+        if added is not None or vectors.content:
+            sync_folder(self.folder)
+        made = self.log.commit(before, [*actions, *said])
+        if made is None:
+            return None
+        self._follow(made)
+        if added is not None and KEY in rows.column_names:
+            self._indexed(self._parts[added["path"]], hashes(_whole(rows[KEY])))
+        return made
+
+    def _plan(self, layout: FileLayout, change: RowChange) -> _Plan:
+        import numpy as np
+
+        plan, put = _Plan(), change.put.num_rows
+        for number in np.unique(change.files).tolist():
+            part = self._numbers[number]
+            assert part is not None
+            dead = part.mask().copy()
+            dead[change.at[change.files == number]] = True
+            left = part.rows - int(dead.sum())
+            small = left <= min(put // 2, SMALL_ROWS)
+            again = not layout.vectors or small or part.rows - left > GONE_SHARE_MAX * part.rows
+            (plan.rewritten if again else plan.vectors)[number] = dead
+        self._join(plan, put)
+        return plan
+
+    def _join(self, plan: _Plan, put: int) -> None:
+        """Adds files to those that are written again where there are many of one size."""
+        while True:
+            rows = put + sum(len(dead) - int(dead.sum()) for dead in plan.rewritten.values())
+            if not rows or rows > FILE_ROWS_MAX:
+                return
+            others = [part for part in self._parts.values() if part.number not in plan.rewritten]
+            peers = [part for part in others if _tier(part.live) <= _tier(rows)]
+            if len(peers) + 1 < FANOUT:
+                return
+            for part in peers:
+                plan.rewritten[part.number] = plan.vectors.pop(part.number, part.mask())
+
+    def _put(self, layout: FileLayout, change: RowChange, plan: _Plan) -> pa.Table:
+        """The rows of the new file: those to put, and what is left of files that are written again."""
+        import pyarrow as pa
+
+        rows = [change.put]
+        for number, dead in plan.rewritten.items():
+            part = self._numbers[number]
+            assert part is not None
+            if not dead.all():
+                rows.append(self._rows(part, layout, change.put.schema).filter(pa.array(~dead)))
+        return pa.concat_tables(rows)
+
+    def _written(self, layout: FileLayout, rows: pa.Table) -> dict[str, Any]:
+        schema = file_schema(layout, rows.schema)
+        unlike = tuple(
+            new.name for old, new in zip(rows.schema, schema, strict=True) if old.name in (KEY, position_of(rows.schema))
+        )
+        return data_files.write(self.folder, rows.rename_columns(schema.names).cast(schema), unlike)
+
+
+def _tier(rows: int) -> int:
+    tier = 0
+    while rows > SMALL_ROWS:
+        rows //= FANOUT
+        tier += 1
+    return tier
+
+
+def _removed(add: Action, now: int) -> dict[str, Any]:
+    """The action that takes a file away as it is."""
+    kept = {name: add[name] for name in ("path", "partitionValues", "size", "deletionVector") if name in add}
+    return {**kept, "deletionTimestamp": now, "dataChange": True, "extendedFileMetadata": True}
+
+
+def _marked(add: Action, vector: Action) -> dict[str, Any]:
+    """The action that brings a file back without more of its rows."""
+    told = json.loads(add.get("stats") or "{}")
+    told["tightBounds"] = False
+    text = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
+    return {**add, "dataChange": True, "stats": text, "deletionVector": vector}
+
+
+def _whole(column: Any) -> pa.Array:
+    import pyarrow as pa
+
+    found = column.combine_chunks()
+    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
