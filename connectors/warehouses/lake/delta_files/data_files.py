@@ -104,4 +104,4 @@ def _instant(value: pa.Scalar, up: bool) -> str | None:
         found = pa.scalar(millis, pa.timestamp("ms")).as_py()
     except (OverflowError, ValueError):
         return None
-    return found.isoformat(timespec="milliseconds") + ("Z" if value.type.tz else "")
+    return str(found.isoformat(timespec="milliseconds")) + ("Z" if value.type.tz else "")

@@ -30,7 +30,7 @@ _DIGITS = {letter: number for number, letter in enumerate(_ALPHABET)}
 def base85(data: bytes) -> str:
     """Z85, padded with zero bytes to words of four."""
     data += bytes(-len(data) % 4)
-    out = []
+    out: list[str] = []
     for (word,) in struct.iter_unpack(">I", data):
         digits = []
         for _ in range(5):

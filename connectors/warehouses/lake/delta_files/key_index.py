@@ -42,9 +42,10 @@ def hashes(keys: pa.Array) -> Numbers:
 def _word(words: Numbers, at: Numbers, left: Numbers) -> Numbers:
     import numpy as np
 
-    cut = (np.uint64(8) * np.maximum(_WORD - left, 0).astype(np.uint64))
+    cut = np.uint64(8) * np.maximum(_WORD - left, 0).astype(np.uint64)
     # What belongs to the next key is shifted out.
-    return (words[at] << cut)
+    shifted: Numbers = words[at] << cut
+    return shifted
 
 
 def _mixed(out: Numbers, word: Numbers) -> Numbers:
@@ -53,7 +54,8 @@ def _mixed(out: Numbers, word: Numbers) -> Numbers:
     out = (out ^ word) * np.uint64(_ODD[1])
     out ^= out >> np.uint64(29)
     out *= np.uint64(_ODD[2])
-    return out ^ (out >> np.uint64(32))
+    out ^= out >> np.uint64(32)
+    return out
 
 
 class KeyIndex:

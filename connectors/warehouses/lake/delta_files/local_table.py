@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 import threading
 import time
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -17,8 +18,11 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     FileLayout,
     data_path,
     file_schema,
+    layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot
+from cdcworker.connectors.warehouses.lake.statements import type_of
+from cdcworker.connectors.warehouses.lake.tables import FoundRows, RowChange
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 
@@ -30,6 +34,8 @@ if TYPE_CHECKING:
 
 INDEX_BYTES_MAX: Final = 256 << 20
 """Of all tables of a sink; files past it are read through for each batch."""
+COLUMN_BYTES_MAX: Final = 192 << 20
+"""Of columns that are kept for the next batches."""
 GONE_SHARE_MAX: Final = 0.3
 """A file of which a larger share is gone is written again."""
 FANOUT: Final = 8
@@ -40,18 +46,53 @@ FILE_ROWS_MAX: Final = 1 << 20
 """A file with more rows is not joined with others."""
 
 
-class IndexMemory:
-    """How much the indexes of several tables hold."""
+THREADS_FROM: Final = 200_000
+"""Rows of a file from which its columns are read by several threads: tables are written by several already."""
+CHECKPOINT_EVERY: Final = 50
+"""Whoever reads a table reads so many commits, and the checkpoint before them."""
 
-    def __init__(self, limit: int = INDEX_BYTES_MAX) -> None:
-        self._limit = limit
-        self._held: dict[str, int] = {}
 
-    def hold(self, table: str, size: int) -> None:
-        self._held[table] = size
+class TableMemory:
+    """What the tables of one sink may keep in memory: indexes, and columns of their files, of which those that were used
+    longest ago go first."""
+
+    def __init__(self, index_bytes: int = INDEX_BYTES_MAX, column_bytes: int = COLUMN_BYTES_MAX) -> None:
+        self._index_bytes = index_bytes
+        self._column_bytes = column_bytes
+        self._indexes: dict[Path, int] = {}
+        self._columns: OrderedDict[tuple[Path, str], pa.ChunkedArray] = OrderedDict()
+        self._held = 0
+        self._lock = threading.Lock()
+
+    def hold_index(self, table: Path, size: int) -> None:
+        with self._lock:
+            self._indexes[table] = size
 
     def takes(self, more: int) -> bool:
-        return sum(list(self._held.values())) + more <= self._limit
+        """Returns whether an index may grow by so many bytes."""
+        with self._lock:
+            return sum(self._indexes.values()) + more <= self._index_bytes
+
+    def keep(self, file: Path, name: str, column: pa.ChunkedArray) -> None:
+        with self._lock:
+            old = self._columns.pop((file, name), None)
+            self._held += column.nbytes - (0 if old is None else old.nbytes)
+            self._columns[file, name] = column
+            while self._held > self._column_bytes:
+                self._held -= self._columns.popitem(last=False)[1].nbytes
+
+    def column(self, file: Path, name: str) -> pa.ChunkedArray | None:
+        with self._lock:
+            found = self._columns.get((file, name))
+            if found is not None:
+                self._columns.move_to_end((file, name))
+            return found
+
+    def forget(self, file: Path, names: Iterable[str]) -> None:
+        with self._lock:
+            for name in names:
+                old = self._columns.pop((file, name), None)
+                self._held -= 0 if old is None else old.nbytes
 
 
 @dataclass(slots=True)
@@ -75,24 +116,6 @@ class _Part:
         return np.zeros(self.rows, np.bool_) if self.dead is None else self.dead
 
 
-@dataclass(frozen=True, slots=True)
-class RowsFound:
-    """Rows of a table and where they are: the numbers of their files, and their own in these."""
-
-    rows: pa.Table
-    files: Numbers
-    at: Numbers
-
-
-@dataclass(frozen=True, slots=True)
-class RowChange:
-    """Rows to put, and places whose rows go."""
-
-    put: pa.Table
-    files: Numbers
-    at: Numbers
-
-
 @dataclass
 class _Plan:
     """Of a commit: files that are written again, and those that get a deletion vector, with their rows that are gone then."""
@@ -104,11 +127,16 @@ class _Plan:
 class LocalTable:
     """One thread at a time uses it."""
 
-    def __init__(self, folder: Path, memory: IndexMemory) -> None:
+    def __init__(self, folder: Path, memory: TableMemory) -> None:
         self.folder = folder
         self.log = TableLog(folder)
         self.lock = threading.RLock()
         self._memory = memory
+        self._physical: set[str] = set()
+        self._layout: tuple[Action, Action, FileLayout | None] | None = None
+        self._columns: tuple[str, dict[str, str]] = ("", {})
+        self._left: frozenset[int] = frozenset()
+        """Versions whose files are not read here."""
         self._reset()
 
     def _reset(self) -> None:
@@ -119,13 +147,44 @@ class LocalTable:
 
     # -- rows ---------------------------------------------------------------------------------------------------------
 
-    def find(self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array) -> RowsFound:
-        """Returns the rows under distinct keys, with the columns of `schema`. What is wrong with a file is raised as it comes."""
+    def layout(self, snapshot: TableSnapshot) -> FileLayout | None:
+        """Returns how its files are laid out; None: Delta alone knows."""
+        if self._layout is None or self._layout[0] is not snapshot.metadata or self._layout[1] is not snapshot.protocol:
+            self._layout = snapshot.metadata, snapshot.protocol, layout_of(snapshot)
+        return self._layout[2]
+
+    def takes(self, snapshot: TableSnapshot | None, schema: pa.Schema) -> bool:
+        """Returns whether rows with exactly these columns can be written here."""
+        if snapshot is None or snapshot.version in self._left:
+            return False
+        layout = self.layout(snapshot)
+        have = {} if layout is None else {column.name: column.type for column in layout.columns}
+        return layout is not None and have == {field.name: type_of(field.type) for field in schema}
+
+    def columns(self, snapshot: TableSnapshot, types_of: Callable[[Action], dict[str, str]]) -> dict[str, str]:
+        """Returns the columns with their types in Spark's words."""
+        text = snapshot.metadata["schemaString"]
+        if self._columns[0] != text:
+            self._columns = text, types_of(json.loads(text))
+        return dict(self._columns[1])
+
+    def leave(self) -> None:
+        """Its files are not read here at this version: something is wrong with them."""
+        snapshot = self.log.known
+        self._left = frozenset() if snapshot is None else frozenset({snapshot.version})
+        self._reset()
+        self.log.forget()
+
+    def find(
+        self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+    ) -> FoundRows:
+        """Returns the rows under distinct keys, with the columns of `schema`: those not among `names`, but for keys and
+        positions, are null."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        self._follow(snapshot)
+        self._follow(snapshot, layout)
         hashed = hashes(keys)
         order = np.argsort(hashed)
         files, at, which = self._places(hashed[order], layout)
@@ -133,17 +192,18 @@ class LocalTable:
         files, at, which = files[there], at[there], order[which[there]]
         turn = np.lexsort((at, files))
         files, at, which = files[turn], at[turn], which[turn]
-        pieces = [schema.empty_table()]
+        read = pa.schema([field for field in schema if field.name in {*names, KEY, position_of(schema)}])
+        pieces = [read.empty_table()]
         for number in np.unique(files).tolist():
             part = self._numbers[number]
             assert part is not None
-            pieces.append(self._rows(part, layout, schema, at[files == number]))
+            pieces.append(self._rows(part, layout, read, at[files == number]))
         rows = pa.concat_tables(pieces).combine_chunks()
         same = pc.equal(rows[KEY], keys.take(pa.array(which)))
         if pc.all(same).as_py() is False:
             kept = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
             rows, files, at = rows.filter(pa.array(kept)), files[kept], at[kept]
-        return RowsFound(rows, files, at)
+        return FoundRows(_with_all(rows, schema), np.stack([files.astype(np.int64), at.astype(np.int64)], 1))
 
     def _places(self, wanted: Numbers, layout: FileLayout) -> tuple[Numbers, Numbers, Numbers]:
         import numpy as np
@@ -178,38 +238,52 @@ class LocalTable:
 
     def _rows(self, part: _Part, layout: FileLayout, schema: pa.Schema, at: Numbers | None = None) -> pa.Table:
         """Some rows of a file in their order; without `at` all, also those that are gone."""
-        import numpy as np
+        import pyarrow as pa
+
+        read = self._read(part, layout, schema, keep=at is not None)
+        columns = []
+        for wanted in schema:
+            found = read[wanted.name]
+            found = found if at is None else found.take(pa.array(at))
+            columns.append(found if found.type == wanted.type else found.cast(wanted.type))
+        return pa.table(columns, schema=schema)
+
+    def _read(
+        self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool = True
+    ) -> dict[str, pa.ChunkedArray]:
+        """Whole columns of a file; one that came later is null."""
         import pyarrow as pa
 
         physical = {column.name: column.physical for column in layout.columns}
-        with self._open(part) as file:
-            names = [physical[name] for name in schema.names]
-            have = [name for name in names if name in file.schema_arrow.names]
-            if at is None:
-                rows = file.read(columns=have)
-            else:
-                sizes = [file.metadata.row_group(n).num_rows for n in range(file.num_row_groups)]
-                starts = np.cumsum([0, *sizes])
-                group = np.searchsorted(starts, at, "right") - 1
-                used = np.unique(group)
-                shift = np.zeros(len(sizes), np.int64)
-                shift[used] = starts[used] - np.concatenate([[0], np.cumsum([sizes[n] for n in used])[:-1]])
-                rows = file.read_row_groups(used.tolist(), columns=have).take(pa.array(at - shift[group]))
-        columns = [
-            rows[name].cast(field.type) if name in have else pa.nulls(rows.num_rows, field.type)
-            for name, field in zip(names, schema, strict=True)
-        ]
-        return pa.table(columns, schema=schema)
+        path = data_path(self.folder, part.id[0])
+        out = {name: self._memory.column(path, physical[name]) for name in schema.names}
+        missing = [name for name, found in out.items() if found is None]
+        if missing:
+            with self._open(part) as file:
+                there = set(file.schema_arrow.names)
+                wanted = [physical[name] for name in missing if physical[name] in there]
+                read = file.read(columns=wanted, use_threads=part.rows > THREADS_FROM)
+            for name in missing:
+                if physical[name] in there:
+                    out[name] = read[physical[name]]
+                    if keep:
+                        self._memory.keep(path, physical[name], read[physical[name]])
+                else:
+                    out[name] = pa.chunked_array([pa.nulls(part.rows, schema.field(name).type)])
+        return {name: found for name, found in out.items() if found is not None}
 
     def _open(self, part: _Part) -> Any:
         from pyarrow import parquet
 
-        return parquet.ParquetFile(data_path(self.folder, part.id[0]), coerce_int96_timestamp_unit="us", memory_map=True)
+        return parquet.ParquetFile(
+            data_path(self.folder, part.id[0]), coerce_int96_timestamp_unit="us", memory_map=True
+        )
 
     # -- the index ----------------------------------------------------------------------------------------------------
 
-    def _follow(self, snapshot: TableSnapshot) -> None:
+    def _follow(self, snapshot: TableSnapshot, layout: FileLayout) -> None:
         """Brings what is known of files to a version."""
+        self._physical.update(column.physical for column in layout.columns)
         identity = str(snapshot.metadata["id"])
         if identity != self._table:
             self._reset()
@@ -217,6 +291,7 @@ class LocalTable:
         paths = {path for path, _ in snapshot.files}
         for path in self._parts.keys() - paths:
             self._numbers[self._parts.pop(path).number] = None
+            self._memory.forget(data_path(self.folder, path), self._physical)
         for id, add in snapshot.files.items():
             known = self._parts.get(id[0])
             if known is None:
@@ -237,17 +312,13 @@ class LocalTable:
     def _indexed(self, part: _Part, hashed: Numbers) -> None:
         if self._memory.takes(part.rows * ENTRY_BYTES):
             self._index.add(part.number, hashed, self._alive)
-            self._memory.hold(str(self.folder), self._index.size * ENTRY_BYTES)
+            self._memory.hold_index(self.folder, self._index.size * ENTRY_BYTES)
             part.indexed = True
 
     def _hashes(self, part: _Part, layout: FileLayout) -> Numbers:
         import pyarrow as pa
 
-        physical = next(column.physical for column in layout.columns if column.name == KEY)
-        with self._open(part) as file:
-            column = file.read(columns=[physical])[physical].combine_chunks()
-        whole = pa.concat_arrays(column.chunks) if isinstance(column, pa.ChunkedArray) else column
-        return hashes(whole.cast(pa.binary()))
+        return hashes(_whole(self._read(part, layout, pa.schema([(KEY, pa.binary())]))[KEY]).cast(pa.binary()))
 
     def _dead(self, add: Action, rows: int) -> Numbers | None:
         import numpy as np
@@ -259,6 +330,9 @@ class LocalTable:
         out[deletion_vectors.read(self.folder, vector)] = True
         return out
 
+    def wants_checkpoint(self, made: TableSnapshot) -> bool:
+        return made.version % CHECKPOINT_EVERY == 0
+
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def commit(
@@ -268,7 +342,7 @@ class LocalTable:
         as those of any writer that lost do."""
         import numpy as np
 
-        self._follow(before)
+        self._follow(before, layout)
         plan = self._plan(layout, change)
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
@@ -291,20 +365,26 @@ class LocalTable:
         made = self.log.commit(before, [*actions, *said])
         if made is None:
             return None
-        self._follow(made)
+        self._follow(made, layout)
         if added is not None and KEY in rows.column_names:
             self._indexed(self._parts[added["path"]], hashes(_whole(rows[KEY])))
+            self._keep(added["path"], layout, rows)
         return made
+
+    def _keep(self, path: str, layout: FileLayout, rows: pa.Table) -> None:
+        for column in layout.columns:
+            self._memory.keep(data_path(self.folder, path), column.physical, rows[column.name])
 
     def _plan(self, layout: FileLayout, change: RowChange) -> _Plan:
         import numpy as np
 
         plan, put = _Plan(), change.put.num_rows
-        for number in np.unique(change.files).tolist():
+        gone = np.empty((0, 2), np.int64) if change.gone is None else change.gone
+        for number in np.unique(gone[:, 0]).tolist():
             part = self._numbers[number]
             assert part is not None
             dead = part.mask().copy()
-            dead[change.at[change.files == number]] = True
+            dead[gone[gone[:, 0] == number, 1]] = True
             left = part.rows - int(dead.sum())
             small = left <= min(put // 2, SMALL_ROWS)
             again = not layout.vectors or small or part.rows - left > GONE_SHARE_MAX * part.rows
@@ -335,14 +415,25 @@ class LocalTable:
             assert part is not None
             if not dead.all():
                 rows.append(self._rows(part, layout, change.put.schema).filter(pa.array(~dead)))
-        return pa.concat_tables(rows)
+        return pa.concat_tables(rows).combine_chunks()
 
     def _written(self, layout: FileLayout, rows: pa.Table) -> dict[str, Any]:
         schema = file_schema(layout, rows.schema)
         unlike = tuple(
-            new.name for old, new in zip(rows.schema, schema, strict=True) if old.name in (KEY, position_of(rows.schema))
+            new.name
+            for old, new in zip(rows.schema, schema, strict=True)
+            if old.name in (KEY, position_of(rows.schema))
         )
         return data_files.write(self.folder, rows.rename_columns(schema.names).cast(schema), unlike)
+
+
+def _with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Columns that were not read are null."""
+    import pyarrow as pa
+
+    there = set(rows.column_names)
+    columns = [rows[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type) for field in schema]
+    return pa.table(columns, schema=schema)
 
 
 def _tier(rows: int) -> int:

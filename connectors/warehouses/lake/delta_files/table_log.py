@@ -24,13 +24,15 @@ class UnreadableLog(Exception):
 
 @dataclass(frozen=True, slots=True)
 class TableSnapshot:
-    """A table at one version. `transactions` are the highest versions of applications."""
+    """A table at one version. `transactions` are the highest versions of applications; `changed` is the last version in
+    which rows or one of these changed, as far as is known: columns and properties may have since."""
 
     version: int
     protocol: Action
     metadata: Action
     files: Mapping[FileId, Action]
     transactions: Mapping[str, int]
+    changed: int
 
 
 def file_id(action: Action) -> FileId:
@@ -54,6 +56,10 @@ class TableLog:
 
     def path(self, version: int) -> Path:
         return self._home / f"{version:020d}.json"
+
+    @property
+    def known(self) -> TableSnapshot | None:
+        return self._known
 
     def forget(self) -> None:
         self._known = None
@@ -108,10 +114,10 @@ class TableLog:
             raise UnreadableLog("the log begins later")
         return _after(None, 0, _actions(self.path(0).read_bytes()))
 
-    def commit_at(self, version: int) -> Sequence[Action] | None:
-        """Returns the actions of a commit; None: it is not in the log any more."""
+    def text(self, version: int) -> str | None:
+        """Returns the commit of a version as it stands in the log; None: it is not there any more."""
         try:
-            return list(_actions(self.path(version).read_bytes()))
+            return self.path(version).read_text("utf-8")
         except FileNotFoundError:
             return None
 
@@ -163,7 +169,9 @@ def _after(before: TableSnapshot | None, version: int, actions: Iterable[Action]
             protocol = action["protocol"]
         elif "txn" in action:
             transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
-    return TableSnapshot(version, protocol, metadata, files, transactions)
+    rows = any(name in action for action in found for name in ("add", "remove", "txn"))
+    changed = version if rows or before is None else before.changed
+    return TableSnapshot(version, protocol, metadata, files, transactions, changed)
 
 
 def _checkpoint(path: Path, version: int) -> TableSnapshot:
@@ -190,7 +198,7 @@ def _checkpoint(path: Path, version: int) -> TableSnapshot:
                 transactions[row["appId"]] = int(row["version"])
             else:
                 found[name] = row
-    return TableSnapshot(version, found["protocol"], found["metaData"], files, transactions)
+    return TableSnapshot(version, found["protocol"], found["metaData"], files, transactions, version)
 
 
 _MAPS = ("partitionValues", "tags", "configuration", "options")
