@@ -42,15 +42,19 @@ PROPERTIES = {
     # The commit that holds the offsets stays until they have been copied: `tend` cleans the log.
     "delta.enableExpiredLogCleanup": "false",
 }
+PLAIN_PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
+LOCAL_TIME = "timestamp_ntz"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 class DeltaTables:
     """Tables by their paths: `<root>/<schema>/<table>`."""
 
-    def __init__(self, root: str, local: LocalTables | None = None) -> None:
-        """`local` are the tables whose files can be read here, for several views of one lake."""
+    def __init__(self, root: str, plain: bool = False, local: LocalTables | None = None) -> None:
+        """`plain`: new tables get no feature that an older reader does not know. `local` are the tables whose files can be
+        read here, for several views of one lake."""
         self._root = root.rstrip("/")
+        self._plain = plain
         self._local = local or LocalTables(self._root)
         self._session: SparkSession | None = None
 
@@ -172,14 +176,24 @@ class DeltaTables:
             stream.close()
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
-        properties = PROPERTIES if state is None else {**PROPERTIES, STATE: state.text()}
+        properties = self._properties if state is None else {**self._properties, STATE: state.text()}
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING delta"
             f" TBLPROPERTIES ({statements.listed(properties)})"
         )
 
+    @property
+    def _properties(self) -> dict[str, str]:
+        return PLAIN_PROPERTIES if self._plain else PROPERTIES
+
+    def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
+        """Lets a plain table have columns of a type that is a feature of its own."""
+        if LOCAL_TIME in kinds and LOCAL_TIME not in found.columns.values():
+            feature = statements.listed({"delta.feature.timestampNtz": "supported"})
+            self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({feature})")
+
     def adopt(self, place: TableName) -> None:
-        self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(PROPERTIES)})")
+        self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(self._properties)})")
 
     def name(self, place: TableName) -> str:
         return f"delta.{statements.quoted(self._path(place))}"
@@ -190,6 +204,8 @@ class DeltaTables:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+        if not statement and self._reads(place):
+            return self.commit_rows(place, found, RowChange(None), state)
         hit("sink.before_commit")
         noted = {
             "write.txnAppId": APPLICATION,
@@ -225,6 +241,17 @@ class DeltaTables:
         except (UnreadableLog, OSError, ValueError):
             return False
 
+    def _reads(self, place: TableName) -> bool:
+        """Returns whether commits to the table can be made here."""
+        local = self._local.table(place)
+        if local is None:
+            return False
+        try:
+            with local.lock:
+                return local.is_known(local.log.snapshot())
+        except (UnreadableLog, OSError, ValueError):
+            return False
+
     def current(
         self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
     ) -> FoundRows:
@@ -244,7 +271,7 @@ class DeltaTables:
                 raise _moved(place)
             self._local.seen[str(made.metadata["id"])] = made.version, state.text()
         if local.wants_checkpoint(made):
-            self._checkpoint(place, local, made)
+            self._checkpoint(place, made)
         return made.version
 
     def _added(self, place: TableName, change: RowChange) -> Any:
@@ -258,7 +285,7 @@ class DeltaTables:
                 made = local.commit(snapshot, layout, change, actions_of(snapshot))
             if made is not None:
                 if local.wants_checkpoint(made):
-                    self._checkpoint(place, local, made)
+                    self._checkpoint(place, made)
                 return made.version
         raise _moved(place)
 
@@ -281,8 +308,13 @@ class DeltaTables:
             )
             raise _moved(place) from exc
 
-    def _checkpoint(self, place: TableName, local: LocalTable, made: TableSnapshot) -> None:
-        """Readers begin with it. It is no part of the commit."""
+    def _checkpoint(self, place: TableName, made: TableSnapshot) -> None:
+        """Readers begin with it. It is no part of the commit, and the next one is made where this one fails."""
+        try:
+            log_of_table, _ = self._log(place)
+            log_of_table.createCheckpointAtVersion(made.version)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the rows are there
+            log.warning("no checkpoint was made table=%s error=%s", ".".join(place), type(exc).__name__)
 
     def tend(self, place: TableName) -> None:
         """Copies the state into the table's properties, then removes expired log entries."""
@@ -297,7 +329,7 @@ class DeltaTables:
         log.cleanUpExpiredLogs(snapshot, *defaults)
 
     def another(self) -> DeltaTables:
-        return DeltaTables(self._root, self._local)
+        return DeltaTables(self._root, self._plain, self._local)
 
 
 @dataclass(slots=True)

@@ -71,6 +71,19 @@ CATALOG_KEYS: Final = (
 )
 
 
+FEATURES: Final = ConfigKey(
+    "warehouse.delta.features",
+    default="all",
+    validator=one_of("all", "none"),
+    recommended=("all", "none"),
+    group=GROUP,
+    doc="Of Delta tables that the sink makes. all: column mapping, deletion vectors and type widening. none: what any reader"
+    " of Delta opens, such as delta-rs and polars; a change of a row writes its file again, and a column that is renamed,"
+    " widened or to be deleted stops its table. Tables that are there stay as they are.",
+    connects=False,
+)
+
+
 def catalog_properties(config: ParsedConfig) -> list[Property]:
     """Returns the properties that a config gives to Iceberg's catalog, secret ones included."""
     secret = config[SECRETS_KEY]
@@ -117,7 +130,7 @@ def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables in the folder that the config names."""
     from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 
-    return DeltaTables(folder(config, roots))
+    return DeltaTables(folder(config, roots), plain=config["warehouse.delta.features"] == "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +245,7 @@ ICEBERG: Final = WarehouseKind(
 DELTA: Final = WarehouseKind(
     name="delta",
     title="Delta",
-    keys=(SCHEMA, PATH),
+    keys=(SCHEMA, PATH, FEATURES),
     libraries="delta",
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
     problems=lambda config: missing(config, "warehouse.path"),

@@ -76,6 +76,14 @@ class IdentifiesRows(Protocol):
         """Says that these columns, in which no row has a NULL, are the rows' key; none: that nothing is known of one."""
 
 
+@runtime_checkable
+class DeclaresTypes(Protocol):
+    """Tables that have to say that they have columns of some types before the first of them comes."""
+
+    def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
+        """Says that columns of these types (Spark's words) may come."""
+
+
 @dataclass(frozen=True, slots=True)
 class FoundRows:
     """Rows that a table holds under some keys. `places` is a numpy array that says where each of them lies; what its numbers
@@ -89,7 +97,7 @@ class FoundRows:
 class RowChange:
     """Rows to add to a table, and the places of rows to take away, as `current` returned them; None: none."""
 
-    put: pa.Table
+    put: pa.Table | None
     gone: Any = None
 
 

@@ -155,11 +155,15 @@ class LocalTable:
 
     def takes(self, snapshot: TableSnapshot | None, schema: pa.Schema) -> bool:
         """Returns whether rows with exactly these columns can be written here."""
-        if snapshot is None or snapshot.version in self._left:
+        if snapshot is None or not self.is_known(snapshot):
             return False
         layout = self.layout(snapshot)
         have = {} if layout is None else {column.name: column.type for column in layout.columns}
-        return layout is not None and have == {field.name: type_of(field.type) for field in schema}
+        return have == {wanted.name: type_of(wanted.type) for wanted in schema}
+
+    def is_known(self, snapshot: TableSnapshot | None) -> bool:
+        """Returns whether the table, as it is, can be committed to here."""
+        return snapshot is not None and snapshot.version not in self._left and self.layout(snapshot) is not None
 
     def columns(self, snapshot: TableSnapshot, types_of: Callable[[Action], dict[str, str]]) -> dict[str, str]:
         """Returns the columns with their types in Spark's words."""
@@ -343,7 +347,7 @@ class LocalTable:
         import numpy as np
 
         self._follow(before, layout)
-        plan = self._plan(layout, change)
+        plan = self._plan(layout, change) if change.put is not None else _Plan()
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
         vectors = deletion_vectors.VectorFile()
@@ -355,9 +359,9 @@ class LocalTable:
                 said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
-        rows = self._put(layout, change, plan)
+        rows = None if change.put is None else self._put(layout, change.put, plan)
         added = None
-        if rows.num_rows:
+        if rows is not None and rows.num_rows:
             added = self._written(layout, rows)
             said.append({"add": added})
         if added is not None or vectors.content:
@@ -366,7 +370,7 @@ class LocalTable:
         if made is None:
             return None
         self._follow(made, layout)
-        if added is not None and KEY in rows.column_names:
+        if rows is not None and added is not None and KEY in rows.column_names:
             self._indexed(self._parts[added["path"]], hashes(_whole(rows[KEY])))
             self._keep(added["path"], layout, rows)
         return made
@@ -405,16 +409,16 @@ class LocalTable:
             for part in peers:
                 plan.rewritten[part.number] = plan.vectors.pop(part.number, part.mask())
 
-    def _put(self, layout: FileLayout, change: RowChange, plan: _Plan) -> pa.Table:
+    def _put(self, layout: FileLayout, put: pa.Table, plan: _Plan) -> pa.Table:
         """The rows of the new file: those to put, and what is left of files that are written again."""
         import pyarrow as pa
 
-        rows = [change.put]
+        rows = [put]
         for number, dead in plan.rewritten.items():
             part = self._numbers[number]
             assert part is not None
             if not dead.all():
-                rows.append(self._rows(part, layout, change.put.schema).filter(pa.array(~dead)))
+                rows.append(self._rows(part, layout, put.schema).filter(pa.array(~dead)))
         return pa.concat_tables(rows).combine_chunks()
 
     def _written(self, layout: FileLayout, rows: pa.Table) -> dict[str, Any]:
