@@ -325,6 +325,8 @@ class DeltaTables:
             properties = statements.listed({STATE: found.note})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({properties})")
         log, snapshot = self._log(place)
+        if self._local.table(place) is not None:
+            log.createCheckpointAtVersion(snapshot.version())
         defaults = [getattr(log, f"cleanUpExpiredLogs$default${number}")() for number in (2, 3, 4)]
         log.cleanUpExpiredLogs(snapshot, *defaults)
 

@@ -25,6 +25,7 @@ from cdcworker.connectors.warehouses.lake.statements import type_of
 from cdcworker.connectors.warehouses.lake.tables import FoundRows, RowChange
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
+from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
     import numpy as np
@@ -48,7 +49,7 @@ FILE_ROWS_MAX: Final = 1 << 20
 
 THREADS_FROM: Final = 200_000
 """Rows of a file from which its columns are read by several threads: tables are written by several already."""
-CHECKPOINT_EVERY: Final = 50
+CHECKPOINT_EVERY: Final = 200
 """Whoever reads a table reads so many commits, and the checkpoint before them."""
 
 
@@ -366,6 +367,7 @@ class LocalTable:
             said.append({"add": added})
         if added is not None or vectors.content:
             sync_folder(self.folder)
+        hit("sink.files_written")
         made = self.log.commit(before, [*actions, *said])
         if made is None:
             return None

@@ -476,6 +476,86 @@ class TestDelta(Lake):
         assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
 
 
+class BySql(DeltaTables):
+    """All that a batch does goes through Spark."""
+
+    def writes_rows(self, place, found, schema):
+        return False
+
+    def another(self):
+        return BySql(self._root, self._plain, self._local)
+
+
+@long_but_for((), contract.Contract, contract.ByHand, Lake)
+class TestDeltaBySql(Lake):
+    pytestmark = pytest.mark.delta
+
+    def tables(self):
+        return BySql(str(self._root))
+
+    def drop_table(self, writer):
+        shutil.rmtree(self._root / "public" / "orders")
+
+
+def files(writer):
+    table = writer._tables._local.table(TableName("public", "orders"))
+    return list(table.log.snapshot().files.values())
+
+
+@pytest.mark.delta
+@pytest.mark.parametrize("plain", [False, True], ids=["vectors", "plain"])
+def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, plain):
+    """Rows, deletion vectors and checkpoints of each are the other's; every commit is seen."""
+
+    def opened(kind, epoch):
+        writer = LakeWriter(kind(str(tmp_path / "lake"), plain), "sink")
+        writer.attach(lambda: spark)
+        writer.fence((1, epoch))
+        return writer
+
+    stream, model = change_streams.Stream(1), change_streams.Model()
+    for turn in range(4):
+        for number in range(turn * 3000, turn * 3000 + 3000):
+            row = (number, turn, f"a{number}", "x" * 50)
+            stream.insert(change_streams.NARROW, row)
+            model.insert((number,), row)
+        for number in range(turn, turn * 3000, 7):
+            stream.update(change_streams.NARROW, (number, 99 + turn, "again", None), (3,))
+            model.update((number,), (number, 99 + turn, "again", None), (3,))
+        writer = opened(DeltaTables if turn % 2 == 0 else BySql, turn)
+        contract.run(stream, writer)
+        writer._tables.tend(TableName("public", "orders"))
+        assert bool([add for add in files(writer) if "deletionVector" in add]) is (turn > 0 and not plain)
+        found = contract.rows(writer, "id", "n", "a", "big")
+        writer.close()
+        assert {(row[0],): list(row) for row in found} == model.rows
+    protocol = writer._tables._local.table(TableName("public", "orders")).log.snapshot().protocol
+    assert (protocol["minReaderVersion"] < 3) is plain
+
+
+@pytest.mark.delta
+@pytest.mark.long
+def test_a_plain_table_is_held_back_for_a_renamed_column_with_what_to_do(spark, tmp_path):
+    def of(name):
+        return exchanged([name])
+
+    stream, writer = change_streams.Stream(1), LakeWriter(DeltaTables(str(tmp_path / "lake"), True), "sink")
+    writer.attach(lambda: spark)
+    writer.fence((1, 0))
+    stream.insert(of("a"), (1, "A"))
+    contract.run(stream, writer)
+    stream.insert(of("b"), (2, "B"))
+    with pytest.raises(CdcError, match="columnMapping") as caught:
+        contract.run(stream, writer)
+    assert caught.value.code == "spark.schema_refused"
+    features = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    name = writer._tables.name(TableName("public", "orders"))
+    writer._spark().sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({features})")
+    contract.run(stream, writer)
+    assert contract.rows(writer, "id", "b") == [(1, "A"), (2, "B")]
+    writer.close()
+
+
 def lake_rows(spark, world, kind, table=change_streams.NARROW):
     root = str(world.tmp_path / "lake")
     tables = DeltaTables(root) if kind == "delta" else IcebergTables({"type": "hadoop", "warehouse": root})
@@ -524,4 +604,6 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark,
     points = ("sink.batch_start", "sink.staged", "sink.before_commit", "sink.before_commit", "sink.after_commit")
     numbers = (1, 1, 1, 2, 1)
     points = [f"{point}=kill@{number}" for point, number in zip(points, numbers, strict=True)]
+    if kind == "delta":
+        points.insert(3, "sink.files_written=kill@2")
     killed_and_started_again(world, spark, points, kind)

@@ -48,7 +48,7 @@ class LocalDelta(DeltaTables):
         settings = {} if self._plain else {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
         if state is not None:
             settings[STATE] = state.text()
-        fields = [self.field(*re.fullmatch(r"`(.+?)` (.+)", text).groups(), at + 1) for at, text in listed(columns)]
+        fields = [self.field(*named(text), at + 1) for at, text in listed(columns)]
         made = {
             "id": str(uuid.uuid4()),
             "format": {"provider": "parquet", "options": {}},
@@ -67,11 +67,12 @@ class LocalDelta(DeltaTables):
             kind = {"type": "array", "elementType": TYPES.get(kind[6:-1], kind[6:-1]), "containsNull": True}
         return {"name": name, "type": kind, "nullable": True, "metadata": {} if self._plain else notes}
 
-    def add_column(self, place, name, kind):
+    def add_columns(self, place, columns):
         log = self.log(place)
         before = log.snapshot()
         made = json.loads(before.metadata["schemaString"])
-        made["fields"].append(self.field(name, kind, len(made["fields"]) + 1))
+        count = len(made["fields"]) + 1
+        made["fields"] += [self.field(*named(text), count + at) for at, text in listed(columns)]
         metadata = {**before.metadata, "schemaString": json.dumps(made)}
         assert log.commit(before, [{"commitInfo": {"timestamp": time.time_ns()}}, {"metaData": metadata}])
 
@@ -95,6 +96,10 @@ def listed(columns):
     return enumerate(re.split(r", (?=`)", columns))
 
 
+def named(text):
+    return re.fullmatch(r"`(.+?)` (.+)", text).groups()
+
+
 def everything(table, snapshot, layout, schema):
     """Rows of the live files, read by nothing that was kept of them."""
     from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable, TableMemory
@@ -113,18 +118,22 @@ class Session:
     def __init__(self, tables):
         self.conf, self.tables, self.said = self, tables, []
 
-    def newSession(self):  # noqa: N802 - Spark's name
+    def newSession(self):
         return self
 
     def set(self, *_):
         pass
 
+    @property
+    def read(self):
+        raise AssertionError("a statement for Spark")
+
     def sql(self, statement):
         self.said.append(statement)
-        found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMN `(.+?)` (.+)", statement)
+        found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMNS \((.+)\)", statement)
         assert found, f"a statement for Spark: {statement[:60]}"
         path = Path(found[1])
-        self.tables.add_column(TableName(path.parent.name, path.name), found[2], found[3])
+        self.tables.add_columns(TableName(path.parent.name, path.name), found[2])
 
 
 class LocalLakeWriter(LakeWriter):
