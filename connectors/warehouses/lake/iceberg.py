@@ -62,6 +62,9 @@ class IcebergTables:
         self._cache = cache or FilesCache()
         self._session: SparkSession | None = None
         self._catalog: Any = None
+        self._identifiers: Any = None
+        self._metadata: Any = None
+        self._spark_schemas: Any = None
         self._rows: IcebergRows | None = None
         self._loaded: dict[TableName, Any] = {}
         self._forms: dict[TableName, TableForm] = {}
@@ -74,6 +77,9 @@ class IcebergTables:
         for name, value in {**self._settings, "cache-enabled": "false"}.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
+        # A name of Java's is looked up over there each time that it is said.
+        self._identifiers, self._metadata = self._jvm.catalog.TableIdentifier, self._jvm.TableMetadata
+        self._spark_schemas = self._jvm.spark.SparkSchemaUtil
         # The catalog is made by the first statement that names it, with the settings of that statement's session.
         session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
@@ -91,7 +97,7 @@ class IcebergTables:
         return self._spark._jvm.org.apache.iceberg
 
     def _id(self, place: TableName) -> Any:
-        return self._jvm.catalog.TableIdentifier.parse(f"{place.schema}.{place.table}")
+        return self._identifiers.parse(f"{place.schema}.{place.table}")
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -101,15 +107,25 @@ class IcebergTables:
                 yield TableName(space.toString(), found.name())
 
     def load(self, place: TableName) -> TableVersion | None:
-        self._loaded.pop(place, None)
-        if not self._catalog.tableExists(self._id(place)):
+        table = self._loaded[place] = self._load(place)
+        if table is None:
             return None
-        table = self._loaded[place] = self._catalog.loadTable(self._id(place))
-        fields = json.loads(self._jvm.spark.SparkSchemaUtil.convert(table.schema()).json())
+        fields = json.loads(self._spark_schemas.convert(table.schema()).json())
         snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
         empty = snapshot is None or snapshot.summary().get("total-records") == "0"
         version = None if snapshot is None else snapshot.snapshotId()
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def _load(self, place: TableName) -> Any:
+        """None: there is no such table."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            return self._catalog.loadTable(self._id(place))
+        except Py4JJavaError as exc:
+            if exc.java_exception.getClass().getSimpleName() != "NoSuchTableException":
+                raise
+            return None
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
         properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}
@@ -186,7 +202,7 @@ class IcebergTables:
             raise _moved(place)
         properties = self._spark._jvm.java.util.HashMap()
         properties.put(STATE, note)
-        made = self._jvm.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
+        made = self._metadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
         try:
             operations.commit(base, made.build())
         except Exception as exc:
@@ -235,7 +251,7 @@ class IcebergTables:
         assert self._rows is not None
         rows, table, form = self._rows, self._loaded[place], self._forms[place]
         if state is None:
-            return rows.append(table, form, change.put)
+            return rows.append(place, table, form, found.version, change.put)
         files = self._files(place, found, form) if KEY in change.put.schema.names else None
         written = rows.write(table, form, files, change)
         try:

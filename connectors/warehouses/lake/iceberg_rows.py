@@ -202,11 +202,17 @@ class IcebergRows:
                 update = update.removeDeletes(self._content_file(table, old))
         return update.apply()
 
-    def append(self, table: Any, form: TableForm, rows: pa.Table) -> None:
-        """Adds rows to a table of the sink's own, whatever others do to it meanwhile."""
+    def append(self, place: TableName, table: Any, form: TableForm, version: Any, rows: pa.Table) -> Any:
+        """Adds rows to a table of the sink's own, whatever others do to it meanwhile, and returns its version after that."""
         written = self.write(table, form, None, RowChange(rows))
-        if written.data is not None:
-            table.newFastAppend().appendFile(self._content_file(table, written.data.entry)).commit()
+        if written.data is None:
+            return version
+        table.newFastAppend().appendFile(self._content_file(table, written.data.entry)).commit()
+        made = table.currentSnapshot()
+        known = self._cache.get(place, str(table.operations().current().uuid()), version)
+        if known is not None and made.parentId() == version:
+            self.committed(place, known, made.snapshotId(), written, rows)
+        return made.snapshotId()
 
     def _content_file(self, table: Any, entry: Mapping[str, Any]) -> Any:
         return self._content.fromJson(self._mapper.readTree(json.dumps(entry)), table.spec())
