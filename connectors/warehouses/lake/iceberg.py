@@ -9,10 +9,12 @@ import json
 import logging
 import uuid
 from collections.abc import Collection, Iterator, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
+from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile
@@ -226,6 +228,7 @@ class IcebergTables:
         if form is None or not form.holds(schema):
             return False
         if KEY in schema.names:
+            form = replace(form, position=target_columns.position_of(schema))
             try:
                 self._files(place, found, form)
             except UnfitFile:
@@ -239,7 +242,7 @@ class IcebergTables:
         now = table.currentSnapshot()
         if (None if now is None else now.snapshotId()) != found.version:
             raise _moved(place)
-        return self._rows.files(place, table, found.version, form.columns)
+        return self._rows.files(place, table, found.version, form)
 
     def current(
         self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
@@ -264,9 +267,28 @@ class IcebergTables:
         # What becomes of a commit that fails from here on may be unknown: its files stay.
         self._publish(place, table, found, snapshot, state.text())
         version = snapshot.snapshotId()
-        if files is not None:
-            rows.committed(place, files, version, written, change.put)
-        return version
+        if files is None:
+            return version
+        rows.committed(place, files, version, written, change.put)
+        note = state.text()
+        return self._merge_files(place, replace(found, version=version, note=note), files)
+
+    def _merge_files(self, place: TableName, found: TableVersion, files: TableFiles) -> Any:
+        """Makes a few files of many. Nothing depends on it: where it fails a later batch tries again."""
+        assert self._rows is not None
+        table = self._loaded[place]
+        try:
+            done = self._rows.merge_files(table, self._forms[place], files)
+            if done is None:
+                return found.version
+            _require_parent(place, done.snapshot, found)
+            self._publish(place, table, found, done.snapshot, found.note)
+        except Exception as exc:  # noqa: BLE001 - whatever it is
+            log.warning("files were not merged table=%s error=%s", ".".join(place), type(exc).__name__)
+            self._rows.forget(place)
+            return found.version
+        self._rows.merged(place, files, done)
+        return done.snapshot.snapshotId()
 
     def tend(self, place: TableName) -> None:
         """Expires snapshots that are older than the table's properties allow."""

@@ -29,6 +29,14 @@ if TYPE_CHECKING:
 INDEX_BYTES_MAX: Final = 192 * 1024 * 1024
 """Of all tables of a task: nearly five million rows. The keys of further ones are read from their files for each batch."""
 INDEX_ROW_BYTES: Final = 41
+MERGED_FILES: Final = 8
+"""So many files of like size become one."""
+SMALLEST: Final = 64 * 1024
+MERGED_BYTES_MAX: Final = 64 * 1024 * 1024
+MERGED_ROWS_MAX: Final = 2_000_000
+"""What is merged at once is held in memory. Larger files are left to the owner's own compaction."""
+GONE_MAX: Final = 0.3
+"""A file of which more rows than this share are deleted is written again without them."""
 
 
 @dataclass(slots=True)
@@ -76,6 +84,37 @@ class TableFiles:
 
     def remove(self, number: int) -> None:
         del self.files[number], self.gone[number]
+
+    def mergeable(self) -> list[int]:
+        """Returns the numbers of files that are better one new file, without their deleted rows; none: the files are as they
+        should be. Files of like size are merged, so that a row is seldom written again."""
+        sizes = {number: file.entry["file-size-in-bytes"] for number, file in self.files.items()}
+        tiers: dict[int, list[int]] = {}
+        for number, size in sizes.items():
+            tiers.setdefault(max(0, (size // SMALLEST).bit_length() // 3), []).append(number)
+        crowded = {number for found in tiers.values() if len(found) >= MERGED_FILES for number in found}
+        wanted, rows, size = [], 0, 0
+        for number in sorted(sizes, key=lambda number: sizes[number]):
+            file = self.files[number]
+            if number not in crowded and file.gone.sum() <= GONE_MAX * file.rows:
+                continue
+            rows, size = rows + file.rows - int(file.gone.sum()), size + sizes[number]
+            if rows > MERGED_ROWS_MAX or size > MERGED_BYTES_MAX:
+                break
+            wanted.append(number)
+        return wanted
+
+    def live_rows(self, numbers: Iterable[int], columns: Sequence[IcebergColumn]) -> pa.Table:
+        """Reads the rows of these files that are not deleted."""
+        import pyarrow as pa
+
+        parts = [_schema(columns).remove_metadata().empty_table()]
+        for number in numbers:
+            file, start = self.files[number], 0
+            for group in read_rows(file.path, columns):
+                parts.append(group.filter(pa.array(~file.gone[start : start + group.num_rows])))
+                start += group.num_rows
+        return pa.concat_tables(parts, promote_options="permissive")
 
     def insert(self, number: int, keys: pa.Array, positions: pa.Array) -> None:
         """Adds the rows of a file to the index, in their order there."""
@@ -128,24 +167,21 @@ class FilesCache:
 
 def read_files(
     tasks: Iterable[Mapping[str, Any]],
-    columns: Sequence[IcebergColumn],
+    indexed: Sequence[IcebergColumn],
     files: TableFiles,
     local: Callable[[str], str],
     rows_max: int,
 ) -> TableFiles:
-    """Fills in the files of a scan, given as Iceberg's JSON, with their deleted rows and keys. UnfitFile where a file has
-    another form than the sink's. `local` returns the local path of a file."""
+    """Fills in the files of a scan, given as Iceberg's JSON, with their deleted rows and keys; `indexed` are the columns of keys
+    and of positions. UnfitFile where a file has another form than the sink's. `local` returns the local path of a file."""
     planned = list(tasks)
     deleted = _deleted({task_file["file-path"] for task in planned for task_file in _deletes(task)}, local)
     if sum(task["data-file"]["record-count"] for task in planned) > rows_max:
         files.index = None
-    key = [column for column in columns if column.name == KEY]
-    position = target_columns.position_of(_schema(columns))
-    wanted = [*key, *(column for column in columns if column.name == position)]
     for task in planned:
         number = files.add(_live(task, deleted, local))
         if files.index is not None:
-            _index(files, number, wanted)
+            _index(files, number, indexed)
     return files
 
 
@@ -194,13 +230,14 @@ def _live(
     return LiveFile(entry, local(name), gone, own)
 
 
-def _index(files: TableFiles, number: int, wanted: Sequence[IcebergColumn]) -> None:
+def _index(files: TableFiles, number: int, indexed: Sequence[IcebergColumn]) -> None:
     import pyarrow as pa
 
-    found = list(read_rows(files.files[number].path, wanted))
-    rows = pa.concat_tables(found) if found else None
-    if rows is not None and rows.num_columns == len(wanted):
-        files.insert(number, *(one(rows[column.name]) for column in wanted))
+    keys, positions = indexed
+    found = list(read_rows(files.files[number].path, indexed))
+    if found:
+        rows = pa.concat_tables(found)
+        files.insert(number, one(rows[keys.name]), one(rows[positions.name]))
 
 
 # -- rows ---------------------------------------------------------------------------------------------------------------

@@ -53,6 +53,8 @@ class TableForm:
 
     columns: tuple[IcebergColumn, ...]
     codec: str
+    position: str = ""
+    """The name of the column of positions, which the sink alone knows."""
 
     def holds(self, schema: pa.Schema) -> bool:
         """Returns whether these are the columns of the table, and all of them."""
@@ -84,6 +86,16 @@ class WrittenFiles:
         for path in self.paths:
             with contextlib.suppress(OSError):
                 os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFiles:
+    """Files that one new one replaces, in a snapshot of their own."""
+
+    numbers: Sequence[int]
+    rows: pa.Table
+    written: WrittenFiles
+    snapshot: Any
 
 
 class IcebergRows:
@@ -120,14 +132,15 @@ class IcebergRows:
         found = local_path(location)
         return found if self._is_local or not location.startswith("/") else None
 
-    def files(self, place: TableName, table: Any, version: Any, columns: Sequence[IcebergColumn]) -> TableFiles:
+    def files(self, place: TableName, table: Any, version: Any, form: TableForm) -> TableFiles:
         """Returns the files of the snapshot `version`, which is the table's current one. UnfitFile where they are not ours to
         read."""
         identity = str(table.operations().current().uuid())
         found = self._cache.get(place, identity, version)
         if found is None:
             found = TableFiles(identity, version)
-            read_files(self._planned(table, version), columns, found, self._path, self._cache.rows_max)
+            wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
+            read_files(self._planned(table, version), wanted, found, self._path, self._cache.rows_max)
         self._cache.put(place, found)
         return found
 
@@ -201,6 +214,32 @@ class IcebergRows:
             for old in files.files[number].deletes:
                 update = update.removeDeletes(self._content_file(table, old))
         return update.apply()
+
+    def merge_files(self, table: Any, form: TableForm, files: TableFiles) -> MergedFiles | None:
+        """Returns a snapshot, which the table does not have yet, with a few files instead of many; None: it needs none."""
+        numbers = files.mergeable()
+        if not numbers:
+            return None
+        rows = files.live_rows(numbers, form.columns)
+        written = self.write(table, form, None, RowChange(rows))
+        try:
+            update = table.newRewrite().validateFromSnapshot(files.version)
+            for number in numbers:
+                update = update.deleteFile(self._content_file(table, files.files[number].entry))
+                for entry in files.files[number].deletes:
+                    update = update.deleteFile(self._content_file(table, entry))
+            if written.data is not None:
+                update = update.addFile(self._content_file(table, written.data.entry))
+            return MergedFiles(numbers, rows, written, update.apply())
+        except BaseException:
+            written.discard()
+            raise
+
+    def merged(self, place: TableName, files: TableFiles, done: MergedFiles) -> None:
+        """Takes over what a merge of files has changed."""
+        for number in done.numbers:
+            files.remove(number)
+        self.committed(place, files, done.snapshot.snapshotId(), done.written, done.rows)
 
     def append(self, place: TableName, table: Any, form: TableForm, version: Any, rows: pa.Table) -> Any:
         """Adds rows to a table of the sink's own, whatever others do to it meanwhile, and returns its version after that."""

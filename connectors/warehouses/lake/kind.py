@@ -32,6 +32,8 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
+ICEBERG_RECORDS_MAX: Final = 500_000
+"""A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
 PARALLEL_TABLES_MAX: Final = 4
 """Each table that is written at the same time as others holds a copy of the rows that its batch concerns."""
 
@@ -220,6 +222,7 @@ ICEBERG: Final = WarehouseKind(
     name="iceberg",
     title="Iceberg",
     keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    records_max=ICEBERG_RECORDS_MAX,
     libraries="iceberg",
     secret_settings=secret_properties,
     problems=_iceberg_problems,

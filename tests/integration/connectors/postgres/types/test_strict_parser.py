@@ -38,8 +38,10 @@ def parse():
     with pytest.MonkeyPatch.context() as patch:
         # A Spark session of an earlier test leaves its own translation of exceptions, which asks Spark's JVM.
         patch.setattr(py4j.java_gateway, "get_return_value", py4j.protocol.get_return_value)
-        yield lambda schema: gateway.jvm.org.apache.avro.Schema.Parser().setValidateDefaults(True).parse(
-            json.dumps(schema)
+        yield (
+            lambda schema: (
+                gateway.jvm.org.apache.avro.Schema.Parser().setValidateDefaults(True).parse(json.dumps(schema))
+            )
         )
     gateway.shutdown()
 
