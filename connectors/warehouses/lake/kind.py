@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
+ICEBERG_RECORDS_MAX: Final = 500_000
+"""A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
+DELTA_RECORDS_MAX: Final = 500_000
+"""A commit that Spark makes takes a second and more; one of the sink's own waits for the disk."""
 PARALLEL_TABLES_MAX: Final = 4
 """Each table that is written at the same time as others holds a copy of the rows that its batch concerns."""
 
@@ -233,6 +237,7 @@ ICEBERG: Final = WarehouseKind(
     name="iceberg",
     title="Iceberg",
     keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    records_max=ICEBERG_RECORDS_MAX,
     libraries="iceberg",
     secret_settings=secret_properties,
     problems=_iceberg_problems,
@@ -246,6 +251,7 @@ DELTA: Final = WarehouseKind(
     name="delta",
     title="Delta",
     keys=(SCHEMA, PATH, FEATURES),
+    records_max=DELTA_RECORDS_MAX,
     libraries="delta",
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
     problems=lambda config: missing(config, "warehouse.path"),

@@ -19,7 +19,7 @@ from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName, Wr
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.lake.tables import LakeTables
+    from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableVersion
     from cdcworker.connectors.warehouses.table_state import Manifest
     from pyspark.sql import SparkSession
 
@@ -35,6 +35,8 @@ class SideTables:
         self._tables = tables
         self._sink = sink
         self._there: set[TableName] = set()
+        self._found: dict[TableName, TableVersion] = {}
+        """Tables of tombstones that take files, as they were found for the batch that is being applied."""
 
     # -- tombstones -------------------------------------------------------------------------------------------------------
 
@@ -50,12 +52,14 @@ class SideTables:
     def find_tombstones(self, place: TableName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
         """Returns the same without a job of Spark's; None where their table cannot be read so."""
         empty = merge.tombstones_of(schema.empty_table(), False)
+        tables, side, form = self._tables, _side_of(place), _form()
+        self._found.pop(side, None)
         if not some:
             return empty
-        tables, side, form = self._tables, _side_of(place), _form()
         found = tables.load(side)
         if found is None or not isinstance(tables, WritesRowFiles) or not tables.writes_rows(side, found, form):
             return None
+        self._found[side] = found
         rows = tables.current(side, found, form, keys, (ROW,)).rows
         return merge.newest(empty, _unpacked(rows, schema)) if rows.num_rows else empty
 
@@ -149,10 +153,13 @@ class SideTables:
 
     def _added(self, place: TableName, rows: pa.Table) -> bool:
         """Adds rows as a file, where the table takes that."""
-        tables = self._tables
-        found = tables.load(place) if isinstance(tables, WritesRowFiles) else None
-        if found is None or not isinstance(tables, WritesRowFiles) or not tables.writes_rows(place, found, rows.schema):
+        tables, found = self._tables, self._found.pop(place, None)
+        if not isinstance(tables, WritesRowFiles):
             return False
+        if found is None:
+            found = tables.load(place)
+            if found is None or not tables.writes_rows(place, found, rows.schema):
+                return False
         tables.commit_rows(place, found, RowChange(rows), None)
         return True
 

@@ -71,22 +71,25 @@ def exchanged(names):
 
 
 def died_and_started_again(stream, writer, died_at, open_writer, **output):
-    """A writer that has applied what another one died of: at its n-th statement, or at the first state."""
+    """A writer that has applied what another one died of: at its n-th statement, at the first state, or when it looked for the
+    rows."""
     batch, steps = stream.assembler().build(change_streams.arrow(stream.records), writer.ledger(), 1), []
 
     def step(statement):
         steps.append(statement)
-        if len(steps) == died_at:
+        if len(steps) == died_at or (died_at == "rows" and statement.startswith("SELECT")):
             raise KeyboardInterrupt
         return session.sql(statement)
 
-    def commit(*_):
+    def die(*_):
         raise KeyboardInterrupt
 
     session = writer._spark()
     writer._session = types.SimpleNamespace(sql=step, read=session.read)
     if died_at == "state":
-        writer._tables.commit = commit
+        writer._tables.commit = die
+    if died_at == "rows":
+        writer._tables.current = die
     with pytest.raises(KeyboardInterrupt):
         writer.apply(batch)
     again = open_writer((1, 1), **output)
@@ -166,7 +169,7 @@ class Lake(contract.ByHand, contract.Contract):
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept")]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("died_at", [2, "state", 3, 4, 5], ids=lambda at: f"at-{at}")
+    @pytest.mark.parametrize("died_at", [2, "state", 3, 4, "rows"], ids=lambda at: f"at-{at}")
     def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, died_at):
         """Two statements make room, a state follows, two give the names, and the rows are asked for."""
         stream, writer = change_streams.Stream(), open_writer()
@@ -177,7 +180,7 @@ class Lake(contract.ByHand, contract.Contract):
         assert contract.rows(again, "id", "b", "a") == [(1, "A", "B"), (2, "A", "B")]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("died_at", [1, "state", 2, 3], ids=lambda at: f"at-{at}")
+    @pytest.mark.parametrize("died_at", [1, "state", 2, "rows"], ids=lambda at: f"at-{at}")
     def test_a_column_goes_once_and_none_of_the_destination_with_it(self, open_writer, died_at):
         """One statement drops it, a state follows, the next gives another column its name, and the rows are asked for."""
         stream, writer = change_streams.Stream(), open_writer(drop=True)
@@ -329,8 +332,10 @@ class Lake(contract.ByHand, contract.Contract):
 
 @long_but_for(QUICK, contract.Contract, contract.ByHand)
 class TestIceberg(Lake):
+    by_files = True
+
     def tables(self):
-        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)})
+        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, self.by_files)
 
     def identifiers(self):
         """The names of the fields that other engines take for the rows' key."""
@@ -423,6 +428,13 @@ class TestIceberg(Lake):
         again.claim([contract.TOPIC])
         again.apply(batch)
         assert contract.rows(again, "id") == [(1,), (2,)]
+
+
+@long_but_for((), contract.Contract, contract.ByHand, Lake, TestIceberg)
+class TestIcebergInSql(TestIceberg):
+    """Tables whose form leaves the writing of rows to Spark."""
+
+    by_files = False
 
 
 @long_but_for(QUICK_DELTA, contract.Contract, contract.ByHand, Lake)
