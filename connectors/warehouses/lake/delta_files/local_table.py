@@ -341,14 +341,14 @@ class LocalTable:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, before: TableSnapshot, layout: FileLayout, change: RowChange, actions: Sequence[Action]
+        self, before: TableSnapshot, layout: FileLayout, change: RowChange | None, actions: Sequence[Action]
     ) -> TableSnapshot | None:
         """Rows and `actions` in the next version; None: somebody else has made it. Files that it had written stay then,
         as those of any writer that lost do."""
         import numpy as np
 
         self._follow(before, layout)
-        plan = self._plan(layout, change) if change.put is not None else _Plan()
+        plan = _Plan() if change is None else self._plan(layout, change)
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
         vectors = deletion_vectors.VectorFile()
@@ -360,7 +360,7 @@ class LocalTable:
                 said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
-        rows = None if change.put is None else self._put(layout, change.put, plan)
+        rows = None if change is None else self._put(layout, change.put, plan)
         added = None
         if rows is not None and rows.num_rows:
             added = self._written(layout, rows)
