@@ -16,7 +16,7 @@ CONVERTER := $(VENV)/converter
 DELTA_READER := $(VENV)/delta_reader
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter delta-reader demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -138,6 +138,8 @@ locks:
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
+	@uv pip compile locks/delta_reader.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/delta_reader.txt >/dev/null
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6
