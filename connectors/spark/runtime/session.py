@@ -31,6 +31,7 @@ ARROW_ROWS = 20_000
 ARROW_BYTES = "32m"
 WAIT_S = 0.05
 CLOSE_S_MAX = 2.0
+OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute")
 """Imported while Java starts."""
 
@@ -228,8 +229,10 @@ class SparkEngine:
 
 def _quiet() -> None:
     """py4j tells of every call at INFO, and on the root logger, with a trace, of each that is broken off: whoever made the
-    call says that better."""
+    call says that better. pyspark writes each error by itself, with the value that it is about."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in OF_QUERIES:
+        logging.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 

@@ -6,12 +6,12 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions_of
 from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable
 from cdcworker.connectors.warehouses.lake.delta_files.local_tables import LocalTables
@@ -48,17 +48,21 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 class DeltaTables:
-    """Tables by their paths: `<root>/<schema>/<table>`."""
+    """Tables by their paths: `<root>/<schema>/<table>`. `roots` are the folders of this machine in which files may lie."""
 
-    def __init__(self, root: str, plain: bool = False, local: LocalTables | None = None) -> None:
+    def __init__(
+        self, root: str, roots: Sequence[str] = ("/",), plain: bool = False, local: LocalTables | None = None
+    ) -> None:
         """`plain`: new tables get no feature that an older reader does not know. `local` are the tables whose files can be
         read here, for several views of one lake."""
         self._root = root.rstrip("/")
+        self._roots = tuple(roots)
         self._plain = plain
         self._local = local or LocalTables(self._root)
         self._session: SparkSession | None = None
 
     def open(self, session: SparkSession) -> None:
+        java_clients.check_clients(session, self._roots)
         session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
         # The log of a table is read by one task: with Delta's fifty each look at it would take seconds.
         session.conf.set(f"{PREFIX}snapshotPartitions", "1")
@@ -333,7 +337,7 @@ class DeltaTables:
         log.cleanUpExpiredLogs(snapshot, *defaults)
 
     def another(self) -> DeltaTables:
-        return DeltaTables(self._root, self._plain, self._local)
+        return DeltaTables(self._root, self._roots, self._plain, self._local)
 
 
 @dataclass(slots=True)

@@ -1,7 +1,4 @@
-"""Plain Delta tables as delta-rs reads them.
-
-`make delta-reader` installs it; it runs in a process of its own.
-"""
+"""Plain Delta tables as delta-rs reads them, which `make clients` installs."""
 
 from __future__ import annotations
 
@@ -20,7 +17,7 @@ from tests import change_streams
 from tests.conftest import REQUIRE_PARTS
 from tests.contract import warehouses as contract
 
-LIBRARIES = Path(sys.prefix) / "delta_reader"
+PYTHON = Path(sys.prefix) / "clients" / "bin" / "python"
 READ = """
 import json, sys
 from deltalake import DeltaTable
@@ -41,8 +38,8 @@ pytestmark = [
 
 def read(path):
     done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)],
-        env={**os.environ, "PYTHONPATH": str(LIBRARIES)},
+        [str(PYTHON), "-c", READ, str(path)],
+        env={**os.environ, "PYTHONWARNINGS": "ignore"},
         capture_output=True,
         text=True,
         check=True,
@@ -51,8 +48,8 @@ def read(path):
 
 
 def test_delta_rs_reads_the_rows_of_a_plain_table_and_its_checkpoint(spark, tmp_path):
-    if not (LIBRARIES / "deltalake").is_dir():
-        (pytest.fail if REQUIRE_PARTS else pytest.skip)("missing part delta-rs: `make delta-reader`")
+    if not PYTHON.is_file():
+        (pytest.fail if REQUIRE_PARTS else pytest.skip)("missing part delta-rs: `make clients`")
     stream, place = change_streams.Stream(1), TableName("public", "orders")
     tables = DeltaTables(str(tmp_path / "lake"), plain=True)
     writer = LakeWriter(tables, "sink")

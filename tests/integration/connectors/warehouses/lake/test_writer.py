@@ -335,7 +335,7 @@ class TestIceberg(Lake):
     by_files = True
 
     def tables(self):
-        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, self.by_files)
+        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, by_files=self.by_files)
 
     def identifiers(self):
         """The names of the fields that other engines take for the rows' key."""
@@ -495,7 +495,7 @@ class BySql(DeltaTables):
         return False
 
     def another(self):
-        return BySql(self._root, self._plain, self._local)
+        return BySql(self._root, self._roots, self._plain, self._local)
 
 
 @long_but_for((), contract.Contract, contract.ByHand, Lake)
@@ -520,7 +520,7 @@ def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, pla
     """Rows, deletion vectors and checkpoints of each are the other's; every commit is seen."""
 
     def opened(kind, epoch):
-        writer = LakeWriter(kind(str(tmp_path / "lake"), plain), "sink")
+        writer = LakeWriter(kind(str(tmp_path / "lake"), plain=plain), "sink")
         writer.attach(lambda: spark)
         writer.fence((1, epoch))
         return writer
@@ -551,7 +551,7 @@ def test_a_plain_table_is_held_back_for_a_renamed_column_with_what_to_do(spark, 
     def of(name):
         return exchanged([name])
 
-    stream, writer = change_streams.Stream(1), LakeWriter(DeltaTables(str(tmp_path / "lake"), True), "sink")
+    stream, writer = change_streams.Stream(1), LakeWriter(DeltaTables(str(tmp_path / "lake"), plain=True), "sink")
     writer.attach(lambda: spark)
     writer.fence((1, 0))
     stream.insert(of("a"), (1, "A"))

@@ -30,7 +30,7 @@ class LocalDelta(DeltaTables):
     """Tables whose first commit, and those that add columns, are made here."""
 
     def __init__(self, root, plain=False, local=None):
-        super().__init__(str(root), plain, local)
+        super().__init__(str(root), plain=plain, local=local)
         self.root = Path(root)
 
     def open(self, session):
