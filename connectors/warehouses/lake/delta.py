@@ -305,7 +305,7 @@ class DeltaTables:
         try:
             with local.lock:
                 yield local
-        except (UnreadableLog, OSError, ValueError, pa.ArrowException) as exc:
+        except (UnreadableLog, OSError, ValueError, LookupError, pa.ArrowException) as exc:
             local.leave()
             log.warning(
                 "the files of a table could not be read or written here table=%s error=%s",

@@ -45,8 +45,6 @@ SMALL_ROWS: Final = 4096
 """Files up to so many rows are of one size."""
 FILE_ROWS_MAX: Final = 1 << 20
 """A file with more rows is not joined with others."""
-
-
 THREADS_FROM: Final = 200_000
 """Rows of a file from which its columns are read by several threads: tables are written by several already."""
 CHECKPOINT_EVERY: Final = 200
@@ -115,6 +113,14 @@ class _Part:
         import numpy as np
 
         return np.zeros(self.rows, np.bool_) if self.dead is None else self.dead
+
+
+@dataclass(frozen=True, slots=True)
+class _NewFile:
+    """A file of a commit, with the hashes of its keys; None: its rows have none."""
+
+    add: dict[str, Any]
+    hashes: Numbers | None
 
 
 @dataclass
@@ -204,8 +210,8 @@ class LocalTable:
             assert part is not None
             pieces.append(self._rows(part, layout, read, at[files == number]))
         rows = pa.concat_tables(pieces).combine_chunks()
-        same = pc.equal(rows[KEY], keys.take(pa.array(which)))
-        if pc.all(same).as_py() is False:
+        same = pc.fill_null(pc.equal(rows[KEY], keys.take(pa.array(which))), False)
+        if not pc.all(same, min_count=0).as_py():
             kept = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
             rows, files, at = rows.filter(pa.array(kept)), files[kept], at[kept]
         return FoundRows(_with_all(rows, schema), np.stack([files.astype(np.int64), at.astype(np.int64)], 1))
@@ -360,26 +366,19 @@ class LocalTable:
                 said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
-        rows = None if change is None else self._put(layout, change.put, plan)
-        added = None
-        if rows is not None and rows.num_rows:
-            added = self._written(layout, rows)
-            said.append({"add": added})
-        if added is not None or vectors.content:
+        made_files = [] if change is None else self._written(layout, change.put, plan)
+        said += [{"add": file.add} for file in made_files]
+        if made_files or vectors.content:
             sync_folder(self.folder)
         hit("sink.files_written")
         made = self.log.commit(before, [*actions, *said])
         if made is None:
             return None
         self._follow(made, layout)
-        if rows is not None and added is not None and KEY in rows.column_names:
-            self._indexed(self._parts[added["path"]], hashes(_whole(rows[KEY])))
-            self._keep(added["path"], layout, rows)
+        for file in made_files:
+            if file.hashes is not None:
+                self._indexed(self._parts[file.add["path"]], file.hashes)
         return made
-
-    def _keep(self, path: str, layout: FileLayout, rows: pa.Table) -> None:
-        for column in layout.columns:
-            self._memory.keep(data_path(self.folder, path), column.physical, rows[column.name])
 
     def _plan(self, layout: FileLayout, change: RowChange) -> _Plan:
         import numpy as np
@@ -411,26 +410,34 @@ class LocalTable:
             for part in peers:
                 plan.rewritten[part.number] = plan.vectors.pop(part.number, part.mask())
 
-    def _put(self, layout: FileLayout, put: pa.Table, plan: _Plan) -> pa.Table:
-        """The rows of the new file: those to put, and what is left of files that are written again."""
+    def _written(self, layout: FileLayout, put: pa.Table, plan: _Plan) -> list[_NewFile]:
+        """Writes the rows to put and what is left of files that are written again; no more of them are in memory at once
+        than a large file has."""
         import pyarrow as pa
 
-        rows = [put]
+        made, held, count = [], [put], put.num_rows
         for number, dead in plan.rewritten.items():
+            if count >= FILE_ROWS_MAX:
+                made.append(self._write(layout, pa.concat_tables(held)))
+                held, count = [], 0
             part = self._numbers[number]
             assert part is not None
             if not dead.all():
-                rows.append(self._rows(part, layout, put.schema).filter(pa.array(~dead)))
-        return pa.concat_tables(rows).combine_chunks()
+                held.append(self._rows(part, layout, put.schema).filter(pa.array(~dead)))
+                count += held[-1].num_rows
+        if count:
+            made.append(self._write(layout, pa.concat_tables(held)))
+        return made
 
-    def _written(self, layout: FileLayout, rows: pa.Table) -> dict[str, Any]:
+    def _write(self, layout: FileLayout, rows: pa.Table) -> _NewFile:
         schema = file_schema(layout, rows.schema)
-        unlike = tuple(
-            new.name
-            for old, new in zip(rows.schema, schema, strict=True)
-            if old.name in (KEY, position_of(rows.schema))
-        )
-        return data_files.write(self.folder, rows.rename_columns(schema.names).cast(schema), unlike)
+        own = (KEY, position_of(rows.schema))
+        unlike = tuple(new for old, new in zip(rows.column_names, schema.names, strict=True) if old in own)
+        table = rows.combine_chunks().rename_columns(schema.names).cast(schema)
+        add = data_files.write(self.folder, table, unlike)
+        for name in schema.names:
+            self._memory.keep(data_path(self.folder, add["path"]), name, table[name])
+        return _NewFile(add, hashes(_whole(rows[KEY])) if KEY in rows.column_names else None)
 
 
 def _with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:

@@ -101,6 +101,19 @@ def test_many_small_files_become_one(tmp_path):
     assert len(contract.rows(writer, "id")) == 3 * local_table.FANOUT
 
 
+def test_a_file_has_a_bounded_number_of_rows(tmp_path, monkeypatch):
+    stream, writer = filled(tmp_path, 40, plain=True)
+    monkeypatch.setattr(local_table, "FILE_ROWS_MAX", 40)
+    for number in range(100, 130):
+        stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
+    contract.run(stream, writer)
+    stream.update(change_streams.NARROW, (7, 2, "c", "d"))
+    stream.update(change_streams.NARROW, (107, 2, "c", "d"))
+    contract.run(stream, writer)
+    assert sorted(json.loads(add["stats"])["numRecords"] for add in files_of(writer)) == [29, 41]
+    assert len(contract.rows(writer, "id")) == 70
+
+
 def test_keys_that_no_index_has_room_for_are_looked_up_in_the_files(tmp_path):
     stream, writer = filled(tmp_path, 40)
     writer._tables._local._memory._index_bytes = 0
