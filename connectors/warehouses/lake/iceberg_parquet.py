@@ -10,7 +10,9 @@ from decimal import Context, Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY, POSITION
+from cdcworker.connectors.sink_errors import TARGET_VALUE
 from cdcworker.connectors.warehouses.lake.file_faults import UnreadableFile, file_errors
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import numpy as np
@@ -93,6 +95,9 @@ def write_rows(path: str, rows: pa.Table, columns: Sequence[IcebergColumn], code
     columns in any order."""
     import pyarrow as pa
 
+    for column in columns:
+        if column.required and rows[column.name].null_count:
+            raise CdcError(TARGET_VALUE, "a required column would be NULL", where={"column": column.name})
     table = pa.table(
         [rows[column.name].cast(column.field.type) for column in columns], pa.schema([c.field for c in columns])
     )

@@ -196,6 +196,7 @@ class LocalTable:
         import pyarrow.compute as pc
 
         self._follow(snapshot, layout)
+        self._check()
         hashed = hashes(keys)
         order = np.argsort(hashed)
         files, at, which = self._places(hashed[order], layout)
@@ -234,6 +235,13 @@ class LocalTable:
                 found.append((np.full(len(hit), number, np.int32), hit.astype(np.int32), low[hit]))
         files, at, which = (np.concatenate(each) for each in zip(*found, strict=True))
         return files, at, which
+
+    def _check(self) -> None:
+        """OSError or ValueError where a file is missing, or is not the one that was written: what is kept of it would hide
+        that."""
+        for part in self._parts.values():
+            if data_path(self.folder, part.id[0]).stat().st_size != part.add["size"]:
+                raise ValueError("a file has another size")
 
     def _alive(self, files: Numbers, at: Numbers) -> Numbers:
         import numpy as np

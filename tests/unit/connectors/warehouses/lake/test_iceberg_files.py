@@ -25,6 +25,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
 )
 from cdcworker.connectors.warehouses.lake.iceberg_rows import local_path
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.schemas.errors import CdcError
 
 TYPES = (
     *("boolean", "int", "long", "float", "double", "string", "binary", "date", "timestamp", "timestamptz"),
@@ -89,6 +90,13 @@ def test_columns_are_those_with_the_same_ids_whatever_their_names(tmp_path):
     assert [row for found in read_rows(path, columns_of({"fields": fields})) for row in found.to_pylist()] == [
         {"s": 5, "renamed": "x", "new": None}
     ]
+
+
+def test_a_required_column_takes_no_null(tmp_path):
+    columns = columns_of(KEYED)
+    with pytest.raises(CdcError) as caught:
+        write_rows(str(tmp_path / "a.parquet"), table_of(columns, (b"k", b"p", None, "x")), columns, "zstd")
+    assert (caught.value.code, caught.value.where) == ("spark.target_value", {"column": "n"})
 
 
 def test_a_file_without_field_ids_is_not_read(tmp_path):

@@ -164,11 +164,14 @@ def test_a_newer_epoch_and_a_second_writer_are_noticed_by_the_commit(tmp_path):
     assert contract.rows(other, "id") == [(0,)]
 
 
-def test_a_table_whose_file_is_gone_is_left_to_sql(tmp_path):
-    stream, _ = filled(tmp_path, 3)
+@pytest.mark.parametrize("fresh", [True, False])
+@pytest.mark.parametrize("text", [True, False])
+def test_a_table_whose_file_is_gone_or_another_is_left_to_sql(tmp_path, fresh, text):
+    """Also where the columns of the file are still in memory."""
+    stream, writer = filled(tmp_path, 3)
     for path in (tmp_path / "public" / "orders").glob("*.parquet"):
-        path.unlink()
-    fresh = opened(tmp_path, (1, 1))
+        path.write_text("x") if text else path.unlink()
+    writer = opened(tmp_path, (1, 1)) if fresh else writer
     stream.update(change_streams.NARROW, (1, 2, "c", "d"))
     with pytest.raises(AssertionError, match="a statement for Spark"):
-        contract.run(stream, fresh)
+        contract.run(stream, writer)
