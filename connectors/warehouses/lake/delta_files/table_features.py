@@ -27,7 +27,6 @@ _LEGACY_READER_MAX = 2
 _REFUSED_PROPERTIES = (
     *("delta.appendOnly", "delta.enableChangeDataFeed", "delta.enableRowTracking", "delta.enableInCommitTimestamps"),
     *("delta.enableIcebergCompatV1", "delta.enableIcebergCompatV2", "delta.enableIcebergCompatV3"),
-    *("delta.checkpointPolicy.v2",),
 )
 _KNOWN_NOTES = ("delta.columnMapping.id", "delta.columnMapping.physicalName", "delta.typeChanges", "comment")
 
