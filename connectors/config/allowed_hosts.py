@@ -224,6 +224,13 @@ def judge(host: str, key: str) -> None:
         raise CdcError(NOT_ALLOWED, f"the host of {key} {problem}", where={"key": key, "host": host})
 
 
+def host_of(place: str) -> str:
+    """Returns the host of `host:port`, without brackets."""
+    if place.startswith("["):
+        return place[1:].partition("]")[0]
+    return place.partition("/")[0].partition(":")[0]
+
+
 def lake_problem(host: str, addresses: Sequence[Address]) -> str | None:
     """Returns why a lake's client in this process may not connect to a host with these addresses; None when it may."""
     return _policy.lake_problem(host, addresses)

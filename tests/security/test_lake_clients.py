@@ -8,7 +8,7 @@ import socket
 import pytest
 from cdcworker.connectors.config import allowed_hosts as hosts
 from cdcworker.connectors.warehouses.lake.catalog_properties import judged_properties
-from cdcworker.connectors.warehouses.lake.java_clients import JavaClients, own_ports
+from cdcworker.connectors.warehouses.lake.java_clients import JavaClients, hosts_of_master, own_ports
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.security.allowed_targets import policy_of
 
@@ -71,6 +71,22 @@ def test_the_operator_opens_hosts_for_lakes_alone(judge):
     assert refused(asked(judge, host("169.254.169.253", "169.254.169.253")))
     with pytest.raises(CdcError, match="closed to connectors"):
         hosts.judge("169.254.169.254", "database.hostname")
+
+
+@pytest.mark.parametrize(("master", "names"), [
+    ("local[2]", []), ("yarn", []), ("spark://a:7077,b:7077", ["a", "b"]), ("k8s://https://api.k8s.example:6443", ["api.k8s.example"]),
+    ("k8s://https://[::1]:6443", ["::1"]),
+])  # fmt: skip
+def test_a_driver_reaches_the_cluster_that_the_operator_has_allowed(master, names):
+    assert hosts_of_master(master) == names
+    hosts.use(hosts.HostPolicy(hosts.parse_allowed(["10.0.0.0/8"])))
+    judge = JavaClients(("/",), hosts_of_master(master))
+    try:
+        for name in names:
+            assert asked(judge, host(name, "192.0.2.1")) == {}
+        assert refused(asked(judge, host("other.example", "192.0.2.1")))
+    finally:
+        judge.close()
 
 
 def test_java_reaches_this_process_itself(judge):

@@ -27,7 +27,7 @@ def answer(question: JsonObject) -> JsonObject:
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
     source = connector_of(question["config"], question["providers"], secrets)
     told = _dropped(source, question) if question["do"] == "drop" else _verified(source, question)
-    return without(secrets, clean_all(told))
+    return dict(without(secrets, clean_all(told)))
 
 
 def _verified(source: Any, question: JsonObject) -> JsonObject:

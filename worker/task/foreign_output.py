@@ -26,7 +26,8 @@ _JAVA: Final = re.compile(r"(\S{10,40} [A-Z]{4,5} spark [\w$.-]{1,200} )(.*)", r
 """A line of Spark's logger, by its layout in connectors/spark/runtime/java_gateway.py."""
 _FRAME: Final = re.compile(r"\s+(?:at [\w$.<>/@~-]{1,500}\([\w$.:<> -]{0,300}\)|\.\.\. [0-9]{1,9} more)")
 """A frame of a stack. Behind the last one the next line of the logger may begin."""
-_OF_VIRTUAL_MACHINE: Final = ("#", "OpenJDK ", "WARNING: ", "Terminating due to ")
+_WHOLE: Final = ("#", "OpenJDK ", "WARNING: ", "Terminating due to ", *(f"%{level}|" for level in range(8)))
+"""How lines of the virtual machine and of librdkafka begin."""
 
 
 class JavaLines:
@@ -42,7 +43,7 @@ class JavaLines:
         if found:
             self._in_message = True
             return found[1] + kept(found[2])
-        if not self._in_message or line.startswith(_OF_VIRTUAL_MACHINE):
+        if not self._in_message or line.startswith(_WHOLE):
             return line
         frame = _FRAME.match(line)
         if frame is None:

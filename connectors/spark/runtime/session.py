@@ -45,6 +45,8 @@ def settings(state: Path, cores: int) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(state / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        # A statement holds defaults and names of others' tables: ${env:…} in them is text.
+        "spark.sql.variable.substitute": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
         # A consumer per partition stays open; the default of 64 would close and reopen them.

@@ -42,6 +42,7 @@ URI_KEY: Final = "warehouse.catalog.uri"
 PROPERTIES_KEY: Final = "warehouse.catalog.properties"
 SECRETS_KEY: Final = "warehouse.catalog.secrets"
 _VARIABLE: Final = "env:"
+_HADOOP: Final = "hadoop."
 _REGION: Final = text_of(r"[a-z0-9-]{1,64}", "the name of a region")
 _ACCOUNT: Final = r"[A-Za-z0-9.-]{1,253}"
 _ODD_URI: Final = re.compile(r"(?i)file:|[a-z][a-z0-9+.-]*:/")
@@ -316,13 +317,18 @@ def problem_of(catalog: str, given: Property) -> str | None:
         return f"does not take {given.shown} with warehouse.catalog={catalog}"
     if has_reference(given.value):
         return None
-    problem = _value_problem(form, given.value)
+    problem = _value_problem(form, given)
     return f"{problem} in {given.shown}" if problem else None
 
 
-def _value_problem(form: Form, value: str) -> str | None:
-    """Returns what is wrong with a value. Where one begins with `env:` Iceberg puts a variable of Java's process in its place."""
-    return "takes no value that begins with env:" if value.startswith(_VARIABLE) else form.problem(value)
+def _value_problem(form: Form, given: Property) -> str | None:
+    """Returns what is wrong with a value. Iceberg puts a variable of Java's process in the place of one that begins with `env:`,
+    and Hadoop variables and settings in the place of `${…}`."""
+    if given.value.startswith(_VARIABLE):
+        return f"takes no value that begins with {_VARIABLE}"
+    if given.name.startswith(_HADOOP) and "${" in given.value:
+        return "takes no value with ${"
+    return form.problem(given.value)
 
 
 def uri_problem(catalog: str, uri: str) -> str | None:
@@ -337,7 +343,7 @@ def admit(catalog: str, given: Property, roots: Sequence[str]) -> None:
     CdcError `config.catalog_property`, `config.host_not_allowed` or `file.path_not_allowed`, with the key.
     """
     form = form_of(catalog, given.name) if given.is_pair else None
-    problem = _value_problem(form, given.value) if form else f"is not taken with warehouse.catalog={catalog}"
+    problem = _value_problem(form, given) if form else f"is not taken with warehouse.catalog={catalog}"
     if form is None or problem:
         raise CdcError(PROPERTY_REFUSED, f"{given.key}: {given.shown} {problem}", where={"key": given.key})
     admit_places(form, given.value, given.key, roots)

@@ -14,8 +14,9 @@ import json
 import logging
 import os
 import socket
+import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -41,9 +42,12 @@ Json = dict[str, Any]
 class JavaClients:
     """Answers the questions of one JVM. Each is a JSON object, and so is the answer; `refused` in it says why not."""
 
-    def __init__(self, roots: Sequence[str]) -> None:
-        """`roots` are the folders of this machine that are open to the connector."""
+    def __init__(self, roots: Sequence[str], masters: Collection[str] = ()) -> None:
+        """`roots` are the folders of this machine that are open to the connector, `masters` the hosts of Spark's cluster, to
+        which its driver talks."""
         self.roots = tuple(roots)
+        self._masters = frozenset(masters)
+        self._ended = threading.Event()
         self._refused: dict[str, str] = {}
         """A name that once led to a closed address stays closed: a server of names may give another answer each time."""
         self._told: set[str] = set()
@@ -52,10 +56,11 @@ class JavaClients:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.bind(str(self.path))
         self._socket.listen(64)
-        SupervisedThread(self._serve, name="lake-judge").start()
+        SupervisedThread(self._serve, name="lake-judge", restart_until=self._ended).start()
 
     def close(self) -> None:
         """Answers nothing any more, so that nothing is allowed."""
+        self._ended.set()
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)
         self._socket.close()
@@ -101,6 +106,8 @@ class JavaClients:
             log.info("the catalog's server sends properties that are left out names=%s", ",".join(new)[:500])
 
     def _judge_host(self, host: str, port: int, addresses: Sequence[str]) -> None:
+        if host in self._masters:
+            return
         found = [ipaddress.ip_address(text.partition("%")[0]) for text in addresses]
         if found and all(one.is_loopback for one in found) and port in own_ports():
             return
@@ -109,6 +116,13 @@ class JavaClients:
             self._refused.setdefault(host, problem)
             text = f"a client of the lake connects to a host that {problem}"
             raise CdcError(allowed_hosts.NOT_ALLOWED, text, where={"host": host})
+
+
+def hosts_of_master(master: str) -> list[str]:
+    """Returns the hosts in `spark.master`, which the operator has allowed as it stands; none for a local one."""
+    _, sign, places = master.partition("://")
+    places = places.removeprefix("https://").removeprefix("http://") if sign else ""
+    return [allowed_hosts.host_of(place) for place in places.split(",") if place]
 
 
 def own_ports() -> set[int]:
@@ -141,7 +155,7 @@ def check_clients(session: SparkSession, roots: Sequence[str]) -> None:
     if context in _known:
         _known[context][0].roots = tuple(roots)
         return
-    judge = JavaClients(roots)
+    judge = JavaClients(roots, hosts_of_master(str(context.master)))
     try:
         loader = _compiled(context, "CheckedHosts.java", None)
         loader.loadClass(HOSTS).newInstance().install(str(judge.path))

@@ -197,7 +197,7 @@ def test_a_file_of_java_s_web_file_system_is_judged_when_it_is_opened(opened, sp
     hosts.use(hosts.HostPolicy((), loopback=False))
     path = spark._jvm.org.apache.hadoop.fs.Path(f"http://127.0.0.1:{other.port}/x")
     conf = spark._jsc.hadoopConfiguration()
-    with pytest.raises(Exception, match="config.host_not_allowed"):
+    with pytest.raises(Exception, match=r"config\.host_not_allowed"):
         path.getFileSystem(conf).open(path).read()
     assert other.asked == []
 
@@ -229,7 +229,7 @@ def test_the_same_holds_for_the_sockets_of_drivers_and_of_thrift(opened, spark, 
         lambda: spark._jvm.org.apache.thrift.transport.TSocket("localhost", server.port).open(),
         lambda: spark._jvm.java.net.URL(f"http://localhost:{server.port}/").openStream(),
     ):
-        with pytest.raises(Exception, match="config.host_not_allowed"):
+        with pytest.raises(Exception, match=r"config\.host_not_allowed"):
             make()
     assert server.asked == []
 

@@ -619,3 +619,9 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark,
     if kind == "delta":
         points.insert(3, "sink.files_written=kill@2")
     killed_and_started_again(world, spark, points, kind)
+
+
+def test_text_in_a_statement_reads_no_variable_of_java(spark):
+    """Defaults of columns come from the tables of others."""
+    text = "${env:PATH} ${system:user.name} ${spark:spark.app.id} ${spark.app.name}"
+    assert spark.sql(f"SELECT '{text}' AS v").first().v == text
