@@ -15,6 +15,7 @@ from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import QUERY_FAILED
 from cdcworker.connectors.warehouses import merge, staged_rows, target_columns
 from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.tables import RowChange
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -118,6 +119,8 @@ class AppliedRows:
     new_tombstones: pa.Table
     orphans: int
     written: int
+    places: Any = None
+    """Where the rows from before lie in the table's files; None: they are looked for by their keys."""
 
 
 class AffectedRows:
@@ -163,6 +166,19 @@ class AffectedRows:
             moved_kept=kept(made.moved_kept),
         )
 
+    @property
+    def by_key(self) -> bool:
+        """Returns whether no row changes but those under the keys of the batch."""
+        return not self._below and not self._fill
+
+    def read_columns(self) -> set[str]:
+        """Returns the columns whose values before the batch go into rows after it."""
+        if self._output.soft and any(staged.deletes.num_rows for staged in self._staged):
+            return set(self.schema.names)
+        kept = [flags for staged in self._staged for flags in (staged.kept, staged.moved_kept or {})]
+        marks = {DELETED} if self._output.soft else set()
+        return marks | {name for flags in kept for name, found in flags.items() if found.any()}
+
     def keys(self) -> set[bytes]:
         return set().union(*(staged_rows.keys_of(staged) for staged in self._staged))
 
@@ -179,7 +195,7 @@ class AffectedRows:
             read_arrow(session, f"SELECT {listed} FROM {table} t LEFT SEMI JOIN {keys} k ON {same}"), self.schema
         )
 
-    def merge(self, rows: pa.Table, tombstones: pa.Table) -> AppliedRows:
+    def merge(self, rows: pa.Table, tombstones: pa.Table, places: Any = None) -> AppliedRows:
         before, known, orphans, written = rows, set(_marks(tombstones)), 0, 0
         soft = DELETED if self._output.soft else ""
         for staged in self._staged:
@@ -189,7 +205,19 @@ class AffectedRows:
         fresh = [mark not in known for mark in _marks(tombstones)]
         import pyarrow as pa
 
-        return AppliedRows(before, rows, tombstones.filter(pa.array(fresh, pa.bool_())), orphans, written)
+        return AppliedRows(before, rows, tombstones.filter(pa.array(fresh, pa.bool_())), orphans, written, places)
+
+    def change(self, done: AppliedRows) -> RowChange:
+        """Returns the rows that are other than before, and the places of those that they replace and of those that go."""
+        import pyarrow as pa
+
+        rows, gone = self._differing(done)
+        left = merge.truths(
+            merge.place(
+                done.before[KEY], pa.chunked_array([*rows[KEY].chunks, *gone[KEY].chunks], rows[KEY].type)
+            ).is_valid()
+        )
+        return RowChange(rows, done.places[left])
 
     def statement(self, session: SparkSession, stage: StagedFiles, table: str, done: AppliedRows) -> str:
         """Empty where nothing changes."""
@@ -204,7 +232,8 @@ class AffectedRows:
         soft = DELETED if self._output.soft else ""
         return statements.merge(table, source, self.schema.names, self._fill, self._below, soft)
 
-    def append(self, session: SparkSession, stage: StagedFiles, table: str) -> str:
+    def appended(self) -> pa.Table:
+        """Returns the rows of a table without a key, or of a change log."""
         import pyarrow as pa
 
         rows = [
@@ -212,7 +241,10 @@ class AffectedRows:
             for part, shape in self._parts
             if part.upserts.num_rows
         ]
-        found = pa.concat_tables([self.schema.empty_table(), *rows])
+        return pa.concat_tables([self.schema.empty_table(), *rows])
+
+    def append(self, session: SparkSession, stage: StagedFiles, table: str) -> str:
+        found = self.appended()
         if not found.num_rows and not self._below and not self._fill:
             return ""
         return statements.append(table, stage.view(session, SOURCE, found), self.schema.names, self._fill, self._below)
@@ -222,6 +254,14 @@ class AffectedRows:
         import numpy as np
         import pyarrow as pa
 
+        rows, gone = self._differing(done)
+        marks = np.concatenate([np.zeros(rows.num_rows, np.bool_), np.ones(gone.num_rows, np.bool_)])
+        return pa.concat_tables([rows, gone]).append_column(statements.GONE, pa.array(marks))
+
+    def _differing(self, done: AppliedRows) -> tuple[pa.Table, pa.Table]:
+        """Returns the rows to put, and the rows from before that go."""
+        import pyarrow as pa
+
         found = merge.place(done.rows[KEY], done.before[KEY])
         same = merge.truths(found.is_valid())
         for name in (self._position, DELETED) if self._output.soft else (self._position,):
@@ -229,9 +269,7 @@ class AffectedRows:
             same &= _equal(was, merge.one(done.rows[name]))
         rows = done.rows.filter(pa.array(~same))
         left = merge.place(done.before[KEY], done.rows[KEY])
-        gone = done.before.filter(pa.array(~merge.truths(left.is_valid())))
-        marks = np.concatenate([np.zeros(rows.num_rows, np.bool_), np.ones(gone.num_rows, np.bool_)])
-        return pa.concat_tables([rows, gone]).append_column(statements.GONE, pa.array(marks))
+        return rows, done.before.filter(pa.array(~merge.truths(left.is_valid())))
 
 
 def _equal(one: Any, other: Any) -> Any:

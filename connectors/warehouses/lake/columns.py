@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_FAILED, from_lake, is_of_files
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.tables import DeclaresTypes
 from cdcworker.connectors.warehouses.table_state import Manifest, moved, schema_text
 from cdcworker.schemas.errors import CdcError
 
@@ -18,6 +19,20 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.column_changes import Where
     from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableName, TableVersion
     from pyspark.sql import SparkSession
+
+
+PLAIN = (
+    "a column is renamed, widened or to be deleted in a Delta table without column mapping or type widening: set its"
+    " properties delta.columnMapping.mode=name and delta.enableTypeWidening=true, which older readers do not know"
+)
+_OF_PLAIN_TABLES = (
+    *(
+        "DELTA_UNSUPPORTED_RENAME_COLUMN",
+        "DELTA_UNSUPPORTED_DROP_COLUMN",
+        "DELTA_UNSUPPORTED_ALTER_TABLE_CHANGE_COL_OP",
+    ),
+    "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES",
+)
 
 
 def noted(found: TableVersion) -> Manifest:
@@ -57,6 +72,8 @@ def shaped(
     if names and between is not None:
         found = _noted(tables, place, found, between)
     with _refused(where):
+        if second and isinstance(tables, DeclaresTypes):
+            tables.declare(place, found, {statements.type_of(field.type) for field in schema})
         for statement in second:
             session.sql(statement)
     return found
@@ -97,4 +114,5 @@ def _refused(where: Where) -> Iterator[None]:
         found = from_lake(exc)
         if found is None or found.code not in (SCHEMA_REFUSED, TARGET_FAILED) or is_of_files(exc):
             raise
-        raise CdcError(SCHEMA_REFUSED, found.message, where=where) from exc
+        plain = any(name in str(exc) for name in _OF_PLAIN_TABLES)
+        raise CdcError(SCHEMA_REFUSED, PLAIN if plain else found.message, where=where) from exc

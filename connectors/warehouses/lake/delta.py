@@ -3,21 +3,33 @@ transaction version: Delta skips a statement whose number is already committed, 
 
 from __future__ import annotations
 
+import contextlib
 import json
-from collections.abc import Iterator, Sequence
+import logging
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
 from cdcworker.connectors.warehouses.lake import java_clients, statements
-from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions_of
+from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable
+from cdcworker.connectors.warehouses.lake.delta_files.local_tables import LocalTables
+from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
+log = logging.getLogger(__name__)
+
 APPLICATION = "cdcworker"
+ADD_TRIES = 10
 PREFIX = "spark.databricks.delta."
 PROPERTIES = {
     # Columns are renamed, and have any name.
@@ -30,18 +42,24 @@ PROPERTIES = {
     # The commit that holds the offsets stays until they have been copied: `tend` cleans the log.
     "delta.enableExpiredLogCleanup": "false",
 }
+PLAIN_PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
+LOCAL_TIME = "timestamp_ntz"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 class DeltaTables:
     """Tables by their paths: `<root>/<schema>/<table>`. `roots` are the folders of this machine in which files may lie."""
 
-    def __init__(self, root: str, roots: Sequence[str] = ("/",)) -> None:
+    def __init__(
+        self, root: str, roots: Sequence[str] = ("/",), plain: bool = False, local: LocalTables | None = None
+    ) -> None:
+        """`plain`: new tables get no feature that an older reader does not know. `local` are the tables whose files can be
+        read here, for several views of one lake."""
         self._root = root.rstrip("/")
         self._roots = tuple(roots)
+        self._plain = plain
+        self._local = local or LocalTables(self._root)
         self._session: SparkSession | None = None
-        self._seen: dict[str, tuple[int, str]] = {}
-        """By the table's identity: up to which commit its log has been read for which state."""
 
     def open(self, session: SparkSession) -> None:
         java_clients.check_clients(session, self._roots)
@@ -51,7 +69,6 @@ class DeltaTables:
         # The rows to merge are in a file that nobody changes: they need no copy of Spark's own before they are read twice.
         session.conf.set(f"{PREFIX}merge.materializeSource", "none")
         self._session = session
-        self._seen.clear()
 
     @property
     def _spark(self) -> SparkSession:
@@ -79,6 +96,10 @@ class DeltaTables:
             yield TableName(table.getParent().getName(), table.getName())
 
     def load(self, place: TableName) -> TableVersion | None:
+        local = self._local.table(place)
+        if local is not None:
+            with contextlib.suppress(UnreadableLog, OSError, ValueError), local.lock:
+                return self._loaded(place, local)
         system, folder = self._files(f"{self._path(place)}/_delta_log")
         if not system.exists(folder):
             return None
@@ -86,10 +107,28 @@ class DeltaTables:
         version = int(snapshot.version())
         if version < 0:
             return None
-        note = self._note(place, snapshot, version)
-        fields = json.loads(snapshot.metadata().schema().json())
+        metadata, done = snapshot.metadata(), snapshot.transactions().get(APPLICATION)
+        kept = metadata.configuration().get(STATE)
+        noted = _Noted(str(metadata.id()), version, str(kept.get()) if kept.isDefined() else "")
+        noted.done = int(done.get()) if done.isDefined() else None
+        note = self._note(place, noted)
+        fields = json.loads(metadata.schema().json())
         empty = not note and snapshot.numOfFiles() == 0
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def _loaded(self, place: TableName, local: LocalTable) -> TableVersion | None:
+        """The same without Java."""
+        snapshot = local.log.snapshot()
+        if snapshot is None:
+            return None
+        metadata = snapshot.metadata
+        kept = str(metadata.get("configuration", {}).get(STATE, ""))
+        done = snapshot.transactions.get(APPLICATION)
+        note = self._note(place, _Noted(str(metadata["id"]), snapshot.version, kept, done))
+        fields = local.columns(snapshot, statements.types_of)
+        return TableVersion(
+            parse(note) if note else None, fields, snapshot.version, not note and not snapshot.files, note
+        )
 
     def _log(self, place: TableName) -> tuple[Any, Any]:
         """A table's log and its newest snapshot. Delta asks this thread's active session whether it is configured, which in a
@@ -99,32 +138,27 @@ class DeltaTables:
         none = self._jvm.scala.Option.empty()
         return log, log.update(False, none, none)
 
-    def _note(self, place: TableName, snapshot: Any, version: int) -> str:
+    def _note(self, place: TableName, table: _Noted) -> str:
         """Returns the state in the newest commit that has one (commits that compact or change columns have none); where that
         commit is no longer in the log, the copy in the table's properties."""
-        identity = str(snapshot.metadata().id())
-        known, note = self._seen.get(identity, (-1, ""))
-        for number in range(version, known, -1):
+        known, note = self._local.seen.get(table.id, (-1, ""))
+        for number in range(table.version, known, -1):
             found = self._commit_note(place, number)
             if found is None:
-                note = self._kept(place, snapshot)
+                note = _kept(place, table)
                 break
             if found:
                 note = found
                 break
-        self._seen[identity] = version, note
+        self._local.seen[table.id] = table.version, note
         return note
 
     def _commit_note(self, place: TableName, number: int) -> str | None:
         """None: the commit is not in the log any more."""
-        system, path = self._files(f"{self._path(place)}/_delta_log/{number:020d}.json")
-        if not system.exists(path):
+        local = self._local.table(place)
+        text = self._commit_text(place, number) if local is None else local.log.text(number)
+        if text is None:
             return None
-        stream = system.open(path)
-        try:
-            text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
-        finally:
-            stream.close()
         for line in text.splitlines():
             action = json.loads(line)
             noted = action.get("commitInfo", {}).get("userMetadata") or ""
@@ -135,25 +169,35 @@ class DeltaTables:
                 return str(kept)
         return ""
 
-    def _kept(self, place: TableName, snapshot: Any) -> str:
-        """Returns the copy of the state in the table's properties. CdcError `spark.ledger_lost` if a later state was committed
-        and its commit is gone."""
-        found = snapshot.metadata().configuration().get(STATE)
-        note = str(found.get()) if found.isDefined() else ""
-        done = snapshot.transactions().get(APPLICATION)
-        if done.isDefined() and (not note or parse(note).version != int(done.get())):
-            raise CdcError(LEDGER_LOST, "the commit that holds the offsets is gone", where={"table": ".".join(place)})
-        return note
+    def _commit_text(self, place: TableName, number: int) -> str | None:
+        system, path = self._files(f"{self._path(place)}/_delta_log/{number:020d}.json")
+        if not system.exists(path):
+            return None
+        stream = system.open(path)
+        try:
+            return str(self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8"))
+        finally:
+            stream.close()
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
-        properties = PROPERTIES if state is None else {**PROPERTIES, STATE: state.text()}
+        properties = self._properties if state is None else {**self._properties, STATE: state.text()}
         self._spark.sql(
             f"CREATE TABLE IF NOT EXISTS {self.name(place)} ({columns}) USING delta"
             f" TBLPROPERTIES ({statements.listed(properties)})"
         )
 
+    @property
+    def _properties(self) -> dict[str, str]:
+        return PLAIN_PROPERTIES if self._plain else PROPERTIES
+
+    def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
+        """Lets a plain table have columns of a type that is a feature of its own."""
+        if LOCAL_TIME in kinds and LOCAL_TIME not in found.columns.values():
+            feature = statements.listed({"delta.feature.timestampNtz": "supported"})
+            self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({feature})")
+
     def adopt(self, place: TableName) -> None:
-        self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(PROPERTIES)})")
+        self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({statements.listed(self._properties)})")
 
     def name(self, place: TableName) -> str:
         return f"delta.{statements.quoted(self._path(place))}"
@@ -164,6 +208,8 @@ class DeltaTables:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def commit(self, place: TableName, found: TableVersion, statement: str, state: Manifest) -> Any:
+        if not statement and self._reads(place):
+            return self._committed(place, found, None, state)
         hit("sink.before_commit")
         noted = {
             "write.txnAppId": APPLICATION,
@@ -184,9 +230,97 @@ class DeltaTables:
                 self._spark.conf.unset(PREFIX + name)
         again = self.load(place)
         if again is None or again.note != state.text():
-            where = {"table": ".".join(place)}
-            raise CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where=where)
+            raise _moved(place)
         return again.version
+
+    # -- rows as files ------------------------------------------------------------------------------------------------
+
+    def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
+        local = self._local.table(place)
+        if local is None:
+            return False
+        try:
+            with local.lock:
+                return local.takes(local.log.snapshot(), schema)
+        except (UnreadableLog, OSError, ValueError):
+            return False
+
+    def _reads(self, place: TableName) -> bool:
+        """Returns whether commits to the table can be made here."""
+        local = self._local.table(place)
+        if local is None:
+            return False
+        try:
+            with local.lock:
+                return local.is_known(local.log.snapshot())
+        except (UnreadableLog, OSError, ValueError):
+            return False
+
+    def current(
+        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+    ) -> FoundRows:
+        with self._reading(place) as local:
+            snapshot, layout = _same(place, found, local)
+            return local.find(snapshot, layout, schema, keys, names)
+
+    def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
+        return self._added(place, change) if state is None else self._committed(place, found, change, state)
+
+    def _committed(self, place: TableName, found: TableVersion, change: RowChange | None, state: Manifest) -> Any:
+        """`change` None: the state alone."""
+        hit("sink.before_commit")
+        noted = json.dumps({STATE: state.text()})
+        with self._reading(place) as local:
+            snapshot, layout = _same(place, found, local)
+            made = local.commit(snapshot, layout, change, actions_of(snapshot, noted, (APPLICATION, state.version)))
+            if made is None:
+                raise _moved(place)
+            self._local.seen[str(made.metadata["id"])] = made.version, state.text()
+        if local.wants_checkpoint(made):
+            self._checkpoint(place, made)
+        return made.version
+
+    def _added(self, place: TableName, change: RowChange) -> Any:
+        """Rows go to a table whose commits depend on nothing."""
+        for _ in range(ADD_TRIES):
+            with self._reading(place) as local:
+                snapshot = local.log.snapshot()
+                layout = None if snapshot is None else local.layout(snapshot)
+                if snapshot is None or layout is None:
+                    break
+                made = local.commit(snapshot, layout, change, actions_of(snapshot))
+            if made is not None:
+                if local.wants_checkpoint(made):
+                    self._checkpoint(place, made)
+                return made.version
+        raise _moved(place)
+
+    @contextlib.contextmanager
+    def _reading(self, place: TableName) -> Iterator[LocalTable]:
+        """A table whose files somebody reads here. What is wrong with them Spark's SQL tells better: it is used next."""
+        import pyarrow as pa
+
+        local = self._local.table(place)
+        assert local is not None
+        try:
+            with local.lock:
+                yield local
+        except (UnreadableLog, OSError, ValueError, LookupError, pa.ArrowException) as exc:
+            local.leave()
+            log.warning(
+                "the files of a table could not be read or written here table=%s error=%s",
+                ".".join(place),
+                type(exc).__name__,
+            )
+            raise _moved(place) from exc
+
+    def _checkpoint(self, place: TableName, made: TableSnapshot) -> None:
+        """Readers begin with it. It is no part of the commit, and the next one is made where this one fails."""
+        try:
+            log_of_table, _ = self._log(place)
+            log_of_table.createCheckpointAtVersion(made.version)
+        except Exception as exc:  # noqa: BLE001 - whatever it is, the rows are there
+            log.warning("no checkpoint was made table=%s error=%s", ".".join(place), type(exc).__name__)
 
     def tend(self, place: TableName) -> None:
         """Copies the state into the table's properties, then removes expired log entries."""
@@ -197,8 +331,42 @@ class DeltaTables:
             properties = statements.listed({STATE: found.note})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({properties})")
         log, snapshot = self._log(place)
+        if self._local.table(place) is not None:
+            log.createCheckpointAtVersion(snapshot.version())
         defaults = [getattr(log, f"cleanUpExpiredLogs$default${number}")() for number in (2, 3, 4)]
         log.cleanUpExpiredLogs(snapshot, *defaults)
 
     def another(self) -> DeltaTables:
-        return DeltaTables(self._root, self._roots)
+        return DeltaTables(self._root, self._roots, self._plain, self._local)
+
+
+@dataclass(slots=True)
+class _Noted:
+    """A table at a version: its identity, the copy of the state in its properties, and the number of the state that was
+    committed last; None: none was."""
+
+    id: str
+    version: int
+    kept: str
+    done: int | None = None
+
+
+def _kept(place: TableName, table: _Noted) -> str:
+    """Returns the copy of the state in the table's properties. CdcError `spark.ledger_lost` if a later state was committed and
+    its commit is gone."""
+    if table.done is not None and (not table.kept or parse(table.kept).version != table.done):
+        raise CdcError(LEDGER_LOST, "the commit that holds the offsets is gone", where={"table": ".".join(place)})
+    return table.kept
+
+
+def _moved(place: TableName) -> CdcError:
+    return CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where={"table": ".".join(place)})
+
+
+def _same(place: TableName, found: TableVersion, local: LocalTable) -> tuple[TableSnapshot, FileLayout]:
+    """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
+    snapshot = local.log.snapshot()
+    layout = None if snapshot is None else local.layout(snapshot)
+    if snapshot is None or layout is None or snapshot.changed > found.version:
+        raise _moved(place)
+    return snapshot, layout

@@ -4,13 +4,14 @@ broken."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import logging
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
 
-from cdcworker.connectors.sink_errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, gone, is_of_files
+from cdcworker.connectors.sink_errors import TARGET_BROKEN, TARGET_UNREACHABLE, from_lake, from_os, gone, is_of_files
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.schemas.errors import CdcError
 
@@ -20,6 +21,26 @@ TRIES = 4
 WAIT_S = 30.0
 """So often, and for so long, a file that is missing may be one that comes back."""
 FORGET_S = 300.0
+
+
+class UnreadableFile(Exception):
+    """A file of a table is missing, or holds something else, as this process finds when it looks at it."""
+
+
+@contextlib.contextmanager
+def file_errors() -> Iterator[None]:
+    """Raises UnreadableFile, or a CdcError, for what goes wrong with a file that this process reads or writes itself."""
+    from pyarrow import ArrowException
+
+    try:
+        yield
+    except OSError as exc:
+        # pyarrow's own have no number.
+        if exc.errno in (None, errno.ENOENT):
+            raise UnreadableFile(type(exc).__name__) from exc
+        raise from_os(exc, {}) from exc
+    except ArrowException as exc:
+        raise UnreadableFile(type(exc).__name__) from exc
 
 
 @dataclass(slots=True)
@@ -116,4 +137,4 @@ def translated(where: Mapping[str, str]) -> Iterator[None]:
 
 
 def is_broken(exc: Exception) -> bool:
-    return isinstance(exc, json.JSONDecodeError) or is_of_files(exc)
+    return isinstance(exc, (json.JSONDecodeError, UnreadableFile)) or is_of_files(exc)

@@ -1,5 +1,5 @@
-"""Iceberg tables (format 2) through Spark. Rows are merged into a snapshot that nobody sees, which becomes the table's in one
-step with the sink's state: a table that is not any more as it was found refuses that step."""
+"""Iceberg tables (format 2). Rows are written into a snapshot that nobody sees, by files of this process or by Spark's SQL, which
+becomes the table's in one step with the sink's state: a table that is not any more as it was found refuses that step."""
 
 from __future__ import annotations
 
@@ -8,19 +8,26 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
+from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
+from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
+from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile
+from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, TableForm
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
-from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)
@@ -54,11 +61,26 @@ class IcebergTables:
     """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`; `roots` the folders
     of this machine in which its files may lie."""
 
-    def __init__(self, settings: Mapping[str, str], roots: Sequence[str] = ("/",)) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        roots: Sequence[str] = ("/",),
+        by_files: bool = True,
+        cache: FilesCache | None = None,
+    ) -> None:
+        """`by_files`: rows are written as files where a table's form allows it; else always in SQL."""
         self._settings = dict(settings)
         self._roots = tuple(roots)
+        self._by_files = by_files
+        self._cache = cache or FilesCache()
         self._session: SparkSession | None = None
         self._catalog: Any = None
+        self._identifiers: Any = None
+        self._metadata: Any = None
+        self._spark_schemas: Any = None
+        self._rows: IcebergRows | None = None
+        self._loaded: dict[TableName, Any] = {}
+        self._forms: dict[TableName, TableForm] = {}
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
@@ -70,10 +92,16 @@ class IcebergTables:
         for name, value in settings.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
+        # A name of Java's is looked up over there each time that it is said.
+        self._identifiers, self._metadata = self._jvm.catalog.TableIdentifier, self._jvm.TableMetadata
+        self._spark_schemas = self._jvm.spark.SparkSchemaUtil
         # The catalog is made by the first statement that names it, with the settings of that statement's session.
         with java_clients.catalog_classes(session, settings):
             session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
+        files = str(session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS") or "")
+        self._rows = IcebergRows(self._jvm, self._cache, files.startswith("file:"))
+        self._loaded.clear()
 
     @property
     def _spark(self) -> SparkSession:
@@ -85,7 +113,7 @@ class IcebergTables:
         return self._spark._jvm.org.apache.iceberg
 
     def _id(self, place: TableName) -> Any:
-        return self._jvm.catalog.TableIdentifier.parse(f"{place.schema}.{place.table}")
+        return self._identifiers.parse(f"{place.schema}.{place.table}")
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
@@ -95,15 +123,26 @@ class IcebergTables:
                 yield TableName(space.toString(), found.name())
 
     def load(self, place: TableName) -> TableVersion | None:
-        if not self._catalog.tableExists(self._id(place)):
+        table = self._loaded[place] = self._load(place)
+        if table is None:
             return None
-        table = self._catalog.loadTable(self._id(place))
         self._admit(table)
-        fields = json.loads(self._jvm.spark.SparkSchemaUtil.convert(table.schema()).json())
+        fields = json.loads(self._spark_schemas.convert(table.schema()).json())
         snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
         empty = snapshot is None or snapshot.summary().get("total-records") == "0"
         version = None if snapshot is None else snapshot.snapshotId()
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
+
+    def _load(self, place: TableName) -> Any:
+        """None: there is no such table."""
+        from py4j.protocol import Py4JJavaError  # type: ignore[import-untyped]
+
+        try:
+            return self._catalog.loadTable(self._id(place))
+        except Py4JJavaError as exc:
+            if exc.java_exception.getClass().getSimpleName() != "NoSuchTableException":
+                raise
+            return None
 
     def _admit(self, table: Any) -> None:
         """CdcError where a table's files would lie outside of the folders that are open to the connector: whoever may write
@@ -169,19 +208,15 @@ class IcebergTables:
             finally:
                 self._spark.conf.unset(WAP)
         table = self._catalog.loadTable(self._id(place))
-        staged = _staged(table, mark)
-        if staged is None:
-            # A snapshot of no rows: a catalog that compares snapshots, and nothing else, then tells two states apart.
-            table.newAppend().set("wap.id", mark).stageOnly().commit()
-            table = self._catalog.loadTable(self._id(place))
-            staged = _staged(table, mark)
+        staged = _staged(table, mark) if statement else None
+        # A snapshot of no rows: a catalog that compares snapshots, and nothing else, then tells two states apart.
+        made = table.newAppend().apply() if staged is None else staged.snapshotId()
         hit("sink.before_commit")
-        if staged is None or staged.parentId() != found.version:
-            raise _moved(place)
-        self._publish(place, table, found, staged.snapshotId(), state.text())
-        return staged.snapshotId()
+        _require_parent(place, staged or made, found)
+        self._publish(place, table, found, made, state.text())
+        return (staged or made).snapshotId()
 
-    def _publish(self, place: TableName, table: Any, found: TableVersion, snapshot: int, note: str) -> None:
+    def _publish(self, place: TableName, table: Any, found: TableVersion, snapshot: Any, note: str) -> None:
         """The catalog exchanges what is there for what we make of it, or refuses."""
         operations = table.operations()
         base = operations.current()
@@ -192,7 +227,7 @@ class IcebergTables:
             raise _moved(place)
         properties = self._spark._jvm.java.util.HashMap()
         properties.put(STATE, note)
-        made = self._jvm.TableMetadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
+        made = self._metadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
         try:
             operations.commit(base, made.build())
         except Exception as exc:
@@ -204,13 +239,87 @@ class IcebergTables:
             if again is None or again.note != note:
                 raise _moved(place) from exc
 
+    # -- rows as files ------------------------------------------------------------------------------------------------
+
+    def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
+        table, rows = self._loaded.get(place), self._rows
+        if not self._by_files or table is None or rows is None:
+            return False
+        # Its columns may have been changed since.
+        table.refresh()
+        form = rows.form(table)
+        if form is None or not form.holds(schema):
+            return False
+        if KEY in schema.names:
+            form = replace(form, position=target_columns.position_of(schema))
+            try:
+                self._files(place, found, form)
+            except UnfitFile:
+                return False
+        self._forms[place] = form
+        return True
+
+    def _files(self, place: TableName, found: TableVersion, form: TableForm) -> TableFiles:
+        assert self._rows is not None
+        table = self._loaded[place]
+        now = table.currentSnapshot()
+        if (None if now is None else now.snapshotId()) != found.version:
+            raise _moved(place)
+        return self._rows.files(place, table, found.version, form)
+
+    def current(
+        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+    ) -> FoundRows:
+        form = self._forms[place]
+        return rows_under(self._files(place, found, form), form.columns, schema, keys, names)
+
+    def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
+        assert self._rows is not None
+        rows, table, form = self._rows, self._loaded[place], self._forms[place]
+        if state is None:
+            return rows.append(place, table, form, found.version, change.put)
+        files = self._files(place, found, form) if KEY in change.put.schema.names else None
+        written = rows.write(table, form, files, change)
+        try:
+            snapshot = rows.snapshot(table, files, written)
+            hit("sink.before_commit")
+            _require_parent(place, snapshot, found)
+        except Exception:
+            written.discard()
+            raise
+        # What becomes of a commit that fails from here on may be unknown: its files stay.
+        self._publish(place, table, found, snapshot, state.text())
+        version = snapshot.snapshotId()
+        if files is None:
+            return version
+        rows.committed(place, files, version, written, change.put)
+        note = state.text()
+        return self._merge_files(place, replace(found, version=version, note=note), files)
+
+    def _merge_files(self, place: TableName, found: TableVersion, files: TableFiles) -> Any:
+        """Makes a few files of many. Nothing depends on it: where it fails a later batch tries again."""
+        assert self._rows is not None
+        table = self._loaded[place]
+        try:
+            done = self._rows.merge_files(table, self._forms[place], files)
+            if done is None:
+                return found.version
+            _require_parent(place, done.snapshot, found)
+            self._publish(place, table, found, done.snapshot, found.note)
+        except Exception as exc:  # noqa: BLE001 - whatever it is
+            log.warning("files were not merged table=%s error=%s", ".".join(place), type(exc).__name__)
+            self._rows.forget(place)
+            return found.version
+        self._rows.merged(place, files, done)
+        return done.snapshot.snapshotId()
+
     def tend(self, place: TableName) -> None:
         """Expires snapshots that are older than the table's properties allow."""
         with contextlib.suppress(CdcError):
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings, self._roots)
+        return IcebergTables(self._settings, self._roots, self._by_files, self._cache)
 
 
 def _staged(table: Any, mark: str) -> Any:
@@ -219,6 +328,11 @@ def _staged(table: Any, mark: str) -> Any:
         if snapshot.summary().get("wap.id") == mark:
             return snapshot
     return None
+
+
+def _require_parent(place: TableName, snapshot: Any, found: TableVersion) -> None:
+    if snapshot.parentId() != found.version:
+        raise _moved(place)
 
 
 def _moved(place: TableName) -> CdcError:

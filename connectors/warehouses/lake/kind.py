@@ -32,6 +32,10 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
+ICEBERG_RECORDS_MAX: Final = 500_000
+"""A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
+DELTA_RECORDS_MAX: Final = 500_000
+"""A commit that Spark makes takes a second and more; one of the sink's own waits for the disk."""
 PARALLEL_TABLES_MAX: Final = 4
 """Each table that is written at the same time as others holds a copy of the rows that its batch concerns."""
 
@@ -68,6 +72,19 @@ CATALOG_KEYS: Final = (
         doc="The same for properties that are secret, separated by commas.",
         connects=True,
     ),
+)
+
+
+FEATURES: Final = ConfigKey(
+    "warehouse.delta.features",
+    default="all",
+    validator=one_of("all", "none"),
+    recommended=("all", "none"),
+    group=GROUP,
+    doc="Of Delta tables that the sink makes. all: column mapping, deletion vectors and type widening. none: what any reader"
+    " of Delta opens, such as delta-rs and polars; a change of a row writes its file again, and a column that is renamed,"
+    " widened or to be deleted stops its table. Tables that are there stay as they are.",
+    connects=False,
 )
 
 
@@ -117,7 +134,7 @@ def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables in the folder that the config names."""
     from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 
-    return DeltaTables(folder(config, roots), roots)
+    return DeltaTables(folder(config, roots), roots, plain=config["warehouse.delta.features"] == "none")
 
 
 @dataclass(frozen=True, slots=True)
@@ -220,6 +237,7 @@ ICEBERG: Final = WarehouseKind(
     name="iceberg",
     title="Iceberg",
     keys=(SCHEMA, PATH, *CATALOG_KEYS),
+    records_max=ICEBERG_RECORDS_MAX,
     libraries="iceberg",
     secret_settings=secret_properties,
     problems=_iceberg_problems,
@@ -232,7 +250,8 @@ ICEBERG: Final = WarehouseKind(
 DELTA: Final = WarehouseKind(
     name="delta",
     title="Delta",
-    keys=(SCHEMA, PATH),
+    keys=(SCHEMA, PATH, FEATURES),
+    records_max=DELTA_RECORDS_MAX,
     libraries="delta",
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
     problems=lambda config: missing(config, "warehouse.path"),

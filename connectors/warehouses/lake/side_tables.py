@@ -15,10 +15,11 @@ from cdcworker.connectors.warehouses import merge, target_columns
 from cdcworker.connectors.warehouses.dead_letters import headers_text
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import StagedFiles, read_arrow
+from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName, WritesRowFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableName
+    from cdcworker.connectors.warehouses.lake.tables import LakeTables, TableVersion
     from cdcworker.connectors.warehouses.table_state import Manifest
     from pyspark.sql import SparkSession
 
@@ -34,6 +35,8 @@ class SideTables:
         self._tables = tables
         self._sink = sink
         self._there: set[TableName] = set()
+        self._found: dict[TableName, TableVersion] = {}
+        """Tables of tombstones that take files, as they were found for the batch that is being applied."""
 
     # -- tombstones -------------------------------------------------------------------------------------------------------
 
@@ -45,6 +48,20 @@ class SideTables:
         table, same = self._tables.name(_side_of(place)), f"g.{statements.quoted(KEY)} = k.{statements.quoted(KEY)}"
         found = read_arrow(session, f"SELECT g.* FROM {table} g LEFT SEMI JOIN {keys} k ON {same}")
         return merge.newest(empty, _unpacked(found, schema)) if found.num_rows else empty
+
+    def find_tombstones(self, place: TableName, keys: pa.Array, schema: pa.Schema, some: bool) -> pa.Table | None:
+        """Returns the same without a job of Spark's; None where their table cannot be read so."""
+        empty = merge.tombstones_of(schema.empty_table(), False)
+        tables, side, form = self._tables, _side_of(place), _form()
+        self._found.pop(side, None)
+        if not some:
+            return empty
+        found = tables.load(side)
+        if found is None or not isinstance(tables, WritesRowFiles) or not tables.writes_rows(side, found, form):
+            return None
+        self._found[side] = found
+        rows = tables.current(side, found, form, keys, (ROW,)).rows
+        return merge.newest(empty, _unpacked(rows, schema)) if rows.num_rows else empty
 
     def add_tombstones(self, session: SparkSession, place: TableName, tombstones: pa.Table, stage: StagedFiles) -> bool:
         """Stores the tombstones of a batch; returns whether it had any."""
@@ -121,6 +138,8 @@ class SideTables:
                     name, kind = statements.quoted(field.name), statements.type_of(field.type)
                     session.sql(f"ALTER TABLE {self._tables.name(place)} ADD COLUMN {name} {kind}")
             self._there.add(place)
+        if not unique and self._added(place, rows):
+            return
         target, source = self._tables.name(place), stage.view(session, VIEW, rows)
         names = ", ".join(map(statements.quoted, rows.schema.names))
         if unique:
@@ -132,15 +151,31 @@ class SideTables:
         else:
             session.sql(f"INSERT INTO {target} ({names}) SELECT {names} FROM {source}")
 
+    def _added(self, place: TableName, rows: pa.Table) -> bool:
+        """Adds rows as a file, where the table takes that."""
+        tables, found = self._tables, self._found.pop(place, None)
+        if not isinstance(tables, WritesRowFiles):
+            return False
+        if found is None:
+            found = tables.load(place)
+            if found is None or not tables.writes_rows(place, found, rows.schema):
+                return False
+        tables.commit_rows(place, found, RowChange(rows), None)
+        return True
+
 
 def letters_place() -> TableName:
-    from cdcworker.connectors.warehouses.lake.tables import TableName
-
     return TableName(OWN, LETTERS)
 
 
 def _side_of(place: TableName) -> TableName:
-    return type(place)(OWN, f"graves_{place.schema}~2e{place.table}")
+    return TableName(OWN, f"graves_{place.schema}~2e{place.table}")
+
+
+def _form() -> pa.Schema:
+    import pyarrow as pa
+
+    return pa.schema([(KEY, pa.binary()), (POSITION, pa.binary()), (ROW, pa.binary())])
 
 
 def _packed(tombstones: pa.Table) -> pa.Table:

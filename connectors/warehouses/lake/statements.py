@@ -135,13 +135,15 @@ def changes(table: str, there: Mapping[str, str], have: pa.Schema | None, want: 
     columns = {names.get(name, name): kind for name, kind in there.items()}
     for field in want:
         kind = type_of(field.type)
-        if field.name not in columns:
-            out.append(f"ALTER TABLE {table} ADD COLUMN {quoted(field.name)} {kind}")
-        elif columns[field.name] != kind:
+        if columns.get(field.name, kind) != kind:
             if not widens(columns[field.name], kind):
                 text = f"a column of type {columns[field.name]} cannot become {kind} in a lake"
                 raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": field.name})
             out.append(f"ALTER TABLE {table} ALTER COLUMN {quoted(field.name)} TYPE {kind}")
+    new = [f"{quoted(field.name)} {type_of(field.type)}" for field in want if field.name not in columns]
+    if new:
+        # One commit for all: each is one more that a reader of the table's log reads.
+        out.append(f"ALTER TABLE {table} ADD COLUMNS ({', '.join(new)})")
     return out
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
@@ -74,3 +74,47 @@ class IdentifiesRows(Protocol):
 
     def identify(self, place: TableName, found: TableVersion, names: tuple[str, ...]) -> None:
         """Says that these columns, in which no row has a NULL, are the rows' key; none: that nothing is known of one."""
+
+
+@runtime_checkable
+class DeclaresTypes(Protocol):
+    """Tables that have to say that they have columns of some types before the first of them comes."""
+
+    def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
+        """Says that columns of these types (Spark's words) may come."""
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRows:
+    """Rows that a table holds under some keys. `places` is a numpy array that says where each of them lies; what its numbers
+    mean, the tables know."""
+
+    rows: pa.Table
+    places: Any
+
+
+@dataclass(frozen=True, slots=True)
+class RowChange:
+    """Rows to add to a table, and the places of rows to take away, as `current` returned them; None: none."""
+
+    put: pa.Table
+    gone: Any = None
+
+
+@runtime_checkable
+class WritesRowFiles(Protocol):
+    """Tables whose rows can be looked up and written without a job of Spark's."""
+
+    def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
+        """Returns whether this table, as it was found, can be written so: it has these columns and no others, and no form that
+        SQL alone keeps to. Columns may have been changed since it was found; its rows may not."""
+
+    def current(
+        self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
+    ) -> FoundRows:
+        """Returns the rows under these keys, with the columns of `schema`. Those that are not among `names` may be null,
+        except the keys and the positions. CdcError LEDGER_MOVED when the table is not as found."""
+
+    def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
+        """Changes rows and state in one step and returns the version that came to be. CdcError LEDGER_MOVED when the table is
+        not as found. Without a state rows are only added, to a table of the sink's own, whatever others do to it."""

@@ -27,7 +27,15 @@ from cdcworker.connectors.warehouses.lake.columns import noted, shaped
 from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, translated
 from cdcworker.connectors.warehouses.lake.parallel_tables import ParallelTables, TablesInProgress
 from cdcworker.connectors.warehouses.lake.side_tables import OWN, SideTables
-from cdcworker.connectors.warehouses.lake.tables import IdentifiesRows, LakeTables, TableName, TableVersion, Work
+from cdcworker.connectors.warehouses.lake.tables import (
+    IdentifiesRows,
+    LakeTables,
+    RowChange,
+    TableName,
+    TableVersion,
+    Work,
+    WritesRowFiles,
+)
 from cdcworker.connectors.warehouses.recreated_topics import RecreatedTopics
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.table_state import Manifest, advanced, collision, fresh
@@ -368,7 +376,8 @@ class LakeWriter(RecreatedTopics):
         parts, shapes = staged_rows.evolve_all(state, staged_rows.keyed(parts, state.key, have), self._output, where)
         schema = shapes[-1].schema if shapes else have
         key = state.key or next((part.key for part in parts if part.key), ())
-        statement, orphans = "", 0
+        step: str | RowChange = ""
+        orphans = 0
         if schema is not None:
             found = self._shaped(session, place, found, schema, where)
             state = found.state or state
@@ -377,18 +386,17 @@ class LakeWriter(RecreatedTopics):
                 self._identify(place, found, state.topic, key, parts)
                 done = self._merged(session, place, found, work)
                 self._ready()
-                tombstones = (
-                    "yes" if self._side.add_tombstones(session, place, done.new_tombstones, self._stage) else tombstones
-                )
-                statement, orphans = work.statement(session, self._stage, self._tables.name(place), done), done.orphans
+                if self._side.add_tombstones(session, place, done.new_tombstones, self._stage):
+                    tombstones = "yes"
+                step, orphans = self._step(session, place, work, done), done.orphans
             else:
                 self._ready()
-                statement = work.append(session, self._stage, self._tables.name(place))
+                step = self._appended(session, place, found, work)
         hit("sink.staged")
         made = advanced(replace(state, key=key, floor=after, tombstones=tombstones), batch, schema, self._ids).next(
             self._epoch
         )
-        self._versions[made.topic] = self._tables.commit(place, found, statement, made)
+        self._versions[made.topic] = self._committed(place, found, step, made)
         hit("sink.after_commit")
         self._tend(session, place, made)
         return made, orphans
@@ -420,9 +428,57 @@ class LakeWriter(RecreatedTopics):
         """Rows under the keys of the batch come here and are merged."""
         state = found.state
         assert state is not None
-        keys = self._stage.keys(session, work.keys())
-        rows = work.current(session, "" if found.empty else self._tables.name(place), keys)
-        return work.merge(rows, self._side.tombstones(session, place, keys, work.schema, bool(state.tombstones)))
+        keys = sorted(work.keys())
+        done = self._merged_in_files(place, found, work, keys)
+        if done is not None:
+            return done
+        view = self._stage.keys(session, keys)
+        rows = work.current(session, "" if found.empty else self._tables.name(place), view)
+        return work.merge(rows, self._side.tombstones(session, place, view, work.schema, bool(state.tombstones)))
+
+    def _files(self, place: TableName, found: TableVersion, work: AffectedRows) -> WritesRowFiles | None:
+        """The tables, where they take the rows of this batch as files; None: Spark writes them."""
+        tables = self._tables
+        if not isinstance(tables, WritesRowFiles) or not work.by_key:
+            return None
+        return tables if tables.writes_rows(place, found, work.schema) else None
+
+    def _merged_in_files(
+        self, place: TableName, found: TableVersion, work: AffectedRows, keys: Sequence[bytes]
+    ) -> AppliedRows | None:
+        """Rows under the keys are looked up and merged without a job of Spark's; None: that cannot be done here."""
+        import pyarrow as pa
+
+        files, state = self._files(place, found, work), found.state
+        assert state is not None
+        if files is None:
+            return None
+        wanted = pa.array(keys, pa.binary())
+        tombstones = self._side.find_tombstones(place, wanted, work.schema, bool(state.tombstones))
+        if tombstones is None:
+            return None
+        rows = files.current(place, found, work.schema, wanted, work.read_columns())
+        return work.merge(rows.rows, tombstones, rows.places)
+
+    def _step(self, session: SparkSession, place: TableName, work: AffectedRows, done: AppliedRows) -> str | RowChange:
+        """What the commit does to the rows: a statement, or files."""
+        if done.places is not None:
+            return work.change(done)
+        return work.statement(session, self._stage, self._tables.name(place), done)
+
+    def _appended(
+        self, session: SparkSession, place: TableName, found: TableVersion, work: AffectedRows
+    ) -> str | RowChange:
+        """The same for a table without a key, or a change log."""
+        if self._files(place, found, work) is not None:
+            return RowChange(work.appended())
+        return work.append(session, self._stage, self._tables.name(place))
+
+    def _committed(self, place: TableName, found: TableVersion, step: str | RowChange, state: Manifest) -> Any:
+        if isinstance(step, str):
+            return self._tables.commit(place, found, step, state)
+        assert isinstance(self._tables, WritesRowFiles)
+        return self._tables.commit_rows(place, found, step, state)
 
     def _tend(self, session: SparkSession, place: TableName, state: Manifest) -> None:
         """Called after a commit."""

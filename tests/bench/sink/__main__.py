@@ -236,7 +236,8 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
     parser.add_argument(
-        "--parts", default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta"
+        "--parts",
+        default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
@@ -282,7 +283,9 @@ def main() -> None:
                 if "verify" in parts:
                     figures |= verify.part(stage, options.changes, options.rounds, told)
                 for kind in filter(parts.__contains__, lakes.KINDS):
-                    figures |= told(lakes.part(stage, kind, options.changes // lakes.OF_CHANGES, options.tables))
+                    figures |= told(lakes.part(stage, kind, options.changes, options.tables))
+                for kind in (name.removesuffix("_large") for name in lakes.LARGE if name in parts):
+                    figures |= told(lakes.large(stage, kind, options.changes))
             finally:
                 if options.keep:
                     options.keep.mkdir(parents=True, exist_ok=True)

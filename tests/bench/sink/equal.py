@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from decimal import Decimal
 from typing import Any
 
@@ -32,13 +32,13 @@ def expected(workload: Workload, at: int) -> pa.Table:
     columns = dict(zip(SCHEMA.names, map(list, zip(*rows, strict=True)), strict=True))
     columns["amount"] = [Decimal(int.from_bytes(cents, "big", signed=True)).scaleb(-2) for cents in columns["amount"]]
     columns["at"] = pa.array(columns["at"], pa.string()).cast(TYPES["at"])
-    return pa.table(columns, schema=SCHEMA)
+    return pa.table(columns, schema=SCHEMA).select(workload.names)
 
 
-def read(rows: TargetRows | None, *more: str) -> pa.Table:
+def read(rows: TargetRows | None, *more: str, names: Sequence[str] = SCHEMA.names) -> pa.Table:
     if rows is None:
         sys.exit("a table is not there")
-    names = [*SCHEMA.names, *more]
+    names = [*names, *more]
     return pa.concat_tables([pa.Table.from_batches([batch]).select(names) for batch in rows.batches])
 
 
@@ -61,10 +61,10 @@ def replayed(changes: pa.Table) -> pa.Table:
 def check(found: pa.Table, workload: Workload, at: int, name: str) -> None:
     """Ends the benchmark where they differ."""
     wanted = expected(workload, at).sort_by("id")
-    there = found.select(SCHEMA.names).cast(SCHEMA).sort_by("id")
+    there = found.select(workload.names).cast(wanted.schema).sort_by("id")
     if there.equals(wanted):
         return
     if there["id"].equals(wanted["id"]):
-        differ = [column for column in SCHEMA.names if not there[column].equals(wanted[column])]
+        differ = [column for column in workload.names if not there[column].equals(wanted[column])]
         sys.exit(f"{name} differs from what was sent in {', '.join(differ)}")
     sys.exit(f"{name} has {there.num_rows} rows, or others, where {wanted.num_rows} were sent")

@@ -39,6 +39,9 @@ COLUMNS = (
 )
 DDL = """(id bigint primary key, customer int, status text, amount numeric(10,2), quantity int, name text, email text,
           active boolean, score double precision, at timestamptz, body text)"""
+ALL = tuple(range(len(COLUMNS)))
+FEW = (0, 2, 4, 5, 8)
+"""Of a table of five columns."""
 INSERTS, UPDATES = 0.6, 0.3
 INSERTS_HOT, UPDATES_HOT = 0.02, 0.97
 STATUS = ("new", "paid", "sent", "returned")
@@ -70,6 +73,10 @@ class Workload:
     seed: int = 1
     hot_keys: int = 0
     """Of each table: so many rows take the updates."""
+    columns: tuple[int, ...] = ALL
+    """Which of COLUMNS the tables have; the first is the key."""
+    inserts: float = INSERTS
+    updates: float = UPDATES
     live: list[list[int]] = field(default_factory=list)
     rows: list[dict[int, State]] = field(default_factory=list)
     distinct: int = 0
@@ -78,7 +85,7 @@ class Workload:
         self.random = random.Random(self.seed)
         self.lsn = 1 << 32
         self.shapes = [
-            Table(("public", f"t{n:02d}"), 16384 + n, COLUMNS, (0,), SOURCE_SCHEMA) for n in range(self.tables)
+            Table(("public", f"t{n:02d}"), 16384 + n, self._columns, (0,), SOURCE_SCHEMA) for n in range(self.tables)
         ]
         self.live = [[] for _ in self.shapes]
         self.rows = [{} for _ in self.shapes]
@@ -90,6 +97,14 @@ class Workload:
     def topics(self) -> list[str]:
         return [f"{self.prefix}.public.{shape.path[1]}" for shape in self.shapes]
 
+    @property
+    def _columns(self) -> tuple[Column, ...]:
+        return tuple(COLUMNS[at] for at in self.columns)
+
+    @property
+    def names(self) -> list[str]:
+        return [column.name for column in self._columns]
+
     # -- changes ------------------------------------------------------------------------------------------------------
 
     def first(self) -> Iterator[Change]:
@@ -99,7 +114,7 @@ class Workload:
     def mixed(self) -> Iterator[Change]:
         for ever in self.ever:
             ever.clear()
-        inserts, updates = (INSERTS_HOT, UPDATES_HOT) if self.hot_keys else (INSERTS, UPDATES)
+        inserts, updates = (INSERTS_HOT, UPDATES_HOT) if self.hot_keys else (self.inserts, self.updates)
         for number in range(self.changes):
             at = number % self.tables
             dice = self.random.random()
@@ -119,7 +134,8 @@ class Workload:
     def _put(self, at: int, id: int, state: State, op: Any, **more: Any) -> Change:
         self.rows[at][id] = state
         self._touch(at, id)
-        return self._change(op, at, after=values(at, id, state), **more)
+        row = values(at, id, state)
+        return self._change(op, at, after=tuple(row[number] for number in self.columns), **more)
 
     def _touch(self, at: int, id: int) -> None:
         self.touched[at].add(id)
@@ -130,7 +146,7 @@ class Workload:
         place = self.random.randrange(min(self.hot_keys or live, live))
         id = self.live[at][place]
         state, kind = self.rows[at][id], self.random.randrange(800)
-        unchanged = (TOAST,) if kind % 8 == 0 else ()
+        unchanged = (TOAST,) if kind % 8 == 0 and TOAST in self.columns else ()
         after = State(state.version + 1, state.body if unchanged else state.version + 1)
         if kind >= 8:
             yield self._put(at, id, after, "u", unchanged=unchanged)
@@ -140,7 +156,7 @@ class Workload:
         self.live[at][place] = new
         self._touch(at, id)
         after = State(after.version, state.body if unchanged else after.version)
-        gone = self._change("d", at, before=before(id), other_key=(new,))
+        gone = self._change("d", at, before=self._before(id), other_key=(new,))
         here = self._put(at, new, after, "c", sub=1, other_key=(id,))
         yield gone
         yield here
@@ -152,7 +168,10 @@ class Workload:
         id = live.pop()
         del self.rows[at][id]
         self._touch(at, id)
-        return self._change("d", at, before=before(id))
+        return self._change("d", at, before=self._before(id))
+
+    def _before(self, id: int) -> tuple[Any, ...]:
+        return (id, *([None] * (len(self.columns) - 1)))
 
     def _change(self, op: Any, at: int, sub: int = 0, **more: Any) -> Change:
         self.lsn += 0 if sub else 8
@@ -192,10 +211,6 @@ def values(at: int, id: int, state: State) -> tuple[Any, ...]:
 
 def body(at: int, version: int) -> str:
     return f"{at}.{version} " + "lorem ipsum dolor sit amet " * 2
-
-
-def before(id: int) -> tuple[Any, ...]:
-    return (id, *([None] * (len(COLUMNS) - 1)))
 
 
 def text(at: int, id: int, state: State) -> bytes:

@@ -71,22 +71,25 @@ def exchanged(names):
 
 
 def died_and_started_again(stream, writer, died_at, open_writer, **output):
-    """A writer that has applied what another one died of: at its n-th statement, or at the first state."""
+    """A writer that has applied what another one died of: at its n-th statement, at the first state, or when it looked for the
+    rows."""
     batch, steps = stream.assembler().build(change_streams.arrow(stream.records), writer.ledger(), 1), []
 
     def step(statement):
         steps.append(statement)
-        if len(steps) == died_at:
+        if len(steps) == died_at or (died_at == "rows" and statement.startswith("SELECT")):
             raise KeyboardInterrupt
         return session.sql(statement)
 
-    def commit(*_):
+    def die(*_):
         raise KeyboardInterrupt
 
     session = writer._spark()
     writer._session = types.SimpleNamespace(sql=step, read=session.read)
     if died_at == "state":
-        writer._tables.commit = commit
+        writer._tables.commit = die
+    if died_at == "rows":
+        writer._tables.current = die
     with pytest.raises(KeyboardInterrupt):
         writer.apply(batch)
     again = open_writer((1, 1), **output)
@@ -166,7 +169,7 @@ class Lake(contract.ByHand, contract.Contract):
         assert contract.rows(writer, "id", "a", "mine") == [(1, "a", "kept")]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("died_at", [2, "state", 3, 4, 5], ids=lambda at: f"at-{at}")
+    @pytest.mark.parametrize("died_at", [2, "state", 3, 4, "rows"], ids=lambda at: f"at-{at}")
     def test_names_are_exchanged_once_by_a_run_that_died_and_the_next_one(self, open_writer, died_at):
         """Two statements make room, a state follows, two give the names, and the rows are asked for."""
         stream, writer = change_streams.Stream(), open_writer()
@@ -177,7 +180,7 @@ class Lake(contract.ByHand, contract.Contract):
         assert contract.rows(again, "id", "b", "a") == [(1, "A", "B"), (2, "A", "B")]
 
     @pytest.mark.long
-    @pytest.mark.parametrize("died_at", [1, "state", 2, 3], ids=lambda at: f"at-{at}")
+    @pytest.mark.parametrize("died_at", [1, "state", 2, "rows"], ids=lambda at: f"at-{at}")
     def test_a_column_goes_once_and_none_of_the_destination_with_it(self, open_writer, died_at):
         """One statement drops it, a state follows, the next gives another column its name, and the rows are asked for."""
         stream, writer = change_streams.Stream(), open_writer(drop=True)
@@ -329,8 +332,10 @@ class Lake(contract.ByHand, contract.Contract):
 
 @long_but_for(QUICK, contract.Contract, contract.ByHand)
 class TestIceberg(Lake):
+    by_files = True
+
     def tables(self):
-        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)})
+        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, by_files=self.by_files)
 
     def identifiers(self):
         """The names of the fields that other engines take for the rows' key."""
@@ -425,6 +430,13 @@ class TestIceberg(Lake):
         assert contract.rows(again, "id") == [(1,), (2,)]
 
 
+@long_but_for((), contract.Contract, contract.ByHand, Lake, TestIceberg)
+class TestIcebergInSql(TestIceberg):
+    """Tables whose form leaves the writing of rows to Spark."""
+
+    by_files = False
+
+
 @long_but_for(QUICK_DELTA, contract.Contract, contract.ByHand, Lake)
 class TestDelta(Lake):
     pytestmark = pytest.mark.delta
@@ -476,6 +488,86 @@ class TestDelta(Lake):
         assert dict(again.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
 
 
+class BySql(DeltaTables):
+    """All that a batch does goes through Spark."""
+
+    def writes_rows(self, place, found, schema):
+        return False
+
+    def another(self):
+        return BySql(self._root, self._roots, self._plain, self._local)
+
+
+@long_but_for((), contract.Contract, contract.ByHand, Lake)
+class TestDeltaBySql(Lake):
+    pytestmark = pytest.mark.delta
+
+    def tables(self):
+        return BySql(str(self._root))
+
+    def drop_table(self, writer):
+        shutil.rmtree(self._root / "public" / "orders")
+
+
+def files(writer):
+    table = writer._tables._local.table(TableName("public", "orders"))
+    return list(table.log.snapshot().files.values())
+
+
+@pytest.mark.delta
+@pytest.mark.parametrize("plain", [False, True], ids=["vectors", "plain"])
+def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, plain):
+    """Rows, deletion vectors and checkpoints of each are the other's; every commit is seen."""
+
+    def opened(kind, epoch):
+        writer = LakeWriter(kind(str(tmp_path / "lake"), plain=plain), "sink")
+        writer.attach(lambda: spark)
+        writer.fence((1, epoch))
+        return writer
+
+    stream, model = change_streams.Stream(1), change_streams.Model()
+    for turn in range(4):
+        for number in range(turn * 3000, turn * 3000 + 3000):
+            row = (number, turn, f"a{number}", "x" * 50)
+            stream.insert(change_streams.NARROW, row)
+            model.insert((number,), row)
+        for number in range(turn, turn * 3000, 7):
+            stream.update(change_streams.NARROW, (number, 99 + turn, "again", None), (3,))
+            model.update((number,), (number, 99 + turn, "again", None), (3,))
+        writer = opened(DeltaTables if turn % 2 == 0 else BySql, turn)
+        contract.run(stream, writer)
+        writer._tables.tend(TableName("public", "orders"))
+        assert bool([add for add in files(writer) if "deletionVector" in add]) is (turn > 0 and not plain)
+        found = contract.rows(writer, "id", "n", "a", "big")
+        writer.close()
+        assert {(row[0],): list(row) for row in found} == model.rows
+    protocol = writer._tables._local.table(TableName("public", "orders")).log.snapshot().protocol
+    assert (protocol["minReaderVersion"] < 3) is plain
+
+
+@pytest.mark.delta
+@pytest.mark.long
+def test_a_plain_table_is_held_back_for_a_renamed_column_with_what_to_do(spark, tmp_path):
+    def of(name):
+        return exchanged([name])
+
+    stream, writer = change_streams.Stream(1), LakeWriter(DeltaTables(str(tmp_path / "lake"), plain=True), "sink")
+    writer.attach(lambda: spark)
+    writer.fence((1, 0))
+    stream.insert(of("a"), (1, "A"))
+    contract.run(stream, writer)
+    stream.insert(of("b"), (2, "B"))
+    with pytest.raises(CdcError, match="columnMapping") as caught:
+        contract.run(stream, writer)
+    assert caught.value.code == "spark.schema_refused"
+    features = "'delta.columnMapping.mode' = 'name', 'delta.minReaderVersion' = '2', 'delta.minWriterVersion' = '5'"
+    name = writer._tables.name(TableName("public", "orders"))
+    writer._spark().sql(f"ALTER TABLE {name} SET TBLPROPERTIES ({features})")
+    contract.run(stream, writer)
+    assert contract.rows(writer, "id", "b") == [(1, "A"), (2, "B")]
+    writer.close()
+
+
 def lake_rows(spark, world, kind, table=change_streams.NARROW):
     root = str(world.tmp_path / "lake")
     tables = DeltaTables(root) if kind == "delta" else IcebergTables({"type": "hadoop", "warehouse": root})
@@ -524,6 +616,8 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark,
     points = ("sink.batch_start", "sink.staged", "sink.before_commit", "sink.before_commit", "sink.after_commit")
     numbers = (1, 1, 1, 2, 1)
     points = [f"{point}=kill@{number}" for point, number in zip(points, numbers, strict=True)]
+    if kind == "delta":
+        points.insert(3, "sink.files_written=kill@2")
     killed_and_started_again(world, spark, points, kind)
 
 

@@ -39,7 +39,7 @@ def test_columns_are_added_renamed_and_widened():
     assert lakesql.changes(TABLE, {"id": "int", "old": "string"}, have, want, {}) == [
         f"ALTER TABLE {TABLE} RENAME COLUMN `old` TO `new`",
         f"ALTER TABLE {TABLE} ALTER COLUMN `id` TYPE bigint",
-        f"ALTER TABLE {TABLE} ADD COLUMN `n` decimal(9,2)",
+        f"ALTER TABLE {TABLE} ADD COLUMNS (`n` decimal(9,2))",
     ]
 
 
@@ -74,7 +74,7 @@ def test_names_that_change_hands_make_room_first_however_far_a_run_that_died_has
     there = {"b": "int", "_cdc_moving_1": "int", "c_dropped_3": "int"}
     assert lakesql.changes(TABLE, there, between, want, {}) == [
         f"ALTER TABLE {TABLE} RENAME COLUMN `_cdc_moving_1` TO `a`",
-        f"ALTER TABLE {TABLE} ADD COLUMN `c` int",
+        f"ALTER TABLE {TABLE} ADD COLUMNS (`c` int)",
     ]
     assert lakesql.changes(TABLE, {field.name: "int" for field in want}, between, want, {}) == []
 

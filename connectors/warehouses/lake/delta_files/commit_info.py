@@ -1,0 +1,34 @@
+"""What a commit says of itself in a table's log."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from typing import Any
+
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot
+
+ENGINE = "cdcworker"
+
+
+def actions_of(before: TableSnapshot, note: str = "", done: tuple[str, int] | None = None) -> list[dict[str, Any]]:
+    """Returns the actions that tell of a commit behind a version. `note` is what its user says of it, `done` the number of an
+    application's transaction."""
+    now = time.time_ns() // 1_000_000
+    info: dict[str, Any] = {
+        "timestamp": now,
+        "operation": "MERGE" if done else "WRITE",
+        "operationParameters": {},
+        "readVersion": before.version,
+        "isolationLevel": "Serializable",
+        "isBlindAppend": done is None,
+        "operationMetrics": {},
+        "engineInfo": ENGINE,
+        "txnId": str(uuid.uuid4()),
+    }
+    if note:
+        info["userMetadata"] = note
+    out: list[dict[str, Any]] = [{"commitInfo": info}]
+    if done is not None:
+        out.append({"txn": {"appId": done[0], "version": done[1], "lastUpdated": now}})
+    return out

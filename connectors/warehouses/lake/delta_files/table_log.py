@@ -1,0 +1,218 @@
+"""The log of a Delta table on a local file system: what it says at its newest version, and a commit behind that."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
+
+Action = Mapping[str, Any]
+FileId = tuple[str, str]
+"""Path of a data file, and the id of its deletion vector, as the log has them."""
+
+
+class UnreadableLog(Exception):
+    """The log is not such as this reads: Delta itself has to."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableSnapshot:
+    """A table at one version. `transactions` are the highest versions of applications; `changed` is the last version in
+    which rows or one of these changed, as far as is known: columns and properties may have since."""
+
+    version: int
+    protocol: Action
+    metadata: Action
+    files: Mapping[FileId, Action]
+    transactions: Mapping[str, int]
+    changed: int
+
+
+def file_id(action: Action) -> FileId:
+    vector = action.get("deletionVector")
+    return action["path"], "" if not vector else vector_id(vector)
+
+
+def vector_id(vector: Action) -> str:
+    offset = vector.get("offset")
+    return f"{vector['storageType']}{vector['pathOrInlineDv']}" + ("" if offset is None else f"@{offset}")
+
+
+class TableLog:
+    """The log in a table's folder. What was read of it is kept; a later look reads what came since."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._home = folder / "_delta_log"
+        self._known: TableSnapshot | None = None
+        self._identity: tuple[int, int] | None = None
+
+    def path(self, version: int) -> Path:
+        return self._home / f"{version:020d}.json"
+
+    @property
+    def known(self) -> TableSnapshot | None:
+        return self._known
+
+    def forget(self) -> None:
+        self._known = None
+
+    def snapshot(self) -> TableSnapshot | None:
+        """Returns the table as it is now; None: there is none."""
+        try:
+            known = self._still() or self._loaded()
+            while known is not None:
+                try:
+                    lines = self.path(known.version + 1).read_bytes()
+                except FileNotFoundError:
+                    break
+                known = _after(known, known.version + 1, _actions(lines))
+            self._remember(known)
+        except (KeyError, TypeError, AttributeError) as exc:
+            raise UnreadableLog(type(exc).__name__) from exc
+        return known
+
+    def _still(self) -> TableSnapshot | None:
+        """What was read, while the file of its version is the same one: another table may have come in its place."""
+        if self._known is None or self._identity is None:
+            return None
+        with contextlib.suppress(FileNotFoundError):
+            if _identity(self.path(self._known.version)) == self._identity:
+                return self._known
+        return None
+
+    def _remember(self, known: TableSnapshot | None) -> None:
+        self._known = self._identity = None
+        if known is not None:
+            with contextlib.suppress(FileNotFoundError):
+                self._identity = _identity(self.path(known.version))
+                self._known = known
+
+    def _loaded(self) -> TableSnapshot | None:
+        """The newest checkpoint, or the first commit."""
+        if not self._home.is_dir():
+            return None
+        names = [name for name in os.listdir(self._home) if name[:20].isdigit()]
+        points = [name for name in names if ".checkpoint" in name]
+        if points:
+            newest = max(points)
+            version = int(newest[:20])
+            if newest != f"{version:020d}.checkpoint.parquet":
+                raise UnreadableLog("a checkpoint of another form")
+            return _checkpoint(self._home / newest, version)
+        commits = [name for name in names if name.endswith(".json") and len(name) == 25]
+        if not commits:
+            return None
+        if min(commits) != f"{0:020d}.json":
+            raise UnreadableLog("the log begins later")
+        return _after(None, 0, _actions(self.path(0).read_bytes()))
+
+    def text(self, version: int) -> str | None:
+        """Returns the commit of a version as it stands in the log; None: it is not there any more."""
+        try:
+            return self.path(version).read_text("utf-8")
+        except FileNotFoundError:
+            return None
+
+    def commit(self, before: TableSnapshot, actions: Sequence[Action]) -> TableSnapshot | None:
+        """Adds the next version; None: somebody else has. Files that it names are there and are synced."""
+        version = before.version + 1
+        content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
+        scratch = self._home / f".{uuid.uuid4().hex}.tmp"
+        try:
+            write_synced(scratch, content)
+            os.link(scratch, self.path(version))
+        except FileExistsError:
+            return None
+        finally:
+            scratch.unlink(missing_ok=True)
+        sync_folder(self._home)
+        made = _after(before, version, actions)
+        self._remember(made)
+        return made
+
+
+def _identity(path: Path) -> tuple[int, int]:
+    found = path.stat()
+    return found.st_ino, found.st_mtime_ns
+
+
+def _actions(lines: bytes) -> Iterator[Action]:
+    for line in lines.splitlines():
+        if line:
+            yield json.loads(line)
+
+
+def _after(before: TableSnapshot | None, version: int, actions: Iterable[Action]) -> TableSnapshot:
+    """The snapshot after a commit. Whatever order its actions have, removes come first."""
+    found = list(actions)
+    protocol = before.protocol if before else {}
+    metadata = before.metadata if before else {}
+    files = dict(before.files) if before else {}
+    transactions = dict(before.transactions) if before else {}
+    for action in found:
+        if "remove" in action:
+            files.pop(file_id(action["remove"]), None)
+    for action in found:
+        if "add" in action:
+            files[file_id(action["add"])] = action["add"]
+        elif "metaData" in action:
+            metadata = action["metaData"]
+        elif "protocol" in action:
+            protocol = action["protocol"]
+        elif "txn" in action:
+            transactions[action["txn"]["appId"]] = int(action["txn"]["version"])
+    rows = any(name in action for action in found for name in ("add", "remove", "txn"))
+    changed = version if rows or before is None else before.changed
+    return TableSnapshot(version, protocol, metadata, files, transactions, changed)
+
+
+def _checkpoint(path: Path, version: int) -> TableSnapshot:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    try:
+        file = parquet.ParquetFile(path)
+        if "sidecar" in file.schema_arrow.names:
+            raise UnreadableLog("a checkpoint of another form")
+        names = [name for name in ("protocol", "metaData", "add", "txn") if name in file.schema_arrow.names]
+        rows = file.read(columns=names)
+    except (pa.ArrowException, OSError) as exc:
+        raise UnreadableLog(type(exc).__name__) from exc
+    found: dict[str, Any] = {}
+    files, transactions = {}, {}
+    for name in names:
+        column = rows[name]
+        for row in column.filter(column.is_valid()).to_pylist():
+            row = _plain(row)
+            if name == "add":
+                files[file_id(row)] = row
+            elif name == "txn":
+                transactions[row["appId"]] = int(row["version"])
+            else:
+                found[name] = row
+    return TableSnapshot(version, found["protocol"], found["metaData"], files, transactions, version)
+
+
+_MAPS = ("partitionValues", "tags", "configuration", "options")
+
+
+def _plain(row: dict[str, Any]) -> dict[str, Any]:
+    """A row of a checkpoint as the JSON of a commit would be: maps are maps, and what is null is left out."""
+    out = {}
+    for name, value in row.items():
+        if value is None or name in ("stats_parsed", "partitionValues_parsed"):
+            continue
+        if name in _MAPS:
+            value = dict(value)
+        elif isinstance(value, dict):
+            value = _plain(value)
+        out[name] = value
+    return out

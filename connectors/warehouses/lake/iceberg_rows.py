@@ -1,0 +1,274 @@
+"""Commits to Iceberg tables without a job of Spark's: this process writes data files and position deletes as Parquet, and
+Iceberg's own library makes the snapshot of them."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.table_batch import KEY
+from cdcworker.connectors.warehouses import target_columns
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.file_faults import file_errors
+from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, read_files
+from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
+    CODECS,
+    IcebergColumn,
+    UnfitFile,
+    check_file,
+    columns_of,
+    write_deletes,
+    write_rows,
+)
+from cdcworker.connectors.warehouses.lake.key_index import by_file
+from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName
+from cdcworker.connectors.warehouses.merge import one
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.warehouses.lake.key_index import Numbers
+
+FORMAT: Final = 2
+CODEC: Final = "write.parquet.compression-codec"
+UNFIT: Final = (
+    "write.data.path",
+    "write.folder-storage.path",
+    "write.object-storage.",
+    "write.location-provider.",
+    "write.metadata.metrics.",
+    "write.parquet.bloom-filter-",
+    "encryption.",
+)
+"""Properties that change where and how files are written: what begins so is left to Iceberg's own writers."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableForm:
+    """How files of a table are written."""
+
+    columns: tuple[IcebergColumn, ...]
+    codec: str
+    position: str = ""
+    """The name of the column of positions, which the sink alone knows."""
+
+    def holds(self, schema: pa.Schema) -> bool:
+        """Returns whether these are the columns of the table, and all of them."""
+        mine = {column.name: statements.type_of(column.kind) for column in self.columns}
+        return mine == {column.name: statements.type_of(column.type) for column in schema}
+
+
+def local_path(location: str) -> str | None:
+    """Returns the path of a location on this machine; None: it lies in another store."""
+    scheme, colon, rest = location.partition(":")
+    if location.startswith("/"):
+        return location
+    path = "/" + rest.lstrip("/")
+    is_here = not rest.startswith("//") or rest.startswith("///")
+    return path if colon and scheme == "file" and is_here else None
+
+
+@dataclass(slots=True)
+class WrittenFiles:
+    """The files of a commit that is under way."""
+
+    paths: list[str] = field(default_factory=list)
+    data: LiveFile | None = None
+    deletes: dict[int, Mapping[str, Any]] = field(default_factory=dict)
+    """By the number of the data file, its new delete file."""
+    gone: dict[int, Numbers] = field(default_factory=dict)
+
+    def discard(self) -> None:
+        for path in self.paths:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+@dataclass(frozen=True, slots=True)
+class MergedFiles:
+    """Files that one new one replaces, in a snapshot of their own."""
+
+    numbers: Sequence[int]
+    rows: pa.Table
+    written: WrittenFiles
+    snapshot: Any
+
+
+class IcebergRows:
+    """The files of a lake's tables, through one session of Spark's."""
+
+    def __init__(self, jvm: Any, cache: FilesCache, is_local: bool) -> None:
+        """`is_local`: paths without a scheme are on this machine."""
+        self._cache = cache
+        self._is_local = is_local
+        # A name of Java's is looked up over there each time that it is said.
+        self._schemas, self._content, self._tasks = jvm.SchemaParser, jvm.ContentFileParser, jvm.ScanTaskParser
+        self._mapper = jvm.util.JsonUtil.mapper()
+
+    # -- what a table is ----------------------------------------------------------------------------------------------
+
+    def form(self, table: Any) -> TableForm | None:
+        """Returns how the table's files are written; None where that is Iceberg's own business."""
+        if table.operations().current().formatVersion() != FORMAT:
+            return None
+        if table.specs().size() != 1 or table.spec().isPartitioned() or table.sortOrder().isSorted():
+            return None
+        properties = json.loads(self._mapper.writeValueAsString(table.properties()))
+        if any(name.startswith(UNFIT) for name in properties):
+            return None
+        codec = properties.get(CODEC, CODECS[0]).lower()
+        if codec not in CODECS or properties.get("write.format.default", "parquet").lower() != "parquet":
+            return None
+        if self._local(table.location()) is None:
+            return None
+        columns = columns_of(json.loads(self._schemas.toJson(table.schema())))
+        return None if columns is None else TableForm(tuple(columns), codec)
+
+    def _local(self, location: str) -> str | None:
+        found = local_path(location)
+        return found if self._is_local or not location.startswith("/") else None
+
+    def files(self, place: TableName, table: Any, version: Any, form: TableForm) -> TableFiles:
+        """Returns the files of the snapshot `version`, which is the table's current one. UnfitFile where they are not ours to
+        read."""
+        identity = str(table.operations().current().uuid())
+        found = self._cache.get(place, identity, version)
+        if found is None:
+            found = TableFiles(identity, version)
+            wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
+            read_files(self._planned(table, version), wanted, found, self._path, self._cache.rows_max)
+        self._cache.put(place, found)
+        return found
+
+    def _path(self, location: str) -> str:
+        found = self._local(location)
+        if found is None:
+            raise UnfitFile("a file in another store")
+        return found
+
+    def _planned(self, table: Any, version: Any) -> Iterator[Mapping[str, Any]]:
+        if version is None:
+            return
+        tasks = table.newScan().useSnapshot(version).planFiles()
+        try:
+            found = tasks.iterator()
+            while found.hasNext():
+                yield json.loads(self._tasks.toJson(found.next()))
+        finally:
+            tasks.close()
+
+    # -- commits ------------------------------------------------------------------------------------------------------
+
+    def write(self, table: Any, form: TableForm, files: TableFiles | None, change: RowChange) -> WrittenFiles:
+        """Writes the files of a change; nobody sees them yet."""
+        import numpy as np
+
+        written = WrittenFiles()
+        try:
+            if change.put.num_rows:
+                location, path = self._new(table, written)
+                entry = {**write_rows(path, change.put, form.columns, form.codec), "file-path": location}
+                written.data = LiveFile(entry, path, np.zeros(change.put.num_rows, np.bool_))
+            for number, rows in by_file(change.gone).items() if files is not None and change.gone is not None else ():
+                assert files is not None
+                file = files.files[number]
+                check_file(file.path, file.entry["file-size-in-bytes"])
+                gone = written.gone[number] = file.gone.copy()
+                gone[rows] = True
+                location, path = self._new(table, written, "-deletes")
+                written.deletes[number] = {
+                    **write_deletes(path, file.name, np.flatnonzero(gone)),
+                    "file-path": location,
+                }
+        except BaseException:
+            written.discard()
+            raise
+        return written
+
+    def _new(self, table: Any, written: WrittenFiles, what: str = "") -> tuple[str, str]:
+        location = str(table.locationProvider().newDataLocation(f"{uuid.uuid4().hex}{what}.parquet"))
+        path = self._path(location)
+        # The folder of the table itself is there, or the table is away.
+        with file_errors(), contextlib.suppress(FileExistsError):
+            os.mkdir(os.path.dirname(path))
+        written.paths.append(path)
+        return location, path
+
+    def snapshot(self, table: Any, files: TableFiles | None, written: WrittenFiles) -> Any:
+        """Returns a snapshot with these files; the table does not have it yet."""
+        if not written.deletes:
+            update = table.newAppend()
+            return (
+                update if written.data is None else update.appendFile(self._content_file(table, written.data.entry))
+            ).apply()
+        assert files is not None
+        update = table.newRowDelta()
+        if written.data is not None:
+            update = update.addRows(self._content_file(table, written.data.entry))
+        for number, entry in written.deletes.items():
+            update = update.addDeletes(self._content_file(table, entry))
+            for old in files.files[number].deletes:
+                update = update.removeDeletes(self._content_file(table, old))
+        return update.apply()
+
+    def merge_files(self, table: Any, form: TableForm, files: TableFiles) -> MergedFiles | None:
+        """Returns a snapshot, which the table does not have yet, with a few files instead of many; None: it needs none."""
+        numbers = files.mergeable()
+        if not numbers:
+            return None
+        rows = files.live_rows(numbers, form.columns)
+        written = self.write(table, form, None, RowChange(rows))
+        try:
+            update = table.newRewrite().validateFromSnapshot(files.version)
+            for number in numbers:
+                update = update.deleteFile(self._content_file(table, files.files[number].entry))
+                for entry in files.files[number].deletes:
+                    update = update.deleteFile(self._content_file(table, entry))
+            if written.data is not None:
+                update = update.addFile(self._content_file(table, written.data.entry))
+            return MergedFiles(numbers, rows, written, update.apply())
+        except BaseException:
+            written.discard()
+            raise
+
+    def merged(self, place: TableName, files: TableFiles, done: MergedFiles) -> None:
+        """Takes over what a merge of files has changed."""
+        for number in done.numbers:
+            files.remove(number)
+        self.committed(place, files, done.snapshot.snapshotId(), done.written, done.rows)
+
+    def append(self, place: TableName, table: Any, form: TableForm, version: Any, rows: pa.Table) -> Any:
+        """Adds rows to a table of the sink's own, whatever others do to it meanwhile, and returns its version after that."""
+        written = self.write(table, form, None, RowChange(rows))
+        if written.data is None:
+            return version
+        table.newFastAppend().appendFile(self._content_file(table, written.data.entry)).commit()
+        made = table.currentSnapshot()
+        known = self._cache.get(place, str(table.operations().current().uuid()), version)
+        if known is not None and made.parentId() == version:
+            self.committed(place, known, made.snapshotId(), written, rows)
+        return made.snapshotId()
+
+    def _content_file(self, table: Any, entry: Mapping[str, Any]) -> Any:
+        return self._content.fromJson(self._mapper.readTree(json.dumps(entry)), table.spec())
+
+    def committed(
+        self, place: TableName, files: TableFiles, version: Any, written: WrittenFiles, rows: pa.Table
+    ) -> None:
+        """Takes over what a commit has changed."""
+        for number, gone in written.gone.items():
+            # The index looks at the very arrays.
+            files.files[number].gone[:] = gone
+            files.files[number].deletes = [written.deletes[number]]
+        if written.data is not None:
+            number = files.add(written.data)
+            files.insert(number, one(rows[KEY]), one(rows[target_columns.position_of(rows.schema)]))
+        files.version = version
+        self._cache.put(place, files)
+
+    def forget(self, place: TableName) -> None:
+        self._cache.drop(place)

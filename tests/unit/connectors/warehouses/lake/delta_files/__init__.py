@@ -1,0 +1,1 @@
+"""Tests of Delta tables by their files."""

@@ -1,0 +1,154 @@
+"""A lake of Delta tables without Spark: what a sink's writer asks of Spark for tables that are written as files."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import uuid
+from pathlib import Path
+
+import pyarrow as pa
+from cdcworker.connectors.api.table_writer import TargetRows
+from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake.delta import DeltaTables
+from cdcworker.connectors.warehouses.lake.tables import STATE, TableName
+from cdcworker.connectors.warehouses.lake.writer import LakeWriter
+
+PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
+FEATURES = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening"]
+FULL = {
+    "minReaderVersion": 3,
+    "minWriterVersion": 7,
+    "readerFeatures": FEATURES,
+    "writerFeatures": [*FEATURES, "appendOnly", "invariants"],
+}
+TYPES = {"int": "integer", "bigint": "long"}
+
+
+class LocalDelta(DeltaTables):
+    """Tables whose first commit, and those that add columns, are made here."""
+
+    def __init__(self, root, plain=False, local=None):
+        super().__init__(str(root), plain=plain, local=local)
+        self.root = Path(root)
+
+    def open(self, session):
+        self.session = session
+
+    def places(self):
+        for found in self.root.glob("*/*/_delta_log"):
+            yield TableName(found.parent.parent.name, found.parent.name)
+
+    def create(self, place, columns, state):
+        if self.load(place) is not None:
+            return
+        folder = self.root / place.schema / place.table / "_delta_log"
+        folder.mkdir(parents=True)
+        settings = {} if self._plain else {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
+        if state is not None:
+            settings[STATE] = state.text()
+        fields = [self.field(*named(text), at + 1) for at, text in listed(columns)]
+        made = {
+            "id": str(uuid.uuid4()),
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": json.dumps({"type": "struct", "fields": fields}),
+            "partitionColumns": [],
+            "configuration": settings,
+            "createdTime": 0,
+        }
+        log = [{"commitInfo": {"timestamp": 0}}, {"protocol": PLAIN if self._plain else FULL}, {"metaData": made}]
+        (folder / f"{0:020d}.json").write_text("\n".join(map(json.dumps, log)))
+
+    def field(self, name, kind, number):
+        notes = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{uuid.uuid4()}"}
+        kind = TYPES.get(kind, kind)
+        if kind.startswith("array<"):
+            kind = {"type": "array", "elementType": TYPES.get(kind[6:-1], kind[6:-1]), "containsNull": True}
+        return {"name": name, "type": kind, "nullable": True, "metadata": {} if self._plain else notes}
+
+    def add_columns(self, place, columns):
+        log = self.log(place)
+        before = log.snapshot()
+        made = json.loads(before.metadata["schemaString"])
+        count = len(made["fields"]) + 1
+        made["fields"] += [self.field(*named(text), count + at) for at, text in listed(columns)]
+        metadata = {**before.metadata, "schemaString": json.dumps(made)}
+        assert log.commit(before, [{"commitInfo": {"timestamp": time.time_ns()}}, {"metaData": metadata}])
+
+    def log(self, place):
+        return self._local.table(place).log
+
+    def rows(self, place):
+        """All rows that the newest version has."""
+        table = self._local.table(place)
+        snapshot = table.log.snapshot()
+        layout = table.layout(snapshot)
+        types = {column.name: statements.arrow_of(column.type) for column in layout.columns}
+        return everything(table, snapshot, layout, pa.schema(list(types.items())))
+
+    def another(self):
+        return LocalDelta(self.root, self._plain, self._local)
+
+
+def listed(columns):
+    """Definitions of columns, apart at the commas that stand in no parentheses."""
+    return enumerate(re.split(r", (?=`)", columns))
+
+
+def named(text):
+    return re.fullmatch(r"`(.+?)` (.+)", text).groups()
+
+
+def everything(table, snapshot, layout, schema):
+    """Rows of the live files, read by nothing that was kept of them."""
+    from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable, TableMemory
+
+    fresh = LocalTable(table.folder, TableMemory())
+    fresh._follow(snapshot, layout)
+    parts = [schema.empty_table()]
+    for part in fresh._parts.values():
+        parts.append(fresh._rows(part, layout, schema).filter(pa.array(~part.mask())))
+    return pa.concat_tables(parts)
+
+
+class Session:
+    """Statements that add a column are done, others are none that a table which is written as files needs."""
+
+    def __init__(self, tables):
+        self.conf, self.tables, self.said = self, tables, []
+
+    def newSession(self):
+        return self
+
+    def set(self, *_):
+        pass
+
+    @property
+    def read(self):
+        raise AssertionError("a statement for Spark")
+
+    def sql(self, statement):
+        self.said.append(statement)
+        found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMNS \((.+)\)", statement)
+        assert found, f"a statement for Spark: {statement[:60]}"
+        path = Path(found[1])
+        self.tables.add_columns(TableName(path.parent.name, path.name), found[2])
+
+
+class LocalLakeWriter(LakeWriter):
+    def rows(self, topic):
+        place = self._place(topic, ())
+        found = self._tables.load(place)
+        if found is None or found.state is None or found.state.arrow is None:
+            return None
+        return TargetRows(".".join(place), found.state.key, {}, iter(self._tables.rows(place).to_batches()))
+
+
+def opened(root, epoch=(1, 0), plain=False, sink="sink", **more):
+    tables = LocalDelta(root, plain)
+    writer = LocalLakeWriter(tables, sink, **more)
+    session = Session(tables)
+    writer.attach(lambda: session)
+    writer.fence(epoch)
+    return writer
