@@ -13,6 +13,8 @@ from typing import Any
 from cdcworker.schemas import failpoints
 
 OF_PYTEST = "PYTEST_CURRENT_TEST"
+OF_SPARK = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
+"""Set by each session of Spark's for the threads that talk to its JVM; it outlives the test that started it."""
 LOGGERS = ("cdcworker", "uvicorn", "kazoo")
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPROF)
 
@@ -21,7 +23,7 @@ def process_state() -> dict[str, Any]:
     """Each kind of state by a name that a failure shows."""
     root = logging.getLogger()
     return {
-        "environment": {name: text for name, text in os.environ.items() if name != OF_PYTEST},
+        "environment": {name: text for name, text in os.environ.items() if name not in (OF_PYTEST, *OF_SPARK)},
         "working directory": os.getcwd(),
         "failpoints": (failpoints._listener, dict(failpoints._points)),
         "signal handlers": {number.name: signal.getsignal(number) for number in SIGNALS},
@@ -52,9 +54,9 @@ def unchanged() -> Iterator[None]:
     yield
     found = changes(before, process_state())
     if "environment" in found:
-        current = os.environ.get(OF_PYTEST)
+        kept = {name: os.environ[name] for name in (OF_PYTEST, *OF_SPARK) if name in os.environ}
         os.environ.clear()
-        os.environ.update(before["environment"] | ({OF_PYTEST: current} if current else {}))
+        os.environ.update(before["environment"] | kept)
     if "failpoints" in found:
         failpoints.arm("")
         failpoints.listen(None)
