@@ -12,7 +12,7 @@ from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program
 from cdcworker.worker.java.runtime import find_java
 
-START_TIMEOUT_S = 120.0
+START_TIMEOUT_S = 300.0
 LOGGING = """
 appender.console.type = Console
 appender.console.name = STDOUT

@@ -157,9 +157,8 @@ def _open(session: Session, context: TaskContext, first: bool) -> None:
     options = _decoder_options(session, context, streamed, planner if binary else None)
     listener = StreamListener(session, planner)
     session.state = StreamState(PgoutputDecoder(listener.resolve, template, options, listener), streamed, binary)
-    _prepare_rows(
-        session, tables.at_start(session, tables.TaskStart(context.task_epoch, context.attempt), first), template
-    )
+    start = tables.TaskStart(context.task_epoch, context.attempt)
+    _prepare_rows(session, tables.at_start(session, start, first), template)
     _start_stream(session, stream)
 
 

@@ -71,6 +71,9 @@ def sink_config(target: psycopg.Connection, prefix: str, **converters: str) -> d
         "schema.evolution": "basic",
         "collection.name.format": "${source.table}",
         "topics.regex": rf"{prefix}\.public\..*",
+        # The headers of a new key name the columns of the other one: of keys with several types Connect's default converter
+        # makes a map without a schema, which this sink takes for a failure.
+        "header.converter": "org.apache.kafka.connect.storage.StringConverter",
         "consumer.override.isolation.level": "read_committed",
         "consumer.override.metadata.max.age.ms": "1000",
         **converters,
@@ -91,7 +94,8 @@ def test_rows_changes_deletes_and_new_keys_arrive(kafka, databases, tmp_path, fo
     libraries = [*parts.libraries("connect"), *parts.libraries("jdbc"), *(parts.converter() if form == "avro" else ())]
     worker = Worker(tmp_path, kafka.bootstrap, f"j{uuid.uuid4().hex[:8]}")
     # Confluent's converter does not say by a file of services what it is.
-    connect = GenuineConnect(tmp_path / "connect", kafka.bootstrap, libraries, {"plugin.discovery": "hybrid_warn"})
+    discovery = {"plugin.discovery": "hybrid_warn" if form == "avro" else "service_load"}
+    connect = GenuineConnect(tmp_path / "connect", kafka.bootstrap, libraries, discovery)
     try:
         worker.wait_ready()
         source.execute(
@@ -110,12 +114,12 @@ def test_rows_changes_deletes_and_new_keys_arrive(kafka, databases, tmp_path, fo
             made = sink_config(target, worker.group, **(formats(schemas=True) if form == "json" else converters))
             answer = httpx.post(f"{connect.url}/connectors", json={"name": "jdbc", "config": made}, timeout=60.0)
             assert answer.status_code == 201, answer.text
-            worker.wait(lambda: rows(target) == rows(source), lambda: told(connect, source, target), 90.0)
+            worker.wait(lambda: rows(target) == rows(source), lambda: told(connect, source, target), 300.0)
             for number in range(5, 8):
                 source.execute("insert into items " + ROW.format(id=number, part="a"))
             for change in CHANGES:
                 source.execute(change)
-            worker.wait(lambda: rows(target) == rows(source), lambda: told(connect, source, target), 90.0)
+            worker.wait(lambda: rows(target) == rows(source), lambda: told(connect, source, target), 300.0)
             assert [row[0] for row in rows(target)] == [1, 2, 3, 5, 7, 60]
         assert worker.end() == 0
     finally:
