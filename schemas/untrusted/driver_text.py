@@ -11,8 +11,10 @@ KEPT_MAX: Final = 500
 _READ_MAX: Final = 65_536
 SHOWN: Final = "…"
 _KIND: Final = re.compile(
-    r"(?<![\w$.])(?:[A-Za-z_$][\w$]{0,60}\.){0,12}[A-Z][\w$]{0,80}(?:Exception|Error|Failure)\b(?![\w$.])"
+    r"(?<![\w$.])(?:(?:[A-Za-z_$][\w$]{0,60}\.){0,12}[A-Z][\w$]{0,80}(?:Exception|Error|Failure)\b(?![\w$.])"
+    r"|(?:[a-z_$][\w$]{0,60}\.){1,12}[A-Z][\w$]{0,80}(?=: ))"
 )
+"""A name that ends as those of exceptions do, or a name with its package before a colon."""
 _CONDITION: Final = re.compile(r"\[[A-Z][A-Z0-9_]{2,80}(?:\.[A-Z0-9_]{2,80}){0,3}\]")
 _STATE: Final = re.compile(r"\bSQLSTATE: ?[0-9A-Z]{5}\b")
 _NAMED: Final = re.compile(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 import uuid
 
@@ -86,7 +87,12 @@ class SharedSpark:
     def session(self):
         if self.engine is None or not self.engine.answers():
             self.close()
+            before = set(os.environ)
             self.engine = self._new()
+            self.engine.session()
+            # pyspark leaves variables of its own, which the first test would be blamed for.
+            for name in os.environ.keys() - before:
+                del os.environ[name]
         return self.engine.session()
 
     def close(self):

@@ -31,6 +31,9 @@ TEXTS = {
     f"Lost task 0.0 in stage 3.0 (TID 3) (h executor driver): java.lang.IllegalArgumentException: {CANARY}": "TID 3",
     f"An error occurred while calling o1.sql.\n: org.apache.iceberg.exceptions.ValidationException: {CANARY}":
         "org.apache.iceberg.exceptions.ValidationException",
+    f"Caused by: java.lang.Exception: {CANARY}": "java.lang.Exception",
+    f"it ended: java.lang.Throwable: {CANARY}": "java.lang.Throwable",
+    f"it ended: com.shop.Odd: {CANARY}": "com.shop.Odd",
     f"Cannot parse to a number. value: {CANARY}": "Cannot parse",
     f"Failed row: {CANARY}": "Failed",
     'relation "public.orders" does not exist': 'relation "public.orders" does not exist',
