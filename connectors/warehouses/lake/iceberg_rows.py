@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, read_files
@@ -139,8 +138,11 @@ class IcebergRows:
         found = self._cache.get(place, identity, version)
         if found is None:
             found = TableFiles(identity, version)
+            self._cache.drop(place)
             wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
             read_files(self._planned(table, version), wanted, found, self._path, self._cache.rows_max)
+        # It may have got another name.
+        found.position = form.position
         self._cache.put(place, found)
         return found
 
@@ -266,7 +268,7 @@ class IcebergRows:
             files.files[number].deletes = [written.deletes[number]]
         if written.data is not None:
             number = files.add(written.data)
-            files.insert(number, one(rows[KEY]), one(rows[target_columns.position_of(rows.schema)]))
+            files.insert(number, one(rows[KEY]), one(rows[files.position]))
         files.version = version
         self._cache.put(place, files)
 
