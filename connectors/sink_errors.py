@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from cdcworker.connectors.config.server_authentication import REFUSAL, WEAK_LOGIN
-from cdcworker.schemas.errors import INTERNAL, CdcError, declare
+from cdcworker.schemas.errors import CODES, INTERNAL, CdcError, declare
 
 UNDECODABLE = declare(
     "spark.undecodable",
@@ -58,7 +58,7 @@ SCHEMA_REFUSED = declare(
     "data",
     "A schema change cannot be applied to the target table",
     "Give the target's column a type, or the table a form, that the source's fits, or drop the target table and load it again;"
-    " what was mended by hand is gone on with by itself. With schema.change.policy=halt or fail the whole task has stopped:"
+    " once that is done the table goes on by itself. With schema.change.policy=halt or fail the whole task has stopped:"
     " restart it then.",
 )
 TARGET_COLLISION = declare(
@@ -331,6 +331,10 @@ _LAKE_CAUSES = (
 )
 
 
+_REFUSED = re.compile(r"cdcworker refuses \[((?:config|file)\.\w+|spark\.target_unreachable)\]")
+"""Of a client whose connection, or whose server's answer, this process has judged."""
+
+
 _OF_FILES = (
     # Why a file could not be opened or read: that it could not be says nothing yet.
     *("FileNotFoundException", "iceberg.exceptions.NotFoundException", "FILE_NOT_EXIST", "CANNOT_READ_FILE_FOOTER"),
@@ -346,7 +350,12 @@ def is_of_files(exc: BaseException) -> bool:
     """Returns whether what a lake raises is said of files of a table: missing ones, or such that hold something else.
     Not so when it says as well why nobody could look: the network, a server, a right."""
     found, said = from_lake(exc), f"{type(exc).__name__} {exc}"
-    if found is None or found.code in (LEDGER_MOVED, TARGET_AUTH) or any(name in said for name in _PASSING):
+    if (
+        found is None
+        or found.code in (LEDGER_MOVED, TARGET_AUTH)
+        or _REFUSED.search(said)
+        or any(name in said for name in _PASSING)
+    ):
         return False
     return any(name in said for name in _OF_FILES)
 
@@ -360,6 +369,11 @@ def from_lake(exc: BaseException, where: Mapping[str, str | int] | None = None) 
     if not isinstance(exc, (Py4JJavaError, PySparkException)):
         return None
     said = f"{type(exc).__name__} {exc}"
+    refused = _REFUSED.search(said)
+    if refused and refused[1] in CODES:
+        return CdcError(
+            refused[1], "a client of the lake may not do what it began; the task's log says what", where=where
+        )
     for code, names in _LAKE_CAUSES:
         for name in names:
             if name in said:

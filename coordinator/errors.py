@@ -68,13 +68,13 @@ PROTOCOL_TOO_OLD = declare(
     "coordinator.protocol_too_old",
     "config",
     "This version is too old for the workers that are there",
-    "Start the version that the others run; a cluster is upgraded worker by worker, never back below its floor.",
+    "Start the version that the others run: workers that run by now cannot share a cluster with an older one.",
 )
 PEERS_TOO_OLD = declare(
     "coordinator.peers_too_old",
     "config",
     "A worker that is there is too old for this version",
-    "Upgrade the older workers first, in one step less if releases lie between.",
+    "Upgrade the older workers first, to a release between theirs and this one.",
 )
 TASK_WAITS = declare(
     "coordinator.task_waits",
@@ -92,7 +92,7 @@ NO_WORKER = declare(
     "coordinator.no_worker",
     "transient",
     "No live worker takes tasks",
-    "Start a worker: those that are there hand their tasks over to leave",
+    "Start a worker: all that are there are draining",
 )
 RECORD_TOO_LARGE = declare(
     "coordinator.record_too_large",

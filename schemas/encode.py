@@ -6,6 +6,7 @@ import struct
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from operator import itemgetter
 from typing import Any, Final
 
@@ -36,7 +37,7 @@ VALUE_REJECTED = declare(
     "schema.value_rejected",
     "data",
     "A value does not fit the Avro type of its column",
-    "Look at the named column; resync the table if its type changed without a schema change.",
+    "Look at the named column; if its type changed without a schema change, take a snapshot of the table.",
 )
 
 Register = Callable[[Sequence[Registration]], Sequence[int]]
@@ -133,6 +134,8 @@ class TablePlan:
     """The indexes of array columns, whose dimensions and bounds may have to be given in a header."""
     key_id: int = 0
     value_frame: bytes = b""
+    peers: list[TablePlan] = dataclass_field(default_factory=list, repr=False, compare=False)
+    """All plans of the same table, this one among them; the one in force is the last."""
 
 
 def _field_writes(fields: Sequence[Mapping[str, Any]]) -> tuple[Write, ...]:
@@ -208,7 +211,8 @@ class Encoder:
         self._seen: dict[int, TablePlan] = {}
         self._pinned: list[Table] = []
         self._shapes: dict[str, list[TablePlan]] = {}
-        """The plans of each topic; the one in force is the last."""
+        """The plans of each table by its topic, or of a topic that tables share by topic and path; the one in force is
+        the last."""
         self.tombstones = tombstones
         self.unavailable = unavailable
         self.version = 0
@@ -321,8 +325,7 @@ class Encoder:
         plan = self._seen.get(id(table))
         if plan is None:
             plan = self._remember(table)
-        shapes = self._shapes[plan.topic]
-        if shapes[-1] is not plan or not plan.value_frame:
+        if plan.peers[-1] is not plan or not plan.value_frame:
             self._put_in_force(plan, position)
         return plan
 
@@ -331,10 +334,11 @@ class Encoder:
         if len(self._seen) >= self.TABLES_SEEN_MAX:
             self._seen.clear()
             self._pinned.clear()
-        shapes = self._shapes.setdefault(self._topic(table), [])
+        shapes = self._shapes_of(table)
         plan = next((known for known in reversed(shapes) if known.table == table), None)
         if plan is None:
             plan = self._compile(table)
+            plan.peers = shapes
             shapes.insert(0, plan)
         self._seen[id(table)] = plan
         self._pinned.append(table)
@@ -344,7 +348,7 @@ class Encoder:
         table = plan.table
         self._bind(plan, RegistrationMeta(table.table_id, table.path, position))
         self.version += 1
-        shapes = self._shapes[plan.topic]
+        shapes = plan.peers
         shapes.remove(plan)
         shapes.append(plan)
         if len(shapes) > self.SHAPES_PER_TOPIC_MAX:
@@ -364,6 +368,9 @@ class Encoder:
 
     def _topic(self, table: Table) -> str:
         return table.plain.topic if table.plain else topic_name(self._prefix, table.path)
+
+    def _shapes_of(self, table: Table) -> list[TablePlan]:
+        return self._shapes.setdefault(self._topic(table), [])
 
     def _compile(self, table: Table) -> TablePlan:
         return TablePlan(**plan_fields(self._prefix, table))

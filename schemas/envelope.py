@@ -249,6 +249,23 @@ def _key_type(node: Any) -> Any:
     return {**out, "connect.parameters": parameters} if parameters else out
 
 
+def differing_columns(table: Table, other: Table) -> list[str]:
+    """Returns the names of the columns that two tables do not have alike: by name, place, type, null and key. Defaults and
+    labels of enums do not count."""
+    ours, theirs = _columns_alike(table), _columns_alike(other)
+    if list(ours) == list(theirs) and table.key == other.key:
+        return [name for name in ours if ours[name] != theirs[name]]
+    names = [name for name in (*ours, *theirs) if ours.get(name) != theirs.get(name)]
+    return list(dict.fromkeys(names)) or [column.name for column in table.key_columns] or list(ours)
+
+
+def _columns_alike(table: Table) -> dict[str, tuple[Any, ...]]:
+    return {
+        column.name: (column.optional, column.column_id, _key_type(column.type), column in table.key_columns)
+        for column in table.columns
+    }
+
+
 def _bare(node: Any) -> Any:
     """Returns a type without attributes: names, structure and sizes only."""
     if isinstance(node, list):

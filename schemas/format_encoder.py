@@ -20,7 +20,7 @@ from cdcworker.schemas.encode import (
     encode_parts,
     plan_fields,
 )
-from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, is_message
+from cdcworker.schemas.envelope import NAME_CONFLICT, column_field, differing_columns, is_message
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import bounds_headers, zero_value
@@ -31,11 +31,20 @@ TOPIC_TAKEN = declare(
     "schema.topic_taken",
     "config",
     "Two tables would be written to one topic",
-    "Correct regex and replacement of the transform so that each table keeps a topic of its own.",
+    "Correct regex and replacement of the transform so that each table keeps a topic of its own. With skipped.operations=t tables of"
+    " the same columns may share one: a truncate of one of them would empty it for all.",
+)
+COLUMNS_DIFFER = declare(
+    "schema.columns_differ",
+    "data",
+    "A table that shares a topic with others has other columns or another key than they have",
+    "Give all tables of the topic the same columns, and ask for a snapshot of this one; or route it to a topic of its own.",
 )
 
 DELETED_FIELD: Final = "__deleted"
 """The field that ExtractNewRecordState adds for rewritten deletes."""
+_NAMED_MAX: Final = 10
+"""Columns that an error names."""
 _BOUND: Final = b"\0"
 """The `value_frame` of a plan that needs no schema id and is ready."""
 
@@ -130,7 +139,8 @@ class FormatEncoder(Encoder):
         super().__init__(prefix, register, **options)
         self._format = record_format
         self._now_ns = 0
-        self._paths: dict[str, tuple[str, ...]] = {}
+        self._tables: dict[str, dict[tuple[str, ...], Table]] = {}
+        """The tables of each topic, by their paths, as they were last."""
 
     # Plans
 
@@ -140,11 +150,36 @@ class FormatEncoder(Encoder):
         topic = topic_name(self._prefix, table.path)
         for route in self._format.routes:
             topic = route.apply(topic)
-        path = self._paths.setdefault(topic, table.path)
-        if path != table.path:
-            where = {"topic": topic, "table": ".".join(table.path), "other": ".".join(path)}
-            raise CdcError(TOPIC_TAKEN, "the topic is another table's", where=where)
+        tables = self._tables.setdefault(topic, {})
+        for path, other in tables.items():
+            if path != table.path:
+                self._require_alike(topic, table, other)
+        tables[table.path] = table
         return topic
+
+    def _require_alike(self, topic: str, table: Table, other: Table) -> None:
+        """Raises a CdcError when the table may not be written to the topic of the other one."""
+        where = {"topic": topic, "table": ".".join(table.path), "other": ".".join(other.path)}
+        if not self._format.shared or is_message(table) or is_message(other):
+            raise CdcError(TOPIC_TAKEN, "the topic is another table's", where=where)
+        differing = differing_columns(table, other)
+        if differing:
+            where["columns"] = ", ".join(differing[:_NAMED_MAX])
+            raise CdcError(COLUMNS_DIFFER, "the topic is that of tables with other columns", where=where)
+
+    def _shapes_of(self, table: Table) -> list[TablePlan]:
+        topic = self._topic(table)
+        # Tables that share a topic take turns, and each keeps its plan in force.
+        is_own = not self._format.shared or table.plain is not None
+        return self._shapes.setdefault(topic if is_own else "/".join((topic, *table.path)), [])
+
+    def path_of(self, topic: str) -> tuple[str, ...]:
+        """Returns the path of the table whose records go to a topic; empty for a topic that tables share."""
+        if not self._format.shared:
+            return super().path_of(topic)
+        tables = self._tables.get(topic, {})
+        table = next(iter(tables.values()), None)
+        return () if table is None or len(tables) > 1 or is_message(table) else table.path
 
     def _compile(self, table: Table) -> TablePlan:
         record_format = self._format

@@ -122,6 +122,8 @@ class RecordFormat:
     value: WireFormat = AVRO
     flat: FlatFormat | None = None
     routes: tuple[RegexRoute, ...] = ()
+    shared: bool = False
+    """Tells whether tables with the same columns may be routed to one topic."""
 
 
 def _plain(kind: Any) -> Any:

@@ -7,6 +7,7 @@ import os
 import shutil
 import time
 from collections import Counter
+from collections.abc import Callable, Sequence
 from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
@@ -23,6 +24,7 @@ from cdcworker.worker.java.runtime import find_java
 from hypothesis import HealthCheck, settings
 
 from tests.lanes import RUNNING_FOLDER
+from tests.process_state import unchanged
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # no unit test goes by the clock
@@ -64,8 +66,32 @@ def missing(part: str) -> str | None:
     return None
 
 
+COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2}
+"""About how many seconds a test takes that needs this."""
+CLASSES = (100, 25)
+"""Modules of so many seconds, or more, begin before those of fewer."""
+
+
+def _modules_that_take_longest_first(items: Sequence[pytest.Item]) -> Callable[[pytest.Item], int]:
+    """A sort key by class, which keeps the order of chance within one: of two processes none is left alone for long with
+    a module that began last."""
+    seconds: Counter[str] = Counter()
+    for item in items:
+        if not item.get_closest_marker("long"):
+            cost = max((cost for marker, cost in COSTS.items() if item.get_closest_marker(marker)), default=0)
+            seconds[_module_of(item)] += cost
+    rank = {module: sum(total < limit for limit in CLASSES) for module, total in seconds.items()}
+    return lambda item: rank.get(_module_of(item), len(CLASSES))
+
+
+def _module_of(item: pytest.Item) -> str:
+    return item.nodeid.partition("::")[0]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave long tests out unless they are asked for; skip what lacks a part, with the reason."""
+    if hasattr(config, "workerinput"):
+        items.sort(key=_modules_that_take_longest_first(items))
     if "long" not in (config.getoption("markexpr") or ""):
         chosen = [item for item in items if not item.get_closest_marker("long")]
         left_out = [item for item in items if item.get_closest_marker("long")]
@@ -124,11 +150,17 @@ def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: p
         terminalreporter.write_line(f"NOT RUN: {count} tests, missing part {reason}", yellow=True)
 
 
+@pytest.fixture(autouse=True)
+def _leaves_nothing_behind():
+    with unchanged():
+        yield
+
+
 @pytest.fixture(scope="session")
 def until():
-    """`until(condition, timeout_s=10)`: waits for what a test needs, so that no test sleeps for a fixed time."""
+    """`until(condition, timeout_s=60)`: waits for what a test needs, so that no test sleeps for a fixed time."""
 
-    def wait(condition, timeout_s: float = 10.0, poll_s: float = 0.01) -> None:
+    def wait(condition, timeout_s: float = 60.0, poll_s: float = 0.01) -> None:
         deadline = time.monotonic() + timeout_s
         while not condition():
             assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s"

@@ -13,7 +13,7 @@ from typing import Any
 
 from cdcworker.coordinator.core.events import TaskExited, TaskReport
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
-from cdcworker.coordinator.model import AssignedTask, Connector, PutConnector, TaskId, View
+from cdcworker.coordinator.model import AssignedTask, Connector, PutConnector, Reply, Request, TaskId, View
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.herder.herder import Herder
 
@@ -91,6 +91,18 @@ def herder(bootstrap: str, group: str, worker: str, launcher: StubLauncher | Non
     started = Herder(config, shares, launcher or StubLauncher())
     started.start()
     return started
+
+
+def accepted(one: Herder, request: Request) -> Reply:
+    """Returns the answer to a request once it is done. A worker that joins at this moment makes the broker refuse the
+    leader's proof once: whoever asked asks again."""
+
+    def done() -> Reply | None:
+        reply = one.submit(request).result(60)
+        return reply if reply.outcome == "ok" else None
+
+    reply: Reply = eventually(done, 60, "a leader that takes the request")
+    return reply
 
 
 @contextlib.contextmanager

@@ -66,8 +66,9 @@ QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
 WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
 NICE = 15
-TWO = ("-n", "2", "--dist", "loadfile")
-"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share."""
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
+begin in the order of `conftest.py`, not of their number of tests."""
 
 
 def ended(began: float, codes: Sequence[int], lanes: Sequence[Lane], found: Sequence[Timing]) -> int:

@@ -51,5 +51,8 @@ class TaskContext:
     """The most bytes that the Kafka client sends in one record; 0: not known."""
     notes: dict[str, Any] = field(default_factory=dict)
     """What a task leaves for its next opening in this process; a task must also run without any of it."""
+    attempt: int = 0
+    """Counts the processes of one task epoch: a restart that was asked for, or that follows a failure, has the next
+    number."""
     group: str = ""
     """The cluster's group.id: with the connector's name and the task's number it says who this is."""

@@ -220,14 +220,14 @@ class _View:
     bodies: pa.Array
 
     def upserts(
-        self, part: reduce.RowSelection, speakers: np.ndarray[Any, Any] | None = None
+        self, part: reduce.RowSelection, moved_by: np.ndarray[Any, Any] | None = None
     ) -> tuple[pa.Table, dict[str, Any]]:
-        """Returns the rows, and per column the mask of rows that keep the target's value. `speakers`: for moved rows, the
-        changes that give key and position."""
+        """Returns the rows, and per column the mask of rows that keep the target's value. `moved_by`: the changes that
+        give moved rows their key and position."""
         import numpy as np
         import pyarrow as pa
 
-        said = part.last if speakers is None else speakers
+        changes = part.last if moved_by is None else moved_by
         after = self.decoded.arrays[self.shape.id].field("after") if self.shape.id in self.decoded.arrays else None
         columns: dict[str, Any] = {}
         flags: dict[str, Any] = {}
@@ -239,12 +239,14 @@ class _View:
             source = part.take.get(name, part.last)
             if (name in part.take or same) and bool((source == NONE).any()):
                 flags[name] = source == NONE
-        keys = self._key_columns(self.codes[said])
-        if speakers is not None or any(name not in columns for name in self.key_shape.fields):
+        keys = self._key_columns(self.codes[changes])
+        if moved_by is not None or any(name not in columns for name in self.key_shape.fields):
             columns.update(keys())
         flags = {name: flag for name, flag in flags.items() if name not in self.key_shape.fields}
-        columns[KEY] = self.bodies.take(pa.array(self.codes[said]))
-        columns[POSITION] = array_ops.position(self.decoded.major[self.rows[said]], self.decoded.minor[self.rows[said]])
+        columns[KEY] = self.bodies.take(pa.array(self.codes[changes]))
+        columns[POSITION] = array_ops.position(
+            self.decoded.major[self.rows[changes]], self.decoded.minor[self.rows[changes]]
+        )
         return pa.table(columns), {name: np.asarray(flag) for name, flag in flags.items()}
 
     def deletes(self, index: np.ndarray[Any, Any]) -> pa.Table:

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     Ints = np.ndarray[Any, np.dtype[np.int64]]
 
 STREAMED = ("c", "u", "d", "t")
-"""Rows that a snapshot loaded were committed at some time before: nobody waited for them."""
+"""The operations whose latency counts. A row of a snapshot (`r`) was committed at some time before: nobody waited for it."""
 
 
 def applied(topic: TopicRecords, decoded: DecodedTopic) -> dict[tuple[str, int], tuple[bytes, int]]:
-    """Highest position and source time per partition."""
+    """Returns the highest position of each partition, and the newest commit time in ms."""
     import numpy as np
 
     out: dict[tuple[str, int], tuple[bytes, int]] = {}
@@ -33,8 +33,8 @@ def applied(topic: TopicRecords, decoded: DecodedTopic) -> dict[tuple[str, int],
 
 
 def committed(decoded: DecodedTopic) -> tuple[Ints, Ints]:
-    """Times in ms and how many changes were committed then. Changes of a transaction mostly stand together, so that one
-    look from neighbour to neighbour makes few pairs of many changes."""
+    """Returns commit times in ms, and how many changes each has. Changes of a transaction mostly stand together, so that
+    comparing neighbours alone makes few pairs of many changes."""
     import numpy as np
 
     times = decoded.ts_ms[np.isin(decoded.op, STREAMED) & (decoded.ts_ms > 0)]
@@ -43,14 +43,15 @@ def committed(decoded: DecodedTopic) -> tuple[Ints, Ints]:
 
 
 def note(latency: LatencyHistogram, moments: Mapping[str, Sequence[tuple[Ints, Ints]]], now_s: float) -> None:
-    """Every change counts: the newest of a batch alone would hide how long the others have waited."""
+    """Adds the latency of every change to the histogram; `moments` has what `committed` returns, by topic. The newest change
+    of a batch alone would hide how long the others have waited."""
     import numpy as np
 
     for times, counts in _pairs(moments):
-        late = np.maximum(0.0, now_s - times / 1000)
-        steps = np.bincount(np.searchsorted(BOUNDS_S, late), counts, len(BOUNDS_S) + 1)
-        latency.counts = [known + int(more) for known, more in zip(latency.counts, steps, strict=True)]
-        latency.sum_s += float(late @ counts)
+        latencies_s = np.maximum(0.0, now_s - times / 1000)
+        buckets = np.bincount(np.searchsorted(BOUNDS_S, latencies_s), counts, len(BOUNDS_S) + 1)
+        latency.counts = [known + int(more) for known, more in zip(latency.counts, buckets, strict=True)]
+        latency.sum_s += float(latencies_s @ counts)
 
 
 def _pairs(moments: Mapping[str, Sequence[tuple[Ints, Ints]]]) -> Iterable[tuple[Ints, Ints]]:

@@ -56,6 +56,8 @@ class HostPolicy:
 
     allowed: tuple[Network | str, ...] = ()
     loopback: bool = True
+    lake: tuple[Network | str, ...] = ()
+    """What the clients of a lake may reach besides, closed addresses included."""
 
     def problem(self, host: str, address: Address) -> str | None:
         """Why the address is closed; None when it is open. `host` is the name that led to it."""
@@ -68,22 +70,38 @@ class HostPolicy:
             return "is not in connector.hosts.allowed"
         return None
 
+    def lake_problem(self, host: str, addresses: Sequence[Address]) -> str | None:
+        """Returns why a lake's client may not reach a host with all of these addresses; None when it may. A host without an
+        address here is one that a proxy of the operator may know."""
+        if _named(host, self.lake):
+            return None
+        if not addresses:
+            return "is not in connector.hosts.allowed" if self.allowed and not self.names(host) else None
+        judged = (None if _contained(one, self.lake) else self.problem(host, one) for one in addresses)
+        return next(filter(None, judged), None)
+
     def names(self, host: str) -> bool:
         """Returns whether the list holds the host by its name or its domain."""
-        name = host.lower().rstrip(".")
-        return any(
-            name == item or (item.startswith(".") and name.endswith(item))
-            for item in self.allowed
-            if isinstance(item, str)
-        )
+        return _named(host, self.allowed)
 
     def _contains(self, address: Address) -> bool:
-        plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
-        return any(
-            (plain or address) in item
-            for item in self.allowed
-            if not isinstance(item, str) and item.version == (plain or address).version
-        )
+        return _contained(address, self.allowed)
+
+
+def _named(host: str, items: Iterable[Network | str]) -> bool:
+    name = host.lower().rstrip(".")
+    return any(
+        name == item or (item.startswith(".") and name.endswith(item)) for item in items if isinstance(item, str)
+    )
+
+
+def _contained(address: Address, items: Iterable[Network | str]) -> bool:
+    plain = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
+    return any(
+        (plain or address) in item
+        for item in items
+        if not isinstance(item, str) and item.version == (plain or address).version
+    )
 
 
 _policy = HostPolicy()
@@ -204,6 +222,18 @@ def judge(host: str, key: str) -> None:
         problem = next(filter(None, (_policy.problem(host, address) for address in addresses)), None)
     if problem:
         raise CdcError(NOT_ALLOWED, f"the host of {key} {problem}", where={"key": key, "host": host})
+
+
+def host_of(place: str) -> str:
+    """Returns the host of `host:port`, without brackets."""
+    if place.startswith("["):
+        return place[1:].partition("]")[0]
+    return place.partition("/")[0].partition(":")[0]
+
+
+def lake_problem(host: str, addresses: Sequence[Address]) -> str | None:
+    """Returns why a lake's client in this process may not connect to a host with these addresses; None when it may."""
+    return _policy.lake_problem(host, addresses)
 
 
 def require_named(host: str, key: str) -> None:

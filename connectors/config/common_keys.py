@@ -6,7 +6,17 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Sentence, between, matches, non_empty, one_of
+from cdcworker.connectors.config.definition import (
+    ConfigDef,
+    ConfigKey,
+    Refusal,
+    Sentence,
+    between,
+    non_empty,
+    one_of,
+    one_of_any_case,
+)
+from cdcworker.connectors.config.topic_creation import GROUPS_KEY, creation_keys
 
 TASKS_MAX = ConfigKey(
     "tasks.max",
@@ -27,6 +37,23 @@ def tasks_max_of(config: Mapping[str, str]) -> int:
     return max(1, int(_STORED_TASKS_MAX.parse(config)["tasks.max"]))
 
 
+NAME_CHARS_MAX = 249
+
+
+def control_characters(found: Iterable[int]) -> Refusal:
+    """Returns what Kafka Connect says of a name that holds these."""
+    listed = ", ".join(map(str, found))
+    return Refusal(f"String may not contain control sequences but had the following ASCII chars: {listed}")
+
+
+def _connector_name(name: str) -> str | None:
+    if not name:
+        return Refusal("String may not be empty")
+    if control := [ord(char) for char in name if char < " " or char == "\x7f"]:
+        return control_characters(control)
+    return None if len(name) <= NAME_CHARS_MAX else f"expects at most {NAME_CHARS_MAX} characters"
+
+
 IDENTITY_KEYS: tuple[ConfigKey, ...] = (
     ConfigKey(
         "name",
@@ -34,7 +61,7 @@ IDENTITY_KEYS: tuple[ConfigKey, ...] = (
         importance="HIGH",
         group="Common",
         doc="Name of the connector, unique in the cluster.",
-        validator=matches(r"[^\x00-\x1f\x7f]{1,249}", "1 to 249 characters, none of them a control character"),
+        validator=_connector_name,
     ),
     ConfigKey(
         "connector.class",
@@ -142,8 +169,7 @@ EXACTLY_ONCE = "exactly-once"
 DELIVERIES = (EXACTLY_ONCE, "at-least-once")
 
 
-def _support(value: str) -> str | None:
-    return None if value.lower() in ("requested", "required") else "expects one of requested, required"
+_support = one_of_any_case("required", "requested")
 
 
 def delivery_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
@@ -184,30 +210,8 @@ SOURCE_KEYS: tuple[ConfigKey, ...] = (
         recommended=("requested", "required"),
         connects=False,
     ),
-    ConfigKey(
-        "topic.creation.default.partitions",
-        "INT",
-        default=1,
-        group="Topic creation",
-        doc="Partitions of data topics created for this connector; -1 leaves it to the broker.",
-        validator=between(-1, 10_000),
-    ),
-    ConfigKey(
-        "topic.creation.default.replication.factor",
-        "SHORT",
-        default=-1,
-        group="Topic creation",
-        doc="Replicas of data topics created for this connector; -1 leaves it to the broker.",
-        validator=between(-1, 100),
-    ),
-    ConfigKey(
-        "topic.creation.default.cleanup.policy",
-        default="delete",
-        group="Topic creation",
-        doc="Clean-up policy of created data topics.",
-        validator=one_of("delete", "compact", "compact,delete"),
-        recommended=("delete", "compact", "compact,delete"),
-    ),
+    GROUPS_KEY,
+    *creation_keys(),
     ConfigKey(
         "batch.commit.ms.max",
         "INT",
@@ -275,7 +279,6 @@ ACCEPTED: dict[str, str] = {
     "transaction.boundary.interval.ms": "Kafka transactions end at source commits.",
     "topic.creation.default.*": "Given to created topics as it is.",
     "topic.creation.enable": "Topics are always created by the task.",
-    "topic.creation.groups": "Only the default group is used.",
     "connector.plugin.version": "There is one version of each connector.",
 }
 """Keys of Kafka Connect that need nothing here: accepted, with the note shown by validation."""

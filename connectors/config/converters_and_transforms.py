@@ -270,7 +270,9 @@ def _unwrap_keys(at: str) -> Iterable[ConfigKey]:
     yield key("delete.handling.mode", validator=one_of(*_OLD_MODES), recommended=tuple(_OLD_MODES), doc=_OLD_DOC)
     yield key("drop.tombstones", "BOOLEAN", doc=_OLD_DOC)
     for kind in ("fields", "headers"):
-        yield key(f"add.{kind}", "LIST", [], validator=_added("__"), doc="Fields of the envelope that are added.")
+        yield key(
+            f"add.{kind}", "LIST", [], validator=_added("__"), doc=f"Fields of the envelope that are added as {kind}."
+        )
         yield key(f"add.{kind}.prefix", default="__", validator=_PREFIX, doc="What their names begin with.")
     yield key("replace.null.with.default", "BOOLEAN", True, note=_NULLS)
     yield _absent(at + "route.by.field", "a topic belongs to one table")
@@ -281,7 +283,7 @@ def _unwrap_keys(at: str) -> Iterable[ConfigKey]:
 
 
 _MODES_DOC: Final = "What becomes of a deletion: nothing, a tombstone, or the row with __deleted."
-_OLD_DOC: Final = "Older form of delete.tombstone.handling.mode, which goes before."
+_OLD_DOC: Final = "Former key for delete.tombstone.handling.mode, which counts where both are set."
 
 
 def _router_keys(at: str) -> Iterable[ConfigKey]:
@@ -364,4 +366,8 @@ def format_of(config: Mapping[str, str]) -> RecordFormat:
             routes.append(
                 RegexRoute(patterns.required(config[at + "regex"].strip()), config[at + "replacement"].strip())
             )
-    return RecordFormat(_wire(config, "key"), _wire(config, "value"), flat, tuple(routes))
+    skipped = {name.lower() for name in PARSERS["LIST"](_text(config, "skipped.operations"))}
+    # A truncate of one table would empty what readers have of all tables of the topic.
+    return RecordFormat(
+        _wire(config, "key"), _wire(config, "value"), flat, tuple(routes), shared=bool(routes) and "t" in skipped
+    )

@@ -23,8 +23,29 @@ Validator = Callable[[Any], str | None]
 """Returns what is wrong with a parsed value, without repeating the value; None when it is fine."""
 
 
+Check = Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]]
+"""Looks at the parsed values of several keys together; returns (key, problem) pairs."""
+
+
 class Sentence(str):
     """A problem that is a whole sentence, in Kafka Connect's words. Any other goes on a sentence that begins with the key."""
+
+    __slots__ = ()
+
+
+class Refusal(str):
+    """What Kafka Connect says behind `Invalid value … for configuration …:`."""
+
+    __slots__ = ()
+
+    def sentence(self, name: str, shown: str | None) -> Sentence:
+        """Returns the whole; `shown`: the value as it may be shown, None where it may not."""
+        value = "" if shown is None else f" {shown[:SHOWN_CHARS_MAX]}"
+        return Sentence(f"Invalid value{value} for configuration {name}: {self}")
+
+
+class Unreadable(Refusal):
+    """The value is not of the key's type: as in Kafka Connect no value is shown for the key."""
 
     __slots__ = ()
 
@@ -44,6 +65,8 @@ INVALID = declare(
 HINTS_MAX = 20
 """Keys that are not known for which the one that was probably meant is looked up: each costs some milliseconds."""
 HINT_CHARS_MAX = 100
+SHOWN_CHARS_MAX = 100
+"""Characters of a value in the sentence that refuses it."""
 
 MASK = secret_names.MASK
 REFERENCE = secret_names.REFERENCE
@@ -170,20 +193,17 @@ def default_text(key: ConfigKey) -> str | None:
 def _boolean(text: str) -> bool:
     lowered = text.strip().lower()
     if lowered not in ("true", "false"):
-        raise ValueError("expects true or false")
+        raise ValueError("Expected value to be either true or false")
     return lowered == "true"
 
 
-def _integer(bits: int) -> Callable[[str], int]:
+def _integer(kind: ConfigType, bits: int) -> Callable[[str], int]:
     limit = 1 << (bits - 1)
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip()):
-            raise ValueError("expects a whole number")
-        value = int(text)
-        if not -limit <= value < limit:
-            raise ValueError(f"expects a number of at most {bits} bits")
-        return value
+        if not re.fullmatch(r"[+-]?[0-9]{1,20}", text.strip()) or not -limit <= int(text) < limit:
+            raise ValueError(f"Not a number of type {kind}")
+        return int(text)
 
     return parse
 
@@ -192,7 +212,7 @@ def _double(text: str) -> float:
     try:
         return float(text.strip())
     except ValueError:
-        raise ValueError("expects a number") from None
+        raise ValueError("Not a number of type DOUBLE") from None
 
 
 def parse_list(text: str) -> list[str]:
@@ -203,9 +223,9 @@ PARSERS: dict[ConfigType, Callable[[str], Any]] = {
     "BOOLEAN": _boolean,
     "STRING": str.strip,
     "CLASS": str.strip,
-    "SHORT": _integer(16),
-    "INT": _integer(32),
-    "LONG": _integer(64),
+    "SHORT": _integer("SHORT", 16),
+    "INT": _integer("INT", 32),
+    "LONG": _integer("LONG", 64),
     "DOUBLE": _double,
     "LIST": parse_list,
     "PASSWORD": Secret,
@@ -215,7 +235,15 @@ _TEXT: frozenset[ConfigType] = frozenset({"STRING", "CLASS", "LIST", "PASSWORD"}
 
 def one_of(*choices: str) -> Validator:
     def check(value: Any) -> str | None:
-        return None if value in choices else f"expects one of {', '.join(choices)}"
+        return None if value in choices else Refusal(f"String must be one of: {', '.join(choices)}")
+
+    return check
+
+
+def one_of_any_case(*choices: str) -> Validator:
+    def check(value: Any) -> str | None:
+        known = value.lower() in choices
+        return None if known else Refusal(f"String must be one of (case insensitive): {', '.join(choices).upper()}")
 
     return check
 
@@ -223,16 +251,16 @@ def one_of(*choices: str) -> Validator:
 def between(low: float | None = None, high: float | None = None) -> Validator:
     def check(value: Any) -> str | None:
         if low is not None and value < low:
-            return f"must be at least {low}"
+            return Refusal(f"Value must be at least {low}")
         if high is not None and value > high:
-            return f"must be at most {high}"
+            return Refusal(f"Value must be no more than {high}")
         return None
 
     return check
 
 
 def non_empty(value: Any) -> str | None:
-    return None if value else "must not be empty"
+    return None if value else Refusal("String must be non-empty")
 
 
 def matches(pattern: str, expectation: str) -> Validator:
@@ -257,15 +285,17 @@ class ConfigDef:
 
     `accepted` maps keys of Kafka Connect or Debezium that need nothing here to a note; a name that ends in `.` or `*`
     stands for every key that begins with it. `check` looks at several keys together: it gets the parsed values and
-    returns (key, problem) pairs. `more` gives the keys whose names depend on the config itself.
+    returns (key, problem) pairs; it is asked when every value by itself is fine, `always` whatever is wrong. `more` gives
+    the keys whose names depend on the config itself.
     """
 
     def __init__(
         self,
         keys: Iterable[ConfigKey],
         accepted: Mapping[str, str] | None = None,
-        check: Callable[[Mapping[str, Any]], Iterable[tuple[str, str]]] | None = None,
+        check: Check | None = None,
         more: Callable[[Mapping[str, str]], Iterable[ConfigKey]] | None = None,
+        always: Check | None = None,
     ) -> None:
         self.keys: dict[str, ConfigKey] = {}
         for key in keys:
@@ -275,6 +305,7 @@ class ConfigDef:
         self.accepted = dict(accepted or {})
         self._check = check
         self._more = more
+        self._always = always
 
     @cached_property
     def secrets(self) -> frozenset[str]:
@@ -294,19 +325,23 @@ class ConfigDef:
         what is accepted besides."""
         first = {key.name: key for key in keys}
         own = [key for key in self.keys.values() if key.name not in first]
-        return ConfigDef([*first.values(), *own], {**accepted, **self.accepted}, self._check, self._more)
+        return ConfigDef([*first.values(), *own], {**accepted, **self.accepted}, self._check, self._more, self._always)
 
     def of(self, config: Mapping[str, str]) -> ConfigDef:
         """This definition with the keys that depend on the config."""
         if self._more is None:
             return self
         keys = {**self.keys, **{key.name: key for key in self._more(config)}}
-        return ConfigDef(keys.values(), self.accepted, self._check)
+        return ConfigDef(keys.values(), self.accepted, self._check, always=self._always)
 
     def validate(self, config: Mapping[str, str]) -> list[ConfigValue]:
-        """One answer per defined key and per key given, in that order; opens nothing."""
+        """One answer per defined key and per key given, in that order; opens nothing. Errors show values as they may be
+        shown."""
+        return self._validated(config, shows_values=True)
+
+    def _validated(self, config: Mapping[str, str], *, shows_values: bool) -> list[ConfigValue]:
         if self._more is not None:
-            return self.of(config).validate(config)
+            return self.of(config)._validated(config, shows_values=shows_values)
         parsed: dict[str, Any] = {}
         errors: dict[str, list[str]] = {}
         for key in self.keys.values():
@@ -314,17 +349,21 @@ class ConfigDef:
             parsed[key.name] = value
             if problem:
                 errors.setdefault(key.name, []).append(problem)
-        if self._check and not errors:
-            for name, problem in self._check(parsed):
+        for check in (self._always, self._check if not errors else None):
+            for name, problem in check(parsed) if check else ():
                 errors.setdefault(name, []).append(problem)
-        answers = [self._answer(key, config, errors.get(key.name, ())) for key in self.keys.values()]
+        answers = [
+            self._answer(key, config, errors.get(key.name, ()), shows_values=shows_values) for key in self.keys.values()
+        ]
         hints = iter(range(HINTS_MAX))
         answers += [self._other(name, config, hints) for name in config if name not in self.keys]
         return answers
 
     def require_valid(self, config: Mapping[str, str]) -> None:
-        """CdcError `config.invalid` that lists all problems, keys that are not known among them."""
-        problems = [(value.name, error) for value in self.validate(config) for error in value.errors]
+        """CdcError `config.invalid` that lists all problems, keys that are not known among them. No value is told: what a
+        reference stood for may be a secret."""
+        found = self._validated(config, shows_values=False)
+        problems = [(value.name, error) for value in found for error in value.errors]
         if problems:
             raise invalid(problems)
 
@@ -367,28 +406,38 @@ class ConfigDef:
             return key.default, "must not contain the character NUL"
         if has_reference(text):
             return (PARSERS[key.type](text) if key.type in _TEXT else key.default), ""
-        if not text.strip() and key.type not in _TEXT:
-            return key.default, "must not be empty"
-        if key.required and not text.strip():
-            return key.default, missing(key.name)
         try:
             value = PARSERS[key.type](text)
         except ValueError as exc:
-            return key.default, str(exc)
+            return key.default, Unreadable(exc)
         if key.type == "STRING":
             value = key.spelled(value)
-        return value, (key.validator(value) or "") if key.validator else ""
+        problem = (key.validator(value) or "") if key.validator else ""
+        if key.required and not text.strip():
+            return key.default, problem if isinstance(problem, Refusal) else Refusal("String must be non-empty")
+        return value, problem
 
-    def _answer(self, key: ConfigKey, config: Mapping[str, str], errors: Iterable[str]) -> ConfigValue:
+    def _answer(
+        self, key: ConfigKey, config: Mapping[str, str], errors: Iterable[str], *, shows_values: bool
+    ) -> ConfigValue:
         given = key.name in config
-        shown = secret_names.name(key.name)
+        shown = self._quoted(key, config) if shows_values else None
+        value = self.shown(key.name, config[key.name]) if given else default_text(key)
         return ConfigValue(
-            shown,
-            self.shown(key.name, config[key.name]) if given else default_text(key),
-            tuple(error if isinstance(error, Sentence) else f"{shown} {error}" for error in errors),
+            secret_names.name(key.name),
+            None if any(isinstance(error, Unreadable) for error in errors) else value,
+            tuple(_told(key, error, shown) for error in errors),
             key.recommended,
             note=key.note if given else "",
         )
+
+    def _quoted(self, key: ConfigKey, config: Mapping[str, str]) -> str | None:
+        """Returns the value that was given as a sentence about it shows it."""
+        text = _given(key, config)
+        if not isinstance(text, str):
+            return None
+        shown = self.shown(key.name, text)
+        return f"[{', '.join(parse_list(shown))}]" if key.type == "LIST" else shown
 
     def _other(self, name: str, config: Mapping[str, str], hints: Iterator[int]) -> ConfigValue:
         note = self.note_of(name)
@@ -422,6 +471,13 @@ class ConfigDef:
         if secret and value and not REFERENCE.fullmatch(value):
             return MASK
         return secret_names.text(value) if isinstance(value, str) else value
+
+
+def _told(key: ConfigKey, error: str, shown: str | None) -> str:
+    name = secret_names.name(key.name)
+    if isinstance(error, Refusal):
+        return error.sentence(name, shown)
+    return error if isinstance(error, Sentence) else f"{name} {error}"
 
 
 def _given(key: ConfigKey, config: Mapping[str, str]) -> str | None:

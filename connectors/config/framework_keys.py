@@ -12,11 +12,13 @@ from cdcworker.connectors.config.definition import (
     ConfigKey,
     ConfigType,
     Importance,
+    Refusal,
     Validator,
     Width,
     between,
     non_empty,
     one_of,
+    one_of_any_case,
 )
 
 Kind = Literal["source", "sink"]
@@ -95,13 +97,8 @@ def _refusing(text: str) -> Validator:
     return lambda value: text if value else None
 
 
-def _one_of_any_case(*choices: str) -> Validator:
-    judge = one_of(*choices)
-    return lambda value: judge(value.lower())
-
-
 def _unique(values: Any) -> str | None:
-    return "names one alias twice" if len(set(values)) < len(values) else None
+    return Refusal("Duplicate alias provided.") if len(set(values)) < len(values) else None
 
 
 def _converter(side: str, order: int) -> Iterator[FrameworkKey]:
@@ -154,7 +151,7 @@ def _error_handling() -> Iterator[FrameworkKey]:
     key = FrameworkKey
     yield key(
         "errors.retry.timeout", "LONG", 0, "MEDIUM", ERRORS, 1, "MEDIUM", "Retry Timeout for Errors",
-        validator=between(-1), doc="Retries follow the cluster's own back-off.",
+        doc="Retries follow the cluster's own back-off.",
     )  # fmt: skip
     yield key(
         "errors.retry.delay.max.ms", "LONG", 60_000, "MEDIUM", ERRORS, 2, "MEDIUM",
@@ -181,12 +178,12 @@ def _of_sources() -> Iterator[FrameworkKey]:
         validator=_unique, doc="Groups of topics that are created with settings of their own.",
     )  # fmt: skip
     yield key("exactly.once.support", "STRING", "requested", "MEDIUM", EXACTLY_ONCE, 2, "SHORT", "Exactly once support",
-        validator=_one_of_any_case("requested", "required"),
+        validator=one_of_any_case("required", "requested"),
         doc="required: the connector is refused unless it delivers exactly once.",
     )  # fmt: skip
     yield key(
         "transaction.boundary", "STRING", "poll", "MEDIUM", EXACTLY_ONCE, 3, "SHORT", "Transaction Boundary",
-        validator=_one_of_any_case(*BOUNDARIES), recommended=BOUNDARIES,
+        validator=one_of_any_case("interval", "poll", "connector"), recommended=BOUNDARIES,
         doc="Kafka transactions end at source commits.",
     )  # fmt: skip
     yield key(

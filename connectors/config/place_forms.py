@@ -14,6 +14,7 @@ from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.definition import Validator
 
 Places = Callable[[str], Sequence[str]]
+"""Returns the names of places that are in a value."""
 HOST: Final = r"(?:\[[0-9A-Fa-f:.]{2,45}\]|[A-Za-z0-9._-]{1,253})"
 PLACE: Final = rf"(?P<host>{HOST})(?P<port>:[0-9]{{1,5}})?"
 _HTTP: Final = re.compile(rf"https?://{PLACE}(?:/[!-\[\]-~]*)?")

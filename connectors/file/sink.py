@@ -44,7 +44,7 @@ def _own_keys() -> Iterable[ConfigKey]:
         [],
         importance="HIGH",
         group="Topics",
-        doc="Topics to read; one may appear later.",
+        doc="Topics to read; one that does not exist yet is waited for.",
         topics="names",
     )
     yield ConfigKey(
@@ -52,7 +52,7 @@ def _own_keys() -> Iterable[ConfigKey]:
         validator=is_regex,
         importance="HIGH",
         group="Topics",
-        doc="Every topic that it matches.",
+        doc="A regular expression; every topic whose whole name it matches is read.",
         topics="pattern",
     )
     yield ConfigKey(
@@ -70,7 +70,7 @@ CONFIG_DEF = ConfigDef(
         "tasks.max": "One file is written by one task.",
         "errors.tolerance": "A record that cannot be converted halts the task.",
     },
-    check=topic_checks,
+    always=topic_checks,
 )
 
 

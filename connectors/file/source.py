@@ -14,6 +14,7 @@ from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config.allowed_paths import allowed_path
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, delivery_checks
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between
+from cdcworker.connectors.config.topic_creation import group_keys
 from cdcworker.connectors.file.lines import (
     BYTES,
     JSON,
@@ -80,6 +81,7 @@ CONFIG_DEF = ConfigDef(
         "errors.tolerance": "A line that cannot be converted halts the task.",
     },
     check=delivery_checks,
+    more=group_keys,
 )
 
 

@@ -9,6 +9,7 @@ from cdcworker.connectors.capture.errors import CaptureErrors
 from cdcworker.connectors.config.server_authentication import REFUSAL, WEAK_LOGIN
 from cdcworker.connectors.postgres import oversize_rows
 from cdcworker.schemas.errors import CdcError, Where, declare
+from cdcworker.schemas.untrusted.driver_text import kept
 
 UNREACHABLE = declare(
     "postgres.unreachable",
@@ -361,7 +362,9 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
     place = dict(where or {})
     if state:
         place["sqlstate"] = state
-    return CdcError(_code(exc, state, text), _safe(text, state), where=place)
+    # The client names the value by itself that it cannot read or send.
+    told = kept(text) if state is None and isinstance(exc, psycopg.DataError) else _safe(text, state)
+    return CdcError(_code(exc, state, text), told, where=place)
 
 
 def translated(exc: Exception) -> Exception:

@@ -40,6 +40,8 @@ class StoredPosition:
     """Fingerprints of the shapes in force, where the policy for schema changes needs them."""
     keys: JsonObject | None = field(default=None)
     """Last known keys of tables whose descriptions in the stream do not say them, by OID."""
+    timestamptz: str = "padded"
+    """How fractions of timestamptz are written: `padded`, or `shortest` as by versions whose positions do not say it."""
 
     def to_json(self) -> JsonObject:
         part: JsonObject = {"part": list(self.part)} if self.part else {}
@@ -62,6 +64,7 @@ class StoredPosition:
             # Earlier versions would take them for fingerprints of their own in `shapes`.
             **({"forms": self.shapes} if self.shapes else {}),
             **({"keys": self.keys} if self.keys else {}),
+            "timestamptz": self.timestamptz,
         }
 
     @classmethod
@@ -83,6 +86,7 @@ class StoredPosition:
                 quarantine=dict(value.get("quarantine") or {}) or None,
                 shapes=dict(value.get("forms") or value.get("shapes") or {}) or None,
                 keys={str(int(oid)): list(names) for oid, names in (value.get("keys") or {}).items()} or None,
+                timestamptz="padded" if value.get("timestamptz") == "padded" else "shortest",
                 **numbers,
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as exc:

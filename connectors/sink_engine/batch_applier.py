@@ -1,4 +1,4 @@
-"""Brings built batches into a warehouse, without the tables that are paused."""
+"""Brings built batches into a warehouse. `PausedTables` calls the writer: it leaves paused tables out, and pauses those that fail."""
 
 from __future__ import annotations
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cdcworker.connectors.config.common_keys import topic_checks
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy
@@ -48,7 +47,7 @@ def target_keys() -> Iterable[ConfigKey]:
         importance="HIGH",
         group="Topics",
         topics="names",
-        doc="Topics to read; one may appear later.",
+        doc="Topics to read; one that does not exist yet is waited for.",
     )
     yield key(
         "topics.regex",
@@ -56,7 +55,7 @@ def target_keys() -> Iterable[ConfigKey]:
         importance="HIGH",
         group="Topics",
         topics="pattern",
-        doc="Every topic that it matches.",
+        doc="A regular expression; every topic whose whole name it matches is read.",
     )
     yield key(
         "warehouse",
@@ -77,7 +76,12 @@ def batch_keys() -> Iterable[ConfigKey]:
     yield from output_keys(BATCHES)
     yield from warehouse_kinds.batch_keys()
     yield key(
-        "trigger.interval.ms", "INT", TRIGGER_MS, validator=between(0, 3_600_000), group=BATCHES, doc="Time per batch."
+        "trigger.interval.ms",
+        "INT",
+        TRIGGER_MS,
+        validator=between(0, 3_600_000),
+        group=BATCHES,
+        doc="How often a batch begins.",
     )
     others = ", ".join(f"{kind.records_max} for {kind.title}" for kind in warehouse_kinds.KINDS if kind.records_max)
     yield key(
@@ -86,7 +90,7 @@ def batch_keys() -> Iterable[ConfigKey]:
         RECORDS_MAX,
         validator=between(100, 5_000_000),
         group=BATCHES,
-        doc=f"Bound of a batch; unless it is given, {others}.",
+        doc=f"Most records of a batch; unless it is given, {others}.",
     )
     yield key(
         "consistency",
@@ -159,7 +163,6 @@ def verify_keys() -> Iterable[ConfigKey]:
 
 def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Returns keys of a parsed config that are missing or contradict each other, each with what is wrong."""
-    yield from topic_checks(config)
     yield from warehouse_kinds.kind_of(config).problems(config)
     yield from output_problems(config)
     yield from schema_policy.check(config)

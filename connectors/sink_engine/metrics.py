@@ -30,7 +30,7 @@ class SinkMetrics:
     """When the steps of the start were done, up to the first batch, since the task began."""
     batch_ms: dict[str, int] = field(default_factory=dict)
     batch_records: int = 0
-    """Of the last batch, before those of one key become one row."""
+    """Records of the last batch, before those of one key become one row."""
     tables: dict[str, int] = field(default_factory=dict)
     flushes: Counter[str] = field(default_factory=Counter)
     """Batches by what cut them: `trigger` (all that waited), `records` (the limit), `bytes` (a limit made smaller)."""
@@ -55,14 +55,14 @@ class SinkMetrics:
             self.lag_s = max(0.0, round(now_s - newest / 1000, 3))
 
     def _cut(self, batch: SinkBatch) -> str:
-        """Spark deals its limit of offsets out to the partitions, rounded."""
+        """Returns what cut the batch. Spark divides its limit of offsets among the partitions and rounds, hence the tolerance."""
         records_max, wanted_max = self.limits
         if sum(end - begin for begin, end in batch.offsets.values()) + len(batch.offsets) < records_max:
             return "trigger"
         return "records" if records_max >= wanted_max else "bytes"
 
     def mark(self, step: str) -> None:
-        """The first time counts: what comes later is no start."""
+        """Notes when a step of the start was done; only the first time counts."""
         self.start_ms.setdefault(step, round((time.monotonic() - self.began) * 1000))
 
     def numbers(self) -> dict[str, Any]:

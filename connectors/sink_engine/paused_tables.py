@@ -1,4 +1,5 @@
-"""Tables that a schema change stopped, or files that are broken: they alone stand still, at their offsets in the ledger, and are tried again by and by."""
+"""Tables that a change of schema or broken files have stopped: they alone stand still, at their offsets in the ledger, and are tried
+again less and less often."""
 
 from __future__ import annotations
 
@@ -31,7 +32,7 @@ class PausedTables:
         self._clock = clock
         self._errors: dict[str, CdcError] = {}
         self._trying: dict[str, CdcError] = {}
-        """Of tables that are read again what stopped them the last time: until something of theirs is applied it holds."""
+        """The last errors of tables that are read again. Each counts until something of its table is applied."""
         self._unclaimed: set[str] = set()
         """Topics that could not even be claimed."""
         self._tries: dict[str, int] = {}
@@ -71,7 +72,8 @@ class PausedTables:
         self._due[topic] = self._clock() + delay
         log.warning("table is paused topic=%s retry_s=%.0f error=%s", topic, delay, error)
 
-    def _fits(self, topics: Iterable[str]) -> None:
+    def _end_trying(self, topics: Iterable[str]) -> None:
+        """Takes tables that were tried again for ordinary ones."""
         for topic in topics:
             self._trying.pop(topic, None)
             self._unclaimed.discard(topic)
@@ -124,12 +126,12 @@ class PausedTables:
                 self._unclaimed.add(str(exc.where["topic"]))
             else:
                 # Their files are whole again, whether rows of theirs come or not.
-                self._fits([topic for topic in self._trying if topic in self._unclaimed])
+                self._end_trying([topic for topic in self._trying if topic in self._unclaimed])
                 return
 
     def checked(self, check: Callable[[Mapping[str, int]], None], partitions: Mapping[str, int]) -> Mapping[str, int]:
-        """Partition counts of the topics that can be gone on with. Of a table that was paused for long Kafka may have deleted
-        records meanwhile: it alone stays behind, with that. CdcError DATA_LOST of any other topic is the task's."""
+        """Returns the partition counts of the topics that pass the check. Kafka may have deleted records of a table that was paused for
+        long: then that table alone is paused again. CdcError DATA_LOST of any other topic ends the task."""
         while True:
             left = {topic: count for topic, count in partitions.items() if topic not in self._errors}
             try:
@@ -140,7 +142,7 @@ class PausedTables:
                     raise
                 self._pause(topic, exc)
             else:
-                self._fits([topic for topic, error in self._trying.items() if error.code == DATA_LOST])
+                self._end_trying([topic for topic, error in self._trying.items() if error.code == DATA_LOST])
                 return left
 
     def apply(
@@ -168,12 +170,12 @@ class PausedTables:
                 # A table that takes rows again is as good as any.
                 for topic in left.tables:
                     self._tries.pop(topic, None)
-                self._fits(left.tables.union(topic for batch in left.passed for topic, _ in batch.offsets))
+                self._end_trying(left.tables.union(topic for batch in left.passed for topic, _ in batch.offsets))
                 return summed(left.passed), together(counts, written)
 
 
 class _Left(Iterable[SinkBatch]):
-    """What is left of batches. It may be gone through again: `passed` and `tables` tell of the last time."""
+    """Batches without the rows of paused tables. They may be iterated again; `passed` and `tables` are of the last iteration."""
 
     def __init__(self, without: Callable[[SinkBatch], SinkBatch], batches: Iterable[SinkBatch]) -> None:
         self._without = without
@@ -184,6 +186,7 @@ class _Left(Iterable[SinkBatch]):
         """Topics with rows."""
 
     def any(self) -> bool:
+        """Returns whether a batch is left; the next iteration does not build it again."""
         found = self._each()
         first = next(found, None)
         self._begun = None if first is None else chain([first], found)

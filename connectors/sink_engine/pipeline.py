@@ -1,5 +1,5 @@
 """A batch's way through a task: it is read in one thread, built in another and applied in a third, in order, so that the
-source, this process and the target work at the same time."""
+source, this process and the target work at the same time. Builders are in `batch_builders`, the applier in `batch_applier`."""
 
 from __future__ import annotations
 

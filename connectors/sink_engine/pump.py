@@ -212,7 +212,7 @@ class Pump:
             log.info("the query restarts with smaller batches records_max=%d", self._limit.records)
             return True
         if self._paused.due() or not self._paused.topics.isdisjoint(plan.partitions):
-            log.info("the query restarts paused=%d", len(self._paused.topics))
+            log.info("the query restarts, as tables were paused or are tried again paused=%d", len(self._paused.topics))
             return True
         return False
 

@@ -47,7 +47,7 @@ class StageThread(Generic[T]):
         return True
 
     def reset(self) -> None:
-        """Begin anew, once nothing runs."""
+        """Forgets the error; only while nothing runs."""
         self._error = None
 
     def _run(self, item: T) -> None:

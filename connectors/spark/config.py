@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cdcworker.connectors.config.common_keys import TASK_KEYS
+from cdcworker.connectors.config.common_keys import TASK_KEYS, topic_checks
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between
 from cdcworker.connectors.sink_engine.config import ACCEPTED, batch_keys, problems, target_keys, verify_keys
 from cdcworker.connectors.spark.runtime import cluster
@@ -55,7 +55,13 @@ def _driver_keys() -> Iterable[ConfigKey]:
         doc="Heap of Spark's Java process.",
     )
     yield ConfigKey(
-        "spark.cores", "INT", CORES, validator=between(1, 256), importance="LOW", group="Spark", doc="Cores to use."
+        "spark.cores",
+        "INT",
+        CORES,
+        validator=between(1, 256),
+        importance="LOW",
+        group="Spark",
+        doc="Cores of Spark: in the task's own process, of all executors of a standalone cluster, or of one executor of any other.",
     )
 
 
@@ -75,4 +81,5 @@ CONFIG_DEF: Final = ConfigDef(
     ],
     ACCEPTED,
     _problems,
+    always=topic_checks,
 )

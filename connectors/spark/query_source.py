@@ -27,6 +27,7 @@ from cdcworker.connectors.spark.settings import SparkSettings
 from cdcworker.connectors.warehouses.abilities import UsesSpark
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
+from cdcworker.schemas.untrusted.driver_text import kept
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -158,7 +159,7 @@ class SparkQuerySource:
             error: Any = query.exception()
         if error is None:
             raise SourceEnded(CdcError(QUERY_FAILED, "the query ended by itself"))
-        log.error("query ended error=%s", str(error).partition("\n")[0][:500])
+        log.error("query ended error=%s", kept(str(error)))
         where: dict[str, str | int] = {"connector": self._spec.connector, "task": self._spec.task}
         raise SourceEnded(from_spark(error, where)) from error
 

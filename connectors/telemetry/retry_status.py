@@ -9,7 +9,8 @@ from typing import Any, Final
 from cdcworker.schemas.errors import CdcError
 
 REPORTED: Final = "retrying"
-"""Among a task's numbers. Absent until a process knows: what the one before it said still holds."""
+"""The key among a task's numbers. It is absent until this process has failed or succeeded once: until then what the process
+before it reported still holds."""
 
 
 class RetryStatus:
@@ -21,6 +22,7 @@ class RetryStatus:
         self._now: dict[str, Any] | None = None
 
     def failed(self, error: CdcError) -> None:
+        """Counts one more failed try."""
         before = self._now or {"since_ms": round(self._clock() * 1000), "count": 0}
         self._now = {**before, "count": before["count"] + 1, "code": error.code}
         self._known = True
@@ -31,6 +33,7 @@ class RetryStatus:
         return self._now is not None
 
     def over(self) -> None:
+        """Notes a success."""
         self._now, self._known = None, True
 
     def numbers(self) -> dict[str, Any]:

@@ -115,7 +115,8 @@ class TransactionCutter:
     """Cuts the records of one query, from the ledger's offsets on."""
 
     def __init__(self, shown: Mapping[str, int], spool: RecordSpool, ahead: Mapping[str, int] | None = None) -> None:
-        """`ahead`: how far a part of the target is already; a cut before that would show it with others behind it."""
+        """`ahead`: by source, the position that the furthest table of the target has; a cut before that would show it with others
+        behind it."""
         self._spool = spool
         self._ahead = dict(ahead or {})
         self._sources: dict[str, _Source] = {}
@@ -214,7 +215,7 @@ class TransactionCutter:
         return _Held(self._spool.put(pa.table(table)), places, code, upto, ts_ms)
 
     def _position(self, source: _Source, least: int) -> int:
-        """The furthest clean cut."""
+        """Returns the position of the furthest clean cut, from `least` on; else that of the last one."""
         best = source.shown
         for claim in source.claims:
             reached = self._reached(source, claim)

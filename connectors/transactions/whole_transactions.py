@@ -1,4 +1,4 @@
-"""Whole transactions only: what a driver does with a batch of records where the warehouse is to show nothing else."""
+"""Makes batches of whole source transactions only, for a warehouse that is to show nothing else."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 Partition = tuple[str, int]
 Build = Callable[[Any, Mapping[Partition, int], int], SinkBatch]
 NO_WATERMARK_S: Final = 60.0
-"""A source that has written records has said before how far it is."""
+"""A source that has written records for so long must have written a watermark."""
 AHEAD_ROWS_MAX: Final = 200_000
-"""More than that is built piece by piece, while the target takes them."""
+"""A cut of more rows is built piece by piece, while the target takes them."""
 
 
 @dataclass(slots=True)
@@ -56,7 +56,7 @@ class WholeBatches:
         yield self.last
 
     def ahead(self) -> None:
-        """Build it now, if it is not too much to be held."""
+        """Builds the batches now, before they are applied, if they are few enough to be held."""
         if self.rows <= AHEAD_ROWS_MAX and self.pieces:
             self.built = [self.build(_joined(self.pieces))]
 
@@ -132,9 +132,9 @@ class WholeTransactions:
         import pyarrow.compute as pc
 
         raw = raw.unify_dictionaries().combine_chunks() if raw.num_rows else raw
-        said = pc.is_in(raw["topic"], pa.array(sorted(self._control), pa.string()))
-        watermarks = list(_watermarks(raw.filter(said)))
-        rows = raw.filter(pc.invert(said)) if watermarks else raw
+        is_control = pc.is_in(raw["topic"], pa.array(sorted(self._control), pa.string()))
+        watermarks = list(_watermarks(raw.filter(is_control)))
+        rows = raw.filter(pc.invert(is_control)) if watermarks else raw
         with self._lock:
             records = positions(rows, self._shapes)
         self._cutter.add(records, watermarks, read_to)
@@ -228,5 +228,5 @@ def _watermarks(rows: pa.Table) -> Iterator[SourceWatermark]:
                 int(value.get("tasks") or 1),
             )
         except (ValueError, TypeError, AttributeError):
-            # Not ours: it says nothing.
+            # No source of this product has written it.
             continue

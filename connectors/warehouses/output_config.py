@@ -34,7 +34,7 @@ def output_keys(group: str) -> Iterable[ConfigKey]:
         "position.column",
         default=POSITION,
         group=group,
-        doc="Name of the column with the position of a row's last change; a new one renames it. none: no such column, of a log alone.",
+        doc="Name of the column with the position of a row's last change; a new one renames it. none: no such column; only with output.mode=log.",
     )
     yield key(
         "synced.column",
@@ -64,7 +64,10 @@ def output_of(config: Mapping[str, Any]) -> OutputForm:
 def output_problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Returns keys whose column names are missing or taken, each with what is wrong."""
     if not position_column(config) and config["output.mode"] != "log":
-        yield "position.column", "is required: older changes are told by it, but of output.mode=log"
+        yield (
+            "position.column",
+            "is required unless output.mode=log: the sink tells older changes from newer ones by it",
+        )
     for name in ("position.column", "synced.column"):
         if config[name].startswith(RESERVED) and config[name] != POSITION:
             yield name, "must not begin with _cdc_, as the sink's other columns do"

@@ -1,5 +1,5 @@
-"""Topics that were deleted and made again under their names while the sink was away: offsets of the one say nothing of the other,
-however far that has grown."""
+"""Topics that were deleted and created again under their names while the sink was away: offsets of the old topic say nothing of
+the new one, however many records that has."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ class TopicBrokers(Protocol):
 
 
 class RecreatedTopics:
-    """A writer whose ledger lies with its tables, in their states; `_ids` go into those that it makes."""
+    """The part of a writer that keeps Kafka's topic ids, where the ledger is in the states of the tables. New states take theirs
+    from `_ids`."""
 
     _ids: dict[str, str]
 
@@ -36,7 +37,8 @@ class RecreatedTopics:
 def check(
     writer: KnowsTopicIds, brokers: TopicBrokers, ledger: Mapping[tuple[str, int], int], topics: Sequence[str]
 ) -> None:
-    """CdcError DATA_LOST where the ledger stands in a topic that is no more. One that says nothing of it takes what there is."""
+    """Raises CdcError DATA_LOST where a topic is not the one to which the ledger's offsets belong. For a topic without a stored id
+    the present id is taken."""
     found, known = brokers.ids(topics), writer.topic_ids()
     begun = {topic for (topic, _), offset in ledger.items() if offset}
     for topic, id in found.items():

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 Kind = str
-"""How values become text; see `values`."""
+"""Names how values become text; see `value_text`."""
 
 _TEMPORAL: dict[str, tuple[Kind, int]] = {
     # Connect's semantic name → (conversion, nanoseconds per unit)

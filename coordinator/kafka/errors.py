@@ -19,7 +19,7 @@ UNREACHABLE = declare(
 AUTHENTICATION = declare(
     "kafka.authentication",
     "config",
-    "The broker refuses our identity",
+    "The broker refuses the worker's login",
     "Check security.protocol, sasl.mechanism and the credentials of the worker.",
 )
 TLS = declare(

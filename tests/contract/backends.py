@@ -327,7 +327,7 @@ class BackendContract:
         herds = [rig.herder("w1"), rig.herder("w2")]
         request = PutConnector("c", {"tasks.max": "2"}, kind="source")
         # The join of the second one may end the first one's term while it is asked.
-        eventually(lambda: leader_of(*herds).submit(request).result(20).outcome == "ok", what="the connector")
+        eventually(lambda: leader_of(*herds).submit(request).result(60).outcome == "ok", what="the connector")
         for one in herds:
             eventually(lambda one=one: len(placement(one.view())) == 2, what="both tasks")
         assert sum(one.view().is_leader for one in herds) == 1
@@ -344,7 +344,7 @@ class BackendContract:
         eventually(lambda: follower.view().is_leader, rig.session_s + 2, "the follower's lead")
         print(f"\n{rig.backend}: next leader {time.monotonic() - killed:.1f} s after the kill")
         assert follower.view().state.epoch > epoch
-        reply = follower.submit(PutConnector("d", {"tasks.max": "1"}, kind="source")).result(20)
+        reply = follower.submit(PutConnector("d", {"tasks.max": "1"}, kind="source")).result(60)
         assert reply.outcome == "ok"
 
     def test_a_frozen_leader_that_wakes_writes_nothing_and_follows(self, rig):
@@ -358,7 +358,7 @@ class BackendContract:
         eventually(lambda: set(follower.view().workers) == {"w1", "w2"}, 30, "both workers again")
         # A write that meets the other's return to the group may be refused once.
         request = PutConnector("d", {"tasks.max": "1"}, kind="source")
-        eventually(lambda: follower.submit(request).result(20).outcome == "ok", 20, "a write by the follower")
+        eventually(lambda: follower.submit(request).result(60).outcome == "ok", 20, "a write by the follower")
         records = rig.records()
         epochs = [int(record.headers["e"]) for record in records]
         assert epochs == sorted(epochs)

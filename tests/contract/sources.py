@@ -17,8 +17,8 @@ from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CODES, CdcError
 
-READ_S_MAX = 30.0
-PROMPT_S_MAX = 5.0
+READ_S_MAX = 60.0
+PROMPT_S_MAX = 20.0
 """A close or a poll that takes longer keeps a worker from handing its tasks on."""
 Item = tuple[Any, ...]
 Step = tuple[list[Item], JsonObject]

@@ -132,7 +132,7 @@ class Cluster:
             found[:] = [w for w in self.workers.values() if w.id == leader_id and w.process.alive()]
             return bool(found)
 
-        wait("a living leader", known, 30)
+        wait("a living leader", known)
         return found[0]
 
     def status(self, connector: str) -> dict[str, Any]:
@@ -148,7 +148,7 @@ class Cluster:
             found[:] = [w for w in self.workers.values() if w.id == state.get("worker_id") and w.process.alive()]
             return state.get("state") == "RUNNING" and bool(found)
 
-        wait(f"{connector}-{task} runs", running, 90)
+        wait(f"{connector}-{task} runs", running, 120)
         return found[0]
 
     def task_pid(self, connector: str, task: int = 0) -> int:
@@ -160,7 +160,7 @@ class Cluster:
             found[:] = [pid for pid in descendants(owner.pid) if names_task(pid, connector, task)]
             return bool(found)
 
-        wait(f"a process of {connector}-{task}", there, 30)
+        wait(f"a process of {connector}-{task}", there)
         return found[0]
 
     def submit(self, name: str, config: dict[str, str]) -> None:

@@ -155,7 +155,7 @@ def test_workers_are_replaced_one_by_one_and_nothing_is_lost_or_twice(cluster: C
         assert snapshot(cluster)["rows"] < BULK, "no worker is replaced during the snapshot"
         for number in range(3):
             old = cluster.workers.pop(f"w{number}")
-            old.process.stop(timeout_s=45)
+            old.process.stop(timeout_s=120)
             assert old.process.returncode == 0
             cluster.start_worker(name=old.id, sink_standby="0")
             wait_for_all(cluster)
@@ -187,7 +187,7 @@ def test_workers_of_both_builds_forward_requests_to_each_other(kafka, postgres, 
         new = cluster.start_worker(name="new", sink_standby="0")
         assert cluster.leader() is old
         wait("the old worker acts for the new one", lambda: forwards(new), 60)
-        cluster.workers.pop("old").process.stop(timeout_s=45)
+        cluster.workers.pop("old").process.stop(timeout_s=120)
         wait("the new worker leads", lambda: cluster.leader() is new, 60)
         again = cluster.start_worker(name="old", env=old_build, sink_standby="0")
         wait("the new worker acts for the old one", lambda: forwards(again), 60)

@@ -64,7 +64,7 @@ class Worker:
     # -- REST ---------------------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=5.0).json()
+        return httpx.get(self.url + path, timeout=30.0).json()
 
     def put(self, name: str, config: dict[str, str]) -> None:
         """Tried again while there is no leader: a worker is healthy a moment before one is elected."""

@@ -57,8 +57,15 @@ def test_the_other_half_of_the_planted_bugs_is_caught(request):
 
 @pytest.mark.kafka
 @pytest.mark.timeout(600)
-def test_planted_bugs_that_only_a_broker_shows_are_caught():
-    all_caught(KAFKA)
+def test_half_of_the_planted_bugs_that_only_a_broker_shows_are_caught(request):
+    all_caught(KAFKA[half(request.config) :: 2])
+
+
+@pytest.mark.long
+@pytest.mark.kafka
+@pytest.mark.timeout(600)
+def test_the_other_half_of_the_planted_bugs_that_only_a_broker_shows_is_caught(request):
+    all_caught(KAFKA[1 - half(request.config) :: 2])
 
 
 @pytest.mark.postgres

@@ -363,3 +363,18 @@ def test_no_listed_property_names_a_class():
     for catalog in CATALOGS:
         names = {*listed(catalog), *(pattern for pattern, _ in families(catalog))} - {"s3.write.storage-class"}
         assert [name for name in names if loading.search(name)] == []
+
+
+@pytest.mark.parametrize("catalog", CATALOGS)
+def test_no_value_reads_the_environment_of_java(catalog):
+    """Iceberg and Hadoop put variables, and settings of Java's process, in the place of such values."""
+    item = {"rest": "header.X-A", "jdbc": "jdbc.password", "nessie": "authentication.token"}.get(
+        catalog, "s3.access-key-id"
+    )
+    for key in KEYS:
+        assert is_refused(CONFIG_DEF.parse, with_property(catalog, key, f"{item}=env:AWS_SECRET_ACCESS_KEY"))
+        assert is_refused(used, stored(catalog, key, [f"{item}=env:AWS_SECRET_ACCESS_KEY"]))
+        assert used(CONFIG_DEF.parse(with_property(catalog, key, f"{item}=an env:x"))) is not None
+        for value in ("${env.AWS_SECRET_ACCESS_KEY}", "a${user.name}", "${env.A:-b}"):
+            assert is_refused(CONFIG_DEF.parse, with_property(catalog, key, f"hadoop.fs.s3a.access.key={value}"))
+            assert is_refused(used, stored(catalog, key, [f"hadoop.fs.s3a.access.key={value}"]))

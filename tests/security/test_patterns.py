@@ -327,9 +327,9 @@ def code_of(one: Herder, name: str) -> str | None:
 def test_one_bad_connector_fails_alone_and_the_others_go_on_also_after_a_restart(start, tmp_path):
     one = start()
     for name, more in POISON.items():
-        one.submit(PutConnector(name, config_of(tmp_path, **more), kind="sink")).result(10)
+        one.submit(PutConnector(name, config_of(tmp_path, **more), kind="sink")).result(60)
     good = config_of(tmp_path, **{"topics.regex": "good-.*"})
-    one.submit(PutConnector("good", good, kind="sink")).result(10)
+    one.submit(PutConnector("good", good, kind="sink")).result(60)
     bad = set(POISON) - {"catastrophic"}
     for _ in range(2):
         eventually(lambda one=one: is_running(one, "good"))
@@ -339,7 +339,7 @@ def test_one_bad_connector_fails_alone_and_the_others_go_on_also_after_a_restart
         eventually(lambda one=one: "catastrophic" in one.view().state.task_sets)
         assert code_of(one, "looks") == COSTLY
         late = f"late-{one.boot_id}"
-        one.submit(PutConnector(late, good, kind="sink")).result(10)
+        one.submit(PutConnector(late, good, kind="sink")).result(60)
         eventually(lambda one=one, late=late: is_running(one, late))
         one.stop()
         one = start()
@@ -348,7 +348,7 @@ def test_one_bad_connector_fails_alone_and_the_others_go_on_also_after_a_restart
 def test_a_stored_connector_that_cannot_be_planned_is_failed_with_code_and_place(start, tmp_path):
     one = start()
     config = config_of(tmp_path, **{"topics.regex": r"(b)\1*"})
-    one.submit(PutConnector("bad", config, kind="sink")).result(10)
+    one.submit(PutConnector("bad", config, kind="sink")).result(60)
     eventually(lambda: code_of(one, "bad"))
     error = one.view().state.task_sets["bad"].error
     assert error["where"] == {"connector": "bad", "key": "topics.regex"}

@@ -52,7 +52,7 @@ def published_key(cluster: Cluster) -> dict[str, object]:
     found: dict[str, object] = {}
     try:
         while True:
-            (message,) = reader.consume(1, 20.0)
+            (message,) = reader.consume(1, 60.0)
             if message.error() is not None:
                 return found
             if message.key() == SESSION_KEY.encode():
@@ -84,6 +84,6 @@ def test_workers_forward_with_the_secret_and_the_published_key_signs_nothing(clu
     for lines in ("n" * 40 + "\n" + "o" * 40, "n" * 40):
         for file in (secrets[follower.id], secrets[leader.id]):
             file.write_text(lines)
-            wait("the follower forwards during a change of the secret", lambda: put(follower).status_code == 204, 30)
+            wait("the follower forwards during a change of the secret", lambda: put(follower).status_code == 204)
     secrets[follower.id].write_text("o" * 40)
-    wait("the secret before is worth nothing", lambda: put(follower).status_code == 403, 30)
+    wait("the secret before is worth nothing", lambda: put(follower).status_code == 403)

@@ -14,7 +14,7 @@ from .faults import KINDS
 from .run import PROFILES, Result, run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
-CI_SEEDS = 250
+CI_SEEDS = 100
 LONG_SEEDS = {"ci": 4_000, "long": 1_000}
 """By profile: an hour on two cores, a third of what the long tier may take."""
 SEEDS_PER_COMMIT = 100_000

@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TextIO
 
 from cdcworker.connectors.config.definition import MASK
@@ -41,7 +41,17 @@ def answer_question(do: Do, question: JsonObject, doing: str, clean: Clean) -> J
         reply = error.to_dict()
     except Exception as error:  # noqa: BLE001 - the edge of the process; the text may hold values, the type does not
         reply = CdcError(INTERNAL, f"{type(error).__name__} while {doing}").to_dict()
-    reply = clean(reply)
-    for secret in secrets:
-        reply["message"] = reply["message"].replace(secret, MASK)
-    return {"error": reply}
+    return {"error": without(secrets, clean(reply))}
+
+
+def without(secrets: Sequence[str], content: Any) -> Any:
+    """Returns a JSON value whose texts hold none of the secrets, longer ones cut first."""
+    if isinstance(content, str):
+        for secret in sorted(secrets, key=len, reverse=True):
+            content = content.replace(secret, MASK)
+        return content
+    if isinstance(content, dict):
+        return {name: without(secrets, value) for name, value in content.items()}
+    if isinstance(content, list | tuple):
+        return [without(secrets, value) for value in content]
+    return content

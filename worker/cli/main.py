@@ -43,7 +43,7 @@ COMMANDS = {
     "doctor": (
         "cdcworker.worker.cli.commands.doctor",
         "doctor",
-        "Examine a source and this machine; say how to mend them.",
+        "Examine a source and this machine; say how to repair them.",
     ),
     "verify": (
         "cdcworker.worker.cli.commands.verify",

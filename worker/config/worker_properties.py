@@ -99,28 +99,34 @@ KEYS = (
     ConfigKey(
         "zookeeper.connect", doc="ZooKeeper's servers, host:port separated by commas, and a path if wanted: /cdc."
     ),
-    ConfigKey("zookeeper.digest", "PASSWORD", doc="user:password for ZooKeeper; our nodes are then closed to others."),
+    ConfigKey(
+        "zookeeper.digest",
+        "PASSWORD",
+        doc="user:password for ZooKeeper; the cluster's nodes are then closed to others.",
+    ),
     ConfigKey(
         "coordination.accept",
         doc="The identity that a refused start named: the config log goes over to it (a moved cluster, a rebuilt "
         "ensemble). All workers of the old identity must have ended.",
     ),
     *(
-        ConfigKey(name, "INT", default=-1, doc="Replicas of that topic when we create it; -1: the broker's default.")
+        ConfigKey(
+            name, "INT", default=-1, doc="Replicas of the topic, when a worker creates it; -1: the broker's default."
+        )
         for name in REPLICATION_KEYS
     ),
     ConfigKey(
         "offset.storage.partitions",
         "INT",
         default=25,
-        doc="Partitions of the positions' topic when we create it.",
+        doc="Partitions of the topic of positions, when a worker creates it.",
         validator=between(1, 1000),
     ),
     ConfigKey(
         "status.storage.partitions",
         "INT",
         default=5,
-        doc="Partitions of the status topic when we create it.",
+        doc="Partitions of the status topic, when a worker creates it.",
         validator=between(1, 1000),
     ),
     ConfigKey(
@@ -142,7 +148,7 @@ KEYS = (
         "restart.rebalance.delay.ms",
         "INT",
         default=60_000,
-        doc="The same for a worker that announced its restart (ms).",
+        doc="How long the tasks of a worker that announced its restart wait for it to come back (ms).",
         validator=between(0, 3_600_000),
     ),
     ConfigKey(
@@ -288,6 +294,7 @@ class WorkerConfig:
             FILE_ROOTS,
             allowed_targets.ARCHIVES,
             allowed_targets.HOSTS,
+            allowed_targets.LAKE_HOSTS,
             allowed_targets.MASTERS,
             allowed_targets.TLS_PATHS,
         )

@@ -19,8 +19,8 @@ from cdcworker.worker.java import jars
 from cdcworker.worker.java.errors import START_FAILED
 from cdcworker.worker.java.runtime import JavaInstall, find_java
 
-FORMAT_TIMEOUT_S = 60.0
-START_TIMEOUT_S = 60.0
+FORMAT_TIMEOUT_S = 180.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 15.0
 API_VERSIONS_REQUEST = struct.pack(">hhih", 18, 0, 1, -1)
 

@@ -32,7 +32,7 @@ SOURCE_PASSWORD, WAREHOUSE_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD"
 GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
 """The broker's minimum, so that a takeover in the demo is as short as possible."""
-WORKER_READY_TIMEOUT_S = 60.0
+WORKER_READY_TIMEOUT_S = 180.0
 EXCERPT_LINES = 10
 NOTABLE = re.compile(r"WARN|ERROR|CRITICAL|Traceback|Exception|error=")
 DRAIN_TIMEOUT_S = 25.0

@@ -17,7 +17,7 @@ from cdcworker.worker.devstack.process import Program
 from cdcworker.worker.java.errors import START_FAILED
 from cdcworker.worker.java.runtime import find_java
 
-START_TIMEOUT_S = 60.0
+START_TIMEOUT_S = 180.0
 STOP_TIMEOUT_S = 10.0
 MAIN = "org.apache.zookeeper.server.quorum.QuorumPeerMain"
 LIBRARIES = ("zookeeper", "zookeeper-jute", "metrics-core", "snappy-java", "slf4j-api", "log4j-slf4j2-impl", "log4j-api", "log4j-core")  # fmt: skip

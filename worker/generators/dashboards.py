@@ -176,7 +176,7 @@ ROWS: Final = (
             Panel("Leader's epoch", "It grows with each change of leader. `leaders` must be 1.", {
                 "epoch": "max(cdc_cluster_epoch)", "leaders": "sum(cdc_worker_leader)",
             }),
-            Panel("Moves", "Tasks that moved, by why, and decisions.", {
+            Panel("Moves", "Tasks that moved, by reason, and decisions.", {
                 "{{why}}": "sum by (why) (increase(cdc_cluster_moves_total[$__rate_interval]))",
                 "decisions": "max(increase(cdc_cluster_decisions_total[$__rate_interval]))",
                 "rebalances {{cause}}": "sum by (cause) (increase(cdc_cluster_rebalances_total[$__rate_interval]))",
@@ -195,6 +195,7 @@ ROWS: Final = (
             Panel("Where tasks run", "Worker and state of each task.", {"{{instance}} {{connector}}-{{task}} {{state}}": "max by (instance, connector, task, state) (cdc_task_state)"}, kind="table"),
             Panel("Dead threads", "Threads that have ended by an error: those that are dead now, and all since the start.", {"{{instance}} dead": "max by (instance) (cdc_worker_threads_dead)", "{{instance}} in all": "max by (instance) (cdc_worker_thread_deaths_total)"}),
             Panel("Records refused", "Records of the cluster's topics that could not be read.", {"{{instance}}": "sum by (instance) (cdc_worker_records_refused_total)"}),
+            Panel("Warnings", "What the workers' properties leave open or unused; GET /v1/cluster says what.", {"{{instance}}": "cdc_worker_warnings"}),
             Panel("Versions", "Version of each worker.", {"{{worker}} {{version}}": "max by (worker, version) (cdc_worker_info)"}, kind="table"),
         ),
     ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
@@ -100,7 +101,9 @@ def connector_page(plugin: Plugin) -> str:
         f"{plugin.title}. This is a {plugin.kind}. `connector.class` takes any of these names:",
         bullets(map(code, (plugin.name, *plugin.aliases))),
         f"There are {len(keys)} keys. Any key that is not on this page is an error that names the nearest known one.",
-        "Any other `topic.creation.default.<topic setting>` is given to created topics as it is."
+        "Any other `topic.creation.default.<topic setting>` is given to created topics as it is. Each group that"
+        " `topic.creation.groups` names has the same keys, and `topic.creation.<group>.include` and `.exclude`"
+        " ([Groups of created topics](../concepts/topics-and-records.md#groups-of-created-topics))."
         if plugin.kind == "source"
         else "",
         *_grouped(keys),
@@ -169,10 +172,17 @@ def _type(key: ConfigKey) -> str:
         return kind
     if key.type in ("STRING", "CLASS"):
         refusal = key.validator("\0") or ""
-        choices = refusal.partition("expects one of ")[2]
+        choices = _choices(refusal)
         return f"one of {codes(choices.split(', '))}" if choices else kind
     low, high = (_bound(key.validator(limit)) for limit in (-math.inf, math.inf))
     return f"{kind}, {low} to {high}" if low and high else f"{kind}, from {low}" if low else kind
+
+
+def _choices(refusal: str) -> str:
+    found = re.search(r"(?:expects|must be) one of(?: \(case insensitive\))?:? (.*)", refusal)
+    if found is None:
+        return ""
+    return found[1].lower() if "case insensitive" in refusal else found[1]
 
 
 def _bound(refusal: str | None) -> str:

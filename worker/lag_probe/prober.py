@@ -18,19 +18,20 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children.call import call_child
+from cdcworker.worker.protocol.messages import fits
 
 log = logging.getLogger(__name__)
 
 LOOK_S: Final = 5.0
 AGAIN_S: Final = 30.0
-"""A task that stands still is measured so often."""
+"""How often each task that stands still is measured."""
 TIMEOUT_S: Final = 25.0
 TASKS_MAX: Final = 100
-"""The most tasks of one question; of more, those that were measured longest ago."""
+"""The most tasks of one question; where there are more, those come first that were measured longest ago."""
 COMMAND: Final = (sys.executable, "-m", "cdcworker.worker.lag_probe.child")
 STANDING: Final = ("PAUSED", "FAILED", "RESTARTING")
 REMEMBERED: Final = ("lag_s", "lag_bytes", "lag_records", "offsets", "position", "table_lag_s", "table_lag_bytes")
-"""Of a task that ends, what a measurement begins from."""
+"""The numbers of a task that has ended from which a measurement goes on."""
 
 Key = tuple[str, int, int]
 """Connector, task, and the task epoch (0: nobody runs it)."""
@@ -152,9 +153,12 @@ class LagProber:
             if "code" in answer:
                 log.info("lag not measured connector=%s task=%d code=%s", *item.key[:2], answer["code"])
             return
-        known = self._known[item.key]
+        known, memory = self._known[item.key], answer.get("memory") or {}
+        if not (isinstance(numbers, dict) and isinstance(memory, dict) and fits(numbers) and fits(memory)):
+            log.info("lag not measured connector=%s task=%d code=too_large", *item.key[:2])
+            return
         known.tries = 0
-        known.memory, known.numbers = answer.get("memory") or {}, numbers
+        known.memory, known.numbers = memory, numbers
         if item.entry is not None:
             self._tell(item.entry, numbers)
 

@@ -1,4 +1,4 @@
-"""The offsets of a connector as a person sees and alters them, whoever keeps them: our log or a sink's target."""
+"""The offsets of a connector as a person sees and alters them, whoever keeps them: the offsets log or a sink's target."""
 
 from __future__ import annotations
 
@@ -81,8 +81,8 @@ class ConnectorOffsets(Protocol):
     def alter(
         self, connector: Connector, barrier: int, changes: Sequence[ConnectorOffset] | None, *, dry_run: bool = False
     ) -> bool:
-        """All of `changes` or nothing; None forgets everything. True when the connector has looked at them itself.
+        """Stores all of `changes` or none; None forgets everything. Returns whether the connector has checked them itself.
 
-        `barrier`: the task epoch of the empty set that stopping has made. All tasks that ever ran have a lower one.
+        `barrier`: the task epoch of the empty task set that the stop of the connector has made. All tasks that ever ran have a lower one.
         `dry_run`: everything is checked and nothing is changed.
         """

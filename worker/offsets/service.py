@@ -1,4 +1,4 @@
-"""Offsets of any connector of this cluster: positions of sources in our log, ledgers of sinks in their targets."""
+"""Offsets of any connector of this cluster: positions of sources in the offsets log, ledgers of sinks in their targets."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ ANSWER_S: Final = 10.0
 
 
 class OffsetsService:
-    """Chooses by the connector's kind; opens nothing before it is asked."""
+    """Passes each call on by the connector's kind, source or sink; opens nothing before it is called."""
 
     def __init__(self, config: HerderConfig) -> None:
         self._config = config

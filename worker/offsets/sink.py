@@ -35,6 +35,8 @@ Ends = Callable[[str, Sequence[int]], Mapping[int, int]]
 
 
 class SinkOffsetsClient:
+    """Has a child process read and alter the ledger of a sink, and checks changes against the topics before."""
+
     def __init__(
         self,
         providers: Mapping[str, str],

@@ -1,4 +1,4 @@
-"""Positions of source tasks in the offsets log: read to the end, altered behind the fence of the tasks that own them."""
+"""Positions of source tasks in the offsets log: read to the log's end, and altered behind the fence of the tasks that own them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ class OffsetsTopic:
 
 @dataclass(frozen=True, slots=True)
 class PositionRecord:
-    """One position: its record's key and partition in the offsets log, and whose task writes it."""
+    """One position: its source partition, the key and the partition (`number`) of its record in the offsets log, and the task
+    that writes it."""
 
     partition: Mapping[str, Any]
     key: str
@@ -97,7 +98,8 @@ class SourceOffsets:
     def alter(
         self, connector: Connector, barrier: int, changes: Sequence[ConnectorOffset] | None, *, dry_run: bool = False
     ) -> bool:
-        """One transaction under the id of the first task, behind the fences of all tasks that are concerned (INV-5).
+        """Alters positions in one transaction under the id of the first task, behind the fences of all tasks that are concerned
+        (INV-5).
 
         The log is read behind the fences and again behind the commit: whoever started meanwhile either fences this
         writer or has been seen.
@@ -113,10 +115,10 @@ class SourceOffsets:
             # Positions that were forgotten may come back, also those of tasks that tasks.max does not allow any more.
             forgotten = [entry for entry in stored if entry.is_forgotten]
             known = [*(entry for entry in stored if not entry.is_forgotten), *self._own(connector), *forgotten]
-            wanted = [(_slot_of(item, known, number), item.offset) for number, item in enumerate(changes)]
+            wanted = [(_record_of(item, known, number), item.offset) for number, item in enumerate(changes)]
         for number, (_, position) in enumerate(wanted):
             if check is not None and position is not None:
-                _checked(check, position, number)
+                _require_valid(check, position, number)
         if wanted and not dry_run:
             self._write(connector, barrier, wanted)
         return check is not None or changes is None
@@ -126,7 +128,7 @@ class SourceOffsets:
     ) -> list[tuple[int, int, Mapping[str, Any]]]:
         """Returns the positions among these changes: the number of each, its task, and what is to be stored."""
         known = [*self._stored(connector), *self._own(connector)]
-        found = ((number, _slot_of(item, known, number), item.offset) for number, item in enumerate(changes))
+        found = ((number, _record_of(item, known, number), item.offset) for number, item in enumerate(changes))
         return [(number, entry.task, offset) for number, entry, offset in found if offset is not None]
 
     def _write(
@@ -164,7 +166,7 @@ class SourceOffsets:
     # -- what there is ------------------------------------------------------------------------------------------------
 
     def _stored(self, connector: Connector) -> list[PositionRecord]:
-        """The last record of each of the connector's keys; keys of our own spelling and of Connect's are one."""
+        """Returns the last record of each of the connector's keys, also of keys whose JSON is written as Connect writes it."""
         last: dict[tuple[int, str], LogRecord] = {}
         for record in self._records(self._place.topics.offsets):
             last[record.partition, record.key] = record
@@ -199,8 +201,8 @@ class SourceOffsets:
         for task, share in enumerate(instance.split(tasks_max_of(config))):
             own: Mapping[str, str | int] = {"server": {**config, **share}.get("topic.prefix", ""), "task": task}
             partition = instance.partition(task) if isinstance(instance, NamesPartitions) else own
-            place = offsets_partition(connector.name, task, number)
-            yield PositionRecord(partition, offset_key(connector.name, partition), place, task)
+            log_partition = offsets_partition(connector.name, task, number)
+            yield PositionRecord(partition, offset_key(connector.name, partition), log_partition, task)
 
     # -- Kafka --------------------------------------------------------------------------------------------------------
 
@@ -228,7 +230,8 @@ def _instance(connector: Connector) -> Any:
     return lookup(connector.config.get("connector.class", "")).load()(connector.config)
 
 
-def _slot_of(item: ConnectorOffset, known: Sequence[PositionRecord], number: int) -> PositionRecord:
+def _record_of(item: ConnectorOffset, known: Sequence[PositionRecord], number: int) -> PositionRecord:
+    """Returns the record of the source partition that a change names; `number` is the index of the change."""
     found = next((entry for entry in known if dict(entry.partition) == dict(item.partition)), None)
     if found is None:
         there = (entry.partition for entry in known if not entry.is_forgotten)
@@ -238,7 +241,7 @@ def _slot_of(item: ConnectorOffset, known: Sequence[PositionRecord], number: int
     return found
 
 
-def _checked(check: Callable[[JsonObject], None], position: Mapping[str, Any], number: int) -> None:
+def _require_valid(check: Callable[[JsonObject], None], position: Mapping[str, Any], number: int) -> None:
     try:
         check(dict(position))
     except CdcError as exc:
@@ -250,4 +253,4 @@ def _json(value: Mapping[str, Any]) -> bytes:
 
 
 def _interrupted(connector: Connector) -> CdcError:
-    return CdcError(INTERRUPTED, "the connector does not stand still", where={"connector": connector.name})
+    return CdcError(INTERRUPTED, "the connector did not stay stopped", where={"connector": connector.name})

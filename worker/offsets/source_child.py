@@ -9,7 +9,7 @@ from typing import Any
 from cdcworker.connectors.api.source import DropRequest, LeavesBehind, VerifiesPositions
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.children.answer import answer_question, read_question
+from cdcworker.worker.children.answer import answer_question, read_question, without
 from cdcworker.worker.logs.redaction import clean_all
 from cdcworker.worker.validation.connector_of_config import connector_of
 
@@ -26,8 +26,11 @@ def answer(question: JsonObject) -> JsonObject:
 
 def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
     source = connector_of(question["config"], question["providers"], secrets)
-    if question["do"] == "drop":
-        return {"items": _dropped(source, question)}
+    told = _dropped(source, question) if question["do"] == "drop" else _verified(source, question)
+    return dict(without(secrets, clean_all(told)))
+
+
+def _verified(source: Any, question: JsonObject) -> JsonObject:
     if not isinstance(source, VerifiesPositions):
         return {}
     untold = ""
@@ -35,19 +38,20 @@ def _done(question: JsonObject, secrets: list[str]) -> JsonObject:
         try:
             untold = source.verify_position(task, position) or untold
         except CdcError as error:
-            return {"refused": {**clean_all(error.to_dict()), "index": index}}
-    return {"untold": clean_all(untold)}
+            return {"refused": {**error.to_dict(), "index": index}}
+    return {"untold": untold}
 
 
-def _dropped(source: Any, question: JsonObject) -> list[JsonObject]:
+def _dropped(source: Any, question: JsonObject) -> JsonObject:
     if not isinstance(source, LeavesBehind):
-        return []
+        return {"items": []}
     spared = [(kind, name) for kind, name in question["spared"]]
     asked = DropRequest(question["connector"], question["group"], question["kinds"], spared)
-    return [
-        {"kind": item.kind, "name": item.name, "error": None if error is None else clean_all(error.to_dict())}
+    items = (
+        {"kind": item.kind, "name": item.name, "error": None if error is None else error.to_dict()}
         for item, error in source.drop_leftovers(asked)
-    ]
+    )
+    return {"items": list(items)}
 
 
 if __name__ == "__main__":

@@ -71,9 +71,9 @@ def event_of(task: AssignedTask, message: JsonObject) -> TaskReport | TaskTopics
         return TaskReport(task, state, short_error(error) if isinstance(error, dict) else None)
     if kind == "metrics":
         metrics = {name: value for name, value in message.items() if name != "type"}
-        return TaskReport(task, metrics=metrics) if _fits(metrics) else None
+        return TaskReport(task, metrics=metrics) if fits(metrics) else None
     if kind == "topics" and isinstance(message.get("topics"), list):
-        return TaskTopics(task, tuple(str(name) for name in message["topics"])) if _fits(message) else None
+        return TaskTopics(task, tuple(str(name) for name in message["topics"])) if fits(message) else None
     return None
 
 
@@ -93,13 +93,13 @@ def _is_word(value: Any) -> bool:
 
 def short_error(error: JsonObject) -> JsonObject:
     """Returns the error, shortened if it is too large: a report that no log can store would never be read."""
-    if _fits(error):
+    if fits(error):
         return error
     texts = {name: str(error[name])[:ERROR_TEXT_MAX] for name in ("code", "kind", "message", "hint") if error.get(name)}
     return {name: text.encode(errors="replace").decode() for name, text in texts.items()}
 
 
-def _fits(value: JsonObject) -> bool:
+def fits(value: JsonObject) -> bool:
     """Returns whether the value is small enough to travel with every report and can be encoded in UTF-8."""
     try:
         return len(json.dumps(value, ensure_ascii=False).encode()) <= REPORT_BYTES_MAX

@@ -210,7 +210,7 @@ def restart_plan(state: Json, *, include_tasks: bool, only_failed: bool) -> Json
     def mark(item: Json) -> Json:
         if only_failed and item["state"] != "FAILED":
             return item
-        return {name: value for name, value in item.items() if name not in ("trace", "error")} | {"state": "RESTARTING"}
+        return {**item, "state": "RESTARTING"}
 
     tasks = [mark(task) for task in state["tasks"]] if include_tasks else state["tasks"]
     return {**state, "connector": mark(state["connector"]), "tasks": tasks}

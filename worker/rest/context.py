@@ -106,11 +106,11 @@ class ApiContext:
         return connector
 
     async def judge(self, work: Callable[[], Work]) -> Work:
-        """Returns what the work returns, which a thread does while the event loop answers others. RestError 503 when too
-        much of it waits."""
+        """Runs the work in a thread, while the event loop answers others, and returns its result. RestError 503 when too
+        much work waits."""
         if self._judgements >= self.limits.judgements_max + self.limits.judgements_waiting_max:
             headers = {"Retry-After": str(e.RETRY_AFTER_S)}
-            raise e.RestError(503, "Too many configs are judged at this worker", e.TOO_MANY, headers=headers)
+            raise e.RestError(503, "This worker checks too many configs at the moment", e.TOO_MANY, headers=headers)
         self._judgements += 1
         try:
             async with self._judging:

@@ -22,6 +22,7 @@ PATH_NOT_ALLOWED: Final = declare(
 )
 HOSTS: Final = "connector.hosts.allowed"
 LOOPBACK: Final = "connector.hosts.loopback"
+LAKE_HOSTS: Final = "connector.lake.hosts"
 TLS_PATHS: Final = "connector.tls.paths"
 TLS_NOT_ENOUGH: Final = declare(
     "config.tls_not_enough",
@@ -128,8 +129,8 @@ def check_run_by_executors(properties: Iterable[str], rules: Mapping[str, str]) 
 
 def policy_of(rules: Mapping[str, str]) -> allowed_hosts.HostPolicy:
     """Returns the policy for hosts that the worker's properties describe."""
-    allowed = allowed_hosts.parse_allowed(parse_list(rules.get(HOSTS, "")))
-    return allowed_hosts.HostPolicy(allowed, rules.get(LOOPBACK, "true").lower() == "true")
+    allowed, lake = (allowed_hosts.parse_allowed(parse_list(rules.get(name, ""))) for name in (HOSTS, LAKE_HOSTS))
+    return allowed_hosts.HostPolicy(allowed, rules.get(LOOPBACK, "true").lower() == "true", lake)
 
 
 def check_path(key: str, path: str, roots: Iterable[str]) -> None:

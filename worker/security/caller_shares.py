@@ -1,4 +1,4 @@
-"""How much of something that there is little of each caller holds: connections, streams, readers of rows."""
+"""Limits on what each caller holds at a time: connections, streams, readers of rows."""
 
 from __future__ import annotations
 

@@ -120,7 +120,7 @@ TLS_KEYS: Final = (
         CERTIFICATE, doc="PEM file with the certificate of an https listener, and those between it and the root."
     ),
     ConfigKey(KEY, doc="PEM file with its key, if that is not in the same file."),
-    ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Of the key, if it is encrypted."),
+    ConfigKey(KEY_PASSWORD, "PASSWORD", doc="Password of the key, if it is encrypted."),
     ConfigKey(KEYSTORE, doc="Kafka Connect's name for a PEM file with certificate and key."),
     ConfigKey(KEYSTORE_TYPE, default="PEM", doc="PEM is the one type that there is.", validator=_pem),
     ConfigKey(
@@ -230,6 +230,15 @@ REACH_KEYS: Final = (
         allowed_targets.LOOPBACK,
         "BOOLEAN",
         doc="Whether connectors may connect to this machine itself. Default: if the REST API listens there only.",
+    ),
+    ConfigKey(
+        allowed_targets.LAKE_HOSTS,
+        "LIST",
+        default=[],
+        doc="Hosts that Java's clients of lakes may connect to besides, as in connector.hosts.allowed, closed addresses"
+        " included: the metadata service by which a store's client gets the machine's credentials, for example. Every"
+        " connector with a lake can use them.",
+        validator=_allowed,
     ),
     ConfigKey(
         allowed_targets.TLS_PATHS,

@@ -17,7 +17,7 @@ _BARE: Final = 4
 
 
 def context_headers(prefix: str, task: int, connector: str) -> Headers:
-    """Debezium's `ContextHeaders`, in its order: strings."""
+    """Returns the headers that Debezium's class ContextHeaders makes, in its order, as texts."""
     names = {"connectorLogicalName": prefix, "taskId": str(task), "connectorName": connector}
     return tuple((_PREFIX + name, text.encode()) for name, text in names.items())
 
@@ -28,13 +28,13 @@ def headers_bytes(headers: Headers) -> int:
 
 
 class HeaderProducer:
-    """A producer whose records of data have these headers, behind their own."""
+    """A producer that adds these headers behind those of each record, except in the topics `others`."""
 
     def __init__(self, producer: RecordProducer, headers: Headers, others: tuple[str, ...]) -> None:
         self._producer = producer
         self._headers = list(headers)
         self._others = others
-        """Topics of other records."""
+        """Topics whose records get no headers."""
         self.begin, self.commit, self.abort, self.close = (
             producer.begin,
             producer.commit,

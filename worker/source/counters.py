@@ -1,4 +1,4 @@
-"""What a source task counts: totals over its life, what the open Kafka transaction holds, and the same by table."""
+"""The counts of a source task: totals over its life, those of the open Kafka transaction, and those of each table."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ Reason = Literal["", "idle", "records", "bytes", "time", "large", "part", "stop"
 only to say how far the source has been read. Empty: not yet."""
 Stage = Literal["read", "encode", "produce", "commit"]
 STREAMED: Final = frozenset("cudtm")
-"""Operations that were committed when their record says. Rows that a snapshot loaded were so at some time before."""
+"""Operations whose record has the time of their commit. Rows of a snapshot were committed at some time before."""
 VALUE: Final = 1
 """Where a record's value stands among a producer's arguments."""
 SHARES_S: Final = 60.0
-"""Over about so long the bytes of each table are compared."""
+"""The half-life of the bytes by which tables are compared."""
 
 
 @dataclass(slots=True)
@@ -97,8 +97,8 @@ class TableCounts:
         self.lag_s: dict[str, float] = {}
 
     def add(self, prefix: str, held: OpenTransactionCounts, now_s: float, ran_dry: bool = False) -> None:
-        """What was committed to Kafka. Whatever else waits of a table came after the newest of it: a source is read in
-        the order of its commits. Once it has run dry, nothing else waits."""
+        """Counts what was committed to Kafka. Whatever else of a table waits came after the newest of it: a source is read in
+        the order of its commits. `ran_dry`: nothing else waits."""
         now = self._clock()
         if now - self._decayed_at >= DECAY_S:
             kept = 0.5 ** ((now - self._decayed_at) / SHARES_S)
@@ -121,7 +121,7 @@ class TableCounts:
         self.lag_s |= late
 
     def dry(self) -> None:
-        """Nothing waits of any table."""
+        """Notes that nothing waits of any table."""
         self.lag_s = dict.fromkeys(self.lag_s, 0.0)
 
     def lag_bytes(self, behind: float) -> dict[str, int]:
@@ -148,7 +148,7 @@ class Counters:
     batch_bytes: int = 0
 
     def committed(self, held: OpenTransactionCounts, took_s: float, reason: Reason, prefix: str) -> None:
-        """Counts a commit, and how old what it holds is now that it can be read: each change, not only the newest.
+        """Counts a commit, and the latency of each change in it now that it can be read.
         `prefix`: that of the topics, without which tables are named."""
         self.records += held.records
         self.bytes += held.bytes

@@ -71,7 +71,7 @@ class DataTopics:
         self._plan = plan
         self._on_use = on_use
         self._beside_bytes = beside_bytes
-        self._guard = TopicGuard(access, self._those_there)
+        self._guard = TopicGuard(access, self._existing_among)
         self._facts: dict[str, TopicFacts] = {}
         self._foreign = foreign
         self._admin: AdminClient | None = None
@@ -94,7 +94,7 @@ class DataTopics:
         """CdcError for the first of the topics that the connector may not write."""
         self._guard.check(topics)
 
-    def _those_there(self, names: Collection[str]) -> Set[str]:
+    def _existing_among(self, names: Collection[str]) -> Set[str]:
         return self._listed().keys() & set(names)
 
     def _listed(self) -> Mapping[str, Any]:
@@ -105,15 +105,15 @@ class DataTopics:
         return found
 
     def existing(self, prefix: str = "") -> list[tuple[str, int]]:
-        """The partitions of all topics of a prefix, or without one of those that this process has written to."""
+        """Returns the partitions of all topics of a prefix; without a prefix, of the topics that this process has written to."""
         found = self._listed()
         of_prefix = {name for name in found if name.startswith(f"{prefix}.")}
         names = self._guard.writable(of_prefix) if prefix else found.keys() & self._facts
         return [(name, number) for name in sorted(names) for number in sorted(found[name].partitions)]
 
     def check_ended(self) -> None:
-        """Checks that readers come to the end of all these while the task has nothing open; else raises
-        `source.left_open`."""
+        """Raises `source.left_open` if readers of committed records cannot come to the end of a topic that this process has written
+        to, although the task has nothing open."""
         first = left_open(self._connected(), self.existing(), ANSWER_TIMEOUT_S)
         again = left_open(self._connected(), [one[:2] for one in first], ANSWER_TIMEOUT_S)
         stands = {one[:3] for one in first} & {one[:3] for one in again} - self._foreign
@@ -123,11 +123,11 @@ class DataTopics:
             raise CdcError(LEFT_OPEN, "an earlier transaction was not ended by the broker", where=where)
 
     def lend(self, admin: AdminClient) -> None:
-        """A client that is connected already: the first topics of a start need not wait for another."""
+        """Takes a client that is connected already, so that the first topics of a start wait for no connection."""
         self._admin, self._used_at = admin, time.monotonic()
 
     def close_idle(self) -> None:
-        """Let go of the connection when no new topic came up for a while."""
+        """Closes the connection when no new topic came up for a while."""
         if time.monotonic() - self._used_at > IDLE_CLOSE_S:
             self._admin = None
 

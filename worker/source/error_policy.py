@@ -38,13 +38,15 @@ def decide(error: CdcError, attempt: int = 0) -> ErrorAction:
 
 
 def backoff(attempt: int) -> float:
-    """Doubling from the least to the most delay, the upper half by chance, so that many do not come back at once."""
+    """Returns a delay that doubles with each attempt up to its maximum; its upper half is random, so that many do not come back at
+    once."""
     ceiling = min(RETRY_DELAY_S_MAX, RETRY_DELAY_S_MIN * 2.0 ** min(attempt, 16))
     return ceiling * (0.5 + random.random() / 2)  # noqa: S311  spreads retries, protects nothing
 
 
 def unexpected(exc: BaseException) -> CdcError:
-    """An error nobody foresaw, named by its type and the place in our code; its text may hold values and is left out."""
+    """Returns the error for an exception that the code did not foresee: its type and its place in the code. Its text may hold values
+    and is left out."""
     place = exc.__traceback__
     where = ""
     while place is not None:

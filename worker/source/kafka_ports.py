@@ -272,6 +272,7 @@ def context_of(
         beat=HEARTBEAT.beat,
         jobs=partial(getattr, control, "jobs"),
         file_roots=file_roots(spec.providers),
+        attempt=spec.attempt,
         group=spec.group_id,
         record_bytes_max=record_bytes_max(spec.kafka),
     )

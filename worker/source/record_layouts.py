@@ -13,7 +13,7 @@ from cdcworker.worker.source.topic_facts import TopicFacts
 
 
 class EncoderLayouts:
-    """Over the encoder that the session itself uses: both agree on which shape of a table is in force."""
+    """The layouts of the encoder that the session itself uses, so that both agree on which shape of a table is in force."""
 
     def __init__(self, encoder: Encoder, topics: Callable[[str], TopicFacts]) -> None:
         self._encoder = encoder
@@ -35,5 +35,5 @@ class EncoderLayouts:
 
 
 def shaper_of(encoder: object, topics: Callable[[str], TopicFacts]) -> EncoderLayouts | None:
-    """None: the records have a form that only the encoder can write."""
+    """Returns the layouts for a source; None: the records have a form that only the encoder can write."""
     return EncoderLayouts(encoder, topics) if type(encoder) is Encoder else None

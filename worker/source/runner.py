@@ -68,7 +68,7 @@ class TopicLookup(TopicLookups, Protocol):
 
 
 class RunnerPorts(Protocol):
-    """All that a runner needs of Kafka and the connector. Real in `source_ports`, scripted in tests."""
+    """All that a runner needs of Kafka and the connector. Real in `kafka_ports`, scripted in tests."""
 
     committed: JsonObject | None
     """The last position of which this process knows that it was committed; set by the runner."""
@@ -109,7 +109,7 @@ class Reporting(Protocol):
 
 
 class StartTimes:
-    """The times that each part of a start took: what a fail-over waits for."""
+    """The times that the parts of a start took, for the log: a fail-over waits for all of them."""
 
     def __init__(self) -> None:
         self._last = time.monotonic()
@@ -153,11 +153,12 @@ class SourceRunner:
         self._untold: dict[str, Any] = {}
         """What of it has not been sent yet."""
         self._registrar: Registering | None = None
-        self._troubles = QuarantinedTables()
+        self._quarantine = QuarantinedTables()
         self._retrying = RetryStatus()
         self._first_commit: StartTimes | None = None
         self._commit_s = 0.0
         self._must_look = False
+        """Whether a commit took so long that a broker may have left a transaction open."""
         self._stands_since: float | None = None
 
     def extra_metrics(self, numbers: JsonObject) -> None:
@@ -233,7 +234,7 @@ class SourceRunner:
             return self._fenced(error)
         if action.kind == "restart" and not error.retriable:
             error = CdcError(kafka_errors.TIMEOUT, error.message, where=error.where)
-        if action.kind == "quarantine" and self._troubles.take(error):
+        if action.kind == "quarantine" and self._quarantine.take(error):
             return None
         if action.kind != "retry":
             return self._fail(error)
@@ -280,7 +281,7 @@ class SourceRunner:
             laps.note("position_ms")
             task = ports.task()
             position = stored.position if stored else None
-            self._troubles.tell(task)
+            self._quarantine.tell(task)
             task.open(position)
             laps.note("open_ms")
             ports.release()
@@ -352,7 +353,7 @@ class SourceRunner:
         laps, self._first_commit = self._first_commit, None
         if laps is not None:
             self._retrying.over()
-            self._troubles.stored()
+            self._quarantine.stored()
             laps.note("commit_ms")
             log.info("source task delivers session=%d %s", self._sessions, laps)
 

@@ -274,7 +274,8 @@ class DeliverySession:
             self._require_time()
 
     def _runs(self, batch: PollBatch) -> list[list[EncodedRecords] | EncodedChanges]:
-        """The batch in runs, in the order of its changes: records as the source encoded them, and changes encoded here."""
+        """Returns the batch in runs, in the order of its changes: lists of records that the source encoded, and changes that are
+        encoded here."""
         if not batch.records and set(map(type, batch.changes)) == {EncodedRecords}:
             return [batch.changes]  # type: ignore[list-item]
         runs: list[list[EncodedRecords] | EncodedChanges] = []
@@ -397,6 +398,8 @@ class DeliverySession:
         return len(self._position_key) + len(value)
 
     def _settled(self, until: float) -> bool:
+        """Returns whether the session may end for a stop or a pause: at a boundary, with everything committed, or after `until`,
+        with the open transaction aborted."""
         if self._at_boundary:
             if self._producer.opened_at is not None or self._pending is not None:
                 self._commit("stop")
@@ -414,8 +417,8 @@ class DeliverySession:
             raise CdcError(TRANSACTION_TOO_LONG, "the Kafka transaction is about to time out", where=where)
 
     def _named(self, error: CdcError, position_bytes: int) -> CdcError:
-        """Where the broker does not say whose record was too large: the position's, where all others fit or are
-        smaller."""
+        """Returns a refusal for size with the topic whose record was too large. Where the broker does not say which it was: the
+        position's, if all others fit or are smaller. Other errors stay as they are."""
         if error.code != kafka_errors.RECORD_TOO_LARGE:
             return error
         told, largest = str(error.where.get("topic", "")), self._open.largest_bytes

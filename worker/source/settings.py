@@ -8,6 +8,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey
+from cdcworker.connectors.config.topic_creation import CreationGroup, creation_groups, group_keys
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.placeholders import UNAVAILABLE
 from cdcworker.worker.source.context_headers import Headers, context_headers
@@ -22,10 +23,9 @@ _KEYS: Final = ConfigDef(
         ConfigKey("tombstones.on.delete", "BOOLEAN", default=True),
         ConfigKey("unavailable.value.placeholder", default=UNAVAILABLE),
         ConfigKey("extended.headers.enabled", "BOOLEAN", default=False),
-    )
+    ),
+    more=group_keys,
 )
-_CREATION: Final = "topic.creation.default."
-_CREATION_OWN: Final = frozenset({"partitions", "replication.factor"})
 _WATERMARKS: Final = {
     "cleanup.policy": "compact",
     "segment.ms": "600000",
@@ -44,7 +44,8 @@ class SourceSettings:
     unavailable: str
     limits: TransactionLimits
     delivery: str
-    data_topics: TopicCreation
+    groups: tuple[CreationGroup, ...]
+    """Of topics; the last one has every topic."""
     connector: str
     extended_headers: bool
 
@@ -55,8 +56,9 @@ class SourceSettings:
     def plan(self, topic: str) -> TopicCreation:
         """Returns how a topic of this connector is created."""
         if topic == self.watermark_topic:
-            return TopicCreation(1, self.data_topics.replication_factor, _WATERMARKS)
-        return self.data_topics
+            return TopicCreation(1, self.groups[-1].replication_factor, _WATERMARKS)
+        group = next(group for group in self.groups if group.has(topic))
+        return TopicCreation(group.partitions, group.replication_factor, group.settings)
 
     def headers(self, task: int) -> Headers:
         """Returns the headers that each data record gets after its own."""
@@ -67,13 +69,10 @@ class SourceSettings:
 
     @classmethod
     def from_config(cls, config: Mapping[str, str]) -> SourceSettings:
-        values: dict[str, Any] = _KEYS.parse({name: text for name, text in config.items() if name in _KEYS.keys})
-        topic_config = {
-            name.removeprefix(_CREATION): text
-            for name, text in config.items()
-            if name.startswith(_CREATION) and name.removeprefix(_CREATION) not in _CREATION_OWN
-        }
-        topic_config["cleanup.policy"] = str(values["topic.creation.default.cleanup.policy"])
+        definition = _KEYS.of(config)
+        values: dict[str, Any] = definition.parse(
+            {name: text for name, text in config.items() if name in definition.keys}
+        )
         return cls(
             prefix=values["topic.prefix"],
             tombstones=values["tombstones.on.delete"],
@@ -86,11 +85,7 @@ class SourceSettings:
                 split_bytes=values["transaction.split.bytes"],
             ),
             delivery=values["delivery"],
-            data_topics=TopicCreation(
-                values["topic.creation.default.partitions"],
-                values["topic.creation.default.replication.factor"],
-                topic_config,
-            ),
+            groups=creation_groups(config, values),
             connector=config.get("connector.class", ""),
             extended_headers=values["extended.headers.enabled"],
         )

@@ -28,7 +28,7 @@ def run_source(spec: TaskSpec, config: Mapping[str, str], control: TaskControl, 
 def run_with(
     spec: TaskSpec, config: Mapping[str, str], control: TaskControl, reporter: TaskReporter, make_task: Any
 ) -> int:
-    """The same for a task made by `make_task`."""
+    """Does what `run_source` does, with a task that `make_task` makes."""
     extra: list[SourceRunner] = []
 
     def report(numbers: dict[str, Any]) -> None:

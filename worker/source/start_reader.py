@@ -214,4 +214,4 @@ def position_of(message: Message) -> OffsetRecord | None:
 
 def _malformed(message: Message, what: str) -> CdcError:
     where: dict[str, str | int] = {"topic": message.topic() or "", "offset": message.offset() or 0}
-    return CdcError(e.MALFORMED_RECORD, f"the stored position is not a record of ours: {what}", where=where)
+    return CdcError(e.MALFORMED_RECORD, f"the stored position was not written by a worker: {what}", where=where)

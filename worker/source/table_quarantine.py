@@ -17,7 +17,8 @@ TIMES_MAX: Final = 5
 
 
 class QuarantinedTables:
-    """Between the sessions of one task. A source that can leave out tables has the ability HoldsTables."""
+    """Remembers, between the sessions of one task, which tables are to be left out. A source that can do so has the ability
+    HoldsTables."""
 
     def __init__(self) -> None:
         self._errors: dict[str, CdcError] = {}
@@ -25,7 +26,7 @@ class QuarantinedTables:
         self._source: HoldsTables | None = None
 
     def tell(self, task: SourceTask) -> None:
-        """Called before the task is opened."""
+        """Tells the source which tables to leave out; called before it is opened."""
         self._source = task if isinstance(task, HoldsTables) else None
         if self._source is not None and self._errors:
             self._source.hold(dict(self._errors))

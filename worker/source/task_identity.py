@@ -20,7 +20,7 @@ def client_id(spec: TaskSpec, part: str) -> str:
 
 
 def position_key(spec: TaskSpec) -> str:
-    """Under the source's own name for what the task reads, as Connect stores it."""
+    """Returns the key of the task's position: the source's own partition of what the task reads, in Connect's form."""
     name = spec.config.get("connector.class", "")
     source = lookup(name).load()(spec.config) if name else None
     if isinstance(source, NamesPartitions):

@@ -1,5 +1,5 @@
-"""Keeps what was resolved for a task out of the lines that Java and other foreign code in its process group write to the
-log."""
+"""Keeps what was resolved for a task, and values of rows, out of the lines that Java and other foreign code in its process group
+write to the log."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import contextlib
 import faulthandler
 import logging
 import os
+import re
 import select
 import signal
 import threading
@@ -14,12 +15,41 @@ from collections.abc import Iterator
 from typing import Final
 
 from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.schemas.untrusted.driver_text import kept, kept_kinds
 from cdcworker.worker.logs.redaction import clean
 from cdcworker.worker.protocol.control import end_process_group
 from cdcworker.worker.protocol.messages import LOG_LINE_BYTES_MAX, LineSplitter
 
 STDERR: Final = 2
 READ_BYTES: Final = 65_536
+_JAVA: Final = re.compile(r"(\S{10,40} [A-Z]{4,5} spark [\w$.-]{1,200} )(.*)", re.DOTALL)
+"""A line of Spark's logger, by its layout in connectors/spark/runtime/java_gateway.py."""
+_FRAME: Final = re.compile(r"\s+(?:at [\w$.<>/@~-]{1,500}\([\w$.:<> -]{0,300}\)|\.\.\. [0-9]{1,9} more)")
+"""A frame of a stack. Behind the last one the next line of the logger may begin."""
+_WHOLE: Final = ("#", "OpenJDK ", "WARNING: ", "Terminating due to ", *(f"%{level}|" for level in range(8)))
+"""How lines of the virtual machine and of librdkafka begin."""
+
+
+class JavaLines:
+    """Takes values out of the lines of one Java process. What an exception says may have any number of lines: of those behind
+    a line of Spark's logger only frames and names of exceptions are kept."""
+
+    def __init__(self) -> None:
+        self._in_message = False
+
+    def cleaned(self, line: str) -> str | None:
+        """Returns what is kept of a line; None: nothing."""
+        found = _JAVA.fullmatch(line)
+        if found:
+            self._in_message = True
+            return found[1] + kept(found[2])
+        if not self._in_message or line.startswith(_WHOLE):
+            return line
+        frame = _FRAME.match(line)
+        if frame is None:
+            return kept_kinds(line) or None
+        rest = self.cleaned(line[frame.end() :]) if line[frame.end() :].strip() else None
+        return frame[0] if rest is None else f"{frame[0]}\n{rest}"
 
 
 class ForeignOutput:
@@ -30,6 +60,7 @@ class ForeignOutput:
         self._stderr = stderr
         self._log = os.dup(stderr)
         self._lines = LineSplitter(LOG_LINE_BYTES_MAX)
+        self._java = JavaLines()
         self._lock = threading.Lock()
         self._read, write = os.pipe()
         os.set_blocking(self._read, False)
@@ -77,7 +108,10 @@ class ForeignOutput:
         return True
 
     def _write(self, line: bytes) -> None:
-        left = clean(line.decode(errors="backslashreplace")).encode(errors="backslashreplace") + b"\n"
+        text = self._java.cleaned(line.decode(errors="backslashreplace"))
+        if text is None:
+            return
+        left = clean(text).encode(errors="backslashreplace") + b"\n"
         while left:
             left = left[os.write(self._log, left) :]
 

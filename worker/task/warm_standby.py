@@ -32,7 +32,7 @@ OOM_SCORE_MAX: Final = 1000
 
 def stand_by(spec: TaskSpec, stdin: BinaryIO, reporter: TaskReporter) -> TaskSpec | None:
     """Prepares the session, waits for a task and returns its spec, or None when the standby is stopped."""
-    # When memory runs out it goes before any task.
+    # When memory runs out the kernel ends a standby before any task.
     score = _set_oom_score(OOM_SCORE_MAX)
     connector = lookup(spec.config[CLASS]).load()(spec.config)
     assert isinstance(connector, Prepares)
@@ -76,7 +76,7 @@ def _ping(ready: PreparedSession, reporter: TaskReporter, over: threading.Event)
 
 
 def _set_oom_score(score: int) -> int:
-    """Sets the OOM score of all processes of this session; returns the score that this process had."""
+    """Sets the OOM score of all processes of this process session; returns the score that this process had."""
     before = OOM_SCORE
     for pid in pids():
         stat = read_stat(pid)
@@ -90,6 +90,7 @@ def _set_oom_score(score: int) -> int:
 
 
 def _become(spec: TaskSpec) -> TaskSpec:
+    """Gives the process the name of its task, whose start begins here for whoever watches it."""
     rename(
         [sys.executable, "-m", "cdcworker.worker.task.main", f"{spec.connector}-{spec.task}"], os.environ.get(MARK, "")
     )

@@ -12,6 +12,7 @@ from cdcworker.connectors import registry
 from cdcworker.connectors.api.abilities import StandsAlone
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.config import secret_names
+from cdcworker.connectors.config.common_keys import control_characters
 from cdcworker.connectors.config.definition import MASK, ConfigDef, ConfigValue, has_reference
 from cdcworker.connectors.config.framework_keys import with_framework
 from cdcworker.connectors.registry import Plugin
@@ -337,8 +338,7 @@ def _control_findings(name: str, hint: str) -> Iterator[CheckFinding]:
     """Control characters beyond ASCII, which Connect refuses too."""
     found = [ord(char) for char in name if 0x7F < ord(char) < 0xA0]
     if found:
-        text = f"name may not contain control sequences but had the following chars: {found}"
-        yield CheckFinding("name", "error", INVALID_VALUE, text, hint)
+        yield CheckFinding("name", "error", INVALID_VALUE, control_characters(found).sentence("name", name), hint)
 
 
 def check_live(

@@ -80,6 +80,11 @@ _DEBEZIUM = {
     "connector.thread.name.pattern": UNNEEDED,
     "include.schema.comments": UNNEEDED,
     "query.fetch.size": "See snapshot.chunk.max.bytes.",
+    "custom.sanitize.pattern": "Not applied: values of secret keys are never shown.",
+    "memory.management.": UNNEEDED,
+    "statistics.metrics.enabled": UNNEEDED,
+    "event.converting.failure.handling.mode": "A value that cannot be converted holds its table back; see table.failure.policy.",
+    "topic.key.": "Only of a naming strategy that is not available: keys get no field.",
     "fail.on.no.tables": "Tables may come later; the task's status and the doctor tell when there are none.",
     "advanced.metrics.enable": UNNEEDED,
     "snapshot.mode.configuration.based.": "Only of snapshot.mode=configuration_based, which is not available.",
@@ -130,6 +135,11 @@ def default_only_keys() -> Iterable[ConfigKey]:
         doc="Only a dot. A RegexRouter gives topics other names.",
     )  # fmt: skip
     yield ConfigKey(
+        "table.ignore.builtin", "BOOLEAN", True, importance="LOW", group=group, has_effect=False,
+        validator=lambda value: None if value else "is not available with this value: the server's own tables are not captured",
+        doc="Only true: the server's own tables are not captured.",
+    )  # fmt: skip
+    yield ConfigKey(
         "guardrail.collections.max", "INT", 0, importance="LOW", group=group, has_effect=False,
         validator=lambda value: None if value == 0 else "is not available with this value: memory does not grow with the "
         "number of tables; choose tables with table.include.list",
@@ -164,6 +174,8 @@ def refused_keys(names: Iterable[str] = ("schema", "table", "column")) -> Iterab
     for name in names:
         for old, new in (("whitelist", "include"), ("blacklist", "exclude")):
             yield refused(f"{name}.{old}", f"its name is {name}.{new}.list")
+    for name in ("topic.regex", "topic.replacement"):
+        yield refused(name, "a RegexRouter among the transforms gives topics other names")
     yield refused("predicates", "a transform is applied to every record")
     yield refused("converters", "custom converters are not applied")
     yield refused("post.processors", "post-processors are not applied")

@@ -34,7 +34,7 @@ def beside_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "provide.transaction.metadata", "BOOLEAN", False, group="Topics",
-        doc="A record at the begin and end of each transaction, with its events counted, and in each event its place in"
+        doc="A record at the beginning and at the end of each transaction, with its events counted, and in each event its place in"
         " the transaction. Rows are decoded in Python then.",
     )  # fmt: skip
     yield ConfigKey(

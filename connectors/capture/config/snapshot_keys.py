@@ -1,4 +1,4 @@
-"""Configuration keys of what is read of tables beside their changes."""
+"""Configuration keys of snapshots: how the rows of tables are read beside the stream of changes."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from cdcworker.connectors.config.definition import ConfigKey, between, matches, 
 
 SNAPSHOT_MODES = ("initial", "no_data", "initial_only", "always", "when_needed")
 SNAPSHOT_ALIASES = {"never": "no_data", "schema_only": "no_data"}
-"""Names that they had."""
+"""Former names of modes."""
 SNAPSHOT_MODES_UNAVAILABLE = ("configuration_based", "custom", "schema_only_recovery", "recovery", "exported")
 _TWO_NAMES = matches(r"([^.]+\.[^.]+)?", "schema.table")
 

@@ -42,22 +42,27 @@ from cdcworker.schemas.failpoints import hit
 log = logging.getLogger(__name__)
 
 AGAIN_CHUNK_ROWS: Final = 500
+"""The most single keys that are read again in one chunk."""
 RETRY_FIRST_S: Final = 0.002
+"""How long a table that waits is left alone at first."""
 RETRY_S: Final = 0.1
+"""How long at most; the next two hold for a lock on the table and after an error."""
 LOCKED_S: Final = 1.0
 AFTER_ERROR_S: Final = 2.0
 COMPLAIN_S: Final = 10.0
+"""A wait is logged once it is longer than this, and not more often."""
 DIVIDE_CHUNKS_MIN: Final = 8
 """A table of fewer chunks is not worth dividing into ranges."""
 LOOK_EVERY_S: Final = 1.0
 SMALL_BYTES: Final = 64 * 1024
-"""On disk. Its rows as text may be more: a chunk that is larger than twice this ends early, and the table is none of these."""
+"""A table up to this size on disk is a small one. Its rows as text may be more: a chunk that is larger than twice this ends early,
+and the table is no small one any more."""
 SMALL_AHEAD: Final = 32
-"""Tables behind those whose turn it is, of which the little ones are read with them: one boundary and one Kafka
-transaction then serve many. # INV-10"""
+"""How many of the next tables are looked at before their turn: the small ones among them are read at once, so that one boundary and
+one Kafka transaction serve many. # INV-10"""
 OLDER: Final = "older transactions"
 LOCKED: Final = "a lock on the table"
-"""And behind it, where that is known, who holds it."""
+"""The first part of the reason; who holds the lock follows, where that is known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,12 +87,12 @@ class ChunkScheduler:
         executor: Executor,
         limits: ReadLimits,
         errors: CaptureErrors,
-        is_loaded: Callable[[], bool] = lambda: False,
+        is_busy: Callable[[], bool] = lambda: False,
         clock: Callable[[], float] = time.monotonic,
         bind: Callable[[SnapshotLoad], None] = lambda load: None,
     ) -> None:
-        """`bind` gives a load its floor: rows of which it does not know that the stream has had nothing newer are to be
-        read."""
+        """`bind` sets the floor of a load of moved rows, before a whole table is read for it. `is_busy` tells whether the database
+        is too busy to be read now."""
         self.progress = progress
         self._again_bytes = progress.again_bytes()
         self.windows: list[ChunkWindow] = []
@@ -98,7 +103,7 @@ class ChunkScheduler:
         self._executor = executor
         self._limits = limits
         self._errors = errors
-        self._is_loaded = is_loaded
+        self._is_busy = is_busy
         self._bind_floor = bind
         self._clock = clock
         self._too_busy, self._looked_at = False, float("-inf")
@@ -112,7 +117,7 @@ class ChunkScheduler:
     # -- orders -----------------------------------------------------------------------------------------------------
 
     def is_wanting(self) -> bool:
-        """Something could be ordered now, if a boundary came."""
+        """Returns whether a read could be ordered if a boundary came now."""
         return self._executor.free > 0 and next(self._orders(), None) is not None
 
     def pump(self) -> None:
@@ -184,7 +189,7 @@ class ChunkScheduler:
 
     def _database_is_busy(self, now: float) -> bool:
         if now - self._looked_at >= LOOK_EVERY_S:
-            self._looked_at, self._too_busy = now, self._is_loaded()
+            self._looked_at, self._too_busy = now, self._is_busy()
         return self._too_busy
 
     def _set_keyless(self, load: SnapshotLoad, table: TableLoad) -> None:
@@ -192,8 +197,8 @@ class ChunkScheduler:
         self.keyless = (load, table)
 
     def _bind(self, load: SnapshotLoad) -> None:
-        """Of rows that moved the transactions before are visible to whoever sees the move; of other rows they need not
-        be."""
+        """Sets the floor of a load of moved rows. Its single keys need none: whoever sees a row under its new key sees the
+        transactions before that too. The other rows of a table that is read whole may lack them."""
         if load.origin == "moved" and not load.floor:
             self._bind_floor(load)
 
@@ -252,7 +257,7 @@ class ChunkScheduler:
             return
         window.read(result)
         self.prune(result.view.snap.sees_delivered)
-        self._calm(table)
+        self._end_wait(table)
         if result.count and not window.keys:
             width = result.size / result.count
             table.width = max(width, table.width / 2)
@@ -307,17 +312,18 @@ class ChunkScheduler:
             raise result
 
     def _in_part(self, table: TableLoad) -> CdcError:
-        """Its rows cannot be told from those that were handed on before, so consumers start it again: with all of them."""
+        """Returns the error for a table without a key of which a condition chooses rows: they cannot be told from rows that were
+        handed on before, so readers have to empty the table first."""
         text = "a table without a key can only be read whole, without a condition"
         return CdcError(self._errors.snapshot_refused, text, where={"table": table.full_name})
 
     def set_back(self, load: SnapshotLoad, table: TableLoad, why: Exception) -> None:
-        """A table without a key could not be read now."""
+        """Notes that the table without a key could not be read now."""
         self.keyless, table.keyless = None, False
         self._judge(load, table, why)
 
     def wait(self, table: TableLoad, reason: str, most_s: float = RETRY_S) -> None:
-        """A little at first: a commit becomes visible a moment after it is in the log."""
+        """Leaves the table alone for a while, a short one at first: a commit becomes visible a moment after it is in the log."""
         now = self._clock()
         table.waits_for = reason
         table.waiting_since = table.waiting_since or now
@@ -326,21 +332,22 @@ class ChunkScheduler:
             self._complained = now
             log.warning("snapshot waits table=%s for=%s s=%d", table.full_name, reason, now - table.waiting_since)
 
-    def _calm(self, table: TableLoad) -> None:
+    def _end_wait(self, table: TableLoad) -> None:
         table.waits_for, table.waiting_since = "", None
 
     def prune(self, sees: Callable[[TransactionId], bool]) -> None:
-        # What a snapshot sees every later one sees too.
+        """Forgets the delivered transactions that a snapshot sees: every later one sees them too."""
         self.progress.unseen = [one for one in self.progress.unseen if not sees(one)]
 
     # -- ends -------------------------------------------------------------------------------------------------------
 
     def drop(self, window: ChunkWindow) -> None:
-        """Read it again, and with it what was read ahead of it."""
+        """Drops a window, and the windows of its range that were read ahead of it: all are read again."""
         part = window.part
         self.windows = [w for w in self.windows if w is not window and (part is None or w.part is not part)]
 
     def again(self, table: TableLoad, keys: list[list[str]]) -> None:
+        """Has the rows of these keys read again; of too many, the whole table."""
         new = {tuple(key): key for key in keys if tuple(key) not in table.queued}
         table.again.extend(new.values())
         table.queued.update(new)
@@ -366,7 +373,7 @@ class ChunkScheduler:
             self.finish(load, table)
 
     def finish(self, load: SnapshotLoad, table: TableLoad, *, loaded: bool = True) -> None:
-        """`loaded`: its rows have been read, and it need not be looked at again."""
+        """Ends the load of a table. `loaded`: all its rows have been read; else it is not there any more."""
         self.windows = [window for window in self.windows if window.table is not table]
         self.progress.table_done(load, table, loaded=loaded)
         self.keyless = None
@@ -383,18 +390,18 @@ class ChunkScheduler:
             self.end(load, "COMPLETED")
 
     def forget_gaps(self, members: Mapping[int, int]) -> set[int]:
-        """Does what `SnapshotProgress.forget_gaps` does; nothing is read on of a table that is forgotten."""
+        """Does what `SnapshotProgress.forget_gaps` does, and stops reading the tables that it forgets."""
         back = self.progress.forget_gaps(members)
         self.leave()
         return back
 
     def forget_all_but(self, captured: AbstractSet[int]) -> None:
-        """Does what `SnapshotProgress.forget_all_but` does; nothing is read on of them."""
+        """Does what `SnapshotProgress.forget_all_but` does, and stops reading the tables that it forgets."""
         if self.progress.forget_all_but(captured):
             self.leave()
 
     def leave(self, state: str = "COMPLETED") -> None:
-        """Nothing is read on of tables that are no load's any more; a load of which none is left ends."""
+        """Stops reading the tables that belong to no load any more, and ends the loads that have no table left."""
         left = [table for _, table in self.progress.tables()]
         self.windows = [window for window in self.windows if window.table in left]
         if self.keyless is not None and self.keyless[1] not in left:

@@ -28,7 +28,7 @@ class KeyedRows(Protocol):
     """The rows of a chunk by key, in whichever form the reader keeps them."""
 
     def pop(self, wanted: Identity, default: None, /) -> tuple[Any, KeyTexts] | None:
-        """The row of a key leaves them."""
+        """Takes the row of a key out and returns it; None: there is none."""
 
     def clear(self) -> None: ...
 

@@ -1,4 +1,4 @@
-"""Loads on demand: what is asked for becomes loads, and all loads are reported with their rate and their end in sight."""
+"""Loads on demand: requests become loads, and all loads are reported with their rate and the time that is left."""
 
 from __future__ import annotations
 
@@ -55,11 +55,11 @@ class SnapshotJobs:
         self._asked = asked
         self._clock = clock
         self.seen: Sequence[JsonObject] | None = None
-        """What was asked for at the last look."""
+        """The requests as they were at the last look."""
         self._rates: dict[str, deque[tuple[float, int]]] = {}
 
     def look(self, host: LoadHost) -> bool:
-        """Take up what was asked for since the last look; whether there was anything."""
+        """Begins and changes loads as was requested since the last look. Returns whether anything was."""
         asked = self._asked()
         if asked is self.seen:
             return False
@@ -83,7 +83,7 @@ class SnapshotJobs:
     # -- reports ----------------------------------------------------------------------------------------------------
 
     def report(self, progress: SnapshotProgress) -> list[JsonObject]:
-        """Every load that is under way, and those that have ended, but for rows that are read again by themselves."""
+        """Returns the loads that are under way and those that have ended, without the load of moved rows, which nobody asked for."""
         now = self._clock()
         loads = [load for load in progress.loads if load.origin != "moved"]
         self._rates = {load.id: self._rates.get(load.id, deque()) for load in loads}
@@ -144,7 +144,7 @@ def _ended(done: Mapping[str, Any]) -> JsonObject:
 
 
 def begin(host: LoadHost, identity: str, origin: Origin, spec: Mapping[str, Any], *, paused: bool = False) -> None:
-    """A load of the tables that the request names. One that cannot be carried out ends at once and says why."""
+    """Begins a load of the tables that the request names. A request that cannot be carried out becomes a load that has FAILED."""
     loader = host.scheduler
     try:
         load = _load_of(host, identity, origin, snapshot_spec(spec))
@@ -186,7 +186,7 @@ def _load_of(host: LoadHost, identity: str, origin: Origin, spec: JsonObject) ->
 
 
 def change(host: LoadHost, load: SnapshotLoad, wanted: str) -> bool:
-    """Pause, go on, or give up; whether that changed anything."""
+    """Pauses, resumes or cancels a load. Returns whether that changed anything."""
     if wanted == "CANCELLED":
         _cancel(host, load)
         return True
@@ -200,7 +200,7 @@ def change(host: LoadHost, load: SnapshotLoad, wanted: str) -> bool:
 
 
 def _cancel(host: LoadHost, load: SnapshotLoad) -> None:
-    """Tables that were never loaded are streamed from now on as they are: their rows are nobody's wish any more."""
+    """Cancels a load. Its tables that were never loaded count as loaded: they are only streamed from now on."""
     progress = host.scheduler.progress
     loaded = set(progress.loaded)
     progress.loaded.extend(t.table_id for t in load.tables if t.fresh and t.table_id not in loaded)
@@ -208,7 +208,7 @@ def _cancel(host: LoadHost, load: SnapshotLoad) -> None:
 
 
 def cancel_tables(host: LoadHost, load: SnapshotLoad, patterns: Sequence[str]) -> None:
-    """Some of its tables only, of a load on demand. One that has no others is cancelled with the last of them."""
+    """Cancels some tables of a load on demand. With the last of its tables the load is cancelled."""
     names = {table[0] for table in matching([(t.table_id, t.schema, t.name) for t in load.tables], patterns)}
     for table in [table for table in load.tables if table.table_id in names]:
         load.drop(table, cancelled=True)

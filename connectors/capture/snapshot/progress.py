@@ -16,6 +16,8 @@ AGAIN_ROWS_MAX: Final = 10_000
 """Keys to be read again that a position may carry; beyond it the table starts over."""
 AGAIN_BYTES_MAX: Final = 256 * 1024
 """Of all of them, as the position writes them: a broker takes a record of a mebibyte. # INV-10"""
+GONE_MAX: Final = 1_000
+"""Tables that were forgotten and are remembered as such."""
 DONE_MAX: Final = 32
 """Loads that have ended and are remembered: a request that comes again is not carried out again."""
 
@@ -67,7 +69,7 @@ class TableLoad:
     # -- not stored
     keyless: bool = False
     busy: bool = False
-    """It is being looked at."""
+    """Its size and ranges are being found out."""
     retry_at: float = 0.0
     waiting_since: float | None = None
     waits_for: str = ""
@@ -187,19 +189,29 @@ class SnapshotProgress:
 
     loads: list[SnapshotLoad] = field(default_factory=list)
     loaded: list[int] = field(default_factory=list)
+    """Numbers of the tables whose rows were all handed on."""
     done: list[JsonObject] = field(default_factory=list)
+    """How the last loads ended."""
     unseen: list[TransactionId] = field(default_factory=list)
     """Transaction ids that were delivered and may not be visible yet."""
     e: int = 0
+    """The place of the rows that were handed on last: just before the boundary E of their chunk."""
     n: int = 0
+    """How many rows were handed on at that place; the next one's number."""
     rows: int = 0
+    """Rows that were handed on in all."""
     skips: dict[str, list[Any]] = field(default_factory=dict)
+    """Tables without a key that have been read: their visibility and `hw`, as text and number (see `SkippedEvents`)."""
     start: int = 0
     """The task epoch for which rows were last read because the mode says so at every start."""
+    start_attempt: int = 0
+    """The number of its process."""
     joined: int = 0
     """The highest number of an entry in the publication that was seen."""
     left: bool = False
     """Tables were forgotten: one that comes may be one of them, and readers have rows of it."""
+    gone: list[int] = field(default_factory=list)
+    """Which ones; empty while `left` is true: nobody knows."""
     owed: bool = False
     """Tables have come whose rows are read only when the stream has passed a boundary."""
     published: str = ""
@@ -281,19 +293,32 @@ class SnapshotProgress:
     def table_done(self, load: SnapshotLoad, table: TableLoad, *, loaded: bool = True) -> None:
         load.drop(table)
         # Readers may have some of its rows; it comes back as another table, or as one that is not known any more.
-        self.left = self.left or (table.fresh and not loaded)
+        if table.fresh and not loaded:
+            self._forgotten({table.table_id})
         if loaded and table.table_id not in self.loaded:
             self.loaded.append(table.table_id)
 
     def forget_all_but(self, captured: AbstractSet[int]) -> bool:
         """Tables that are not captured any more: one that comes back has missed changes and is read again."""
-        known = len(self.loaded) + sum(len(load.tables) for load in self.loads)
+        before = {*self.loaded, *(table.table_id for _, table in self.tables())}
         for load in self.loads:
             load.tables = [table for table in load.tables if table.table_id in captured]
         self.loaded = [table_id for table_id in self.loaded if table_id in captured]
-        forgotten = len(self.loaded) + sum(len(load.tables) for load in self.loads) < known
-        self.left = self.left or forgotten
-        return forgotten
+        self._forgotten(before - captured)
+        return not before <= captured
+
+    def _forgotten(self, table_ids: AbstractSet[int]) -> None:
+        if not table_ids or (self.left and not self.gone):
+            return
+        gone = sorted({*self.gone, *table_ids})
+        self.left, self.gone = True, gone if len(gone) <= GONE_MAX else []
+
+    def came_back(self, table_ids: AbstractSet[int]) -> None:
+        """These tables are known again, and begin with a truncate. Once the last one that was forgotten is back, a table
+        that comes is a new one."""
+        if self.gone:
+            self.gone = [table_id for table_id in self.gone if table_id not in table_ids]
+            self.left = bool(self.gone)
 
     def returning(self, members: Mapping[int, int]) -> set[int]:
         """Tables that come and of which readers may have rows of an earlier time: they were out of the publication, or
@@ -317,7 +342,7 @@ class SnapshotProgress:
 
 
 _PROGRESS: Final = (
-    "done", "unseen", "e", "n", "rows", "skips", "start", "joined", "left", "owed", "published", "gap", "altered",
+    "done", "unseen", "e", "n", "rows", "skips", "start", "start_attempt", "joined", "left", "gone", "owed", "published", "gap", "altered",
 )  # fmt: skip
 
 

@@ -31,7 +31,7 @@ def heartbeat_table(topic: str, source_schema: Mapping[str, Any]) -> Table:
 
 
 class Heartbeat:
-    """Makes the heartbeat records of one task. `interval_s` of 0: none are made. `action` is the statement that goes with
+    """Makes the heartbeat records of one task. `interval_s` of 0: none are made. `action` is the statement that is run before
     each of them, empty where there is none."""
 
     def __init__(self, table: Table, prefix: str, interval_s: float, action: str = "") -> None:
@@ -39,20 +39,20 @@ class Heartbeat:
         self._prefix = prefix
         self.interval_s = interval_s
         self._action = action
-        self._beaten_at = float("-inf")
+        self._made_at = float("-inf")
         self._failures = 0
         self._failure = ""
-        self._told: set[str] = set()
+        self._logged_codes: set[str] = set()
 
     def due(self, now: float) -> bool:
         """Returns whether it is time for a record; `now` is of the monotonic clock, in seconds."""
-        return self.interval_s > 0 and now - self._beaten_at >= self.interval_s
+        return self.interval_s > 0 and now - self._made_at >= self.interval_s
 
     def beat(self, now: float, position: Position, run: RunAction) -> list[Change]:
-        """The record at this position, if it is time for one; the statement has been run before."""
+        """Runs the statement and returns the record at this position, if it is time for one."""
         if not self.due(now):
             return []
-        self._beaten_at = now
+        self._made_at = now
         if self._action:
             self._count(run(self._action))
         return [Change("m", self._table, position, {}, None, (self._prefix, time.time_ns() // 1_000_000))]
@@ -62,8 +62,8 @@ class Heartbeat:
         if error is None:
             return
         self._failures, self._failure = self._failures + 1, error.code
-        if error.code not in self._told:
-            self._told.add(error.code)
+        if error.code not in self._logged_codes:
+            self._logged_codes.add(error.code)
             log.warning("heartbeat.action.query failed error=%s", error)
 
     def report(self) -> JsonObject:

@@ -43,10 +43,11 @@ class SignalStage:
 
 
 class SignalTable:
-    """What a transaction has said so far."""
+    """The signals of the transaction that is being read."""
 
     def __init__(self) -> None:
         self.pending: list[tuple[str, str, JsonObject]] = []
+        """Id, type and data of each."""
 
     def take(self, plan: object, row: Row) -> None:
         """A new row of the signal table: its first three columns are id, type and data."""
@@ -65,7 +66,7 @@ class SignalTable:
         self.pending.append(((texts[0] or "")[:ID_MAX], texts[1], data))
 
     def carry_out(self, stage: SignalStage) -> None:
-        """Acts upon what the transaction has said, at its commit."""
+        """Acts upon the signals of the transaction, at its commit."""
         pending, self.pending = self.pending, []
         for identity, kind, data in pending:
             act = _ACTS.get(kind)
@@ -83,13 +84,13 @@ def _execute(stage: SignalStage, identity: str, data: JsonObject) -> None:
     if not identity or identity in taken:
         identity = f"{identity}@{stage.position}"
     if data.get("surrogate-key") is not None:
-        text = "rows are read in ranges of a table's own key, by which the stream's newer events are told"
+        text = "rows are read in ranges of a table's own key, by which the stream's newer events are recognised"
         log.warning("surrogate-key is left out, %s id=%s", text, identity)
     jobs.begin(stage.host, identity, "signal", spec_of(data))
 
 
 def spec_of(data: Mapping[str, Any]) -> JsonObject:
-    """Debezium's members in ours; what is wrong with them the request's check says."""
+    """Returns the data of `execute-snapshot` as a request for a snapshot over REST would have it; `jobs.begin` checks it."""
     named = data.get("data-collections")
     tables = [str(name) for name in named] if isinstance(named, list) else named
     out: JsonObject = {"tables": tables}
@@ -98,7 +99,7 @@ def spec_of(data: Mapping[str, Any]) -> JsonObject:
         pairs = (c for c in conditions if isinstance(c, dict) and c.get("filter"))
         found = {str(c.get("data-collection")): str(c["filter"]) for c in pairs}
         if found:
-            # A condition names its table in its own words: it is one of the tables of its own, too.
+            # A condition may write its table otherwise than data-collections does: both writings are looked for.
             out["tables"] = [*(tables or ()), *(name for name in found if name not in (tables or ()))]
             out["filters"] = found
     elif isinstance(data.get("additional-condition"), str) and isinstance(tables, list):
@@ -134,7 +135,7 @@ def _resume(stage: SignalStage, _identity: str, _data: JsonObject) -> None:
 
 
 def _log(stage: SignalStage, identity: str, data: JsonObject) -> None:
-    """An operator's own words, in one line that begins with ours: it cannot be taken for another of this log."""
+    """Logs an operator's message in one line, behind a fixed text: it cannot be taken for a line of the worker's own."""
     text = data.get("message")
     if not isinstance(text, str):
         log.warning("signal has no message and is left out id=%s type=log", identity)

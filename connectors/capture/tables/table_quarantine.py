@@ -47,8 +47,9 @@ class TableQuarantine:
         self._config = digest(raw)
         self._jobs = jobs
 
-    def hold(self, troubles: Mapping[str, CdcError]) -> None:
-        for table, error in troubles.items():
+    def hold(self, tables: Mapping[str, CdcError]) -> None:
+        """Holds these tables back, each for its error."""
+        for table, error in tables.items():
             why = {"code": error.code, "message": error.message, "since_ms": time.time_ns() // 1_000_000}
             if PLACE in error.where:
                 why[PLACE] = error.where[PLACE]
@@ -67,7 +68,7 @@ class TableQuarantine:
 
     @property
     def due(self) -> bool:
-        """Something asks for a held table: a new start lifts it."""
+        """Returns whether a held table is asked for: the next start releases it."""
         return any(self._wanted(table) for table in self.held)
 
     def _wanted(self, table: str) -> bool:
@@ -97,6 +98,6 @@ class TableQuarantine:
 
 
 def digest(raw: Mapping[str, Any]) -> str:
-    """Tells one config from another; of no use to whoever would guess its secrets."""
+    """Returns a hash by which a changed config is noticed. Secrets are no part of it, so that it helps nobody to guess them."""
     plain = {name: value for name, value in raw.items() if isinstance(value, str | int | float | list | None)}
     return hashlib.sha256(json.dumps(plain, sort_keys=True).encode()).hexdigest()[:16]

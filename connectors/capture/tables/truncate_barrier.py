@@ -22,7 +22,7 @@ class ServerLog:
 
 
 class TruncateBarrier:
-    """Where the log ended when tables were found to be emptied. Changes that are still to come lie before: rows that
+    """Where the log ended when tables were found that have to be emptied. Changes that are still to come lie before that: rows that
     they make must not outlive the truncate, since what became of them may be in no log.
 
     Tables that are found together wait together. Those that are found meanwhile wait for the next boundary, not these
@@ -37,7 +37,8 @@ class TruncateBarrier:
 
     def passed(self, found: Mapping[int, int], again: str, log_: ServerLog) -> frozenset[int]:
         """Returns those of the tables that were `found`, by number of their entries, which may be emptied. One whose
-        number has changed has been away again. `again`: what has befallen all of them; another one begins anew."""
+        number has changed has been away again. `again`: the event for which all tables are emptied, if there is one; with another event
+        the wait begins anew."""
         self._group = {table_id: entry for table_id, entry in self._group.items() if found.get(table_id) == entry}
         if not self._group or again != self._again:
             self._group, self._again, self.position = dict(found), again, None

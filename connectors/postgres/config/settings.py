@@ -38,6 +38,7 @@ from cdcworker.connectors.config.definition import (
     one_of,
     regex_list,
 )
+from cdcworker.connectors.config.topic_creation import compacts, group_keys
 from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
 from cdcworker.connectors.postgres.config.propagated_types import COLUMNS, TYPES, PropagatedTypes, propagation_keys
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
@@ -87,7 +88,9 @@ def _server_keys() -> Iterable[ConfigKey]:
         "database.user", required=True, importance=high, group=group, connects=True,
         doc="A role with REPLICATION and SELECT.",
     )  # fmt: skip
-    yield key("database.password", "PASSWORD", importance=high, group=group, connects=False, doc="Its password.")
+    yield key(
+        "database.password", "PASSWORD", importance=high, group=group, connects=False, doc="Password of database.user."
+    )
     yield key(
         "database.dbname", required=True, importance=high, group=group, connects=True, doc="The database to read."
     )
@@ -99,7 +102,7 @@ def _tls_keys() -> Iterable[ConfigKey]:
     key = ConfigKey
     yield key(
         "database.sslmode", default="prefer", validator=_SSL, recommended=_SSL_MODES, group=group, connects=True,
-        doc="As libpq's.",
+        doc="TLS towards the server, in libpq's modes.",
     )  # fmt: skip
     yield key("database.sslcert", group=group, importance=low, connects=True, doc="Client certificate file.")
     yield key("database.sslkey", group=group, importance=low, connects=True, doc="Client key file.")
@@ -132,8 +135,8 @@ def _transport_keys() -> Iterable[ConfigKey]:
 
 _TRANSPORTS = ("auto", "socket", "psycopg")
 _TRANSPORT_DOC = (
-    "socket: the stream is read off a socket of its own, under TLS too (SCRAM with a password that SASLprep"
-    " knows, the channel bound; md5, passwords, certificates). auto: as socket, and by libpq where the server or libpq's"
+    "socket: the task reads the stream from its own socket, under TLS too; there it logs in by SCRAM with channel binding (a"
+    " password that SASLprep takes), md5, password or certificate. auto: as socket, and by libpq where the server or libpq's"
     " environment asks for more. psycopg: by libpq, always. Encryption by GSS is asked for only where PGGSSENCMODE does, or with psycopg."
 )
 _SSL_MODES = ("disable", "allow", "prefer", "require", "verify-ca", "verify-full")
@@ -181,7 +184,8 @@ def _replication_keys() -> Iterable[ConfigKey]:
         validator=one_of("filtered", "all_tables", "disabled", "no_tables"),
         recommended=("filtered", "all_tables", "disabled", "no_tables"),
         group=group,
-        doc="filtered: a publication of the captured tables, kept up to date (Debezium's default all_tables needs a superuser).",
+        doc="filtered: a publication of the captured tables is created and kept up to date. all_tables: one of all tables is created (Debezium's"
+        " default; needs a superuser). no_tables: an empty one is created. disabled: it has to exist.",
     )
     yield key(
         "publish.via.partition.root", "BOOLEAN", False, group=group, doc="Publish a partition's rows as its root's."
@@ -202,12 +206,12 @@ _LOST = (
     " publication leaves out an operation: halt, or go on without it; once it is back, both read the rows again."
 )
 _ON_STANDBY = (
-    "The slot is made and read on a standby (PostgreSQL 16). The publication is made on the primary; of several hosts the"
+    "The slot is created and read on a standby (PostgreSQL 16). The publication is created on the primary; of several hosts the"
     " standby is chosen."
 )
 _FAILOVER = (
-    "Whether standbys keep the slot too (PostgreSQL 17). Without it a new slot on a primary is made so, and one that is there"
-    " is left as it is; true alters that one."
+    "true: a failover slot, which standbys keep too (PostgreSQL 17); an existing slot is altered. false: an ordinary slot. Not set: a"
+    " new slot on a primary is a failover slot, and an existing one is left as it is."
 )
 _STREAMING = (
     "Large transactions are read while they are open, into files in the worker's state.dir, and handed on when they"
@@ -270,7 +274,7 @@ CONFIG_DEF = ConfigDef(
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config)),
+    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config), *group_keys(config)),
 )
 
 
@@ -320,6 +324,12 @@ class PostgresSettings:
             filters=replace(self.filters, share=share),
         )
 
+    def going_on(self, timestamptz: str) -> PostgresSettings:
+        """Returns the settings of a task that goes on at a position; `timestamptz`: how it has written these until then."""
+        if self.raw["timestamptz.handling.mode"] != "auto":
+            return self
+        return replace(self, modes=replace(self.modes, timestamptz=timestamptz))
+
     @property
     def propagated(self) -> PropagatedTypes:
         """Returns which columns name the source's type in their schemas."""
@@ -328,7 +338,7 @@ class PostgresSettings:
     @property
     def completes_rows(self) -> bool:
         """Returns whether the last record of a key has to hold the whole row: of a compacted topic others do not stay."""
-        return "compact" in self.raw["topic.creation.default.cleanup.policy"]
+        return compacts(self.raw)
 
     @property
     def password(self) -> Secret | None:
@@ -371,4 +381,6 @@ def _modes(raw: Mapping[str, Any]) -> HandlingModes:
         varbit=raw["bit.varying.handling.mode"],
         unknown=raw["unknown.type.handling.mode"],
         out_of_range=raw["out.of.range.handling.mode"],
+        # Whether `auto` means this is known once there is a position.
+        timestamptz="shortest" if raw["timestamptz.handling.mode"] == "shortest" else "padded",
     )

@@ -15,6 +15,9 @@ BINARY: Final = ConfigKey(
 )  # fmt: skip
 
 
+_FRACTIONS: Final = ("auto", "padded", "shortest")
+
+
 def remarked_keys(config: Mapping[str, str]) -> Iterable[ConfigKey]:
     """Keys whose value in this config is taken with a remark: existing configs carry what means nothing here."""
     value = config.get(BINARY.name)
@@ -49,3 +52,9 @@ def value_keys() -> Iterable[ConfigKey]:
     yield choice("bit.varying.handling.mode", "bits", "text")
     yield choice("unknown.type.handling.mode", "text", "bytes", "skip", "refuse")
     yield choice("out.of.range.handling.mode", "clamp", "exact")
+    yield ConfigKey(
+        "timestamptz.handling.mode", default="auto", validator=one_of(*_FRACTIONS), recommended=_FRACTIONS, group="Values",
+        importance="LOW", doc="Fraction of a timestamptz. padded: as many digits as the column's precision, as Debezium writes them. "
+        "shortest: no zeros at its end, as earlier versions wrote them. auto: shortest where the connector goes on at a position of "
+        "such a version, so that keys keep their bytes; padded otherwise.",
+    )  # fmt: skip

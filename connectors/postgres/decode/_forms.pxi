@@ -243,18 +243,30 @@ cdef inline uint8_t* put_clock(uint8_t* o, int64_t us, int unit) noexcept nogil:
     return put_long(o, us)
 
 
-cdef uint8_t* put_zoned(uint8_t* o, cptr s, Py_ssize_t n) noexcept nogil:
-    """`2024-02-29 12:34:56.789+00` with a T and a Z."""
+cdef uint8_t* put_zoned(uint8_t* o, cptr s, Py_ssize_t n, int digits) noexcept nogil:
+    """`2024-02-29 12:34:56.789+00` with a T, a Z and a fraction of so many digits; below 0: as it is."""
     cdef int64_t unused = 0
+    cdef Py_ssize_t whole = n - 3
     if n < 22 or n > 29 or s[10] != 32 or s[n - 3] != 43 or s[n - 2] != 48 or s[n - 1] != 48:
         return NULL
     if not to_days(s, &unused) or not to_time(s + 11, n - 14, &unused):
         return NULL
-    o = put_long(o, n - 2)
+    if digits > 0:
+        whole = 20 + digits
+    elif digits == 0:
+        whole = 19
+    if n - 3 > whole:
+        return NULL
+    o = put_long(o, whole + 1)
     memcpy(o, s, <size_t>(n - 3))
     o[10] = 84
-    o[n - 3] = 90
-    return o + n - 2
+    if n - 3 < whole:
+        if n == 22:
+            o[19] = 46
+            n += 1
+        memset(o + n - 3, 48, <size_t>(whole - n + 3))
+    o[whole] = 90
+    return o + whole + 1
 
 
 cdef inline int nibble(uint8_t c) noexcept nogil:

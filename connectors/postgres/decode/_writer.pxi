@@ -271,7 +271,7 @@ cdef class Writer:
                 return NULL
             return put_clock(o, v * 86400000000LL + w, col.arg)
         if kind == K_ZONED:
-            return put_zoned(o, s, n)
+            return put_zoned(o, s, n, col.arg)
         if kind == K_DATE:
             if n != 10 or not to_days(s, &v):
                 return NULL

@@ -50,7 +50,7 @@ _KINDS: Final[dict[tuple[Any, str], tuple[int, int]]] = {
         (VARIABLE, 0),
     ),
     **dict.fromkeys(((parse, "int") for parse in (v.days, bounded.days, bounded.finite_days)), (DATE, 0)),
-    (v.timestamptz_text, "string"): (ZONED, 0),
+    (v.timestamptz_text, "string"): (ZONED, -1),
     (v.decimal_text, "string"): (DIGITS, 0),
     **{(parse, avro): kind for parse, kind in _LONGS.items() for avro in ("int", "long")},
 }
@@ -67,6 +67,9 @@ def kind_of(column: Column, parse: Parser) -> tuple[int, int]:
     scale = getattr(parse, "scale", None)
     if scale is not None and avro == "bytes":
         return DECIMAL, int(scale)
+    digits = getattr(parse, "fraction", None)
+    if digits is not None and avro == "string":
+        return ZONED, int(digits)
     return _KINDS.get((parse, avro), (CALL, 0)) if isinstance(avro, str) else (CALL, 0)
 
 

@@ -282,10 +282,20 @@ class _Facts:
         return cls(number, found.not_null or in_key, found.default if found.type_oid == column.type_oid else None, dims)
 
 
+def _is_of_type(constant: bytes, mapped: MappedType, source_type: str) -> bool:
+    """Returns whether a default is a text of its column's type: a number for money is none, and one with more digits than the
+    scale becomes another number in the server."""
+    _, _, fraction = constant.partition(b".")
+    if source_type == "money":
+        return not constant.lstrip(b"-").replace(b".", b"").isdigit()
+    scale = getattr(mapped.parse, "scale", None)
+    return scale is None or not fraction.isdigit() or len(fraction) <= scale
+
+
 def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts) -> Column:
     default: Any = NO_DEFAULT
     constant = constant_default(facts.default)
-    if constant is not None:
+    if constant is not None and _is_of_type(constant, mapped, source_type):
         try:
             default = mapped.parse(constant)
         except (ValueError, IndexError):

@@ -34,7 +34,7 @@ MARK_UNSEEN: Final = declare(
     "postgres.mark_unseen",
     "transient",
     "The server did not show in time whether its log holds the last mark that was read from it",
-    "Nothing: it is asked again. Without an answer a log that was restored from an older copy could not be told. Look at "
+    "Nothing: it is asked again. Without an answer a log that was restored from an older copy would not be noticed. Look at "
     "the server's load and at what it still keeps for the slot (restart_lsn in pg_replication_slots).",
 )
 STARTED_OVER = frozenset((e.SLOT_MISSING, e.SLOT_LOST, e.SLOT_RECREATED, e.SLOT_ADVANCED))

@@ -1,4 +1,4 @@
-"""Slots that standbys keep too (PostgreSQL 17): which are made so, and what a primary knows of the standbys."""
+"""Failover slots, which standbys keep too (PostgreSQL 17): which slots become such, and what a primary knows of the standbys."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PHYSICAL: Final = "select slot_name::text, active from pg_replication_slots wher
 
 @dataclass(frozen=True, slots=True)
 class SynchronizedStandbys:
-    """What `synchronized_standby_slots` names, of that what no physical slot is, and what no standby reads."""
+    """The slots that `synchronized_standby_slots` names, those of them that are no physical slot, and those that no standby reads."""
 
     named: tuple[str, ...]
     missing: tuple[str, ...]
@@ -37,13 +37,13 @@ class SynchronizedStandbys:
 
 
 def is_possible(connection: AdminConnection) -> bool:
-    """A standby's own slot follows to no other one."""
+    """Returns whether the server can have failover slots: a slot of a standby follows to no other server."""
     return connection.info.server_version >= VERSION and not is_standby(connection)
 
 
 def of_new(connection: AdminConnection, settings: PostgresSettings) -> bool:
-    """Returns whether a slot that is made now is to be kept on standbys: wherever that can be, unless it is not
-    wanted."""
+    """Returns whether a slot that is created now is to be a failover slot: wherever that is possible, unless slot.failover is
+    false."""
     wanted, possible = settings.raw[KEY], is_possible(connection)
     if wanted and not possible:
         log.warning("slot.failover has no effect here: it takes a primary of PostgreSQL 17 slot=%s", settings.slot)
@@ -53,7 +53,7 @@ def of_new(connection: AdminConnection, settings: PostgresSettings) -> bool:
 def follow(
     connection: AdminConnection, settings: PostgresSettings, found: ReplicationSlot | None, stream: ReplicationStream
 ) -> None:
-    """A slot that was made without is told to be kept on standbys too, where that is asked for in so many words."""
+    """Makes an existing slot a failover slot, where slot.failover is set to true."""
     if found is None or found.failover is not False or not settings.raw[KEY] or not is_possible(connection):
         return
     stream.command(alteration(settings.slot))

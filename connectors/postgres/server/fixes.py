@@ -1,4 +1,4 @@
-"""What mends a server, per flavour: its own statements, or the provider's commands where SQL may not do it."""
+"""The repairs of a server, by flavour: SQL statements, or the provider's commands where SQL may not do it."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _NAMES: Mapping[Flavour, tuple[str, str]] = {
     "aurora": ("rds.logical_replication", "1"),
     "cloudsql": ("cloudsql.logical_decoding", "on"),
 }
-"""What stands for wal_level = logical where that cannot be set itself."""
+"""The setting to change instead of wal_level = logical, by provider."""
 
 
 def flavour_of(roles: Collection[str], settings: Mapping[str, str], *, aurora: bool = False) -> Flavour:

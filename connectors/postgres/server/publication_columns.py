@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 
 LISTED_S: Final = 10.0
-"""How long the list of all tables is taken for what it was."""
+"""How long the list of all tables is used before it is read again."""
 
 # By index, and as `pg_get_publication_tables` has it, which opens the table. Of a partition its root may be published
 # instead. To print a row filter the server locks its table.
@@ -33,8 +33,8 @@ Entry = tuple[tuple[str, ...] | None, str | None]
 
 
 class PublishedColumns:
-    """Over one connection. What the publication says of a table is always of now. Whether it has one that is no member
-    itself is asked of the list of all tables, so that is kept for a while; one that does not name the table is no answer."""
+    """Reads column lists and row filters over one connection, always as they are now. Whether a table that is not named itself is
+    published is taken from the list of all tables, which is kept for a while; a list without the table is read again."""
 
     def __init__(self, connection: AdminConnection, publication: str) -> None:
         self._connection = connection
@@ -43,7 +43,8 @@ class PublishedColumns:
         self._listed_at = float("-inf")
 
     def of(self, info: TableInfo, *, locked: bool) -> Entry | None:
-        """None: it is not published. The row filter of a table that is `locked` by us; else nobody is waited for."""
+        """Returns the columns and the row filter of a table; None: it is not published. The row filter only if the caller has `locked` the
+        table: to print it the server waits for a lock."""
         if self._connection.info.server_version < 150000:
             return None, None
         for names, text, is_certain in self._ask(info, locked):

@@ -42,7 +42,7 @@ class SeenPublication(NamedTuple):
 
 
 def let_through(connection: AdminConnection, publication: str) -> SeenPublication | None:
-    """None: no such publication."""
+    """Returns what the publication lets through; None: there is no such publication."""
     row = connection.execute(_LOOK, (publication,)).fetchone()
     if row is None:
         return None
@@ -113,7 +113,7 @@ class PublicationOperations:
         return True
 
     def _was_away(self, scheduler: ChunkScheduler, seen: SeenPublication) -> bool:
-        """It is whole, and may have left out operations since the last look."""
+        """Returns whether the publication, which is whole, may have left out operations since the last look."""
         progress = scheduler.progress
         if not progress.altered or progress.altered.split()[0] == seen.altered.split()[0]:
             return False
@@ -126,7 +126,7 @@ class PublicationOperations:
         return True
 
     def made_good(self, scheduler: ChunkScheduler) -> None:
-        """The tables have been forgotten."""
+        """Called once all tables have been forgotten, so that they are read again."""
         assert self._seen
         log.warning("publication is whole again publication=%s", self._settings.publication)
         scheduler.progress.gap, self.whole = False, ""

@@ -1,4 +1,4 @@
-"""Publication and replication slot: made once, checked at every start, never replaced in silence."""
+"""Publication and replication slot: created once, checked at every start, never replaced in silence."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ log = logging.getLogger(__name__)
 
 TAKEOVER_STEP_S = 0.01
 TAKEOVER_S_MAX = 20.0
-"""How long a predecessor's walsender may take to let go of the slot after it was told to end."""
+"""How long an earlier walsender may take to free the slot after it was told to end."""
 
 _SLOT = """
 select slot_name, plugin, slot_type, database, active_pid, restart_lsn::text, confirmed_flush_lsn::text,
@@ -46,7 +46,8 @@ def find_slot(connection: AdminConnection, name: str) -> ReplicationSlot | None:
 
 
 def of_other_splits(connection: AdminConnection, settings: PostgresSettings) -> list[str]:
-    """Slots that the connector has made for another slot.count: what they have handed on, ours would do again."""
+    """Returns the slots that the connector has created for another slot.count. Slots of the present count would deliver again what
+    was read through those."""
     rows = connection.execute(
         "select slot_name::text from pg_replication_slots where database = current_database()"
         " and slot_name ~ %s and slot_name <> all(%s) order by 1",
@@ -56,6 +57,7 @@ def of_other_splits(connection: AdminConnection, settings: PostgresSettings) -> 
 
 
 def require_split(connection: AdminConnection, settings: PostgresSettings) -> None:
+    """Raises CdcError `postgres.slots_changed` while slots of another slot.count exist."""
     others = of_other_splits(connection, settings)
     if others:
         where = {"slot": settings.slot, "others": ", ".join(others[:5])}
@@ -81,7 +83,7 @@ def verify_server(position: StoredPosition, identity: SystemIdentity, settings: 
 def verify(
     position: StoredPosition, identity: SystemIdentity, slot: ReplicationSlot | None, settings: PostgresSettings
 ) -> None:
-    """The stored position, the server and the slot belong together; every violation has a code of its own."""
+    """Raises CdcError unless the stored position, the server and the slot belong together; every violation has a code of its own."""
     verify_server(position, identity, settings)
     where: dict[str, str | int] = {"slot": settings.slot, "safe_lsn": format_lsn(position.safe_lsn)}
     if position.slot != settings.slot:
@@ -119,8 +121,8 @@ def verify_timeline(position: StoredPosition, identity: SystemIdentity, history:
 
 
 def take_over(connection: AdminConnection, name: str, stopping: Callable[[], bool]) -> None:
-    """End a predecessor's walsender on our slot; another program's is left alone, and so are another
-    connector's and another cluster's."""
+    """Ends the walsender by which an earlier process of this task reads the slot. Readers of other programs, connectors and clusters
+    are left alone: CdcError `postgres.slot_in_use`."""
     deadline = time.monotonic() + TAKEOVER_S_MAX
     ended: set[int] = set()
     while not stopping():
@@ -147,7 +149,7 @@ def take_over(connection: AdminConnection, name: str, stopping: Callable[[], boo
 
 
 def create(connection: AdminConnection, settings: PostgresSettings) -> int:
-    """A slot of our own; its consistent point. Waits for older transactions, within slot.creation.timeout.ms."""
+    """Creates the slot and returns its consistent point. Waits for older transactions, within slot.creation.timeout.ms."""
     timeout_ms = settings.raw["slot.creation.timeout.ms"]
     connection.execute("select set_config('statement_timeout', %s, false)", (str(timeout_ms),))
     try:
@@ -165,7 +167,7 @@ def create(connection: AdminConnection, settings: PostgresSettings) -> int:
 
 
 def _create(connection: AdminConnection, settings: PostgresSettings, *, kept: bool) -> str:
-    """`kept`: on standbys too, unless the server refuses that and nobody has asked for it in so many words."""
+    """`kept`: as a failover slot, unless the server refuses one and slot.failover is not set to true."""
     args: list[Any] = [settings.slot, "pgoutput", False, False, *([True] if kept else ())]
     marks = ", ".join(["%s"] * len(args))
     statement = f"select lsn::text from pg_create_logical_replication_slot({marks})"
@@ -194,10 +196,10 @@ def old_writers(connection: AdminConnection) -> list[int]:
 
 
 def mark(connection: AdminConnection, settings: PostgresSettings, connector: str) -> tuple[int, int]:
-    """A mark in the log that names the slot's owner: its LSN and its transaction's id.
+    """Writes a mark into the log that names the slot's owner, and returns its LSN and its transaction's id.
 
-    Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots. What a
-    stored position knows of marks tells a log from another one (`safety`).
+    Every transaction that began to write before has a smaller id, which makes the id a barrier for snapshots. By the
+    marks that a stored position knows another log is recognised (`position_checks`).
     """
     content = json.dumps({"slot": settings.slot, "connector": connector, "prefix": settings.prefix})
     row = connection.execute(server_functions.MARK, (OWN_PREFIX, content)).fetchone()
@@ -206,7 +208,7 @@ def mark(connection: AdminConnection, settings: PostgresSettings, connector: str
 
 
 def oldest(connection: AdminConnection) -> int:
-    """All transactions with smaller ids have ended."""
+    """Returns the id below which all transactions have ended."""
     row = connection.execute(server_functions.OLDEST).fetchone()
     assert row
     return int(row[0])
@@ -239,7 +241,7 @@ def published(connection: AdminConnection, settings: PostgresSettings) -> list[T
 
 
 def check_readable(connection: AdminConnection, settings: PostgresSettings) -> None:
-    """CdcError when the role may read the rows of no table at all: that is no table's trouble, and none would come."""
+    """CdcError when the role may read the rows of no table at all: then it is no single table that has to be held back."""
     tables = published(connection, settings) if settings.snapshot_mode != "no_data" else []
     if tables and len(unreadable(connection, [table[0] for table in tables])) == len(tables):
         raise CdcError(e.PERMISSION, "the role may read the rows of no table", where={"tables": len(tables)})
@@ -296,7 +298,7 @@ def is_for_all_tables(connection: AdminConnection, settings: PostgresSettings) -
 
 
 def ensure_publication(connection: AdminConnection, settings: PostgresSettings) -> bool:
-    """Create or alter the publication as publication.autocreate.mode says; True when it changed.
+    """Creates or alters the publication as publication.autocreate.mode says; returns whether it changed.
 
     It must exist before the slot: decoding looks the publication up as of the change that it decodes.
     """
@@ -306,7 +308,11 @@ def ensure_publication(connection: AdminConnection, settings: PostgresSettings) 
     ).fetchone()
     if server_functions.is_standby(connection):
         if found is None:
-            raise CdcError(e.PUBLICATION, "create it on the primary", where={"publication": settings.publication})
+            raise CdcError(
+                e.PUBLICATION,
+                "the publication has to be created on the primary",
+                where={"publication": settings.publication},
+            )
         return False
     if found is None:
         if settings.autocreate == "disabled":

@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres.transport.server_functions import WRITTEN
 
 PAGE_BYTES: Final = 8192
 PAGE_HEADER_BYTES: Final = 40
-"""The most of a page of the log before its first record."""
+"""The most bytes of a page of the log that stand before its first record."""
 
 
 @dataclass(frozen=True, slots=True)

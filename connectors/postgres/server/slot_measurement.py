@@ -1,4 +1,4 @@
-"""What a slot that nobody reads keeps, and how far its task is behind: measured beside the task, without its stream."""
+"""Measures how much log a slot keeps that nobody reads, and how far its task is behind; without the task's stream."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ NO_SLOT: Final[Mapping[str, Any]] = {
     "lag_bytes": None,
     "table_lag_bytes": {},
 }
-"""Of a task whose slot does not exist: the server keeps nothing for it."""
+"""The numbers of a task whose slot does not exist: the server keeps nothing for it."""
 
 
 def measure(settings: PostgresSettings, task: StandingTask) -> tuple[dict[str, Any], dict[str, Any]]:

@@ -42,7 +42,7 @@ def turned(session: Session, context: TaskContext, error: CdcError) -> CdcError:
         until = parse_lsn(row[0]) if row else 0
     context.notes[NOTE] = {"until": until, "xid": xid, "timeline": session.position.timeline}
     where: dict[str, str | int] = {"slot": session.settings.slot, "safe_lsn": format_lsn(session.position.safe_lsn)}
-    return CdcError(TURNS_BINARY, "the stream has met a row that does not fit text", where=where)
+    return CdcError(TURNS_BINARY, "the stream has met a row that is too large for its text form", where=where)
 
 
 def binary_until(session: Session, context: TaskContext) -> StreamingFallback | None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import psycopg
 from cdcworker.connectors.capture.config.table_names import TableName, rows_wanted
@@ -55,6 +56,13 @@ with recursive {TREE}, guess as (
 select r.oid, n.nspname, r.relname, coalesce(guess.rows, r.reltuples)::bigint
 from guess join pg_class r on r.oid = guess.root join pg_namespace n on n.oid = r.relnamespace
 """
+
+
+class TaskStart(NamedTuple):
+    """One start of a task: the process that reads it first. Sessions that are opened again in it are no new start."""
+
+    epoch: int
+    attempt: int
 
 
 def loads_of(connection: AdminConnection, tables: Sequence[TableName], *, fresh: bool) -> list[TableLoad]:
@@ -127,7 +135,7 @@ def uncommitted(connection: AdminConnection, floor: int, *, fresh: bool = False)
     return sorted(xid for (low,) in rows if (xid := epoch | low) < floor)
 
 
-def at_start(session: Session, epoch: int, first: bool) -> SnapshotProgress:
+def at_start(session: Session, start: TaskStart, first: bool) -> SnapshotProgress:
     """Returns what is left to read: tables that are published and were not loaded by an earlier run."""
     settings, catalog = session.settings, session.catalog
     tables = slots.published(catalog, settings)
@@ -135,7 +143,7 @@ def at_start(session: Session, epoch: int, first: bool) -> SnapshotProgress:
     stored = session.position.snapshot
     if stored is None and not first:
         # The connector streamed without a snapshot before; what it has handed on stays the truth.
-        return SnapshotProgress(loaded=[oid for oid, _, _ in tables], start=epoch)
+        return SnapshotProgress(loaded=[oid for oid, _, _ in tables], start=start.epoch, start_attempt=start.attempt)
     progress = restored(catalog, stored) if stored else SnapshotProgress()
     members = slots.memberships(catalog, settings, [table[0] for table in tables])
     before = progress.joined, progress.left, progress.owed, len(progress.loaded)
@@ -164,9 +172,9 @@ def at_start(session: Session, epoch: int, first: bool) -> SnapshotProgress:
         load.id = START if under_way else f"tables-{load.floor}"
         progress.loads.append(load)
         log.info("snapshot tables=%d of=%d", len(wanted), len(tables))
-    if settings.snapshot_mode == "always" and progress.start != epoch:
-        _again(session, progress, tables, f"start-{epoch}")
-    progress.start = epoch
+    if settings.snapshot_mode == "always" and (progress.start, progress.start_attempt) != start:
+        _again(session, progress, tables, f"start-{start.epoch}" + (f"-{start.attempt}" if start.attempt else ""))
+    progress.start, progress.start_attempt = start
     return progress
 
 
@@ -292,6 +300,7 @@ def look(session: Session, boundary: TruncateBarrier, *, again: str = "") -> boo
         if progress.left:
             session.decoder.out += emptied(session, wanted)
         take_up(session, found)
+        progress.came_back({table[0] for table in found})
     return True
 
 

@@ -15,14 +15,14 @@ from cdcworker.connectors.postgres.types.text_values import SESSION_OPTIONS
 from cdcworker.schemas.errors import CdcError
 
 ACTION_MS_MAX: Final = 5_000
-"""The stream waits as long."""
+"""How long the statement may take: the stream waits for it."""
 _SETTINGS: Final = "select set_config('statement_timeout', %s, false), set_config('search_path', %s, false)"
 _PATH: Final = '"$user", public'
 """The search path of the statement, whose author does not know of the connection's own."""
 
 
 def make_heartbeat(settings: PostgresSettings) -> Heartbeat:
-    """The heartbeat of one task; of several tasks only the first one makes any."""
+    """Returns the heartbeat of one task; of several tasks only the first one makes records."""
     raw = settings.raw
     interval_s = raw["heartbeat.interval.ms"] / 1000 if settings.slot_number == 0 else 0
     table = heartbeat_table(heartbeat_topic(raw), SOURCE_SCHEMA)

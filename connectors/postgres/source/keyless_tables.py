@@ -33,8 +33,8 @@ class BatchFactory(Protocol):
 
 
 def read_whole(session: Session, load: SnapshotLoad, table: TableLoad, batch: BatchFactory) -> Iterator[PollBatch]:
-    """A second attempt begins with a truncate, so that consumers start the table again; so does one that is read once
-    more."""
+    """Reads a whole table without a key, batch by batch. A second attempt begins with a truncate, so that readers empty the
+    table first; so does a table that is read once more."""
     snapshot, emitter = session.snapshot, session.emitter
     assert snapshot
     assert emitter
@@ -72,8 +72,8 @@ def read_whole(session: Session, load: SnapshotLoad, table: TableLoad, batch: Ba
 def _begin(
     reader: ChunkReader, loader: ChunkScheduler, load: SnapshotLoad, table: TableLoad
 ) -> tuple[ReadView, TableDecodePlan, TableInfo] | None:
-    """A read of a table without a key, in a transaction that sees all it must; None when it has to wait, is gone, or
-    has a key by now."""
+    """Begins to read a table without a key, in a transaction that sees all it must. Returns None when the table has to wait, is
+    gone, or has a key by now."""
     try:
         # The stream stands still meanwhile.
         view, plan, info = reader.begin(table.table_id, LOCK_MS)
@@ -90,7 +90,8 @@ def _begin(
 
 
 def _beyond(reader: ChunkReader, table: TableLoad, bytes_max: int) -> CdcError | None:
-    """One transaction is open for as long as the read takes, and a read that is broken off begins again."""
+    """Returns the error for a table that is too large: its read holds one transaction open, and begins again when it is broken
+    off."""
     if not bytes_max:
         return None
     parts = "select sum(pg_table_size(relid))::bigint from pg_partition_tree(%(oid)s)"

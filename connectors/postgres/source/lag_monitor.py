@@ -1,4 +1,4 @@
-"""What a source task tells of itself, and the warning before the server invalidates its slot."""
+"""The numbers that a source task reports, and the warning before the server invalidates its slot."""
 
 from __future__ import annotations
 
@@ -23,17 +23,17 @@ FORECAST_S_MIN = 3600.0
 
 
 class LagMonitor:
-    """Numbers for the worker, and a warning before the server invalidates the slot."""
+    """Reports the task's numbers to the worker, and warns before the server invalidates the slot."""
 
     def __init__(
         self, context: TaskContext, jobs: SnapshotJobs | None = None, more: Callable[[], JsonObject] = dict
     ) -> None:
-        """`more`: what goes with the numbers."""
+        """`more` returns further numbers."""
         self._context = context
         self._jobs = jobs or SnapshotJobs(context.jobs)
         self._more = more
         self.events = 0
-        """How many the task has handed on."""
+        """How many changes the task has handed on."""
         self.due_at = float("-inf")
         """When the next numbers are due, on the monotonic clock."""
         self._slot_at = float("-inf")

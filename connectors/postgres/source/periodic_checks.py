@@ -21,19 +21,19 @@ from cdcworker.schemas.change import JsonObject
 log = logging.getLogger(__name__)
 
 ASKED_S: Final = 1.0
-"""Between two looks at what is asked for."""
+"""Seconds between two looks at the requests for snapshots."""
 OPEN_S: Final = 1.0
-"""Between two looks while older transactions are open."""
+"""Seconds between two looks at tables while older transactions are open."""
 AGAIN_S: Final = 0.2
-"""At the least between two looks at tables: a look waits as long for a lock as half of it."""
+"""The fewest seconds between two looks at tables: a look waits for a lock half as long at most."""
 MARK_S: Final = 60.0
-"""Between two marks."""
+"""Seconds between two marks in the log."""
 MARK_BYTES: Final = 16 * 1024 * 1024
-"""Of the log behind a mark that are worth another one, also where none of its changes was published."""
+"""So much log behind a mark is worth another one, also where none of its changes was published."""
 
 
 class PeriodicChecks:
-    """Over the connection beside the stream."""
+    """Does the checks that are due, over the catalog connection."""
 
     def __init__(self, settings: PostgresSettings) -> None:
         self._tables_at = self._asked_at = self._marked_at = time.monotonic()
@@ -65,7 +65,7 @@ class PeriodicChecks:
         return now + min(AGAIN_S if is_waiting else ASKED_S, ASKED_S, self._tables_s)
 
     def _mark(self, session: Session) -> None:
-        """Not behind a mark that is the last that was published, or an idle log would be marked for ever."""
+        """Marks the log, unless the last thing that was published is a mark: an idle log would be marked for ever."""
         position, marked = session.position, session.decoder.marked_lsn
         if position.commit_lsn > marked or position.safe_lsn - marked > MARK_BYTES:
             try:
@@ -73,7 +73,7 @@ class PeriodicChecks:
             except psycopg.Error as exc:
                 if session.catalog.closed:
                     raise
-                log.info("the log is not marked now error=%s", translate(exc))
+                log.info("no mark was written into the log error=%s", translate(exc))
 
     def _is_due(self, session: Session, now: float) -> bool:
         since = now - self._tables_at

@@ -72,12 +72,15 @@ def open_session(
     try:
         quarantine.hold(_with_unreadable(catalog, stored, troubles or {}))
         settings = replace(settings, filters=quarantine.applied(settings.filters))
+        if stored is not None:
+            settings = settings.going_on(stored.timestamptz)
         session = Session(
             stored or _unset_position(settings),
             Connections(settings, application, catalog),
             Scope(settings, context.connector, quarantine),
             position_changed=quarantine.changed,
         )
+        session.position.timestamptz = settings.modes.timestamptz
         _open(session, context, stored is None)
     except psycopg.Error as exc:
         (session or catalog).close()
@@ -154,7 +157,8 @@ def _open(session: Session, context: TaskContext, first: bool) -> None:
     options = _decoder_options(session, context, streamed, planner if binary else None)
     listener = StreamListener(session, planner)
     session.state = StreamState(PgoutputDecoder(listener.resolve, template, options, listener), streamed, binary)
-    _prepare_rows(session, tables.at_start(session, context.task_epoch, first), template)
+    start = tables.TaskStart(context.task_epoch, context.attempt)
+    _prepare_rows(session, tables.at_start(session, start, first), template)
     _start_stream(session, stream)
 
 
@@ -166,7 +170,7 @@ def _start_stream(session: Session, stream: ReplicationStream) -> None:
     if session.connections.readers:
         stream.watch(session.connections.readers.signal)
     stream.start(settings.slot, position.safe_lsn, settings.publication, ahead=streams_open, binary=is_binary)
-    log.info("streaming slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(position.safe_lsn), streams_open)
+    log.info("stream opened slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(position.safe_lsn), streams_open)
     hit("postgres.streaming")
 
 
@@ -280,7 +284,9 @@ def _first_position(session: Session, identity: SystemIdentity) -> StoredPositio
         # After a loss the slot may be another one that begins earlier: what was handed on does not come again.
         lsn = max(slot.confirmed_lsn, session.position.safe_lsn)
         log.info("slot found and taken over slot=%s lsn=%s", settings.slot, format_lsn(lsn))
-    return StoredPosition(identity.system_id, identity.timeline, settings.slot, 0, 0, lsn)
+    return StoredPosition(
+        identity.system_id, identity.timeline, settings.slot, 0, 0, lsn, timestamptz=settings.modes.timestamptz
+    )
 
 
 @dataclass(frozen=True, slots=True)

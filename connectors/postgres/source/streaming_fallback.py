@@ -1,4 +1,5 @@
-"""Without streaming for a while: the server keeps what cannot be taken ahead of its end, until that has been read."""
+"""The fallback to a stream without open transactions: where one cannot be kept here, the server keeps it until it commits. The
+fallback ends when that transaction has been read."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ LOOK_S = 10.0
 
 
 def fall_back(session: Session, context: TaskContext, cause: NotStreamable) -> None:
-    """Between two transactions: read on without any that is sent ahead."""
+    """Reopens the stream so that no transaction is sent before it commits. Called between two transactions."""
     log.warning("large transactions are left to the server for now xid=%d reason=%s", cause.xid, cause)
     assert session.state
     session.state.fall_back(cause.xid)
@@ -31,7 +32,8 @@ def fall_back(session: Session, context: TaskContext, cause: NotStreamable) -> N
 
 
 def recover(session: Session, context: TaskContext) -> None:
-    """Between two transactions: read as before once what did not fit has been handed on, or was rolled back."""
+    """Reopens the stream as configured once the transaction that did not fit has been handed on, or was rolled back. Called
+    between two transactions."""
     assert session.state
     fallback, now = session.state.fallback, time.monotonic()
     if fallback is None:
@@ -52,7 +54,7 @@ def recover(session: Session, context: TaskContext) -> None:
 
 
 def reconnect(session: Session, context: TaskContext, *, streaming: bool) -> None:
-    """Go on from where the stream stands; nothing of it may be under way."""
+    """Opens the stream again at the present position; no transaction may be half read."""
     settings, connections, old = session.settings, session.connections, session.connections.stream
     assert old
     assert session.state
@@ -75,4 +77,4 @@ def reconnect(session: Session, context: TaskContext, *, streaming: bool) -> Non
     # What was handed on may not be in Kafka yet: only what was confirmed before is. # INV-1
     lsn, confirmed = session.position.safe_lsn, old.confirmed
     stream.start(settings.slot, lsn, settings.publication, ahead=streaming, confirmed=confirmed)
-    log.info("streaming again slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(lsn), streaming)
+    log.info("stream reopened slot=%s lsn=%s streaming=%s", settings.slot, format_lsn(lsn), streaming)

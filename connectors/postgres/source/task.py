@@ -55,13 +55,16 @@ class PostgresTask:
         self._application = application_name(context.group, context.connector, context.task)
         self._rows_only = settings.snapshot_mode == "initial_only"
         self._first = True
+        """The next poll returns a position at once, so that it is stored."""
         self._dry = False
-        """Nothing was left to read of the stream when it was read last."""
+        """Whether nothing was left to read when the stream was read last."""
         self._share = settings.filters.share.told()
         self._boundary = 0
+        """How many of the decoder's changes stand before the last boundary, and how many bytes they came from."""
         self._boundary_bytes = 0
         self._batch_bytes_max = limits.BATCH_BYTES_MAX
         self._ts_us = 0
+        """The commit time of the last transaction."""
         self._stored_safe = -1
         self._stored_moves = 0
         self._stored_at = 0.0
@@ -76,7 +79,7 @@ class PostgresTask:
         self._keyless: Iterator[PollBatch] | None = None
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
-        self._troubles: dict[str, CdcError] = {}
+        self._held_tables: dict[str, CdcError] = {}
 
     # -- SourceTask -------------------------------------------------------------------------------------------------
 
@@ -84,26 +87,26 @@ class PostgresTask:
         """Returns whether the table that this error names may be held back while the others go on."""
         return may_hold(self._settings.raw, error, CAPTURE)
 
-    def hold(self, troubles: Mapping[str, CdcError]) -> None:
+    def hold(self, tables: Mapping[str, CdcError]) -> None:
         """Called before `open`: these tables are left out from now on."""
-        self._troubles = dict(troubles)
+        self._held_tables = dict(tables)
 
     def open(self, position: JsonObject | None) -> None:
         stored = StoredPosition.from_json(position) if position is not None else None
-        self._session = open_session(self._settings, self._context, self._application, stored, self._troubles)
+        self._session = open_session(self._settings, self._context, self._application, stored, self._held_tables)
         self._first = position is None or self._session.position_changed
         self._stored_safe = self._session.position.safe_lsn
         self._stored_at = time.monotonic()
 
-    def lend(self, shaper: RecordLayouts) -> None:
-        """Rows may become records here: natively, where the core was built and is wanted."""
+    def lend(self, layouts: RecordLayouts) -> None:
+        """Lets rows become records here, by the native core, where it was built and is wanted."""
         session, module = self._opened(), native() if self._settings.raw["decoder.native"] else None
         if session.state is not None and module is not None:
             self._batch_bytes_max = limits.NATIVE_BYTES_MAX
             self._native_path = NativePath(
-                *(session.decoder, shaper, module, limits.BATCH_BYTES_MAX, limits.NATIVE_BYTES_MAX, self._at_commit)
+                *(session.decoder, layouts, module, limits.BATCH_BYTES_MAX, limits.NATIVE_BYTES_MAX, self._at_commit)
             )
-            session.write_natively(shaper, module)
+            session.write_natively(layouts, module)
 
     def poll(self) -> PollBatch:
         session = self._session
@@ -117,10 +120,10 @@ class PostgresTask:
             if session.complete or stream is None or state is None:
                 time.sleep(limits.POLL_S_MAX)
                 return PollBatch(idle=True)
-            changes, snapshot = state.decoder, session.snapshot
+            decoder, snapshot = state.decoder, session.snapshot
             if snapshot is not None and snapshot.loader.keyless:
                 self._context.beat("a read of the snapshot", limits.READ_S_MAX)
-            if (self._keyless is None and snapshot is not None and not changes.in_transaction) and (
+            if (self._keyless is None and snapshot is not None and not decoder.in_transaction) and (
                 snapshot.progress.loads
                 or time.monotonic() >= self._window_at
                 or self._context.jobs() is not self._jobs.seen
@@ -128,16 +131,16 @@ class PostgresTask:
                 self._open_window(session, snapshot)
             if self._keyless is not None:
                 return self._keyless_batch()
-            if state.fallback and not changes.in_transaction:
+            if state.fallback and not decoder.in_transaction:
                 recover(session, self._context)
                 stream = session.connections.require_stream()
             # What was read to its end is waited for before it is read again, also in the middle of a transaction.
             if self._dry and not stream.wait(
                 self._wait_s(session, stream) if snapshot and snapshot.progress.loads else limits.POLL_S_MAX
             ):
-                return self._batch(session, changes, True)
+                return self._batch(session, decoder, True)
             self._dry = self._read(session, stream, state)
-            return self._batch(session, changes, self._dry)
+            return self._batch(session, decoder, self._dry)
         except psycopg.Error as exc:
             raise translate(exc) from exc
 
@@ -180,9 +183,9 @@ class PostgresTask:
         return self._session
 
     def _read(self, session: Session, stream: ReplicationStream, state: StreamState) -> bool:
-        """Reads the spooled messages of a streamed transaction that has committed, then what has arrived; True when that
-        ran dry."""
-        streamed, changes, path = state.streamed, state.decoder, self._native_path
+        """Reads the spooled messages of a streamed transaction that has committed, then what has arrived. Returns whether nothing is
+        left to read. Messages go to `_take`, rows in whole frames to the native path."""
+        streamed, decoder, path = state.streamed, state.decoder, self._native_path
         dry = False
         try:
             while True:
@@ -200,12 +203,12 @@ class PostgresTask:
                     break
                 elif not streamed.turned:
                     break
-            if path is not None and changes.in_transaction:
+            if path is not None and decoder.in_transaction:
                 path.flush()
-            if dry and not changes.in_transaction and stream.keepalive_lsn > session.position.safe_lsn:
+            if dry and not decoder.in_transaction and stream.keepalive_lsn > session.position.safe_lsn:
                 # Between two transactions: what the keep-alive says is true of us as well.
                 self._ts_us = time.time_ns() // 1000
-                self._passed(session, changes, stream.keepalive_lsn)
+                self._passed(session, decoder, stream.keepalive_lsn)
         except NotStreamable as exc:
             fall_back(session, self._context, exc)
             return False
@@ -214,27 +217,28 @@ class PostgresTask:
         return dry
 
     def _take(self, data: bytes) -> bool:
+        """Decodes one message. Returns whether more may be read into this batch."""
         session = self._session
         assert session
         assert session.state
-        changes = session.state.decoder
-        kind = (self._native_path or changes).feed(data)
+        decoder = session.state.decoder
+        kind = (self._native_path or decoder).feed(data)
         if kind == COMMIT:
-            return self._at_commit(changes)
-        if kind == MESSAGE and changes.message_lsn > session.position.commit_lsn and not changes.in_transaction:
+            return self._at_commit(decoder)
+        if kind == MESSAGE and decoder.message_lsn > session.position.commit_lsn and not decoder.in_transaction:
             # Every transaction that committed before the message has been delivered.
-            session.position.commit_lsn = changes.message_lsn
-            self._passed(session, changes, changes.message_lsn + 1)
+            session.position.commit_lsn = decoder.message_lsn
+            self._passed(session, decoder, decoder.message_lsn + 1)
         if kind in streamed_transactions.TURNS:
             session.state.streamed.turned = True
             return False
         if kind == streamed_transactions.RELATION:
             session.state.streamed.described(data)
-        return len(changes.out) < limits.BATCH_CHANGES_MAX and changes.bytes < limits.BATCH_BYTES_MAX
+        return len(decoder.out) < limits.BATCH_CHANGES_MAX and decoder.bytes < limits.BATCH_BYTES_MAX
 
-    def _at_commit(self, changes: PgoutputDecoder) -> bool:
+    def _at_commit(self, decoder: PgoutputDecoder) -> bool:
         """Everything up to the last commit is in the decoder's output. Returns whether more may be read."""
-        session, commit = self._session, changes.commit
+        session, commit = self._session, decoder.commit
         assert session
         assert commit
         position, stream, snapshot = session.position, session.connections.stream, session.snapshot
@@ -245,13 +249,13 @@ class PostgresTask:
         stream.received = max(stream.received, commit.end_lsn)
         self._ts_us = commit.commit_us
         if snapshot is not None and snapshot.progress.loads:
-            snapshot.committed(changes.last_xid)
-        self._passed(session, changes, commit.end_lsn)
+            snapshot.committed(decoder.last_xid)
+        self._passed(session, decoder, commit.end_lsn)
         if snapshot is not None and snapshot.loader.keyless:
             return False
-        return len(changes.out) < limits.BATCH_CHANGES_MAX and changes.bytes < self._batch_bytes_max
+        return len(decoder.out) < limits.BATCH_CHANGES_MAX and decoder.bytes < self._batch_bytes_max
 
-    def _passed(self, session: Session, changes: PgoutputDecoder, safe_lsn: int) -> None:
+    def _passed(self, session: Session, decoder: PgoutputDecoder, safe_lsn: int) -> None:
         """A boundary: everything that committed before `safe_lsn` has been delivered."""
         position = session.position
         position.safe_lsn = max(position.safe_lsn, safe_lsn)
@@ -260,29 +264,30 @@ class PostgresTask:
             assert session.loads
             at = position.commit_lsn
             session.signals.carry_out(SignalStage(session.loads, at, format_lsn(at)))
-        if snapshot and (snapshot.progress.loads or changes.observer is not None):
-            changes.out.extend(snapshot.step(position.safe_lsn))
+        if snapshot and (snapshot.progress.loads or decoder.observer is not None):
+            decoder.out.extend(snapshot.step(position.safe_lsn))
             if snapshot.finished:
-                changes.observe(None)
-        self._boundary = len(changes.out)
-        self._boundary_bytes = changes.bytes
+                decoder.observe(None)
+        self._boundary = len(decoder.out)
+        self._boundary_bytes = decoder.bytes
 
     # -- batches ----------------------------------------------------------------------------------------------------
 
-    def _batch(self, session: Session, changes: PgoutputDecoder, dry: bool) -> PollBatch:
-        out = changes.out
-        if changes.in_transaction:
+    def _batch(self, session: Session, decoder: PgoutputDecoder, dry: bool) -> PollBatch:
+        """Returns the decoder's changes up to the last boundary, or a part of a transaction that alone fills a batch."""
+        out = decoder.out
+        if decoder.in_transaction:
             if not self._boundary:
-                if len(out) < limits.BATCH_CHANGES_MAX and changes.bytes < limits.BATCH_BYTES_MAX:
+                if len(out) < limits.BATCH_CHANGES_MAX and decoder.bytes < limits.BATCH_BYTES_MAX:
                     return PollBatch()
-                changes.out, changes.bytes = [], 0
+                decoder.out, decoder.bytes = [], 0
                 self._unfinished = True
                 if failpoints.active:
                     failpoints.hit("postgres.part_read")
-                return PollBatch(out, part=self._part(changes))
-            out = changes.take_until(self._boundary, self._boundary_bytes)
+                return PollBatch(out, part=self._part(decoder))
+            out = decoder.take_until(self._boundary, self._boundary_bytes)
         else:
-            changes.out, changes.bytes = [], 0
+            decoder.out, decoder.bytes = [], 0
         self._boundary = self._boundary_bytes = 0
         if self._rows_only and session.snapshot and session.snapshot.complete:
             session.finish()
@@ -292,17 +297,17 @@ class PostgresTask:
             return self._with_position(session, out, idle=dry)
         return self._without_changes(session, dry)
 
-    def _part(self, changes: PgoutputDecoder) -> JsonObject:
+    def _part(self, decoder: PgoutputDecoder) -> JsonObject:
         """Returns where the transaction could be resumed. Chunks of rows that are read from now on must see it."""
-        session, part = self._opened(), changes.part
+        session, part = self._opened(), decoder.part
         assert part
         if session.snapshot:
-            session.snapshot.committed(changes.last_xid)
+            session.snapshot.committed(decoder.last_xid)
         stored = session.position.part
         session.position.part = max(part, stored) if stored and stored[0] == part[0] else part
         counts, session.position.orders = (
             session.position.orders,
-            dict(changes.orders.counts) if changes.orders else None,
+            dict(decoder.orders.counts) if decoder.orders else None,
         )
         position = session.position_json(self._ts_us)
         session.position.part, session.position.orders = stored, counts
@@ -351,16 +356,16 @@ class PostgresTask:
     # -- snapshot ---------------------------------------------------------------------------------------------------
 
     def _open_window(self, session: Session, snapshot: WatermarkSnapshot) -> None:
-        """Between two transactions: take what was read, and have more read."""
-        changes = session.decoder
+        """Takes the chunks that were read, and has more read. Called between two transactions."""
+        decoder = session.decoder
         if session.loads:
             self._jobs.look(session.loads)
         self._window_at = self._checks.go(session)
         if snapshot.finished:
             snapshot.loader.collect()
         else:
-            self._passed(session, changes, session.position.safe_lsn)
-        if snapshot.loader.keyless and not changes.out:
+            self._passed(session, decoder, session.position.safe_lsn)
+        if snapshot.loader.keyless and not decoder.out:
             self._keyless = read_whole(session, *snapshot.loader.keyless, partial(self._with_position, session))
 
     def _wait_s(self, session: Session, stream: ReplicationStream) -> float:
@@ -389,7 +394,7 @@ class PostgresTask:
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _let_go(self, session: Session) -> None:
-        """Nothing is to be streamed after the rows: a slot that nobody reads would hold the log for ever."""
+        """Ends a task that was to read rows only, and drops its slot, which would hold the log for ever."""
         session.close()
         session.connections.drop_stream()
         self._drop_slot()

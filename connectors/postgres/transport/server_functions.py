@@ -34,7 +34,7 @@ SNAPSHOT: Final = (
     " then pg_snapshot_xmin(s)::text || ':' || pg_snapshot_xmax(s)::text || ':*' else s::text end"
     " from pg_current_snapshot() s)"
 )
-"""For `TxSnapshot.parse`."""
+"""For `TransactionSnapshot.parse`."""
 
 # The age of an id is its distance from the next one. A standby's snapshot ends behind the last transaction that has
 # ended: one that began later may run already.

@@ -53,6 +53,7 @@ class HandlingModes:
     varbit: str = "bits"
     unknown: str = "text"
     out_of_range: str = "clamp"
+    timestamptz: str = "padded"
 
     @property
     def exact(self) -> bool:
@@ -229,8 +230,14 @@ def _timestamp(typmod: int, modes: HandlingModes) -> MappedType:
     return MappedType(_MICRO_TIMESTAMP, times.timestamp_us)
 
 
-def _timestamptz(_: int, modes: HandlingModes) -> MappedType:
-    return MappedType(connect("string", "io.debezium.time.ZonedTimestamp"), text_values.timestamptz_text)
+_MICROSECOND_DIGITS = 6
+"""The precision of a timestamp whose type names none."""
+
+
+def _timestamptz(typmod: int, modes: HandlingModes) -> MappedType:
+    digits = typmod if typmod >= 0 else _MICROSECOND_DIGITS
+    parse = text_values.timestamptz_text if modes.timestamptz == "shortest" else text_values.padded_timestamptz(digits)
+    return MappedType(connect("string", "io.debezium.time.ZonedTimestamp"), parse)
 
 
 def _timetz(_: int, modes: HandlingModes) -> MappedType:
@@ -321,7 +328,7 @@ ENTRIES: dict[str, Entry] = {
         _string,
     ),
 }
-"""By pg_type.typname. A new type is one line here and a parser in `values`."""
+"""By pg_type.typname. A new type is one line here and a parser in `text_values`."""
 
 
 def map_type(pg: PgType, typmod: int, modes: HandlingModes, types: TypeRegistry, depth: int = 1) -> MappedType:

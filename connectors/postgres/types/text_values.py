@@ -269,6 +269,26 @@ def timestamptz_text(value: bytes) -> str:
     return _rare_iso(plain, "Z")
 
 
+def padded_timestamptz(digits: int) -> Parser:
+    """timestamptz as Debezium writes it: the fraction has as many digits as the column's precision, none of precision 0."""
+
+    def parse(value: bytes) -> str:
+        if len(value) == whole and value[10] == 32 and value[-3:] == b"+00":
+            plain = value.decode()
+            return f"{plain[:10]}T{plain[11:-3]}Z"
+        plain = timestamptz_text(value)
+        if plain[-1] != "Z":  # infinity
+            return plain
+        point = plain.rfind(".")
+        if point < 0:
+            return f"{plain[:-1]}.{'0' * digits}Z" if digits else plain
+        return f"{plain[: point + 1]}{plain[point + 1 : -1]:0<{digits}.{digits}}Z" if digits else f"{plain[:point]}Z"
+
+    whole = len("2024-02-29 12:34:56+00") + (digits + 1 if digits else 0)
+    vars(parse)["fraction"] = digits
+    return parse
+
+
 def timestamp_text(value: bytes) -> str:
     plain = value.decode()
     if plain in ("infinity", "-infinity"):

@@ -54,7 +54,7 @@ class OffsetGroup:
     def committed(self, topics: Collection[str] | None) -> dict[tuple[str, int], tuple[int, str]]:
         """Offset and note of each partition of these topics, or of all that there are."""
         with self._busy:
-            found = self._patiently(lambda: self._committed(topics), READ)
+            found = self._repeated(lambda: self._committed(topics), READ)
         return {(part.topic, part.partition): (part.offset, part.metadata or "") for part in found if part.offset >= 0}
 
     def commit(self, offsets: Mapping[tuple[str, int], int], note: str) -> OffsetCommit:
@@ -62,15 +62,15 @@ class OffsetGroup:
 
         parts = [TopicPartition(topic, number, at, note) for (topic, number), at in offsets.items()]
         future: Future[CdcError | None] = Future()
-        self._beside(lambda: future.set_result(self._commit(parts)))
+        self._start(lambda: future.set_result(self._commit(parts)))
         return OffsetCommit(future)
 
     def close(self) -> None:
         """Closes the consumer after the commits that are under way; returns at once."""
-        self._beside(self._consumer.close)
+        self._start(self._consumer.close)
 
-    def _beside(self, work: Callable[[], None]) -> None:
-        """One thing at a time. A process may end meanwhile."""
+    def _start(self, work: Callable[[], None]) -> None:
+        """Has a thread do the work, one after the other. The process may end meanwhile."""
 
         def run() -> None:
             with self._busy:
@@ -98,14 +98,15 @@ class OffsetGroup:
 
     def _commit(self, parts: Sequence[Any]) -> CdcError | None:
         try:
-            self._patiently(lambda: self._consumer.commit(offsets=parts, asynchronous=False), COMMITTED)
+            self._repeated(lambda: self._consumer.commit(offsets=parts, asynchronous=False), COMMITTED)
         except CdcError as exc:
             return exc
         except Exception as exc:  # noqa: BLE001 - whoever asks must hear of it: a commit is asked after, not waited for
             return CdcError(KAFKA_UNREACHABLE, f"{COMMITTED}: {type(exc).__name__}")
         return None
 
-    def _patiently(self, ask: Callable[[], Sequence[Any]], doing: str) -> Sequence[Any]:
+    def _repeated(self, ask: Callable[[], Sequence[Any]], doing: str) -> Sequence[Any]:
+        """Returns the answer, asking again while the group's broker is being chosen."""
         from confluent_kafka import KafkaException
 
         deadline = time.monotonic() + REQUEST_S_MAX

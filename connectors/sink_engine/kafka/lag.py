@@ -19,12 +19,12 @@ Partition = tuple[str, int]
 Ends = Mapping[Partition, "Future[Any]"]
 ASK_EVERY_S: Final = 2.0
 KEPT: Final = 0.5
-"""What earlier batches weigh against the last one."""
+"""The weight of earlier batches when the last one is added."""
 
 
 @dataclass(slots=True)
 class _Sizes:
-    """The sizes of a topic's recent records. An offset may be the mark of a transaction's end, which holds nothing."""
+    """The sizes of a topic's recent records. An offset may be the marker of a transaction's end, which is no record."""
 
     records: float = 0.0
     bytes: float = 0.0
@@ -55,14 +55,14 @@ class SinkLag:
         self._ends: dict[Partition, int] = {}
         self._read_to: dict[Partition, int] = {}
         self._behind_last: dict[Partition, int] = {}
-        """Behind the last record that was read; from there to what was read to are marks only."""
+        """The offset behind the last record that was read. From there to `_read_to` are only the ends of transactions."""
         self._sizes: dict[str, _Sizes] = {}
         self._applied_s: dict[str, float] = {}
         """When a topic's newest applied change was committed, or at which time nothing of it waited. Not known of a
         topic that lay behind when the task began, until something of it is applied."""
 
     def begin(self, partitions: Mapping[str, int]) -> None:
-        """A query over these. Topics that it leaves out for a while stay known: they fall behind."""
+        """Adds the partitions that are read now. Topics that are left out for a while stay known: they fall behind."""
         with self._lock:
             self._partitions.update(partitions)
 

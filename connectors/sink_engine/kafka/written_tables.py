@@ -25,7 +25,7 @@ GROUP: Final = "cdcworker-sink-"
 """What the group's name begins with, before the connector's."""
 EVERY_S: Final = 10.0
 AGAIN_S: Final = 3600.0
-"""A broker forgets what was committed long ago."""
+"""How often all markers are committed again: a broker forgets what was committed long ago."""
 
 
 class MarkerCommit(Protocol):
@@ -88,7 +88,7 @@ class WrittenTables:
         return {topic for (topic, _), note in there.items() if note == self._note}
 
     def tell(self, ledger: Mapping[Partition, int]) -> None:
-        """Now and then, without waiting for the broker. From any thread."""
+        """Commits markers for what the ledger has, now and then, without waiting for the broker. Called from any thread."""
         if self._denied or not self._lock.acquire(blocking=False):
             return
         try:

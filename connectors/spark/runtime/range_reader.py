@@ -13,6 +13,7 @@ from weakref import WeakKeyDictionary
 
 from cdcworker.connectors.sink_errors import from_spark
 from cdcworker.connectors.spark.runtime.kafka_source import EARLIEST, FETCH_WAIT_MS, POLL_RECORDS, read_to
+from cdcworker.schemas.untrusted.driver_text import kept
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -87,7 +88,7 @@ class RangeReader:
             with connection, file:
                 return list(NoOpSerializer().load_stream(file))
         except Py4JJavaError as exc:
-            log.error("reading failed error=%s", str(exc.java_exception).partition("\n")[0][:500])
+            log.error("reading failed error=%s", kept(str(exc.java_exception)))
             raise from_spark(exc) from exc
 
 
@@ -120,7 +121,7 @@ def _first(session: SparkSession, folder: Path) -> Any:
         context._jsc.addJar(str(path))
         _made[context] = compiler.getClassLoader().loadClass(NAME).newInstance()
     except Exception as exc:  # noqa: BLE001 - py4j's own, and whatever a JVM that is older or other says
-        log.warning("Kafka is read by Spark's own source error=%s", str(exc).partition("\n")[0][:500])
+        log.warning("Kafka is read by Spark's own source error=%s", kept(str(exc)))
         return None
     return _made[context]
 

@@ -31,6 +31,7 @@ ARROW_ROWS = 20_000
 ARROW_BYTES = "32m"
 WAIT_S = 0.05
 CLOSE_S_MAX = 2.0
+OF_QUERIES = ("SQLQueryContextLogger", "DataFrameQueryContextLogger")
 FIRST_NEEDED = ("pyspark", "pyspark.sql.pandas.serializers", "pyarrow.compute")
 """Imported while Java starts."""
 
@@ -44,6 +45,8 @@ def settings(state: Path, cores: int) -> dict[str, str]:
         "spark.sql.warehouse.dir": str(state / "warehouse"),
         "spark.sql.catalogImplementation": "in-memory",
         "spark.sql.session.timeZone": "UTC",
+        # A statement holds defaults and names of others' tables: ${env:…} in them is text.
+        "spark.sql.variable.substitute": "false",
         "spark.sql.shuffle.partitions": str(cores),
         "spark.sql.adaptive.enabled": "false",
         # A consumer per partition stays open; the default of 64 would close and reopen them.
@@ -228,8 +231,10 @@ class SparkEngine:
 
 def _quiet() -> None:
     """py4j tells of every call at INFO, and on the root logger, with a trace, of each that is broken off: whoever made the
-    call says that better."""
+    call says that better. pyspark writes each error by itself, with the value that it is about."""
     logging.getLogger("py4j").setLevel(logging.WARNING)
+    for name in OF_QUERIES:
+        logging.getLogger(name).disabled = True
     logging.getLogger().addFilter(_is_not_of_py4j)
 
 

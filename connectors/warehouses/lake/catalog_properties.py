@@ -37,9 +37,12 @@ PROPERTY_REFUSED: Final = declare(
     "Take the property out, or correct its value; the page on Iceberg lists the properties of each kind of catalog.",
 )
 CATALOGS: Final = ("hadoop", "hive", "rest", "jdbc", "nessie")
+PATH_KEY: Final = "warehouse.path"
 URI_KEY: Final = "warehouse.catalog.uri"
 PROPERTIES_KEY: Final = "warehouse.catalog.properties"
 SECRETS_KEY: Final = "warehouse.catalog.secrets"
+_VARIABLE: Final = "env:"
+_HADOOP: Final = "hadoop."
 _REGION: Final = text_of(r"[a-z0-9-]{1,64}", "the name of a region")
 _ACCOUNT: Final = r"[A-Za-z0-9.-]{1,253}"
 _ODD_URI: Final = re.compile(r"(?i)file:|[a-z][a-z0-9+.-]*:/")
@@ -243,6 +246,21 @@ URIS: Final[Mapping[str, Form]] = {
 }
 """The form of `warehouse.catalog.uri`. The hadoop catalog has no address."""
 
+_FILE_CLIENTS: Final = (
+    *("org.apache.iceberg.hadoop.HadoopFileIO", "org.apache.iceberg.io.ResolvingFileIO"),
+    *("org.apache.iceberg.aws.s3.S3FileIO", "org.apache.iceberg.gcp.gcs.GCSFileIO"),
+    "org.apache.iceberg.azure.adlsv2.ADLSFileIO",
+)
+_SENT: Final[Mapping[str, Form]] = {
+    **_form(HTTP, "uri"),
+    **_form(one_of(*_FILE_CLIENTS), "io-impl"),
+    **_form(HTTP_OR_PATH, "client.refresh-credentials-endpoint", "gcs.oauth2.refresh-credentials-endpoint"),
+    **_form(HTTP_OR_PATH, "adls.refresh-credentials-endpoint"),
+    **_form(BOOLEAN, "client.refresh-credentials-enabled", "gcs.oauth2.refresh-credentials-enabled"),
+    **_form(BOOLEAN, "adls.refresh-credentials-enabled"),
+}
+"""What the server of a REST catalog may set besides what connectors may. No other client of files than these is loaded."""
+
 
 def listed(catalog: str) -> Mapping[str, Form]:
     """Returns the properties that connectors may set for a kind of catalog, besides families such as `header.*`."""
@@ -299,8 +317,18 @@ def problem_of(catalog: str, given: Property) -> str | None:
         return f"does not take {given.shown} with warehouse.catalog={catalog}"
     if has_reference(given.value):
         return None
-    problem = form.problem(given.value)
+    problem = _value_problem(form, given)
     return f"{problem} in {given.shown}" if problem else None
+
+
+def _value_problem(form: Form, given: Property) -> str | None:
+    """Returns what is wrong with a value. Iceberg puts a variable of Java's process in the place of one that begins with `env:`,
+    and Hadoop variables and settings in the place of `${…}`."""
+    if given.value.startswith(_VARIABLE):
+        return f"takes no value that begins with {_VARIABLE}"
+    if given.name.startswith(_HADOOP) and "${" in given.value:
+        return "takes no value with ${"
+    return form.problem(given.value)
 
 
 def uri_problem(catalog: str, uri: str) -> str | None:
@@ -315,7 +343,7 @@ def admit(catalog: str, given: Property, roots: Sequence[str]) -> None:
     CdcError `config.catalog_property`, `config.host_not_allowed` or `file.path_not_allowed`, with the key.
     """
     form = form_of(catalog, given.name) if given.is_pair else None
-    problem = form.problem(given.value) if form else f"is not taken with warehouse.catalog={catalog}"
+    problem = _value_problem(form, given) if form else f"is not taken with warehouse.catalog={catalog}"
     if form is None or problem:
         raise CdcError(PROPERTY_REFUSED, f"{given.key}: {given.shown} {problem}", where={"key": given.key})
     admit_places(form, given.value, given.key, roots)
@@ -329,3 +357,28 @@ def admit_uri(catalog: str, uri: str, roots: Sequence[str]) -> None:
     if problem := form.problem(uri):
         raise CdcError(PROPERTY_REFUSED, f"{URI_KEY} {problem}", where={"key": URI_KEY})
     admit_places(form, uri, URI_KEY, roots)
+
+
+def judged_properties(sent: Mapping[str, str], roots: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """Returns those of a REST catalog's properties that its server may set, each judged as a connector's is, and the names of
+    the others. CdcError as `admit` raises it: to go on without a property whose value is refused would be to write elsewhere."""
+    judged, left_out = {}, []
+    for name, value in sent.items():
+        form = _SENT.get(name) or form_of("rest", name)
+        if form is None:
+            left_out.append(name[:100])
+            continue
+        if problem := form.problem(value):
+            text = f"the catalog's server sends a property that {problem}"
+            raise CdcError(PROPERTY_REFUSED, text, where={"key": URI_KEY, "property": name})
+        admit_places(form, value, URI_KEY, roots)
+        judged[name] = value
+    return judged, left_out
+
+
+def admit_place(place: str, roots: Sequence[str]) -> None:
+    """Judges a place of files that a catalog's server, or a table, names. CdcError as `admit` raises it."""
+    path = re.sub(r"^file:(?://(?=/))?(?=/)", "", place)
+    if problem := FILES.problem(path):
+        raise CdcError(PROPERTY_REFUSED, f"a table's files lie at a place that {problem}", where={"key": PATH_KEY})
+    admit_places(FILES, path, PATH_KEY, roots)

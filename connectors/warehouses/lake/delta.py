@@ -4,11 +4,11 @@ transaction version: Delta skips a statement whose number is already committed, 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.tables import STATE, TableName, TableVersion
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
@@ -34,15 +34,17 @@ CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
 
 class DeltaTables:
-    """Tables by their paths: `<root>/<schema>/<table>`."""
+    """Tables by their paths: `<root>/<schema>/<table>`. `roots` are the folders of this machine in which files may lie."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, roots: Sequence[str] = ("/",)) -> None:
         self._root = root.rstrip("/")
+        self._roots = tuple(roots)
         self._session: SparkSession | None = None
         self._seen: dict[str, tuple[int, str]] = {}
         """By the table's identity: up to which commit its log has been read for which state."""
 
     def open(self, session: SparkSession) -> None:
+        java_clients.check_clients(session, self._roots)
         session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
         # The log of a table is read by one task: with Delta's fifty each look at it would take seconds.
         session.conf.set(f"{PREFIX}snapshotPartitions", "1")
@@ -199,4 +201,4 @@ class DeltaTables:
         log.cleanUpExpiredLogs(snapshot, *defaults)
 
     def another(self) -> DeltaTables:
-        return DeltaTables(self._root)
+        return DeltaTables(self._root, self._roots)

@@ -8,14 +8,15 @@ import itertools
 import json
 import logging
 import uuid
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, TableFiles, rows_under
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, TableForm
@@ -49,17 +50,28 @@ PROPERTIES = {
     "write.metadata.previous-versions-max": "20",
     "history.expire.max-snapshot-age-ms": str(24 * 3600 * 1000),
 }
+PLACES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
+"""Properties of a table that say where its files are written."""
 UNFIT = frozenset(("FLOAT", "DOUBLE", "STRUCT", "LIST", "MAP"))
 """Types of which Iceberg takes no identifier field."""
 STAGED = {"write.wap.enabled": "true"}
 
 
 class IcebergTables:
-    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`."""
+    """`settings` are the catalog's properties, as Spark takes them behind `spark.sql.catalog.<name>.`; `roots` the folders
+    of this machine in which its files may lie."""
 
-    def __init__(self, settings: Mapping[str, str], by_files: bool = True, cache: FilesCache | None = None) -> None:
+    def __init__(
+        self,
+        settings: Mapping[str, str],
+        roots: Sequence[str] = ("/",),
+        *,
+        by_files: bool = True,
+        cache: FilesCache | None = None,
+    ) -> None:
         """`by_files`: rows are written as files where a table's form allows it; else always in SQL."""
         self._settings = dict(settings)
+        self._roots = tuple(roots)
         self._by_files = by_files
         self._cache = cache or FilesCache()
         self._session: SparkSession | None = None
@@ -73,17 +85,20 @@ class IcebergTables:
 
     def open(self, session: SparkSession) -> None:
         """Set while it runs: settings of a start are process arguments, and these may hold a secret."""
+        java_clients.check_clients(session, self._roots)
         prefix = f"spark.sql.catalog.{CATALOG}"
         session.conf.set(prefix, "org.apache.iceberg.spark.SparkCatalog")
         # What somebody else commits has to be seen.
-        for name, value in {**self._settings, "cache-enabled": "false"}.items():
+        settings = {**java_clients.settings_of(self._settings), "cache-enabled": "false"}
+        for name, value in settings.items():
             session.conf.set(f"{prefix}.{name}", value)
         self._session = session
         # A name of Java's is looked up over there each time that it is said.
         self._identifiers, self._metadata = self._jvm.catalog.TableIdentifier, self._jvm.TableMetadata
         self._spark_schemas = self._jvm.spark.SparkSchemaUtil
         # The catalog is made by the first statement that names it, with the settings of that statement's session.
-        session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
+        with java_clients.catalog_classes(session, settings):
+            session.sql(f"CREATE NAMESPACE IF NOT EXISTS {CATALOG}.{OWN}")
         self._catalog = self._jvm.spark.Spark3Util.loadIcebergCatalog(session._jsparkSession, CATALOG)
         files = str(session._jsparkSession.sessionState().newHadoopConf().get("fs.defaultFS") or "")
         self._rows = IcebergRows(self._jvm, self._cache, files.startswith("file:"))
@@ -112,6 +127,7 @@ class IcebergTables:
         table = self._loaded[place] = self._load(place)
         if table is None:
             return None
+        self._admit(table)
         fields = json.loads(self._spark_schemas.convert(table.schema()).json())
         snapshot, note = table.currentSnapshot(), table.properties().get(STATE) or ""
         empty = snapshot is None or snapshot.summary().get("total-records") == "0"
@@ -128,6 +144,14 @@ class IcebergTables:
             if exc.java_exception.getClass().getSimpleName() != "NoSuchTableException":
                 raise
             return None
+
+    def _admit(self, table: Any) -> None:
+        """CdcError where a table's files would lie outside of the folders that are open to the connector: whoever may write
+        into a lake's folder writes its tables' metadata too."""
+        given = table.properties()
+        for found in (table.location(), *map(given.get, PLACES)):
+            if found is not None:
+                admit_place(found, self._roots)
 
     def create(self, place: TableName, columns: str, state: Manifest | None) -> None:
         properties = PROPERTIES if state is None else {**PROPERTIES, **STAGED, STATE: state.text()}
@@ -296,7 +320,7 @@ class IcebergTables:
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings, self._by_files, self._cache)
+        return IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache)
 
 
 def _staged(table: Any, mark: str) -> Any:

@@ -9,6 +9,8 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
@@ -140,16 +142,21 @@ class IcebergRows:
             found = TableFiles(identity, version)
             self._cache.drop(place)
             wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
-            read_files(self._planned(table, version), wanted, found, self._path, self._cache.rows_max)
+            home = self._path(table.location())
+            read_files(
+                self._planned(table, version), wanted, found, partial(self._path, home=home), self._cache.rows_max
+            )
         # It may have got another name.
         found.position = form.position
         self._cache.put(place, found)
         return found
 
-    def _path(self, location: str) -> str:
+    def _path(self, location: str, home: str = "/") -> str:
+        """Returns the local path of a file, which has to lie in the folder `home`: what a table's metadata says is no
+        permission to read any file."""
         found = self._local(location)
-        if found is None:
-            raise UnfitFile("a file in another store")
+        if found is None or not Path(os.path.normpath(found)).is_relative_to(os.path.normpath(home)):
+            raise UnfitFile("a file that lies elsewhere")
         return found
 
     def _planned(self, table: Any, version: Any) -> Iterator[Mapping[str, Any]]:

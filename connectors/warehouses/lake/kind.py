@@ -112,14 +112,14 @@ def iceberg_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables of the catalog that the config describes."""
     from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 
-    return IcebergTables(catalog_settings(config, roots))
+    return IcebergTables(catalog_settings(config, roots), roots)
 
 
 def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
     """Returns the tables in the folder that the config names."""
     from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 
-    return DeltaTables(folder(config, roots))
+    return DeltaTables(folder(config, roots), roots)
 
 
 @dataclass(frozen=True, slots=True)

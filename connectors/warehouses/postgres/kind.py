@@ -57,7 +57,14 @@ KEYS: Final = (
         doc="A role that may create tables.",
         connects=True,
     ),
-    ConfigKey("warehouse.password", "PASSWORD", importance="HIGH", group=GROUP, doc="Its password.", connects=False),
+    ConfigKey(
+        "warehouse.password",
+        "PASSWORD",
+        importance="HIGH",
+        group=GROUP,
+        doc="Password of warehouse.user.",
+        connects=False,
+    ),
     ConfigKey(
         "warehouse.dbname", default="", importance="HIGH", group=GROUP, doc="The target database.", connects=True
     ),
@@ -68,7 +75,7 @@ KEYS: Final = (
         validator=one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
         importance="LOW",
         group=GROUP,
-        doc="As libpq's.",
+        doc="TLS towards the server, in libpq's modes.",
         connects=True,
     ),
     ConfigKey(

@@ -123,7 +123,7 @@ class PostgresLetters(PostgresWriter):
                 if not letters:
                     return None
                 last = letters[-1].place
-                self._recall(connection)
+                self._read_guards(connection)
                 done = self._sorted_out(connection, work, letters)
                 self._note(connection, done)
                 hit("redrive.before_commit")
@@ -205,7 +205,7 @@ class PostgresLetters(PostgresWriter):
         except CdcError as exc:
             error = exc
         self._catalog.forget()
-        self._recall(connection)
+        self._read_guards(connection)
         if error.kind in ("transient", "fenced"):
             raise error
         if len(letters) == 1:

@@ -32,28 +32,29 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 PRUNE_EVERY_S = 60.0
-CAREFUL_BATCHES = 100
+MERGING_BATCHES = 100
+"""For how many batches all rows of a table are merged after a fresh row of it existed."""
 
 
-class _Again(Exception):
-    """Something of a topic's table is not as it was held to be: all is undone, and tried once more."""
+class _BatchRepeated(Exception):
+    """A topic's table is not as the writer took it to be: the transaction is rolled back and the batch is tried once more."""
 
     def __init__(self, topic: str) -> None:
         super().__init__(topic)
         self.topic = topic
 
 
-class _Taken(_Again):
-    """A row that was said to be fresh is not, or the table takes none that way."""
+class _RowExists(_BatchRepeated):
+    """A row that the batch calls fresh exists already, or the table takes no rows by COPY."""
 
 
-class _Stale(_Again):
-    """Somebody has changed the table since it was looked at. A failed transaction forgets what was known of all tables, so
-    this comes once: what fails after that another look mends no more."""
+class _TableChanged(_BatchRepeated):
+    """Somebody has changed the table since its catalog entry was read. A failed transaction forgets what is known of all tables,
+    so this is raised once at most: another look does not repair what fails after that."""
 
 
 class PostgresWriter:
-    """A TableWriter. One connection, one thread."""
+    """The TableWriter of a PostgreSQL warehouse: one connection, used by one thread."""
 
     def __init__(
         self,
@@ -75,10 +76,11 @@ class PostgresWriter:
         self._connection: Connection | None = None
         self._floors: dict[str, bytes] = {}
         self._tombstones: dict[str, bytes] = {}
-        """Of topics that have any the highest position among them: rows behind it need not look for one."""
-        self._careful: dict[str, int] = {}
-        """Of topics whose fresh rows were not so, how many batches go the longer way yet."""
-        self._straight = False
+        """The highest position among the tombstones of each topic that has any: newer rows need not look for one."""
+        self._merging: dict[str, int] = {}
+        """Topics with a fresh row that existed, and for how many more batches all their rows are merged."""
+        self._copies_fresh = False
+        """Whether the batch's fresh rows go into their tables by COPY, without a merge."""
         self._pruned = time.monotonic()
 
     # -- the seam -----------------------------------------------------------------------------------------------------
@@ -92,14 +94,14 @@ class PostgresWriter:
         self._sweep()
 
     def claim(self, topics: Sequence[str]) -> None:
-        """Fence off whoever applied these topics before under another task number."""
+        """Fences off the task that applied these topics before under another number."""
         with self._transaction() as connection:
             self._ledger.claim(connection, list(topics))
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         with self._transaction() as connection:
             self._ledger.forget_letters(connection)
-            self._recall(connection)
+            self._read_guards(connection)
             return self._ledger.read(connection)
 
     def topic_ids(self) -> Mapping[str, str]:
@@ -122,8 +124,8 @@ class PostgresWriter:
             with contextlib.suppress(psycopg.Error):
                 parallel_staging.sweep(connection, self._ledger)
 
-    def _recall(self, connection: Connection) -> None:
-        """Reads what the next rows have to be compared with besides the existing rows."""
+    def _read_guards(self, connection: Connection) -> None:
+        """Reads the positions of truncates and deletes, with which the next rows are compared besides the existing rows."""
         self._floors = self._ledger.floors(connection)
         self._tombstones = self._ledger.tombstones(connection)
 
@@ -140,35 +142,35 @@ class PostgresWriter:
     def apply(self, batch: SinkBatch) -> Mapping[str, Any]:
         """Rows and ledger commit together (INV-8). Fresh rows go straight into their tables; where one of them turns out
         to be there, all is undone and the table's rows are merged."""
-        for topic, left in list(self._careful.items()):
-            self._careful[topic] = left - 1
+        for topic, left in list(self._merging.items()):
+            self._merging[topic] = left - 1
             if left <= 1:
-                del self._careful[topic]
+                del self._merging[topic]
         while True:
             try:
                 return self._apply([batch], True)
-            except _Taken as taken:
-                log.info("rows to insert exist already and are merged topic=%s", taken.topic)
-                self._careful[taken.topic] = CAREFUL_BATCHES
-            except _Stale:
+            except _RowExists as exc:
+                log.info("rows to insert exist already and are merged topic=%s", exc.topic)
+                self._merging[exc.topic] = MERGING_BATCHES
+            except _TableChanged:
                 continue
 
     def apply_all(self, batches: Iterable[SinkBatch]) -> Mapping[str, Any]:
         """Applies batches that commit together: no reader sees a part. They may be iterated twice."""
         try:
             return self._apply(batches, False)
-        except _Stale:
+        except _TableChanged:
             return self._apply(batches, False)
 
-    def _apply(self, batches: Iterable[SinkBatch], straight: bool) -> Mapping[str, Any]:
-        """`straight`: with fresh rows by themselves, which may fail."""
+    def _apply(self, batches: Iterable[SinkBatch], copies_fresh: bool) -> Mapping[str, Any]:
+        """Applies batches in one transaction. `copies_fresh`: fresh rows are copied without a merge, which may raise _RowExists."""
         if self._connection is None or self._connection.closed:
             # A server that went down may have lost batches that it had committed: only its ledger knows.
             raise CdcError(TARGET_UNREACHABLE, "the connection was lost after the ledger had been read")
         counts: dict[str, Any] = {"rows": 0, "changes": 0, "orphans": 0, "tables": {}}
         fresh = replayed = 0
         refusals = TableRefusals()
-        self._straight = straight
+        self._copies_fresh = copies_fresh
         due = time.monotonic() - self._pruned > PRUNE_EVERY_S
         if due:
             self._sweep()
@@ -176,10 +178,10 @@ class PostgresWriter:
             self._catalog.begin()
             for batch in batches:
                 if refusals:
-                    self._look(connection, batch.tables, refusals)
+                    self._check_others(connection, batch.tables, refusals)
                 elif self._ledger.lock(connection, batch):
                     if self._ledger.touched():
-                        self._recall(connection)
+                        self._read_guards(connection)
                     fresh += 1
                     self._batch(connection, batch, counts, refusals)
                 else:
@@ -200,7 +202,7 @@ class PostgresWriter:
                 self._table(connection, table, counts, batch.batch_id)
             hit("sink.table_done")
             if refusals:
-                self._look(connection, batch.tables[at:], refusals)
+                self._check_others(connection, batch.tables[at:], refusals)
                 return
         self._staging.drop(connection)
         if batch.dead:
@@ -210,19 +212,19 @@ class PostgresWriter:
         if batch.through:
             self._ledger.publish(connection, batch.through)
 
-    def _look(self, connection: Connection, tables: Sequence[TableBatch], refusals: TableRefusals) -> None:
-        """Nothing of the batch stays once a table is refused: of the others it is of interest whether they are too."""
+    def _check_others(self, connection: Connection, tables: Sequence[TableBatch], refusals: TableRefusals) -> None:
+        """Finds out whether further tables of a batch are refused. Nothing of it stays once one is."""
         for table in tables:
             if table.table not in refusals.topics:
                 with refusals.of_a_table(), self._as_known(table.table):
                     self._target(connection, table)
 
     def rows(self, topic: str) -> TargetRows | None:
-        """Over a connection of its own: `apply` may go on meanwhile."""
+        """Reads the table over a connection of its own, so that `apply` may go on meanwhile."""
         return read(self._connect(), self._ledger.sink, topic, place_of(topic, (), self._schema))
 
     def cancel(self) -> None:
-        """Break off the statement that runs in another thread."""
+        """Cancels the statement that runs in another thread."""
         connection = self._connection
         if connection is not None:
             with contextlib.suppress(Exception):
@@ -241,7 +243,7 @@ class PostgresWriter:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[Connection]:
-        """One transaction; whatever it raises is translated, and caches that it filled are dropped."""
+        """Opens one transaction. Errors in it are translated, and what the catalog remembers is forgotten."""
         import psycopg
 
         try:
@@ -264,7 +266,7 @@ class PostgresWriter:
 
     @contextlib.contextmanager
     def _as_known(self, topic: str) -> Iterator[None]:
-        """Around the statements of a table that may have been looked at long ago."""
+        """Turns errors of statements into _TableChanged, where the table's catalog entry may have been read long ago."""
         import psycopg
 
         try:
@@ -273,7 +275,7 @@ class PostgresWriter:
             if not (exc.sqlstate or "").startswith(type_conflicts.STALE) or not self._catalog.is_old(topic):
                 raise
             log.info("the columns of a table are read again topic=%s sqlstate=%s", topic, exc.sqlstate)
-            raise _Stale(topic) from exc
+            raise _TableChanged(topic) from exc
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target = self._target(connection, batch)
@@ -313,7 +315,7 @@ class PostgresWriter:
     ) -> None:
         """Old rows are copied under their new keys and remembered before any delete; deletes go before upserts."""
         late = self._may_have_tombstones(batch)
-        fresh, batch = self._parted(target, batch, late)
+        fresh, batch = self._split_fresh(target, batch, late)
         place = statements.TombstonePlace(self._ledger.sink, batch.table)
         bits: dict[str, int] = {}
         if batch.upserts.num_rows:
@@ -345,7 +347,7 @@ class PostgresWriter:
     def _stage(
         self, connection: Connection, target: statements.TargetTable, batch: TableBatch, late: bool, number: int
     ) -> tuple[str, dict[str, int]]:
-        """The stage table with the rows, in SQL; the bit of each column that some row did not bring."""
+        """Writes the rows into a stage table. Returns its name in SQL, and the bit of each column that some row did not bring."""
         if self._staging.wants(batch.upserts):
             part = parallel_staging.StagingPart("", target, late, batch.unchanged)
             found = self._staging.stage(connection, part, batch.upserts, batch.origins, number)
@@ -354,18 +356,19 @@ class PostgresWriter:
         stage = self._catalog.stage(connection, target, "s")
         return stage, copy.stage(connection, target, stage, batch.upserts, batch.unchanged, batch.origins, late)
 
-    def _parted(
+    def _split_fresh(
         self, target: statements.TargetTable, batch: TableBatch, late: bool
     ) -> tuple[pa.Table | None, TableBatch]:
-        """The fresh rows, and the batch without them: COPY into a table costs half of what MERGE from another does."""
+        """Returns the fresh rows, or None where all are merged, and the batch without them. COPY into a table costs half of what MERGE
+        from another does."""
         if (
-            not self._straight
+            not self._copies_fresh
             or batch.fresh is None
             or late
             or target.stamps
             or not target.unique
             or batch.table in self._floors
-            or batch.table in self._careful
+            or batch.table in self._merging
             or not {column.field for column in target.columns} <= set(batch.upserts.column_names)
             or not batch.fresh.any()
         ):
@@ -378,7 +381,7 @@ class PostgresWriter:
         try:
             copy.insert(connection, target, rows)
         except (psycopg.errors.UniqueViolation, psycopg.errors.FeatureNotSupported) as exc:
-            raise _Taken(topic) from exc
+            raise _RowExists(topic) from exc
 
     def _may_have_tombstones(self, batch: TableBatch) -> bool:
         """Returns whether a row of the batch may be older than a delete of its key. In a batch a key is put or deleted,
@@ -409,5 +412,5 @@ class PostgresWriter:
 
 
 def _written(counts: dict[str, Any], rows: int) -> None:
-    """Rows that are other than before: what is older than they are does not count."""
+    """Counts the rows that a statement changed: rows that it left alone because they are newer do not count."""
     counts["written"] = counts.get("written", 0) + max(0, rows)

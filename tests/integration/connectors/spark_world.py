@@ -229,7 +229,7 @@ class World:
     def stop(self, process):
         """As a worker does: tell it, then wait."""
         process.stdin.close()
-        process.wait(30)
+        process.wait(120)
 
     def close(self):
         for process in self.processes:
@@ -259,7 +259,7 @@ def is_stopped(process):
 
 
 def await_end_of_group(group):
-    eventually(lambda: group_is_gone(group), "the end of the Java process", 30)
+    eventually(lambda: group_is_gone(group), "the end of the Java process", 60)
 
 
 def load(world, first, count):

@@ -5,11 +5,9 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterator
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-ROOMS = ("schemas", "coordinator", "connectors", "worker")
+from .parsed_code import ROOMS, ROOT, nodes
+
 MODULES = frozenset({"pickle", "marshal", "shelve", "dill", "cloudpickle", "telnetlib"})
 CALLS = frozenset({"eval", "exec", "os.system", "os.popen", "yaml.load", "yaml.unsafe_load", "subprocess.getoutput"})
 IMPORTERS = {
@@ -30,13 +28,6 @@ QUOTED = frozenset({"target.name"})
 """Composed of quoted parts where it is defined."""
 
 
-def nodes() -> Iterator[tuple[str, ast.AST]]:
-    for room in ROOMS:
-        for path in sorted((ROOT / room).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
-                yield str(path.relative_to(ROOT)), node
-
-
 def name_of(node: ast.expr) -> str:
     if isinstance(node, ast.Name):
         return node.id
@@ -45,25 +36,23 @@ def name_of(node: ast.expr) -> str:
 
 def test_nothing_runs_text_or_reads_objects() -> None:
     found = []
-    for place, node in nodes():
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
-            found += [f"{place}:{node.lineno} {name}" for name in names if name.split(".")[0] in MODULES]
-        if isinstance(node, ast.Call):
-            if name_of(node.func) in CALLS:
-                found.append(f"{place}:{node.lineno} {name_of(node.func)}")
-            for keyword in node.keywords:
-                if keyword.arg == "shell" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
-                    found.append(f"{place}:{node.lineno} shell")
+    for place, node in nodes(ast.Import, ast.ImportFrom):
+        names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else [node.module or ""]
+        found += [f"{place}:{node.lineno} {name}" for name in names if name.split(".")[0] in MODULES]
+    for place, node in nodes(ast.Call):
+        if name_of(node.func) in CALLS:
+            found.append(f"{place}:{node.lineno} {name_of(node.func)}")
+        for keyword in node.keywords:
+            if keyword.arg == "shell" and not (isinstance(keyword.value, ast.Constant) and not keyword.value.value):
+                found.append(f"{place}:{node.lineno} shell")
     assert found == []
 
 
 def test_modules_are_imported_by_names_in_the_code() -> None:
     found = {
         place
-        for place, node in nodes()
-        if isinstance(node, ast.Call)
-        and name_of(node.func) in ("importlib.import_module", "import_module", "__import__")
+        for place, node in nodes(ast.Call)
+        if name_of(node.func) in ("importlib.import_module", "import_module", "__import__")
         and not (node.args and isinstance(node.args[0], ast.Constant))
     }
     assert found <= set(IMPORTERS), found - set(IMPORTERS)
@@ -87,8 +76,8 @@ def test_the_security_linter_runs_and_each_exception_says_why() -> None:
 def test_sql_is_not_put_together_from_bare_values() -> None:
     """A formatted text that is executed holds calls that quote, names of constants, and nothing else."""
     found = []
-    for place, node in nodes():
-        is_execute = isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "execute"
+    for place, node in nodes(ast.Call):
+        is_execute = isinstance(node.func, ast.Attribute) and node.func.attr == "execute"
         if not is_execute or not node.args or place.startswith(("worker/quickstart/", "worker/devstack/")):
             continue
         for part in ast.walk(node.args[0]):

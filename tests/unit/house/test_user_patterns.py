@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
-from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[3]
-ROOMS = ("schemas", "coordinator", "connectors", "worker")
+from .parsed_code import nodes
+
 CALLS = frozenset({"compile", "match", "fullmatch", "search", "sub", "subn", "findall", "finditer", "split"})
 OWNER = "schemas/patterns.py"
 OTHERS = {
@@ -27,12 +25,6 @@ OTHERS = {
 """Modules that give `re` what is not a constant in place, and what it is."""
 
 
-@cache
-def modules() -> tuple[tuple[str, ast.Module], ...]:
-    paths = (path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py")))
-    return tuple((str(path.relative_to(ROOT)), ast.parse(path.read_text())) for path in paths)
-
-
 def is_own(node: ast.expr) -> bool:
     """A literal, a constant, or text that is put together of these and of escaped parts."""
     if isinstance(node, ast.Constant):
@@ -48,51 +40,42 @@ def is_own(node: ast.expr) -> bool:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "escape"
 
 
-def foreign(tree: ast.AST) -> list[int]:
-    """Lines that give `re` a text that is not written there."""
-    return [
-        node.lineno
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Call)
-        and isinstance(node.func, ast.Attribute)
+def is_foreign(node: ast.Call) -> bool:
+    """Whether it gives `re` a text that is not written there."""
+    return (
+        isinstance(node.func, ast.Attribute)
         and isinstance(node.func.value, ast.Name)
         and node.func.value.id == "re"
         and node.func.attr in CALLS
         and not (node.args and is_own(node.args[0]))
-    ]
+    )
 
 
 def test_no_other_module_compiles_what_it_did_not_write() -> None:
-    assert {place for place, tree in modules() if foreign(tree)} == set(OTHERS)
+    assert {place for place, node in nodes(ast.Call) if is_foreign(node)} == set(OTHERS)
 
 
 def test_functions_of_re_are_called_by_its_name() -> None:
     """Else the test above does not see them."""
     found = [
         f"{place}:{node.lineno}"
-        for place, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.ImportFrom) and node.module in ("re", "sre_compile", "sre_parse")
+        for place, node in nodes(ast.ImportFrom)
+        if node.module in ("re", "sre_compile", "sre_parse")
         if place not in ("schemas/untrusted/linear_match.py", OWNER)
     ]
     found += [
         f"{place}:{node.lineno}"
-        for place, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import) and any(alias.name == "re" and alias.asname for alias in node.names)
+        for place, node in nodes(ast.Import)
+        if any(alias.name == "re" and alias.asname for alias in node.names)
     ]
     assert found == []
 
 
 def test_re2_is_used_through_its_one_module() -> None:
-    users = {
-        place
-        for place, tree in modules()
-        for node in ast.walk(tree)
-        if isinstance(node, ast.Import) and any(alias.name == "re2" for alias in node.names)
-    }
+    users = {place for place, node in nodes(ast.Import) if any(alias.name == "re2" for alias in node.names)}
     assert users == {OWNER}
 
 
 def test_the_check_sees_a_compiled_variable() -> None:
-    assert foreign(ast.parse("import re\nre.compile(given)\nre.compile('a')\nre.fullmatch(rf'{x}a', y)")) == [2, 4]
+    tree = ast.parse("import re\nre.compile(given)\nre.compile('a')\nre.fullmatch(rf'{x}a', y)")
+    assert [node.lineno for node in ast.walk(tree) if isinstance(node, ast.Call) and is_foreign(node)] == [2, 4]

@@ -353,3 +353,58 @@ def test_a_route_renames_what_it_matches_and_no_two_tables_share_a_topic(kit):
     with pytest.raises(CdcError) as caught:
         one.encode([kit.change("c", other, after=kit.ROW)])
     assert caught.value.code == "schema.topic_taken"
+
+
+ALL = (RegexRoute(compiled(r"shop\..*"), "all"),)
+
+
+def shared(kit, log, wire=PLAIN):
+    """An encoder that brings all tables into one topic."""
+    return make_encoder(
+        RecordFormat(wire, wire, None, ALL, shared=True), "shop", register_in_memory(log), clock_ns=lambda: kit.CLOCK_NS
+    )
+
+
+@pytest.mark.parametrize("wire", [PLAIN, WireFormat()], ids=["json", "avro"])
+def test_tables_of_the_same_columns_share_a_topic_where_truncates_are_left_out(kit, wire):
+    log = SchemaLog()
+    encoder, other = shared(kit, log, wire), replace(kit.ORDERS, path=("sales", "orders"), table_id=77)
+    tables = (kit.ORDERS, other, kit.ORDERS, replace(other), kit.ORDERS)
+    records = [encoder.encode([kit.change("c", table, after=kit.ROW)])[0] for table in tables]
+    assert {record.topic for record in records} == {"all"}
+    # They take turns without a new schema for each turn.
+    assert encoder.version == 2
+    assert encoder.path_of("all") == ()
+    assert len({record.key for record in records}) == (1 if wire.json else 2)
+    assert len({record.hash for record in records}) == 1
+    if not wire.json:
+        assert [len(log.versions(subject)) for subject in sorted(log.subjects())] == [2, 2]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        (lambda c: c[:-1], True),
+        (lambda c: (*c[:-1], replace(c[-1], type="boolean")), True),
+        (lambda c: (*c[:-1], replace(c[-1], optional=not c[-1].optional)), True),
+        (lambda c: (*c[:-1], replace(c[-1], column_id=c[-1].column_id + 40)), True),
+        (lambda c: (*c[:-1], replace(c[-1], default=None)), False),
+    ],
+)
+def test_a_table_with_other_columns_is_kept_out_of_a_shared_topic_by_name(kit, change, named):
+    encoder = shared(kit, SchemaLog())
+    encoder.encode([kit.change("c", after=kit.ROW)])
+    other = replace(kit.ORDERS, path=("sales", "orders"), columns=change(kit.ORDERS.columns))
+    if not named:
+        encoder.plan(other, kit.change("c", other, after=kit.ROW).position)
+        return
+    with pytest.raises(CdcError) as caught:
+        encoder.plan(other, kit.change("c", after=kit.ROW).position)
+    place = caught.value.where
+    assert (caught.value.code, caught.value.kind) == ("schema.columns_differ", "data")
+    assert (place["topic"], place["table"], place["other"]) == ("all", "sales.orders", "public.orders")
+    assert place["columns"] == kit.ORDERS.columns[-1].name
+    # It is nothing that a later record would find: the table that is there goes on.
+    assert encoder.encode([kit.change("c", after=kit.ROW)])[0].topic == "all"
+    with pytest.raises(CdcError, match=r"schema\.columns_differ"):
+        encoder.plan(replace(other, key=()), kit.change("c", after=kit.ROW).position)

@@ -49,6 +49,6 @@ def test_a_config_from_before_tasks_max_was_checked_is_split_as_it_was(stored, t
 
 def test_a_stored_tasks_max_that_is_no_number_is_named():
     config = {"connector.class": "datagen", "topic.prefix": "p", "tasks.max": "abc"}
-    with pytest.raises(CdcError, match=r"tasks\.max expects a whole number") as caught:
+    with pytest.raises(CdcError, match=r"tasks.max: Not a number of type INT") as caught:
         plan(Connector("c", "i", 1, config, "RUNNING", "source"), frozenset())
     assert caught.value.code == "config.invalid"

@@ -16,7 +16,7 @@ Json = dict[str, Any]
 
 @remote_command(None, "dead-letters")
 @click.argument("sink", shell_complete=complete_names)
-@click.option("--redrive", is_flag=True, help="Apply them again: the cause is mended.")
+@click.option("--redrive", is_flag=True, help="Apply them again, once the cause is repaired.")
 @click.option("--topic", default="", help="Only of this topic.")
 @click.option("--limit", type=click.IntRange(1, 1000), default=100, show_default=True, help="How many to list.")
 @click.option("--after", default="", metavar="TOPIC:PARTITION:OFFSET", help="Begin behind this one.")

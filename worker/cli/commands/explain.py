@@ -51,14 +51,15 @@ def picture(content: Any, width: int | None = None) -> TextTable:
             ("yes" if stage["found"] else "no", stage["stage"], _time(at), _after(at, first), clean(stage["text"]))
         )
     if width is not None:
-        others = sum(max(map(len, (title, *(row[n] for row in rows)))) + 2 for n, title in enumerate(HEAD[:-1]))
+        before = sum(max(map(len, (title, *(row[n] for row in rows)))) + 2 for n, title in enumerate(HEAD[:-1]))
         rows = [(*(row[:4] if not n else ("",) * 4), line) for row in rows
-                for n, line in enumerate(folded(row[4], max(TEXT_WIDTH_MIN, width - others), 0))]  # fmt: skip
+                for n, line in enumerate(folded(row[4], max(TEXT_WIDTH_MIN, width - before), 0))]  # fmt: skip
     head = f"{content['table']} {_key(content.get('key'))}: {content.get('op', 'not found')}".replace("  ", " ")
     return TextTable(HEAD, rows, before=head, after=_others(content))
 
 
 def _others(content: Any) -> str:
+    """Returns the lines about the row's other changes that were seen; empty without any."""
     lines = [
         f"  {_time(one['written_ms'])}  {one['op']}  {one['topic']}/{one['partition']}@{one['offset']}"
         for one in content.get("others", ())

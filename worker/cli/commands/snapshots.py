@@ -36,7 +36,7 @@ def list_(remote: RemoteCluster, connector: str) -> None:
 @CONNECTOR
 @IDENTITY
 def get(remote: RemoteCluster, connector: str, snapshot: str) -> None:
-    """How far one has come, table by table."""
+    """How far a snapshot has come, table by table."""
     remote.call("GET", _path(connector, snapshot), details)
 
 
@@ -87,7 +87,7 @@ def _control(name: str, method: str, help: str, *rest: str) -> None:
 
 _control("pause", "PUT", "Read no further until it is resumed; the stream goes on.", "pause")
 _control("resume", "PUT", "Go on where it was paused.", "resume")
-_control("cancel", "DELETE", "End it; what was read stays read.")
+_control("cancel", "DELETE", "End a snapshot; what was read stays read.")
 
 
 def _change(remote: RemoteCluster, method: str, path: str, dry_run: bool, body: Any = None) -> None:

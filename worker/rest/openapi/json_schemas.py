@@ -138,7 +138,7 @@ SCHEMAS: Mapping[str, Json] = {
     "Topics": _map(_object("topics", topics=_list(TEXT))),
     "Plugins": _list(_object("class type", **{"class": TEXT, "type": TEXT, "version": TEXT})),
     "ConfigKey": _object(
-        "name type required default_value importance documentation group width display_name dependents order_in_group order",
+        "name type required default_value importance documentation group width display_name dependents order_in_group",
         name=TEXT,
         type={"enum": ["BOOLEAN", "STRING", "INT", "SHORT", "LONG", "DOUBLE", "LIST", "CLASS", "PASSWORD"]},
         required={"type": "boolean"},

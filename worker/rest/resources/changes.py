@@ -39,7 +39,9 @@ async def changes(api: ApiContext, request: Request) -> Response:
     reader = available(api.services.tail, "Reading changes")
     tail_request, topics = _tail_request(api, request), topics_of(api.view(), connector)
     if not topics.names and not topics.pattern:
-        raise e.from_cdc(CdcError(NO_TOPICS, "nothing says which topics it has", where={"connector": connector.name}))
+        raise e.from_cdc(
+            CdcError(NO_TOPICS, "neither its config nor its tasks name any topic", where={"connector": connector.name})
+        )
     if reader.is_full:
         raise too_many("Too many read changes at this worker")
     stream = HeldStream(_stream(api, reader, topics, tail_request), request, api.change_readers)
@@ -96,12 +98,12 @@ async def _stream(
 
 
 def event_of(line: bytes) -> tuple[str, str]:
-    kind, data = "error", CdcError(ENDED, "it has ended early").to_dict()
+    kind, data = "error", CdcError(ENDED, "the process that reads the topics ended early").to_dict()
     if line.endswith(b"\n"):
         try:
             ((kind, data),) = parse_message(line).items()
         except ValueError:
-            data = CdcError(ENDED, "it wrote what is no event").to_dict()
+            data = CdcError(ENDED, "the process that reads the topics wrote a line that is no event").to_dict()
     return kind, _text(kind, data)
 
 

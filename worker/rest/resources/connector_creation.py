@@ -84,33 +84,36 @@ async def carry_out(
     done: Callable[[Reply], Response],
 ) -> Response:
     """Creates the connector with its offsets at the leader and returns the answer."""
-    reply = await _create(api, command, changes)
+    reply, warning = await _create(api, command, changes)
     if reply.outcome == "ok":
-        return done(reply)
+        answer = done(reply)
+        answer.headers.update(offsets.warning_headers(warning))
+        return answer
     if reply.outcome == "not_leader":
         return await forward_to_leader(api, request, reply.leader_url, checked=True, epoch=reply.leader_epoch)
     raise refusal(api, reply, command.name, f"Connector {command.name} not found")
 
 
-async def _create(api: ApiContext, command: PutConnector, changes: list[ConnectorOffset]) -> Reply:
-    """Creates the connector stopped, alters its offsets, then brings it to its target state.
+async def _create(api: ApiContext, command: PutConnector, changes: list[ConnectorOffset]) -> tuple[Reply, str]:
+    """Creates the connector stopped, alters its offsets, then brings it to its target state. Returns a warning besides, where
+    nobody could tell whether a task can start from them.
 
     So it never starts from other offsets. A connector that cannot have them is deleted again.
     """
     reply = await api.ask(replace(command, target_state="STOPPED"))
     if reply.outcome != "ok":
-        return reply
+        return reply, ""
     try:
         connector = api.connector(command.name)
         barrier = await offsets.stopped(api, connector)
         with _placed():
-            await offsets.verified(api, connector, changes)
+            warning = await offsets.verified(api, connector, changes)
             await offsets.alter(api, connector, barrier, changes)
     except (CdcError, e.RestError):
         await api.ask(DeleteConnector(command.name, if_version=reply.version))
         raise
     target_state = command.target_state or "RUNNING"
     if target_state == "STOPPED":
-        return reply
+        return reply, warning
     started = await api.ask(PutConnector(command.name, None, target_state=target_state, must_exist=True))
-    return replace(started, created=started.outcome == "ok")
+    return replace(started, created=started.outcome == "ok"), warning

@@ -20,6 +20,7 @@ from starlette.responses import JSONResponse, Response
 PATH: Final = "/v1/connectors/{connector}/dead-letters"
 LIMIT, LIMIT_MAX = 100, 1000
 PLACE: Final = re.compile(r"(?P<topic>[A-Za-z0-9._-]{1,249}):(?P<partition>[0-9]{1,9}):(?P<offset>[0-9]{1,18})")
+"""Names the last dead letter of a page."""
 Json = dict[str, Any]
 
 
@@ -28,7 +29,7 @@ async def show(api: ApiContext, request: Request) -> Response:
     connector, dead_letters = _connector_and_service(api, request)
     limit = _limit(request)
     # One more than asked for tells whether there are more.
-    listed = await off_loop(api, lambda: dead_letters.show(connector, {**_which(request), "limit": limit + 1}))
+    listed = await off_loop(api, lambda: dead_letters.show(connector, {**_filter_of(request), "limit": limit + 1}))
     shown = listed["letters"][:limit]
     after = _place(shown[-1]) if len(listed["letters"]) > limit else None
     return JSONResponse(
@@ -43,7 +44,7 @@ async def redrive(api: ApiContext, request: Request) -> Response:
     """
     connector, dead_letters = _connector_and_service(api, request)
     dry_run = is_dry_run(request)
-    result = await off_loop(api, lambda: dead_letters.redrive(connector, {**_which(request), "dry_run": dry_run}))
+    result = await off_loop(api, lambda: dead_letters.redrive(connector, {**_filter_of(request), "dry_run": dry_run}))
     place = result.pop("next")
     after = None if place is None else ":".join(map(str, place))
     out = {"connector": connector.name, **result, "complete": place is None, "next": after}
@@ -59,7 +60,7 @@ def _connector_and_service(api: ApiContext, request: Request) -> tuple[Connector
     return connector, dead_letters
 
 
-def _which(request: Request) -> Json:
+def _filter_of(request: Request) -> Json:
     query = request.query_params
     out: Json = {"topic": query.get("topic", "")}
     if query.get("after"):
@@ -95,7 +96,7 @@ ENDPOINTS = (
         "POST",
         f"{PATH}/redrive",
         redrive,
-        "Apply them again, now that the cause is mended",
+        "Apply dead letters again, now that their cause is repaired",
         statuses=(200, 400, 404, 503),
         query=("topic", "after", "dry_run"),
         role="operate",

@@ -79,10 +79,11 @@ def _worker(out: Values, view: View) -> None:
 
 
 def _process(settings: ApiSettings) -> Values:
-    """Returns what this process tells of its own threads and of the records that it has refused."""
+    """Returns what this process tells of its own threads, its properties and the records that it has refused."""
     return {
         "cdc_worker_thread_deaths": {(name,): count for name, count in settings.threads.counts().items()},
         "cdc_worker_threads_dead": {(name,): 1 for name in settings.threads.dead()},
+        "cdc_worker_warnings": {(): len(settings.warnings)},
         "cdc_worker_records_refused": {(name,): count for name, count in settings.refusals.counts().items()},
     }
 

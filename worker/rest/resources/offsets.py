@@ -80,8 +80,12 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
     if dry_run:
         warned = {"warning": warning} if warning else {}
         return dry_run_answer(connector=name, effect=done, offsets=_effect(before, changes), **warned)
-    headers = {WARNING: ascii(warning)[1:-1]} if warning else {}
-    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)}, headers=headers)
+    return JSONResponse({"message": (MANAGED if managed else UNMANAGED).format(done)}, headers=warning_headers(warning))
+
+
+def warning_headers(warning: str) -> dict[str, str]:
+    """Returns the header of an answer that warns; none without a warning."""
+    return {WARNING: ascii(warning)[1:-1]} if warning else {}
 
 
 async def verified(api: ApiContext, connector: Connector, changes: Sequence[ConnectorOffset] | None) -> str:
@@ -175,7 +179,7 @@ async def off_loop(api: ApiContext, call: Callable[[], T]) -> T:
         await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
     except TimeoutError:
         headers = {"Retry-After": str(e.RETRY_AFTER_S)}
-        raise e.RestError(503, "Too many such questions at this moment", e.TOO_MANY, headers=headers) from None
+        raise e.RestError(503, "Too many requests for offsets at this moment", e.TOO_MANY, headers=headers) from None
     try:
         return await asyncio.to_thread(call)
     finally:

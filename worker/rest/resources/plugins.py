@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from importlib.metadata import version
+from typing import Any
 
 from cdcworker.connectors.config.definition import MASK, ConfigDef
 from cdcworker.connectors.config.plugin_parts import PARTS, part_of
@@ -20,6 +21,8 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 LATEST = "latest"
+PLACE = "order"
+"""A second name for a key's place in its group, which Kafka Connect does not have."""
 
 
 async def list_plugins(api: ApiContext, request: Request) -> Response:
@@ -41,9 +44,17 @@ async def plugin_config(api: ApiContext, request: Request) -> Response:
     plugin = None if part else _plugin(api, name)
     requested, own = request.query_params.get("version", LATEST), version("cdcworker")
     if requested not in (LATEST, own):
-        raise e.bad_request(f"Plugin {name} has no version {requested}: there is {own}", e.parameter("version"))
+        wanted = f"matches the version range [{requested},{requested}], available versions: [{own}]"
+        raise e.bad_request(f"Plugin {name} not found that {wanted}", e.parameter("version"))
     definition = api.catalog.definition(plugin) if plugin else ConfigDef(part.keys if part else ())
-    return JSONResponse(definition.definitions())
+    return JSONResponse([shown_definition(each, request) for each in definition.definitions()])
+
+
+def shown_definition(definition: dict[str, Any] | None, request: Request) -> dict[str, Any] | None:
+    """Returns a key's definition with Kafka Connect's members alone, unless the request asks for details."""
+    if definition is None or wants_details(request):
+        return definition
+    return {name: value for name, value in definition.items() if name != PLACE}
 
 
 async def validate(api: ApiContext, request: Request) -> Response:
@@ -71,6 +82,9 @@ async def validate(api: ApiContext, request: Request) -> Response:
     bound = topic_bound(request.scope, config.get("name") or "", stored)
     report = await api.validate(await api.judge(unmasked), live=live, prefixes=bound)
     infos = {**await api.judge(report.config_infos), "name": named}
+    infos["configs"] = [
+        {**each, "definition": shown_definition(each["definition"], request)} for each in infos["configs"]
+    ]
     if not wants_details(request):
         del infos["findings"]
     return JSONResponse(infos)
@@ -113,7 +127,7 @@ ENDPOINTS = (
         "Keys of a plugin",
         "plugins",
         (200, 400, 404),
-        ("version",),
+        ("version", DETAILS),
         role="read",
         whose="each",
         needs_cluster=False,

@@ -27,7 +27,7 @@ log = logging.getLogger(__name__)
 PATH: Final = "/v1/connectors/{connector}/verify"
 LOOK_EVERY_S: Final = 0.5
 WRITE_EVERY_S: Final = 5.0
-"""Records of a comparison that runs; the worker that runs it tells more."""
+"""How often the state of a comparison that runs is written to the config log; the worker that runs it knows more."""
 TIMEOUT_MS: Final = 3_600_000
 Json = dict[str, Any]
 
@@ -136,7 +136,8 @@ async def kept(api: ApiContext) -> AsyncIterator[None]:
 
 
 class VerifySchedule:
-    """Every worker looks, only the leader acts."""
+    """Starts comparisons that are due, and writes their results into the config log. It runs on every worker, and only the
+    leader's does anything."""
 
     def __init__(self, api: ApiContext, verifier: Verifier) -> None:
         self._api = api
@@ -148,9 +149,9 @@ class VerifySchedule:
             try:
                 await self.look()
             except (CdcError, e.RestError) as error:
-                log.warning("comparisons not looked after error=%s", error)
+                log.warning("the schedule of comparisons failed error=%s", error)
             except Exception as error:
-                log.exception("comparisons not looked after error=%s", type(error).__name__)
+                log.exception("the schedule of comparisons failed error=%s", type(error).__name__)
             await asyncio.sleep(LOOK_EVERY_S)
 
     async def look(self) -> None:
@@ -165,7 +166,7 @@ class VerifySchedule:
             if connector is not None and connector.incarnation == run.incarnation:
                 await self._write(run)
         for connector in list(view.state.connectors.values()):
-            await self._see_to(view, connector)
+            await self._end_or_begin(view, connector)
 
     async def _write(self, run: VerifyRun) -> None:
         record, now = run.record(), self._api.clock()
@@ -180,8 +181,8 @@ class VerifySchedule:
                 verdict, differences = result.get("verdict", "failed"), result.get("differences", "")
                 log.info("compared connector=%s verdict=%s differences=%s", run.connector, verdict, differences)
 
-    async def _see_to(self, view: View, connector: Connector) -> None:
-        """A comparison whose worker is gone is said to be over; one that is due begins."""
+    async def _end_or_begin(self, view: View, connector: Connector) -> None:
+        """Writes that a comparison has failed whose worker is gone, and begins one that is due."""
         if connector.kind != "sink":
             return
         record, run = record_of(view, connector), self._verifier.get(connector.name)

@@ -49,7 +49,7 @@ def test_changes_reach_the_warehouse_and_a_stop_leaves_no_process(world):
     began = time.monotonic()
     world.stop(process)
     assert process.returncode == 0
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     await_end_of_group(process.pid)
 
 
@@ -110,9 +110,18 @@ def test_a_refused_table_is_caught_up_in_the_same_process_once_it_fits(world):
     assert process.returncode == 0
 
 
-def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world):
+@pytest.mark.parametrize(
+    "points",
+    [
+        pytest.param(("sink.staged", "sink.after_commit"), id="staged and committed"),
+        pytest.param(
+            ("sink.batch_start", "sink.before_commit", "sink.after_commit"), marks=pytest.mark.long, id="before"
+        ),
+    ],
+)
+def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, points):
     world.create(world.topic(NARROW))
-    for number, point in enumerate(("sink.batch_start", "sink.staged", "sink.before_commit", "sink.after_commit")):
+    for number, point in enumerate(points):
         load(world, number * 100, 100)
         world.stream.delete(NARROW, (number * 100,))
         del world.model.rows[number * 100,]
@@ -158,7 +167,7 @@ def test_a_warehouse_that_goes_down_is_waited_for_in_place(world, postgres):
     "kind",
     [
         "postgres",
-        "parquet",
+        pytest.param("parquet", marks=pytest.mark.long),
         pytest.param("iceberg", marks=(pytest.mark.iceberg, pytest.mark.long, LEAKY)),
         pytest.param("delta", marks=(pytest.mark.iceberg, pytest.mark.delta, pytest.mark.long, LEAKY)),
     ],
@@ -271,7 +280,7 @@ def test_whatever_a_checkpoint_says_the_ledger_decides(world, becomes):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["postgres", "parquet"])
+@pytest.mark.parametrize("kind", ["postgres", pytest.param("parquet", marks=pytest.mark.long)])
 def test_a_batch_is_one_job_of_spark_however_many_tables_it_has(world, kind):
     tables = [change_streams.table(change_streams.ID, name=f"t{number}") for number in range(20)]
     world.stream.partitions = 1

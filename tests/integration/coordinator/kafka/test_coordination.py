@@ -34,7 +34,7 @@ from confluent_kafka import KafkaException
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
 from tests import herders
-from tests.herders import SESSION_S, StubLauncher, eventually, placement
+from tests.herders import SESSION_S, StubLauncher, accepted, eventually, placement
 
 pytestmark = pytest.mark.kafka
 
@@ -137,7 +137,7 @@ def test_a_topic_that_forgets_by_age_is_refused(properties, names):
     entry = ConfigEntry("cleanup.policy", "compact,delete", incremental_operation=AlterConfigOpType.SET)
     resource = ConfigResource(ResourceType.TOPIC, names.offsets, incremental_configs=[entry])
     for answer in admin.incremental_alter_configs([resource]).values():
-        answer.result(10)
+        answer.result(60)
 
     def refused():
         try:
@@ -284,7 +284,7 @@ def test_the_lead_stays_where_it_is_when_others_join_and_moves_when_its_owner_le
     first.close()
     left = time.monotonic()
     elected(*others)
-    assert time.monotonic() - left < 3.0
+    assert time.monotonic() - left < SESSION_S, "as one that is lost"
 
 
 def test_fencing_ends_the_open_transaction_of_a_dead_task(properties, names, closing):
@@ -300,7 +300,7 @@ def test_fencing_ends_the_open_transaction_of_a_dead_task(properties, names, clo
     ids = [task, f"{task}:other", f"{task}:schema"]
     assert fence(properties, ids, client_id="test") == dict.fromkeys(ids)
     assert [record.key for record in offsets.read_to_end(10)] == ["alive"]
-    assert time.monotonic() - began < 5.0
+    assert time.monotonic() - began < 20, "the transaction would end by itself"
     with pytest.raises(KafkaException):
         dead.commit_transaction(10)
 
@@ -322,25 +322,27 @@ def test_kafka_that_does_not_answer_is_said_clearly_and_soon():
     began = time.monotonic()
     one = herders.herder("127.0.0.1:9", "nobody", "w1")
     with pytest.raises(CdcError) as caught:
-        one.wait_started(20)
+        one.wait_started(60)
     assert caught.value.code == e.UNREACHABLE
     assert "127.0.0.1:9" in str(caught.value)
     assert "bootstrap.servers" in caught.value.hint
-    assert time.monotonic() - began < 15
-    one.join(5)
-    assert one.submit(DeleteConnector("x")).result(1).outcome == "no_leader"
+    assert time.monotonic() - began < 30
+    one.join(60)
+    assert one.submit(DeleteConnector("x")).result(60).outcome == "no_leader"
 
 
 def test_what_was_answered_is_in_the_view_and_reaches_the_others(start):
     first, second = start("w1"), start("w2")
     leader = leader_of(first, second)
     other = second if leader is first else first
-    reply = leader.submit(PutConnector("c", {"tasks.max": "2"}, kind="source", create_only=True)).result(10)
-    assert (reply.outcome, reply.created) == ("ok", True)
+    reply = accepted(leader, PutConnector("c", {"tasks.max": "2"}, kind="source", create_only=True))
+    assert reply.created
     assert "c" in leader.view().state.connectors
-    eventually(lambda: "c" in other.view().state.connectors, 2, "the connector in the other's view")
-    eventually(lambda: leader.config.worker_id in other.view().workers, 5, "the leader's presence in the other's view")
-    refused = other.submit(DeleteConnector("c")).result(10)
+    eventually(lambda: "c" in other.view().state.connectors, what="the connector in the other's view")
+    eventually(
+        lambda: leader.config.worker_id in other.view().workers, what="the leader's presence in the other's view"
+    )
+    refused = other.submit(DeleteConnector("c")).result(60)
     assert (refused.outcome, refused.leader_url) == ("not_leader", leader.config.url), refused.detail
 
 
@@ -348,7 +350,7 @@ def test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts(start):
     one, two = StubLauncher(), StubLauncher()
     first = start("w1", one)
     leader_of(first)
-    first.submit(PutConnector("c", {"tasks.max": "6"}, kind="source")).result(10)
+    accepted(first, PutConnector("c", {"tasks.max": "6"}, kind="source"))
     eventually(lambda: len(placement(first.view())) == 6, what="six running tasks")
     second = start("w2", two)
     eventually(lambda: len(two.running) == 3 and len(placement(second.view())) == 6, what="an even split")
@@ -362,14 +364,14 @@ def test_a_worker_that_joins_takes_its_part_and_no_other_task_restarts(start):
 def test_a_drained_leader_hands_everything_over_in_a_moment(start):
     first = start("w1")
     leader_of(first)
-    first.submit(PutConnector("c", {"tasks.max": "4"}, kind="source")).result(10)
+    accepted(first, PutConnector("c", {"tasks.max": "4"}, kind="source"))
     second = start("w2")
     eventually(lambda: set(placement(second.view()).values()) == {"w1", "w2"}, what="a split")
     began = time.monotonic()
     assert first.drain()
-    eventually(lambda: list(placement(second.view()).values()) == ["w2"] * 4, 10, "all tasks on the other")
+    eventually(lambda: list(placement(second.view()).values()) == ["w2"] * 4, what="all tasks on the other")
     assert leader_of(second) is second
-    assert time.monotonic() - began < 5
+    assert time.monotonic() - began < SESSION_S, "as one that is lost"
 
 
 def test_tasks_are_told_how_long_the_lease_is_good(start):
@@ -398,7 +400,7 @@ class Outside:
     def close(self) -> None:
         self.process.kill()
         self.process.stdin.close()
-        self.process.wait(10)
+        self.process.wait(60)
 
 
 @pytest.fixture
@@ -464,7 +466,7 @@ def test_a_worker_that_hangs_loses_its_tasks_although_its_heartbeats_go_on(start
     first, second = start("w1"), start("w2")
     leader = leader_of(first, second)
     hanging = second if leader is first else first
-    leader.submit(PutConnector("c", {"tasks.max": "4"}, kind="source")).result(10)
+    accepted(leader, PutConnector("c", {"tasks.max": "4"}, kind="source"))
     eventually(lambda: len(set(placement(leader.view()).values())) == 2, what="a split")
     release = threading.Event()
     hanging._post(release.wait)

@@ -41,7 +41,7 @@ def topics(rig):
         entry = ConfigEntry(name, value, incremental_operation=AlterConfigOpType.SET)
         resource = ConfigResource(ResourceType.TOPIC, topic, incremental_configs=[entry])
         for answer in admin.incremental_alter_configs([resource]).values():
-            answer.result(10)
+            answer.result(60)
 
     def check():
         try:

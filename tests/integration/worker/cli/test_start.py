@@ -51,7 +51,7 @@ class Worker:
             )
 
     def get(self, path: str):
-        return httpx.get(self.url + path, timeout=5.0).json()
+        return httpx.get(self.url + path, timeout=30.0).json()
 
     def wait(self, condition, what: str):
         deadline = time.monotonic() + DEADLINE_S
@@ -89,7 +89,7 @@ SOMETIMES = {"cdc_slot_safe_bytes", "cdc_slot_lost_in_seconds", "cdc_slot_failov
 
 
 def shown(worker) -> dict[str, float]:
-    families = text_string_to_metric_families(httpx.get(worker.url + "/metrics", timeout=5.0).text)
+    families = text_string_to_metric_families(httpx.get(worker.url + "/metrics", timeout=30.0).text)
     return {sample.name: sample.value for family in families for sample in family.samples}
 
 
@@ -198,7 +198,7 @@ def test_a_worker_denies_nothing_from_its_first_connection_on(start):
 
     def all_told():
         for path in paths:
-            answer = httpx.get(second.url + path, timeout=10.0)
+            answer = httpx.get(second.url + path, timeout=30.0)
             answers.append((path, answer.status_code, answer.json()))
         return all(status == 200 for _, status, _ in answers[-len(paths) :])
 

@@ -10,6 +10,8 @@ from typing import Any
 import httpx
 import psycopg
 import pytest
+from cdcworker.worker.cli.commands.connector import connector
+from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict
 
 from tests.integration import one_worker
@@ -147,6 +149,39 @@ def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):
     assert (found["refused"], set(found["left"])) == ([], {"topics"})
     assert (slots(db), publications(db)) == ([], [])
     assert worker.get("/connectors") == []
+
+
+def test_the_command_line_drops_what_it_is_told_to(worker, db):
+    config = running(worker, db)
+
+    def delete(*options: str) -> str:
+        done = CliRunner().invoke(connector, ["--url", worker.url, "delete", "shop", *options])
+        assert done.exit_code == 0, done.output
+        return done.output
+
+    assert "slot" in delete("--drop", "slot", "--dry-run")
+    assert slots(db) == [config["slot.name"]], "a dry run drops nothing"
+    assert CliRunner().invoke(connector, ["--url", worker.url, "delete", "shop", "--drop", "tables"]).exit_code == 2
+    told = delete("--drop", "slot", "--drop", "slot")
+    assert "deleted shop" in told
+    assert "left_pub" in told, "what stays is told"
+    assert (slots(db), publications(db)) == ([], ["left_pub"])
+    assert worker.get("/connectors") == []
+
+
+def test_a_position_to_begin_with_that_nobody_could_check_is_taken_with_a_warning(worker, db):
+    config = running(worker, db)
+    now = offset(worker)
+    assert ask(worker, "DELETE", "/connectors/shop").status_code == 204
+    body = {
+        "name": "shop",
+        "config": {**config, "database.port": "1"},
+        "initial_offsets": [now],
+        "initial_state": "STOPPED",
+    }
+    answer = ask(worker, "POST", "/connectors?validate=false", body)
+    assert answer.status_code == 201, answer.text
+    assert "not checked against the database" in answer.headers["X-CDC-Warning"]
 
 
 def test_what_cannot_be_dropped_is_told_and_the_rest_goes(worker, db):

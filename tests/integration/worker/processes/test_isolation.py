@@ -18,8 +18,10 @@ pytestmark = pytest.mark.kafka
 
 GAP_S_MAX = 2.0
 ANSWER_S_MAX = 1.0
+PROCESSES = 5
+"""A row and an answer come through about so many processes and threads, each of which a busy machine may let wait."""
 LIMITS = {
-    "task.start.timeout.ms": "4000",
+    "task.start.timeout.ms": "60000",
     "task.hang.timeout.ms": "2000",
     "task.restart.max": "1",
     "task.restart.backoff.ms": "100",
@@ -40,9 +42,11 @@ class Watcher:
     def __init__(self, worker: Any, topic: str) -> None:
         self._worker, self._topic = worker, topic
         self.gap_s = self.answer_s = 0.0
+        self.late_s = 0.0
+        """By how much a thread of the test itself, which waits for nobody, came too late at the worst."""
         self.rows, self.answers = 0, 0
         self._over = threading.Event()
-        self._threads = [threading.Thread(target=self._read), threading.Thread(target=self._ask)]
+        self._threads = [threading.Thread(target=work) for work in (self._read, self._ask, self._wake)]
 
     def __enter__(self) -> Watcher:
         for thread in self._threads:
@@ -67,6 +71,12 @@ class Watcher:
             if message is not None and message.error() is None:
                 last, self.rows = now, self.rows + 1
         consumer.close()
+
+    def _wake(self) -> None:
+        due = time.monotonic()
+        while not self._over.wait(0.05):
+            self.late_s = max(self.late_s, time.monotonic() - due - 0.05)
+            due = time.monotonic()
 
     def _ask(self) -> None:
         with httpx.Client(base_url=self._worker.url, timeout=10.0) as client:
@@ -93,9 +103,10 @@ def neighbour(worker):
         yield watcher
         seen = watcher.rows
         worker.wait(lambda: watcher.rows > seen + 5, "rows of the neighbour afterwards")
-    assert watcher.gap_s <= GAP_S_MAX
+    of_machine_s = PROCESSES * watcher.late_s
+    assert watcher.gap_s <= GAP_S_MAX + of_machine_s
     assert watcher.answers > 10
-    assert watcher.answer_s < ANSWER_S_MAX
+    assert watcher.answer_s < ANSWER_S_MAX + of_machine_s
     assert [worker.starts(f"{name}-{number}") for number in range(2)] == before
     assert worker.process.poll() is None
 
@@ -125,7 +136,7 @@ def bad(worker):
     ("config", "cause"),
     [
         # Whoever notices first: its launcher that it stands still, or the herder that it does not report.
-        ({"hang_in": "start"}, "worker.task_hung coordinator.task_start_timeout"),
+        ({"hang_in": "start", "task_start_timeout_ms": "4000"}, "worker.task_hung coordinator.task_start_timeout"),
         ({"hang_in": "poll"}, "worker.task_hung"),
         ({"hang_prob": "0.02"}, "worker.task_hung"),
         ({"spin_prob": "0.02"}, "worker.task_hung"),
@@ -136,7 +147,7 @@ def bad(worker):
 )
 def test_a_bad_task_ends_in_quarantine_and_nobody_else_notices(worker, neighbour, bad, config, cause):
     name = bad(**config)
-    task = worker.wait_state(name, "FAILED", timeout_s=45.0)
+    task = worker.wait_state(name, "FAILED", timeout_s=120.0)
     assert task["error"]["code"] == "coordinator.task_quarantined"
     assert task["error"]["cause"]["code"] in cause.split()
     budget = int(config.get("task_restart_max", "1"))
@@ -151,7 +162,7 @@ def test_a_task_that_hangs_in_its_stop_is_killed_and_nobody_else_notices(worker,
     worker.wait_state(name, "RUNNING")
     (pid,) = worker.starts(f"{name}-0")
     assert httpx.put(f"{worker.url}/connectors/{name}/stop", timeout=30.0).status_code == 204
-    worker.wait(lambda: not one_worker.alive(pid), "the end of its process", 20.0)
+    worker.wait(lambda: not one_worker.alive(pid), "the end of its process")
     worker.wait(lambda: worker.get(f"/connectors/{name}/status")["tasks"] == [], "no task")
     assert httpx.put(f"{worker.url}/connectors/{name}/resume", timeout=30.0).status_code == 202
     worker.wait_state(name, "RUNNING")

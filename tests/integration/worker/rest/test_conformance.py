@@ -48,7 +48,7 @@ C = "/connectors/{connector}"
 class Keeper:
     """Offsets as a worker keeps them, with the log in memory instead of in Kafka."""
 
-    def __init__(self, group: str, folder: Path) -> None:
+    def __init__(self, group: str, folder: Path, topic: str = "t") -> None:
         self._group = group
         self.stored: list[memory.LogRecord] = []
         self._source = SourceOffsets(
@@ -57,7 +57,7 @@ class Keeper:
             lambda _: self,
         )
         providers = {"file.connector.paths": str(folder)}
-        self._sink = SinkOffsetsClient(providers, lambda: {"t": 1}, ask=offsets_main.answer)
+        self._sink = SinkOffsetsClient(providers, lambda: {topic: 1}, ask=offsets_main.answer)
 
     def _read(self, topic: str) -> list[memory.LogRecord]:
         return self.stored if topic == "offsets" else list(memory.cluster(self._group, 6.0).configs.records)
@@ -130,7 +130,7 @@ class Two:
         config = {"name": name, **(config or GEN)}
         kind = "sink" if config["connector.class"] == "file-sink" else "source"
         command = PutConnector(name, config, kind=kind, target_state=state)
-        assert self.workers["leader"].herder.submit(command).result(10).outcome == "ok"
+        assert self.workers["leader"].herder.submit(command).result(60).outcome == "ok"
         wanted = 0 if state == "STOPPED" else int(config.get("tasks.max", "1"))
         eventually(lambda: all(self._settled(worker.herder, name, state, wanted) for worker in self.workers.values()))
 

@@ -30,6 +30,7 @@ from starlette.applications import Starlette
 
 from tests.conftest import REQUIRE_PARTS
 from tests.integration.connectors.postgres.types.test_types import world  # noqa: F401 - a fixture
+from tests.java_gateways import untranslated_errors
 from tests.unit.connectors.postgres.type_matrix import MODES, Stream, columns, extremes, placeholders
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]
@@ -62,7 +63,7 @@ def converter(registry, until):
         java_path=str(find_java().home / "bin" / "java"), javaopts=["-Xmx256m"],
     )  # fmt: skip
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port, auto_convert=True))
-    until(lambda: registry.server.started, 30.0)
+    until(lambda: registry.server.started)
     address = registry.server.servers[0].sockets[0].getsockname()
 
     def make(*, is_key: bool):
@@ -82,7 +83,8 @@ def converter(registry, until):
         return made
 
     make.deserializer, make.json_converter = deserializer, json_converter
-    yield make
+    with untranslated_errors():
+        yield make
     gateway.shutdown()
 
 

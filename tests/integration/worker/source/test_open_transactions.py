@@ -10,10 +10,13 @@ import pytest
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.coordinator.kafka.leader_writer import leader_transactional_id
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.herder.backends import KafkaBackend
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.protocol.task_spec import TRANSACTIONAL_IDS
 from confluent_kafka import Consumer, Producer, TopicPartition
+
+from tests.conftest import serving
 
 from .log_files import cut_last_marker
 from .scripted_child import KEYS, changes
@@ -21,6 +24,13 @@ from .test_runner import Cluster, assert_exactly_once, cluster
 
 __all__ = ["cluster"]
 pytestmark = pytest.mark.kafka
+
+
+@pytest.fixture(scope="module")
+def kafka(devstack_dir):
+    """A broker of these tests' own: each stops it and starts it again, when it reads all of its logs."""
+    with serving(EmbeddedKafka(devstack_dir / "cut")) as broker:
+        yield broker
 
 
 def take_over(cluster: Cluster) -> None:

@@ -12,7 +12,8 @@ import sys
 import threading
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from itertools import product
 from pathlib import Path
 
 import pytest
@@ -256,11 +257,19 @@ def test_a_source_task_delivers_everything_and_stops_when_told(cluster):
 
 
 def test_killed_at_every_step_again_and_again_nothing_is_lost_or_doubled(cluster):
+    killed_at(cluster, zip(POINTS, (1, 4, 1, 4), strict=True))
+
+
+@pytest.mark.long
+def test_killed_at_the_first_and_a_later_pass_of_every_step_nothing_is_lost_or_doubled(cluster):
+    killed_at(cluster, product(POINTS, (1, 4)))
+
+
+def killed_at(cluster: Cluster, passes: Iterable[tuple[str, int]]) -> None:
     spec = cluster.spec(240, scripted_wide_from="120")
-    for count in (1, 4):
-        for point in POINTS:
-            child = cluster.child(spec, f"{point}=kill@{count}")
-            assert child.join() == -signal.SIGKILL, child.log.decode()
+    for point, count in passes:
+        child = cluster.child(spec, f"{point}=kill@{count}")
+        assert child.join() == -signal.SIGKILL, child.log.decode()
     child = cluster.child(spec)
     child.wait_for(lambda: child.at(240), "the last position")
     assert child.stop() == 0
@@ -337,7 +346,7 @@ def test_when_the_worker_is_gone_the_task_ends_at_once(cluster):
     child = cluster.child(cluster.spec(10))
     child.wait_for(lambda: child.at(10), "the last position")
     child.process.stdin.close()
-    assert child.process.wait(5) == -signal.SIGKILL
+    assert child.process.wait(DEADLINE_S) == -signal.SIGKILL
 
 
 def test_a_broker_that_restarts_is_survived(kafka, cluster):

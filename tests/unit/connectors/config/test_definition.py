@@ -69,28 +69,44 @@ def test_values_are_typed_and_missing_ones_have_their_default():
 @pytest.mark.parametrize(
     ("key", "text", "problem"),
     [
-        ("port", "x", "whole number"),
-        ("port", "70000", "at most 65535"),
-        ("port", "2147483648", "32 bits"),
-        ("port", "", "must not be empty"),
-        ("port", "1_000", "whole number"),
-        ("port", "٣", "whole number"),
-        ("tiny", "32768", "16 bits"),
-        ("big", "9223372036854775808", "64 bits"),
-        ("ratio", "half", "a number"),
-        ("active", "yes", "true or false"),
-        ("mode", "c", "one of a, b"),
+        ("port", "x", "Not a number of type INT"),
+        ("port", "70000", "Value must be no more than 65535"),
+        ("port", "2147483648", "Not a number of type INT"),
+        ("port", "", "Not a number of type INT"),
+        ("port", "1_000", "Not a number of type INT"),
+        ("port", "٣", "Not a number of type INT"),
+        ("tiny", "32768", "Not a number of type SHORT"),
+        ("big", "9223372036854775808", "Not a number of type LONG"),
+        ("ratio", "half", "Not a number of type DOUBLE"),
+        ("active", "yes", "Expected value to be either true or false"),
+        ("mode", "c", "String must be one of: a, b"),
         ("tables", "ok,(", "item 2 is not a regular expression"),
-        ("name", " ", "Missing required configuration"),
+        ("name", " ", "String must be non-empty"),
     ],
 )
-def test_a_wrong_value_is_named_without_being_repeated(key, text, problem):
+def test_a_wrong_value_is_named_and_not_repeated_where_it_may_be_a_secret(key, text, problem):
     found = errors({"name": "x", key: text})
     assert list(found) == [key]
     assert problem in found[key][0]
     assert key in found[key][0]
+    with pytest.raises(CdcError) as caught:
+        DEFINITION.require_valid({"name": "x", key: text})
+    assert problem in caught.value.message
+    assert key in caught.value.message
     if text.strip() and len(text) > 4:
-        assert text not in found[key][0].replace("65535", "")
+        assert text not in caught.value.message.replace("65535", "")
+
+
+def test_a_refusal_shows_a_value_as_it_may_be_shown_in_connects_words():
+    assert errors({"name": "x", "port": "abc"})["port"] == (
+        "Invalid value abc for configuration port: Not a number of type INT",
+    )
+    (told,) = errors({"name": "x", "mode": "http://user:hunter2@host/"})["mode"]
+    assert "hunter2" not in told
+    (told,) = errors({"name": "x", "mode": "m" * 500})["mode"]
+    assert len(told) < 200
+    values = {value.name: value for value in DEFINITION.validate({"name": "x", "port": "abc", "mode": "c"})}
+    assert (values["port"].value, values["mode"].value) == (None, "c")
 
 
 def test_all_problems_come_in_one_error():
@@ -187,10 +203,10 @@ def test_a_value_that_is_no_string_is_an_error_and_not_a_crash():
 
 
 def test_validators_say_what_they_expect():
-    assert non_empty("") == "must not be empty"
+    assert non_empty("") == "String must be non-empty"
     assert matches("[a-z]+", "small letters")("A") == "expects small letters"
     assert "not a regular expression" in (is_regex("(") or "")
-    assert between(low=1)(0) == "must be at least 1"
+    assert between(low=1)(0) == "Value must be at least 1"
 
 
 def test_common_keys_do_not_overlap_and_have_words():

@@ -75,7 +75,12 @@ TEXTS: dict[int, st.SearchStrategy[str]] = {
     1700: number,
     2950: st.uuids().map(str),
 }
-TYPMODS = {1700: [-1, (12 << 16 | 2) + 4, (10 << 16) + 4, (38 << 16 | 10) + 4], 1083: [-1, 3], 1114: [-1, 0, 3, 6]}
+TYPMODS = {
+    1700: [-1, (12 << 16 | 2) + 4, (10 << 16) + 4, (38 << 16 | 10) + 4],
+    1083: [-1, 3],
+    1114: [-1, 0, 3, 6],
+    1184: [-1, 0, 3, 6],
+}
 
 
 @st.composite
@@ -92,6 +97,7 @@ def relations(draw):
         time=draw(st.sampled_from(["adaptive", "connect", "microseconds", "nanoseconds", "isostring"])),
         binary=draw(st.sampled_from(["bytes", "hex", "base64"])),
         out_of_range=draw(st.sampled_from(["clamp", "exact"])),
+        timestamptz=draw(st.sampled_from(["padded", "shortest"])),
     )
     excluded = draw(st.sampled_from([(), (), (r"public\.t\.c1",)]))
     return columns, modes, TableFilters(column_exclude=excluded)

@@ -156,3 +156,13 @@ def test_the_child_answers_each_task_by_itself():
     assert set(lines) == {0, 1}
     assert lines[1]["numbers"] == {}
     assert "secret-text" not in out
+
+
+@pytest.mark.parametrize("numbers", [{"lag_bytes": 5, "x": "y" * 70_000}, ["a list"], {"x": "\ud800"}])
+def test_an_answer_that_no_report_could_hold_is_left_out(numbers):
+    cluster = Cluster()
+    cluster.numbers = numbers
+    cluster.add("c", "PAUSED")
+    cluster.prober.look()
+    assert cluster.asked
+    assert cluster.told == []

@@ -221,9 +221,10 @@ class TestPlugins:
             "display_name": "host",
             "dependents": [],
             "order_in_group": 1,
-            "order": 1,
         }
         assert keys["password"]["type"] == "PASSWORD"
+        more = client.get("/connector-plugins/fake/config?details=true").json()
+        assert all(item["order"] == item["order_in_group"] for item in more)
 
     def test_that_are_unknown_are_404(self, client):
         answer = client.get("/connector-plugins/nope/config")

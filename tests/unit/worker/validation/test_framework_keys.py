@@ -15,7 +15,6 @@ WRONG = [
     *(("tasks.max.enforce", value) for value in ("maybe", "")),
     ("config.action.reload", "sometimes"),
     ("errors.retry.timeout", "soon"),
-    ("errors.retry.timeout", "-2"),
     ("errors.retry.delay.max.ms", "x"),
     ("errors.tolerance", "some"),
     ("errors.log.enable", "1"),

@@ -28,7 +28,7 @@ def one(primary, request):
 def test_a_source_to_whose_server_nobody_writes_says_that_it_has_everything(one):
     one, db = one
     wanted_ms, told_ms = int(time.time() * 1000) + 3_000, 0
-    deadline = time.monotonic() + 20
+    deadline = time.monotonic() + 60
     while told_ms < wanted_ms:
         assert time.monotonic() < deadline
         told_ms = (one.poll().watermark or {}).get("ts_ms", told_ms)
@@ -41,7 +41,7 @@ def test_the_lag_is_measured_against_the_end_of_the_log_as_it_is_now(one):
     end = lsn(db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
     before = one.position["safe_lsn"]
     told = len(one.reports)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while len(one.reports) == told:
         assert time.monotonic() < deadline
         one.poll(commit=False)

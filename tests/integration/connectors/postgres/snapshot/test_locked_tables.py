@@ -70,18 +70,18 @@ def test_a_start_waits_for_no_table_that_was_locked_before_it(db, holder, reader
     holder.execute("lock table locked, leaf in access exclusive mode")
     one.start()
     # What was written before the lock is in the log, and its description with it.
-    one.until(lambda: len(rows(one, "locked")) == len(rows(one, "free")) == 3, 20)
+    one.until(lambda: len(rows(one, "locked")) == len(rows(one, "free")) == 3)
     one.jobs = (
         asked("others", tables=["public.free"]),
         asked("itself", tables=["public.locked", "public.(tree|leaf)"]),
     )
     db.execute("insert into free values (4)")
-    one.until(lambda: ended(one, "others"), 20)
+    one.until(lambda: ended(one, "others"))
     assert sorted(row[0] for row in rows(one, "free")) == [1, 1, 2, 2, 3, 3, 4, 4]
-    one.until(lambda: told(one) == [f"a lock on the table: backend {holder.info.backend_pid}"] * 2, 20)
+    one.until(lambda: told(one) == [f"a lock on the table: backend {holder.info.backend_pid}"] * 2)
     assert not ended(one, "itself")
     holder.rollback()
-    one.until(lambda: ended(one, "itself"), 20)
+    one.until(lambda: ended(one, "itself"))
     one.catch_up(db)
     found = materialise(one.log)
     assert {name: len(keys) for (_, name), keys in found.items()} == {
@@ -126,12 +126,12 @@ def test_amid_a_vacuum_full_all_others_are_streamed_and_read_also_those_that_com
         db.execute("create table late(id int primary key); insert into late values (7)")
         one.start()
         db.execute("insert into free values (3)")
-        one.until(lambda: len(rows(one, "free")) == 3 and rows(one, "late") == [(7,)], 20)
+        one.until(lambda: len(rows(one, "free")) == 3 and rows(one, "late") == [(7,)])
         one.jobs = (asked("others", tables=["public.free"]), asked("itself", tables=["public.locked"]))
-        one.until(lambda: ended(one, "others"), 20)
-        one.until(lambda: f"backend {pid} (public.locked)" in waits(one), 20)
+        one.until(lambda: ended(one, "others"))
+        one.until(lambda: f"backend {pid} (public.locked)" in waits(one))
         assert not ended(one, "itself")
-    one.until(lambda: ended(one, "itself"), 20)
+    one.until(lambda: ended(one, "itself"))
     assert [row[0] for row in rows(one, "locked")] == [1, 2, 1, 2]
 
 
@@ -144,11 +144,11 @@ def test_a_publication_that_cannot_be_altered_for_a_lock_is_altered_later(db, ho
     holder.execute("lock table late in share update exclusive mode")
     one.start()
     db.execute("insert into free values (3)")
-    one.until(lambda: len(rows(one, "free")) == 3, 20)
+    one.until(lambda: len(rows(one, "free")) == 3)
     assert f"the publication waits for a lock of backend {holder.info.backend_pid} (public.late)" in caplog.text
     assert not rows(one, "late")
     holder.rollback()
-    one.until(lambda: bool(rows(one, "late")), 20)
+    one.until(lambda: bool(rows(one, "late")))
     db.execute("insert into late values (8)")
     one.catch_up(db)
     assert rows(one, "late") == [(7,), (8,)]
@@ -173,7 +173,7 @@ def test_a_column_that_comes_while_the_lock_is_waited_for_is_read(db, holder, re
         loading, "hit", lambda name: holder.execute("alter table t add column if not exists v int default 7")
     )
     waiting = "select 1 from pg_locks where not granted and relation = 't'::regclass"
-    one.until(lambda: db.execute(waiting).fetchone() is not None, 20)
+    one.until(lambda: db.execute(waiting).fetchone() is not None)
     monkeypatch.undo()
     holder.commit()
     one.until(one.loaded)
@@ -184,9 +184,9 @@ def test_a_table_without_a_key_that_is_locked_does_not_stop_the_stream(db, holde
     db.execute("create table bare(v int); insert into bare values (1); create table free(id int primary key)")
     one = reader(**{"snapshot.lock.timeout.ms": "60000"}, owner=True).start()
     holder.execute("lock table bare in access exclusive mode")
-    one.until(lambda: f"backend {holder.info.backend_pid} (public.bare)" in waits(one), 20)
+    one.until(lambda: f"backend {holder.info.backend_pid} (public.bare)" in waits(one))
     db.execute("insert into free values (1)")
-    one.until(lambda: rows(one, "free") == [(1,)], 20)
+    one.until(lambda: rows(one, "free") == [(1,)])
     holder.rollback()
     one.until(one.loaded)
     assert rows(one, "bare") == [(1,)]

@@ -226,7 +226,7 @@ def test_a_new_table_is_published_and_loaded_while_the_stream_goes_on(db, reader
     assert materialise(one.log)["public", "a"] == {(1,): {"id": 1}}
 
 
-MODES = [("initial", 1), ("always", 2), ("never", 0), ("no_data", 0), ("when_needed", 1)]
+MODES = [("initial", 1), ("always", 3), ("never", 0), ("no_data", 0), ("when_needed", 1)]
 
 
 @pytest.mark.parametrize(("mode", "lives"), MODES)
@@ -242,7 +242,27 @@ def test_modes_say_when_rows_are_read(db, reader, mode, lives):
     one.kill()
     one.start()
     one.catch_up(db)
+    assert len(one.events("r")) == 10 * min(lives, 2), "another session of the same process is no start"
+    one.kill()
+    one.attempt = 1
+    one.start()
+    one.until(one.loaded)
+    one.catch_up(db)
     assert len(one.events("r")) == 10 * lives
+
+
+def test_a_restart_amid_the_rows_of_a_start_goes_on_with_them(db, reader):
+    db.execute("create table a(id int primary key, v text)")
+    db.execute("insert into a select g, repeat('x', 100) from generate_series(1, 2000) g")
+    one = reader(snapshot_mode="always", **SLOWLY).start()
+    one.until(lambda: len(one.events("r")) > 100)
+    assert not one.loaded()
+    one.kill()
+    one.attempt = 1
+    one.start()
+    one.until(one.loaded)
+    one.catch_up(db)
+    assert sorted(change.after[0] for change in one.events("r")) == list(range(1, 2001))
 
 
 def test_rows_alone_are_read_on_after_a_kill_and_not_once_more_when_they_are_done(db, reader):

@@ -76,7 +76,9 @@ def test_a_large_transaction_is_exact_after_three_deaths_anywhere_in_it(stage, p
     killed_in_the_middle(stage, postgres)
 
 
-@pytest.mark.parametrize("decoder", ["true", "false"], ids=["native", "python"])
+@pytest.mark.parametrize(
+    "decoder", [pytest.param("true", id="native"), pytest.param("false", id="python", marks=pytest.mark.long)]
+)
 @pytest.mark.parametrize(
     "stage", [SPLIT | {"signal.data.collection": "public.signals"}], indirect=True, ids=["in parts"]
 )

@@ -243,6 +243,29 @@ def test_a_table_that_was_held_back_while_it_was_loaded_begins_anew_when_it_come
     assert sorted(change.after[0] for change in one.log[last + 1 :]) == list(range(101, 2001))
 
 
+@pytest.mark.parametrize("restarted", [False, True])
+def test_a_new_table_begins_without_a_truncate_once_the_one_that_was_held_back_goes_on(table, reader, restarted):
+    one = reader(owner=True, publication_name="p", **OFTEN).start()
+    one.catch_up(table)
+    held(one, a=HELD)
+    table.execute(MISSED)
+    one.catch_up(table)
+    lifted(one)
+    one.until(lambda: has(one, "tables-"))
+    one.catch_up(table)
+    table.execute("create table c(id int primary key); insert into c values (1), (2)")
+    if restarted:
+        one.kill()
+        one.start()
+    one.until(lambda: len(rows(one, "public", "c")) == 2)
+    table.execute("insert into a values (7, 'later'); insert into c values (3)")
+    one.catch_up(table)
+    assert rows(one, "public", "a") == EXPECTED
+    assert sorted(rows(one, "public", "c")) == [1, 2, 3]
+    assert [change.table.path[1] for change in one.events("t")] == ["a"]
+    assert sorted(change.after[0] for change in one.events("r") if change.table.path[1] == "b") == []
+
+
 def test_what_leaves_while_others_are_waited_for_is_read_again_as_well(table, given, monkeypatch):
     given.config["table.discovery.interval.ms"] = "0"
     given.start()

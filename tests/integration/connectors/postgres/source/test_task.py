@@ -161,6 +161,51 @@ def test_a_null_from_before_a_not_null_makes_the_column_optional(db, reader):
     assert one.log[0].table.columns[1].optional
 
 
+@pytest.mark.parametrize(
+    ("mode", "content"),
+    [
+        ("bytes", b"\xfb\xff\x00\xfe"),
+        ("base64", "+/8A/g=="),
+        ("base64-url-safe", "-_8A_g=="),
+        ("hex", "fbff00fe"),
+    ],
+)
+def test_logical_messages_have_the_form_of_binary_values(db, reader, mode, content):
+    db.execute("create table t(id int primary key, v bytea)")
+    one = reader(**{"binary.handling.mode": mode}).start()
+    one.until(one.loaded)
+    db.execute("select pg_logical_emit_message(true, 'news', '\\xfbff00fe'::bytea)")
+    db.execute("select pg_logical_emit_message(false, 'news', '\\xfbff00fe'::bytea)")
+    db.execute("insert into t values (1, '\\xfbff00fe')")
+    one.catch_up(db)
+    values = [("m", ("news", content)), ("m", ("news", content)), ("c", (1, content))]
+    assert [(change.op, change.after) for change in one.log] == values
+
+
+@pytest.mark.parametrize(
+    ("stored", "mode", "text"),
+    [
+        ("new", "auto", "2024-02-29T12:34:56.000000Z"),
+        ("new", "shortest", "2024-02-29T12:34:56Z"),
+        ("old", "auto", "2024-02-29T12:34:56Z"),
+        ("old", "padded", "2024-02-29T12:34:56.000000Z"),
+    ],
+)
+def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_timestamps(db, reader, stored, mode, text):
+    db.execute("create table t(at timestamptz primary key)")
+    one = reader(**{"timestamptz.handling.mode": mode}).start()
+    one.until(one.loaded)
+    one.kill()
+    if stored == "old":
+        del one.position["timestamptz"]
+    for number in range(2):
+        one.start()
+        db.execute("insert into t values ('2024-02-29 12:34:56+00'::timestamptz + %s * interval '1 day')", (number,))
+        one.catch_up(db)
+        one.kill()
+    assert [change.after[0] for change in one.log] == [text, text.replace("02-29", "03-01")]
+
+
 def test_logical_messages_are_handed_on(db, reader):
     db.execute("create table t(id int primary key)")
     one = reader(**{"message.prefix.exclude.list": "noise"}).start()
@@ -194,7 +239,7 @@ def test_nothing_is_confirmed_before_it_is_acknowledged(db, reader):
     assert lsn(slot_row(db, one.config["slot.name"])[0]) <= before
     db.execute("insert into t values (0)")
     one.until(lambda: one.position["safe_lsn"] > before)
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while lsn(slot_row(db, one.config["slot.name"])[0]) <= before:
         assert time.monotonic() < deadline
         one.poll()
@@ -577,7 +622,7 @@ def test_a_long_lock_on_a_table_does_not_stop_the_stream(postgres, database, db,
         one.start()
         holder.execute("lock table locked in access exclusive mode")
         db.execute("insert into free values (1)")
-        one.until(lambda: any(change.table.path[1] == "free" for change in one.log), 10)
+        one.until(lambda: any(change.table.path[1] == "free" for change in one.log))
     one.until(one.loaded)
     assert sorted(materialise(one.log)["public", "locked"]) == [(1,)]
 
@@ -590,7 +635,7 @@ def test_locked_tables_keep_no_reader_from_the_others(postgres, database, db, re
     with psycopg.connect(postgres.dsn(database)) as holder:
         one.start()
         holder.execute(f"lock table {', '.join(names)} in access exclusive mode")
-        one.until(lambda: any(change.table.path[1] == "free" for change in one.log), 10)
+        one.until(lambda: any(change.table.path[1] == "free" for change in one.log))
     one.until(one.loaded)
     assert {table: len(rows) for (_, table), rows in materialise(one.log).items()} == dict.fromkeys((*names, "free"), 1)
 
@@ -617,7 +662,7 @@ def test_an_idle_table_does_not_hold_the_log_back(db, other_database, reader, is
     writer.execute("insert into foreign_traffic select g, repeat('x', 100) from generate_series(1, 5000) g")
     target = lsn(db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
     assert target - before > 100_000
-    one.until(lambda: lsn(slot_row(db, one.config["slot.name"])[0]) >= target - 64, 20)
+    one.until(lambda: lsn(slot_row(db, one.config["slot.name"])[0]) >= target - 64)
     assert one.log == []
 
 
@@ -641,7 +686,7 @@ def started(one: Reader, db) -> dict:
     one.start()
     one.until(one.loaded)
     one.kill()
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while slot_row(db, one.config["slot.name"])[1] is not None:
         assert time.monotonic() < deadline
     return one.position
@@ -872,7 +917,7 @@ def test_values_have_debeziums_form(db, reader):
     assert values("timestamp")[:3] == [1709210096123456, 9223372036825200000, -9223372036832400000]
     assert values("timestamp(3)") == [-1, 9223372036825200]
     assert values("timestamptz") == [
-        "2024-02-29T10:34:56.12Z", "infinity", "+12345-01-01T00:00:00Z", "-0043-03-15T01:02:03Z",
+        "2024-02-29T10:34:56.120000Z", "infinity", "+12345-01-01T00:00:00.000000Z", "-0043-03-15T01:02:03.000000Z",
     ]  # fmt: skip
     assert values("timetz") == ["04:05:06.789-08:00", "04:05:06+05:30", "00:00:00Z"]
     assert values("bit(10)") == [b"\x01\x02"]

@@ -8,14 +8,13 @@ import os
 from importlib.util import find_spec
 from pathlib import Path
 
-import py4j.java_gateway
-import py4j.protocol
 import pytest
 from cdcworker.worker.java.runtime import find_java
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 from py4j.protocol import Py4JJavaError
 
 from tests.conftest import REQUIRE_PARTS
+from tests.java_gateways import untranslated_errors
 from tests.unit.connectors.postgres.type_matrix import schemas
 
 PARTS = ("avro-1", "jackson-core-2", "jackson-databind", "jackson-annotations", "slf4j-api", "commons-compress")
@@ -35,14 +34,9 @@ def parse():
         java_path=str(find_java().home / "bin" / "java"), javaopts=["-Xmx128m"],
     )  # fmt: skip
     gateway = JavaGateway(gateway_parameters=GatewayParameters(port=port))
-    with pytest.MonkeyPatch.context() as patch:
-        # A Spark session of an earlier test leaves its own translation of exceptions, which asks Spark's JVM.
-        patch.setattr(py4j.java_gateway, "get_return_value", py4j.protocol.get_return_value)
-        yield (
-            lambda schema: (
-                gateway.jvm.org.apache.avro.Schema.Parser().setValidateDefaults(True).parse(json.dumps(schema))
-            )
-        )
+    with untranslated_errors():
+        parser = gateway.jvm.org.apache.avro.Schema.Parser
+        yield lambda schema: parser().setValidateDefaults(True).parse(json.dumps(schema))
     gateway.shutdown()
 
 

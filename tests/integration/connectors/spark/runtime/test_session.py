@@ -94,7 +94,7 @@ def test_a_start_that_is_not_wanted_any_more_is_broken_off(engines):
     engine = engines()
     began = time.monotonic()
     engine.close()
-    assert time.monotonic() - began < 20
+    assert time.monotonic() - began < 60
     assert not engine.alive
 
 

@@ -35,7 +35,7 @@ class Lake:
         self.spark, self.folder, self.writers = spark, folder, []
 
     def open(self, by_files=True, cache=None, **output):
-        tables = IcebergTables({"type": "hadoop", "warehouse": str(self.folder)}, by_files, cache)
+        tables = IcebergTables({"type": "hadoop", "warehouse": str(self.folder)}, by_files=by_files, cache=cache)
         self.writer = LakeWriter(tables, "sink", output=OutputForm(**output))
         self.writers.append(self.writer)
         self.writer.attach(lambda: self.spark)

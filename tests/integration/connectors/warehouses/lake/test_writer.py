@@ -335,7 +335,7 @@ class TestIceberg(Lake):
     by_files = True
 
     def tables(self):
-        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, self.by_files)
+        return IcebergTables({"type": "hadoop", "warehouse": str(self._root)}, by_files=self.by_files)
 
     def identifiers(self):
         """The names of the fields that other engines take for the rows' key."""
@@ -537,3 +537,9 @@ def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, spark,
     numbers = (1, 1, 1, 2, 1)
     points = [f"{point}=kill@{number}" for point, number in zip(points, numbers, strict=True)]
     killed_and_started_again(world, spark, points, kind)
+
+
+def test_text_in_a_statement_reads_no_variable_of_java(spark):
+    """Defaults of columns come from the tables of others."""
+    text = "${env:PATH} ${system:user.name} ${spark:spark.app.id} ${spark.app.name}"
+    assert spark.sql(f"SELECT '{text}' AS v").first().v == text

@@ -1,10 +1,12 @@
 """Keys of Debezium's PostgreSQL connector: every one is known, with its default, in any case of its values."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from cdcworker.connectors.config.definition import default_text
 from cdcworker.connectors.postgres.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
@@ -12,9 +14,21 @@ from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, T
 from cdcworker.schemas.avro import canonical
 from cdcworker.schemas.change import Column, Table
 from cdcworker.schemas.envelope import key_schema
+from cdcworker.schemas.topic_access import TopicAccess
+from cdcworker.worker.validation.validate import ConnectorCatalog, check_keys
 
-DEFAULTS: dict[str, str] = json.loads((Path(__file__).parent / "debezium_defaults.json").read_text())
-BASIS = {name: DEFAULTS[name] for name in DEFAULTS if name.startswith("database.") and DEFAULTS[name]}
+GENUINE = json.loads((Path(__file__).parents[1] / "genuine" / "config_keys.json").read_text())
+"""What Debezium's connector answers: `config` the keys of its `config()` with their defaults, `more` those that its other classes
+read from the same configuration."""
+DEFAULTS: dict[str, str] = {name: text for name, text in GENUINE["config"].items() if text is not None}
+PATTERNS = {
+    "column.mask.hash.([^.]+).with.salt.(.+)": "column.mask.hash.SHA-256.with.salt.x",
+    "column.mask.with.(d+).chars": "column.mask.with.5.chars",
+    "column.truncate.to.(d+).chars": "column.truncate.to.5.chars",
+}
+"""Keys whose names are patterns, by one of the names that they stand for."""
+KEYS = {PATTERNS.get(name, name): text for part in ("config", "more") for name, text in GENUINE[part].items()}
+BASIS = {"database.hostname": "h", "database.user": "u", "database.password": "p", "database.dbname": "d"}
 
 
 def posted(**more: str) -> dict[str, str]:
@@ -27,14 +41,33 @@ def errors(config: dict[str, str]) -> list[str]:
 
 
 def test_debeziums_defaults_are_accepted_together():
-    assert len(DEFAULTS) >= 126
-    assert errors({**posted(), **DEFAULTS}) == []
-    parse({**posted(), **DEFAULTS})
+    assert (GENUINE["debezium"], len(GENUINE["config"])) == ("3.6.1.Final", 126)
+    more = {name: text for name, text in GENUINE["more"].items() if text is not None}
+    for config in ({**posted(), **DEFAULTS}, {**posted(), **more, **DEFAULTS}):
+        assert errors(config) == []
+        parse(config)
 
 
-@pytest.mark.parametrize("name", sorted(DEFAULTS))
+def test_debeziums_defaults_are_accepted_together_by_the_rest_api():
+    """As /connector-plugins/postgres/config/validate judges the keys of a body."""
+    answer = check_keys(ConnectorCatalog(), {**posted(), **DEFAULTS}, TopicAccess()).config_infos()
+    assert answer["error_count"] == 0
+
+
+@pytest.mark.parametrize("page", ["differences", "debezium"])
+def test_every_default_that_differs_is_among_the_deliberate_differences(page):
+    text = (Path(__file__).parents[5] / "docs" / "migration" / f"{page}.md").read_text()
+    (table,) = re.findall(r"^## Defaults[^\n]*\n(.*?)^## ", text, re.MULTILINE | re.DOTALL)
+    told = set(re.findall(r"^\| `([a-z.]+)` \|", table, re.MULTILINE)) & GENUINE["config"].keys()
+    defined = {name: CONFIG_DEF.keys[name] for name in KEYS if name in CONFIG_DEF.keys}
+    assert len(defined) > 60
+    differing = {name for name, key in defined.items() if (default_text(key) or "") != key.spelled(KEYS[name] or "")}
+    assert differing == told
+
+
+@pytest.mark.parametrize("name", sorted(KEYS))
 def test_each_of_debeziums_keys_is_known(name):
-    assert not [error for error in errors({**posted(), name: DEFAULTS[name]}) if "not a known key" in error]
+    assert [value for value in CONFIG_DEF.validate({**posted(), name: KEYS[name] or "x"}) if not value.known] == []
 
 
 @pytest.mark.parametrize(
@@ -48,6 +81,8 @@ def test_each_of_debeziums_keys_is_known(name):
         ("event.processing.failure.handling.mode", "skip", "table.failure.policy"),
         ("database.sslfactory", "com.example.Factory", "database.sslmode"),
         ("snapshot.mode.custom.name", "ours", "not called"),
+        ("table.ignore.builtin", "false", "not captured"),
+        ("topic.regex", "shop\\.(.*)", "RegexRouter"),
     ],
 )
 def test_a_value_whose_effect_would_be_missed_is_refused_and_says_what_to_do(name, value, instead):

@@ -64,7 +64,7 @@ def test_other_masters_are_refused_by_their_form(master):
     [
         ({**BASE, "spark.master": MASTER}, "spark.master needs spark.launcher=client"),
         ({**BASE, "spark.launcher": "client"}, "spark.master is required"),
-        ({**BASE, "spark.launcher": "cluster"}, "spark.launcher expects one of"),
+        ({**BASE, "spark.launcher": "cluster"}, "spark.launcher: String must be one of"),
         ({**CLIENT, "spark.properties": "spark.jars=/x.jar"}, "does not take spark.jars"),
         ({**CLIENT, "spark.properties": "spark.driver.extraJavaOptions=-x"}, "does not take"),
         ({**CLIENT, "spark.properties": "spark.task.maxFailures"}, "expects name=value"),

@@ -91,6 +91,17 @@ class TestInitialOffsets:
         assert cluster.state.connectors["c"].target_state == state
         assert len(kept.asked) == 1
 
+    def test_that_nobody_could_check_are_answered_with_a_warning(self, connect, kept, planning, body):
+        class Unsure(type(kept)):
+            def verify(self, _connector, _changes):
+                return "the d\u00e4tabase is away"
+
+        client = connect(planning, offsets=Unsure(), plan=lambda _: [{"table": "t0"}])
+        answer = client.post("/connectors", json={**body, "initial_offsets": FROM})
+        assert answer.status_code == 201
+        assert "the d\\xe4tabase is away" in answer.headers["x-cdc-warning"]
+        assert "x-cdc-warning" not in client.post("/connectors", json={**body, "name": "other"}).headers
+
     def test_that_are_refused_leave_nothing_behind(self, client, cluster, kept, planning, body):
         kept.error = CdcError(BAD_POSITION, "no task starts there", where={"index": 0})
         answer = client.post("/connectors", json={**body, "initial_offsets": FROM})

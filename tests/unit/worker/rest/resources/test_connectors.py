@@ -186,7 +186,7 @@ def test_an_invalid_config_lists_all_errors_as_connect_does(client, herder):
     assert lines[0] == "Connector configuration is invalid and contains the following 2 error(s):"
     assert lines[1:3] == [
         'Missing required configuration "host" which has no default value.',
-        "port expects a whole number",
+        "Invalid value x for configuration port: Not a number of type INT",
     ]
     assert lines[3] == (
         "You can also find the above list of errors at the endpoint "
