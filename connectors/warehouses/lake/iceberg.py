@@ -65,6 +65,7 @@ class IcebergTables:
         self,
         settings: Mapping[str, str],
         roots: Sequence[str] = ("/",),
+        *,
         by_files: bool = True,
         cache: FilesCache | None = None,
     ) -> None:
@@ -299,19 +300,19 @@ class IcebergTables:
     def _merge_files(self, place: TableName, found: TableVersion, files: TableFiles) -> Any:
         """Makes a few files of many. Nothing depends on it: where it fails a later batch tries again."""
         assert self._rows is not None
-        table = self._loaded[place]
+        table, version = self._loaded[place], found.version
         try:
             done = self._rows.merge_files(table, self._forms[place], files)
             if done is None:
-                return found.version
+                return version
             _require_parent(place, done.snapshot, found)
             self._publish(place, table, found, done.snapshot, found.note)
+            version = done.snapshot.snapshotId()
+            self._rows.merged(place, files, done)
         except Exception as exc:  # noqa: BLE001 - whatever it is
             log.warning("files were not merged table=%s error=%s", ".".join(place), type(exc).__name__)
             self._rows.forget(place)
-            return found.version
-        self._rows.merged(place, files, done)
-        return done.snapshot.snapshotId()
+        return version
 
     def tend(self, place: TableName) -> None:
         """Expires snapshots that are older than the table's properties allow."""
@@ -319,7 +320,7 @@ class IcebergTables:
             self._catalog.loadTable(self._id(place)).expireSnapshots().commit()
 
     def another(self) -> IcebergTables:
-        return IcebergTables(self._settings, self._roots, self._by_files, self._cache)
+        return IcebergTables(self._settings, self._roots, by_files=self._by_files, cache=self._cache)
 
 
 def _staged(table: Any, mark: str) -> Any:

@@ -69,6 +69,8 @@ class TableFiles:
     gone: dict[int, Numbers] = field(default_factory=dict)
     index: KeyIndex | None = None
     next: int = 0
+    position: str = ""
+    """The name of the column of positions."""
 
     def __post_init__(self) -> None:
         self.index = KeyIndex(self.gone)

@@ -9,10 +9,11 @@ import os
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, read_files
@@ -139,15 +140,23 @@ class IcebergRows:
         found = self._cache.get(place, identity, version)
         if found is None:
             found = TableFiles(identity, version)
+            self._cache.drop(place)
             wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
-            read_files(self._planned(table, version), wanted, found, self._path, self._cache.rows_max)
+            home = self._path(table.location())
+            read_files(
+                self._planned(table, version), wanted, found, partial(self._path, home=home), self._cache.rows_max
+            )
+        # It may have got another name.
+        found.position = form.position
         self._cache.put(place, found)
         return found
 
-    def _path(self, location: str) -> str:
+    def _path(self, location: str, home: str = "/") -> str:
+        """Returns the local path of a file, which has to lie in the folder `home`: what a table's metadata says is no
+        permission to read any file."""
         found = self._local(location)
-        if found is None:
-            raise UnfitFile("a file in another store")
+        if found is None or not Path(os.path.normpath(found)).is_relative_to(os.path.normpath(home)):
+            raise UnfitFile("a file that lies elsewhere")
         return found
 
     def _planned(self, table: Any, version: Any) -> Iterator[Mapping[str, Any]]:
@@ -266,7 +275,7 @@ class IcebergRows:
             files.files[number].deletes = [written.deletes[number]]
         if written.data is not None:
             number = files.add(written.data)
-            files.insert(number, one(rows[KEY]), one(rows[target_columns.position_of(rows.schema)]))
+            files.insert(number, one(rows[KEY]), one(rows[files.position]))
         files.version = version
         self._cache.put(place, files)
 
