@@ -6,7 +6,7 @@ import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.config import definition
+from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED, allowed_path
 from cdcworker.connectors.config.definition import ConfigKey, between
 from cdcworker.connectors.config.place_forms import FILES, store_problem
@@ -42,7 +42,7 @@ BUCKETS: Final = ConfigKey(
 
 def missing(config: Mapping[str, Any], *names: str) -> list[tuple[str, str]]:
     """Returns those of the keys that have no value, each with the problem as users read it."""
-    return [(name, definition.missing(name)) for name in names if not config[name]]
+    return [(name, refusals.missing(name)) for name in names if not config[name]]
 
 
 def folder(config: Mapping[str, Any], roots: Sequence[str]) -> str:
