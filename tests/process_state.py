@@ -15,19 +15,20 @@ from cdcworker.schemas import failpoints
 OF_PYTEST = "PYTEST_CURRENT_TEST"
 OF_SPARK = ("SPARK_AUTH_SOCKET_TIMEOUT", "SPARK_BUFFER_SIZE")
 """Set by each session of Spark's for the threads that talk to its JVM; it outlives the test that started it."""
-LOGGERS = ("cdcworker", "uvicorn", "kazoo")
+LOGGERS = ("cdcworker", "kazoo")
+SET_BY_PROGRAMS = ("", "uvicorn")
+"""Loggers whose levels a program sets when it begins to log: what runs one in its own process gets them back."""
 SIGNALS = (signal.SIGTERM, signal.SIGHUP, signal.SIGCHLD, signal.SIGPROF)
 
 
 def process_state() -> dict[str, Any]:
     """Each kind of state by a name that a failure shows."""
-    root = logging.getLogger()
     return {
         "environment": {name: text for name, text in os.environ.items() if name not in (OF_PYTEST, *OF_SPARK)},
         "working directory": os.getcwd(),
         "failpoints": (failpoints._listener, dict(failpoints._points)),
         "signal handlers": {number.name: signal.getsignal(number) for number in SIGNALS},
-        "logging": (root.level, root.manager.disable, *((name, logging.getLogger(name).level) for name in LOGGERS)),
+        "logging": (logging.root.manager.disable, *((name, logging.getLogger(name).level) for name in LOGGERS)),
         "garbage collection": gc.isenabled(),
     }
 
@@ -48,10 +49,13 @@ def changes(before: dict[str, Any], after: dict[str, Any]) -> dict[str, tuple[An
 
 @contextmanager
 def unchanged() -> Iterator[None]:
-    """Fails when the process is not as it was before. The environment and the failpoints are put back first, so that
-    one test alone is blamed."""
+    """Fails when the process is not as it was before. The environment, the failpoints and what programs set of logging are put
+    back first, so that one test alone is blamed."""
     before = process_state()
+    levels = {name: logging.getLogger(name).level for name in SET_BY_PROGRAMS}
     yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
     found = changes(before, process_state())
     if "environment" in found:
         kept = {name: os.environ[name] for name in (OF_PYTEST, *OF_SPARK) if name in os.environ}

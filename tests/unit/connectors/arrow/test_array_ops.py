@@ -12,6 +12,7 @@ from cdcworker.connectors.arrow import array_ops as arrays
 from cdcworker.connectors.sink_engine.config import RECORDS_MAX, records_max
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.warehouses.arrow_types import instants
+from cdcworker.connectors.warehouses.lake.kind import DELTA
 from cdcworker.connectors.warehouses.parquet.buckets import SAMPLE_ROWS, repeating
 from cdcworker.connectors.warehouses.parquet.kind import PARQUET
 from hypothesis import given
@@ -102,7 +103,7 @@ def test_batches_of_files_are_larger_unless_somebody_says_how_large():
     given = {**config, "max.batch.records": "500"}
     assert records_max(given, CONFIG_DEF.parse(given)) == 500
     lake = {**config, "warehouse": "delta"}
-    assert records_max(lake, CONFIG_DEF.parse(lake)) == RECORDS_MAX
+    assert records_max(lake, CONFIG_DEF.parse(lake)) == DELTA.records_max
     server = {"warehouse.hostname": "h", "warehouse.user": "u", "warehouse.dbname": "d"}
     database = {**config, "warehouse": "postgres", **server}
     assert records_max(database, CONFIG_DEF.parse(database)) == RECORDS_MAX

@@ -155,14 +155,15 @@ def happen(cluster, herder, step):
 def test_every_documented_metric_is_seen_to_change(connect, cluster, herder, monkeypatch):
     """Looks at a cluster between which everything happens. A metric of the table that stays as it was, or that nobody
     shows, is one that nobody has tested."""
-    looks, letters, deaths = [], SimpleNamespace(redriven={}), ThreadDeaths()
-    client = connect(herder, dead_letters=letters, threads=deaths)
+    looks, letters, deaths, warnings = [], SimpleNamespace(redriven={}), ThreadDeaths(), []
+    client = connect(herder, dead_letters=letters, threads=deaths, warnings=warnings)
     for step in (1, 2, 3):
         letters.redriven = {"c": step}
         monkeypatch.setattr("cdcworker.worker.rest.resources.metrics.version", lambda _, step=step: f"0.{step}")
         happen(cluster, herder, step)
         REFUSALS.add("configs", "no JSON")
         deaths.died("poisoned")
+        warnings.append("a property is unused")
         if step == 3:
             deaths.healed("poisoned")
         looks.append(read(client))
