@@ -194,7 +194,10 @@ def test_a_table_that_somebody_compacts_between_two_batches_is_read_again(lake):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
         stream.update(change_streams.NARROW, (0, number, "c", "d"))
         contract.run(stream, writer)
-    actions = lake.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(writer._spark()._jsparkSession)
+    session = writer._spark()._jsparkSession
+    # The threads of a rewrite look for the session of the thread that began it.
+    lake.spark._jvm.org.apache.spark.sql.classic.SparkSession.setActiveSession(session)
+    actions = lake.spark._jvm.org.apache.iceberg.spark.actions.SparkActions.get(session)
     actions.rewriteDataFiles(lake.table).option("rewrite-all", "true").execute()
     stream.update(change_streams.NARROW, (3, 9, "c", "d"))
     stream.delete(change_streams.NARROW, (4,))
