@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 from cdcworker.coordinator.model import Connector, View
@@ -54,3 +54,10 @@ def used_by_others(view: View, connector: Connector) -> set[tuple[str, str]]:
     own = {(item.kind, item.name) for item in leftovers(connector)}
     others = (one for name, one in view.state.connectors.items() if name != connector.name)
     return {(item.kind, item.name) for other in others for item in leftovers(other)} & own
+
+
+def droppable(view: View, connector: Connector, kinds: Collection[str]) -> list[dict[str, str]]:
+    """Returns kind and name of what a deletion with these kinds would drop, as far as the cluster's configs say."""
+    kept = used_by_others(view, connector)
+    found = [(item.kind, item.name) for item in leftovers(connector)]
+    return [{"kind": kind, "name": name} for kind, name in found if kind in kinds and (kind, name) not in kept]

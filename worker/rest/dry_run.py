@@ -7,6 +7,7 @@ import asyncio
 import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from cdcworker.connectors.api.context import CheckFinding
@@ -55,8 +56,10 @@ async def preview(
     missing: str,
     accepted: Collection[str] = ("ok",),
     remarks: Sequence[CheckFinding] = (),
+    more: Mapping[str, Any] = MappingProxyType({}),
 ) -> Response:
-    """Returns what the command would do, with status 200. RestError if the command would be refused."""
+    """Returns what the command would do, and what is done besides (`more`), with status 200. RestError if the command would be
+    refused."""
     view = api.view()
     decision = decide(view.state, PendingRequest("dry-run", command, round(api.clock() * 1000)))
     name = subject(command)
@@ -74,7 +77,7 @@ async def preview(
         return dry_run_answer(connector=name, effect="restarted", tasks=restarted(view, before, command))
     after = _after(view.state, decision.records).connectors.get(name)
     return dry_run_answer(
-        **await difference(api, view, before, after), findings=[finding_json(item) for item in remarks]
+        **await difference(api, view, before, after), findings=[finding_json(item) for item in remarks], **more
     )
 
 

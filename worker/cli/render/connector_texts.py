@@ -188,7 +188,7 @@ def validation(content: Any) -> str:
 
 
 def dry_run(content: Any) -> str:
-    """Returns what a change would do: `would be changed shop`, then keys, state, tasks and notes."""
+    """Returns what a change would do: `would be changed shop`, then keys, state, what is dropped, tasks and notes."""
     lines = [f"would be {content['effect']} {content.get('connector', '')}".rstrip()]
     for item in content.get("changes", ()):
         lines += [f"  {mark} {item['key']}: {item[side]}" for mark, side in (("-", "from"), ("+", "to")) if item[side]]
@@ -197,6 +197,7 @@ def dry_run(content: Any) -> str:
             f"  state: {content['target_state']['from'] or 'none'} -> {content['target_state']['to'] or 'none'}"
         )
     lines += [f"  {line}" for line in _places(content)]
+    lines += [f"  drop: {item['kind']} {item['name']}" for item in content.get("drop", ())]
     tasks = content.get("tasks")
     if isinstance(tasks, dict):
         lines.append("  tasks: " + (task_moves(tasks) or "none is touched"))

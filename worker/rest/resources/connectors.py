@@ -22,6 +22,7 @@ from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.commands import carry_out, forward_to_leader
 from cdcworker.worker.rest.connector_leftovers import (
     LEFT,
+    droppable,
     header_of,
     left_behind,
     used_by_others,
@@ -154,7 +155,9 @@ async def delete(api: ApiContext, request: Request) -> Response:
     missing = f"Connector {name} not found"
     before = api.view()
     connector = before.state.connectors.get(name)
-    if kinds and connector is not None and not is_dry_run(request):
+    if kinds and connector is not None:
+        if is_dry_run(request):
+            return await preview(api, command, missing=missing, more={"drop": droppable(before, connector, kinds)})
         return await _delete_and_drop(api, request, connector, kinds, version)
     headers = header_of(left_behind(before, connector)) if connector is not None else {}
 
