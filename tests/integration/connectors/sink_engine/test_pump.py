@@ -136,12 +136,12 @@ def test_a_task_with_a_higher_epoch_fences_the_one_before(world, start):
     load(world, 0, 10)
     world.send()
     older = start(NARROW)
-    eventually(lambda: older.rows() == world.model.rows, "the first load", 60)
+    eventually(lambda: older.rows() == world.model.rows, "the first load")
     newer = start(NARROW)
     load(world, 10, 10)
     world.send()
-    eventually(lambda: newer.rows() == world.model.rows, "the further rows", 60)
-    eventually(lambda: older.failed, "the end of the older task", 60)
+    eventually(lambda: newer.rows() == world.model.rows, "the further rows")
+    eventually(lambda: older.failed, "the end of the older task")
     assert older.failed[0].kind == "fenced"
     newer.close()
 
