@@ -49,7 +49,7 @@ def test_many_histories_keep_every_invariant_and_run_twice_they_are_the_same(req
     all_hold(first_seed(request.config) + CI_SEEDS, LONG_SEEDS[profile], profile)
 
 
-@pytest.mark.timeout(1200)
+@pytest.mark.timeout(3600)
 def test_every_kind_of_fault_strikes():
     """Each alone, so that none hides behind the others, and none is never drawn."""
     for number, kind in enumerate(KINDS):
