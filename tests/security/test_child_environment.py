@@ -109,7 +109,8 @@ def test_java_gets_no_secret(start, tmp_path, environment, started):
     assert not (OWN | FOR_CONNECTORS | OF_LIBPQ).keys() & found.keys()
 
 
-def test_an_operator_may_hand_on_more_also_to_java(environment, tmp_path, started):
+def test_an_operator_may_hand_on_more_also_to_java(environment, tmp_path, started, monkeypatch):
+    monkeypatch.setenv(MORE, "")
     given = parse({**WORKER, "task.environment": "AWS_*, GITHUB_TOKEN"})[0]
     task_environment.leave(given)
     assert os.environ[MORE] == "AWS_*,GITHUB_TOKEN"

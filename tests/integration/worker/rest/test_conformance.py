@@ -631,9 +631,11 @@ def test_offsets_are_altered_and_forgotten_one_by_one(two, role):
 
 def test_a_definition_of_a_key_and_its_value_have_connects_members(two, role):
     keys = "name type required default_value importance documentation group width display_name dependents"
-    keys += " order_in_group order"
+    keys += " order_in_group"
     found = two.ask(role, "GET", "/connector-plugins/datagen/config").json()
     assert {frozenset(item) for item in found} == {frozenset(keys.split())}
+    detailed = two.ask(role, "GET", "/connector-plugins/datagen/config?details=true").json()
+    assert {frozenset(item) for item in detailed} == {frozenset([*keys.split(), "order"])}
     sent = {"connector.class": "datagen", "name": "v"}
     infos = two.ask(role, "PUT", "/connector-plugins/datagen/config/validate", json=sent).json()
     assert infos["error_count"] == 1
