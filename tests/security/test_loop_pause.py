@@ -20,7 +20,7 @@ from tests.unit.worker.conftest import Cluster, FakeHerder
 PAUSE_S_MAX = 0.1
 WORK_S = 0.06
 """Seconds of processor time that the work of `slowness` takes on a machine on which the limit holds."""
-TRIES = 3
+TRIES = 8
 FOR_EACH = ("nothing", "one text", "logins", "unknown keys")
 """What is sent to the large connectors as well."""
 OWN = 10
