@@ -27,9 +27,9 @@ class BadJobRequest(ValueError):
 
 def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
     """The request in its one form, so that equal requests are equal; BadRequest says what is wrong."""
-    unknown = sorted(set(given) - set(MEMBERS))
-    if unknown:
-        raise BadJobRequest(f"Unknown member {unknown[0]!r}: {', '.join(MEMBERS)} exist", unknown[0])
+    unknown = next((name for name in given if name not in MEMBERS), None)
+    if unknown is not None:
+        raise BadJobRequest(f"Unknown member {unknown!r}: {', '.join(MEMBERS)} exist", unknown)
     tables = given.get("tables")
     if not isinstance(tables, list) or not 0 < len(tables) <= TABLES_MAX:
         raise BadJobRequest(f"`tables` must be a list of 1 to {TABLES_MAX} names or regular expressions", "tables")

@@ -74,9 +74,8 @@ async def list_connectors(api: ApiContext, request: Request) -> Response:
 
 async def create(api: ApiContext, request: Request) -> Response:
     body = await read_object(request)
-    unknown = set(body) - set(CREATE_MEMBERS)
-    if unknown:
-        first = min(unknown)
+    first = next((name for name in body if name not in CREATE_MEMBERS), None)
+    if first is not None:
         raise e.bad_request(f"Unknown member {first!r}: {', '.join(CREATE_MEMBERS)} exist", e.pointer(first))
     name = (scalar(body.get("name"), "name") or "").strip(TRIMMED)
     require(request.scope, "admin", name)

@@ -192,9 +192,9 @@ async def off_loop(api: ApiContext, call: Callable[[], T]) -> T:
 def _items(body: Any) -> list[Any]:
     if not isinstance(body, dict):
         raise e.bad_request("The body must be a JSON object", "")
-    unknown = sorted(set(body) - {"offsets"})
-    if unknown:
-        raise e.bad_request(f"Unknown member {unknown[0]!r}: only offsets exists", e.pointer(unknown[0]))
+    unknown = next((name for name in body if name != "offsets"), None)
+    if unknown is not None:
+        raise e.bad_request(f"Unknown member {unknown!r}: only offsets exists", e.pointer(unknown))
     items = body.get("offsets")
     if items is None or items == []:
         raise e.bad_request(EMPTY, "/offsets")
@@ -208,10 +208,10 @@ def _items(body: Any) -> list[Any]:
 def check_item(item: Any, number: str) -> None:
     if not isinstance(item, dict):
         raise e.bad_request("An offset must be an object with partition and offset", e.pointer("offsets", number))
-    unknown = sorted(set(item) - {"partition", "offset"})
-    if unknown:
-        place = e.pointer("offsets", number, unknown[0])
-        raise e.bad_request(f"Unknown member {unknown[0]!r}: partition and offset exist", place)
+    unknown = next((name for name in item if name not in ("partition", "offset")), None)
+    if unknown is not None:
+        place = e.pointer("offsets", number, unknown)
+        raise e.bad_request(f"Unknown member {unknown!r}: partition and offset exist", place)
     for member in ("partition", "offset"):
         if not isinstance(item.get(member), dict | None):
             raise e.bad_request(f"`{member}` must be an object or null", e.pointer("offsets", number, member))
