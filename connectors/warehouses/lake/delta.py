@@ -241,7 +241,7 @@ class DeltaTables:
             return False
         try:
             with local.lock:
-                return local.takes(local.log.snapshot(), schema)
+                return local.takes(local.log.snapshot(), {each.name: statements.type_of(each.type) for each in schema})
         except (UnreadableLog, OSError, ValueError):
             return False
 
@@ -261,7 +261,7 @@ class DeltaTables:
     ) -> FoundRows:
         with self._reading(place) as local:
             snapshot, layout = _same(place, found, local)
-            return local.find(snapshot, layout, schema, keys, names)
+            return FoundRows(*local.find(snapshot, layout, schema, keys, names))
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         return self._added(place, change) if state is None else self._committed(place, found, change, state)
@@ -272,7 +272,9 @@ class DeltaTables:
         noted = json.dumps({STATE: state.text()})
         with self._reading(place) as local:
             snapshot, layout = _same(place, found, local)
-            made = local.commit(snapshot, layout, change, actions_of(snapshot, noted, (APPLICATION, state.version)))
+            put, gone = (None, None) if change is None else (change.put, change.gone)
+            told = actions_of(snapshot, noted, (APPLICATION, state.version))
+            made = local.commit(snapshot, layout, told, put, gone)
             if made is None:
                 raise _moved(place)
             self._local.seen[str(made.metadata["id"])] = made.version, state.text()
@@ -288,7 +290,7 @@ class DeltaTables:
                 layout = None if snapshot is None else local.layout(snapshot)
                 if snapshot is None or layout is None:
                     break
-                made = local.commit(snapshot, layout, change, actions_of(snapshot))
+                made = local.commit(snapshot, layout, actions_of(snapshot), change.put)
             if made is not None:
                 if local.wants_checkpoint(made):
                     self._checkpoint(place, made)

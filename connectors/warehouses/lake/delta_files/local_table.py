@@ -6,7 +6,7 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -21,8 +21,6 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot
-from cdcworker.connectors.warehouses.lake.statements import type_of
-from cdcworker.connectors.warehouses.lake.tables import FoundRows, RowChange
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit
@@ -160,13 +158,13 @@ class LocalTable:
             self._layout = snapshot.metadata, snapshot.protocol, layout_of(snapshot)
         return self._layout[2]
 
-    def takes(self, snapshot: TableSnapshot | None, schema: pa.Schema) -> bool:
-        """Returns whether rows with exactly these columns can be written here."""
+    def takes(self, snapshot: TableSnapshot | None, types: Mapping[str, str]) -> bool:
+        """Returns whether rows with exactly these columns, given with their types in Spark's words, can be written here."""
         if snapshot is None or not self.is_known(snapshot):
             return False
         layout = self.layout(snapshot)
         have = {} if layout is None else {column.name: column.type for column in layout.columns}
-        return have == {wanted.name: type_of(wanted.type) for wanted in schema}
+        return have == types
 
     def is_known(self, snapshot: TableSnapshot | None) -> bool:
         """Returns whether the table, as it is, can be committed to here."""
@@ -188,9 +186,9 @@ class LocalTable:
 
     def find(
         self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array, names: Collection[str]
-    ) -> FoundRows:
+    ) -> tuple[pa.Table, Numbers]:
         """Returns the rows under distinct keys, with the columns of `schema`: those not among `names`, but for keys and
-        positions, are null."""
+        positions, are null. Beside them their places: for each row the number of its file and its own in it."""
         import numpy as np
         import pyarrow as pa
         import pyarrow.compute as pc
@@ -215,7 +213,7 @@ class LocalTable:
         if not pc.all(same, min_count=0).as_py():
             kept = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
             rows, files, at = rows.filter(pa.array(kept)), files[kept], at[kept]
-        return FoundRows(_with_all(rows, schema), np.stack([files.astype(np.int64), at.astype(np.int64)], 1))
+        return _with_all(rows, schema), np.stack([files.astype(np.int64), at.astype(np.int64)], 1)
 
     def _places(self, wanted: Numbers, layout: FileLayout) -> tuple[Numbers, Numbers, Numbers]:
         import numpy as np
@@ -355,14 +353,19 @@ class LocalTable:
     # -- commits ------------------------------------------------------------------------------------------------------
 
     def commit(
-        self, before: TableSnapshot, layout: FileLayout, change: RowChange | None, actions: Sequence[Action]
+        self,
+        before: TableSnapshot,
+        layout: FileLayout,
+        actions: Sequence[Action],
+        put: pa.Table | None = None,
+        gone: Numbers | None = None,
     ) -> TableSnapshot | None:
-        """Rows and `actions` in the next version; None: somebody else has made it. Files that it had written stay then,
-        as those of any writer that lost do."""
+        """Rows to put, places of rows to take away and `actions` in the next version; None: somebody else has made it. Files
+        that it had written stay then, as those of any writer that lost do."""
         import numpy as np
 
         self._follow(before, layout)
-        plan = _Plan() if change is None else self._plan(layout, change)
+        plan = _Plan() if put is None else self._plan(layout, put.num_rows, gone)
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
         vectors = deletion_vectors.VectorFile()
@@ -374,7 +377,7 @@ class LocalTable:
                 said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
-        made_files = [] if change is None else self._written(layout, change.put, plan)
+        made_files = [] if put is None else self._written(layout, put, plan)
         said += [{"add": file.add} for file in made_files]
         if made_files or vectors.content:
             sync_folder(self.folder)
@@ -388,11 +391,12 @@ class LocalTable:
                 self._indexed(self._parts[file.add["path"]], file.hashes)
         return made
 
-    def _plan(self, layout: FileLayout, change: RowChange) -> _Plan:
+    def _plan(self, layout: FileLayout, put: int, gone: Numbers | None) -> _Plan:
+        """`put`: how many rows are added."""
         import numpy as np
 
-        plan, put = _Plan(), change.put.num_rows
-        gone = np.empty((0, 2), np.int64) if change.gone is None else change.gone
+        plan = _Plan()
+        gone = np.empty((0, 2), np.int64) if gone is None else gone
         for number in np.unique(gone[:, 0]).tolist():
             part = self._numbers[number]
             assert part is not None

@@ -6,7 +6,6 @@ import threading
 from pathlib import Path
 
 from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable, TableMemory
-from cdcworker.connectors.warehouses.lake.tables import TableName
 
 
 class LocalTables:
@@ -15,16 +14,16 @@ class LocalTables:
     def __init__(self, root: str) -> None:
         self._root = Path(root) if root.startswith("/") and "://" not in root else None
         self._memory = TableMemory()
-        self._tables: dict[TableName, LocalTable] = {}
+        self._tables: dict[tuple[str, str], LocalTable] = {}
         self._lock = threading.Lock()
         self.seen: dict[str, tuple[int, str]] = {}
 
-    def table(self, place: TableName) -> LocalTable | None:
-        """None: its files are not on a local file system."""
+    def table(self, place: tuple[str, str]) -> LocalTable | None:
+        """Returns the table of this schema and name; None: its files are not on a local file system."""
         if self._root is None:
             return None
         with self._lock:
             found = self._tables.get(place)
             if found is None:
-                found = self._tables[place] = LocalTable(self._root / place.schema / place.table, self._memory)
+                found = self._tables[place] = LocalTable(self._root.joinpath(*place), self._memory)
             return found
