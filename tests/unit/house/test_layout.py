@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import graphlib
 import re
 import subprocess
 import tomllib
@@ -142,3 +143,26 @@ def test_tests_lie_where_the_packages_lie_that_they_test(tier: str) -> None:
     assert folders
     astray = {str(folder) for folder in folders if not (ROOT / folder / "__init__.py").exists()}
     assert astray <= TESTED_TOGETHER
+
+
+def folder_of(module: str) -> str:
+    """Returns the folder of an imported module, or the folder that is the imported package."""
+    path = module.removeprefix("cdcworker.").replace(".", "/")
+    return str(Path(path).parent) if (ROOT / f"{path}.py").is_file() else path
+
+
+def test_no_folders_import_each_other_in_a_circle() -> None:
+    """Imports for types count. What lies in a room itself stands on both sides of its packages: contracts order that."""
+    below: dict[str, set[str]] = {}
+    for place, node in nodes(ast.ImportFrom):
+        if (node.module or "").startswith("cdcworker."):
+            below.setdefault(str(Path(place).parent), set()).add(folder_of(str(node.module)))
+    assert len(below) > 50
+    for folder, imported in below.items():
+        imported -= {folder, *ROOMS}
+    for room in ROOMS:
+        below.pop(room, None)
+    try:
+        graphlib.TopologicalSorter(below).prepare()
+    except graphlib.CycleError as exc:
+        pytest.fail(f"folders in a circle: {' -> '.join(exc.args[1])}")
