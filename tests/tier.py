@@ -1,4 +1,4 @@
-"""Runs a test tier: `ci` (make test; `--fast`: the unit tests), `long` (everything, in parts, result kept), `age` (of that).
+"""Runs a test tier: `ci` (make test; `--fast`: the unit tests), `long` (what CI leaves out, in parts, result kept), `age` (of that).
 
 Seeds rotate by commit, so that each commit tries other orders and other examples and any of them can be repeated.
 """
@@ -68,6 +68,8 @@ WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
 NICE = 15
 FILES_AT_ONCE = 2
 """Of the long tier, where one waits while the other computes."""
+FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
+"""Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
 TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
 begin in the order of `conftest.py`, not of their number of tests."""
@@ -135,7 +137,7 @@ def of_part(files: Sequence[str], part: str) -> list[str]:
 
 def long_arguments(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="make test-long", description="Every test, file by file; goes on where it ended."
+        prog="make test-long", description="What make test leaves out, file by file; goes on where it ended."
     )
     parser.add_argument("--part", default="1/1", help="only every n-th file: 1/4, 2/4, …")
     parser.add_argument("--minutes", type=float, help="begin no further file after so many minutes")
@@ -167,12 +169,25 @@ def in_turn(files: Sequence[str]) -> list[str]:
     return [file for files in dealt for file in files] + longer[len(shorter) * every :]
 
 
+def long_files() -> list[str]:
+    """The files that have a test marked `long`, as pytest collects them, and those of which CI runs less."""
+    argv = [str(PYTEST), "-q", "--collect-only", "-m", "long"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the long tests cannot be collected:\n{done.stdout}{done.stderr}")
+    return sorted({line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line} | set(FEWER_IN_CI))
+
+
+def long_lane(file: str, seed: int) -> Lane:
+    return Lane(file, pytest_argv(seed, *(() if file in FEWER_IN_CI else ("-m", "long")), file))
+
+
 def long(args: Sequence[str]) -> int:
     """Runs what has not passed at this commit, two files at once, and keeps each file's result when it has ended."""
     chosen = long_arguments(args)
     name = commit()
     result = load(name, seed_of(name))
-    every = sorted({str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py")})
+    every = long_files()
     todo = [file for file in of_part(every, chosen.part) if result["files"].get(file, {}).get("code") not in PASSED]
     began, before = time.monotonic(), result.get("minutes", 0.0)
 
@@ -185,7 +200,7 @@ def long(args: Sequence[str]) -> int:
     def in_time() -> bool:
         return chosen.minutes is None or time.monotonic() - began < 60 * chosen.minutes
 
-    lanes = [Lane(file, pytest_argv(int(result["seed"]), "-m", "long or not long", file)) for file in in_turn(todo)]
+    lanes = [long_lane(file, int(result["seed"])) for file in in_turn(todo)]
     codes, _ = run(ROOT, [] if chosen.left else lanes, FILES_AT_ONCE, keep, in_time)
     if ENDED_FROM_OUTSIDE in codes:
         print(summary(result, every), flush=True)
