@@ -114,10 +114,8 @@ class FileTarget:
         try:
             locked = self._lock()
             last = self._newest()
-            if last is not None and last.epoch > self._epoch:
+            if last is not None and self._owned(last).epoch > self._epoch:
                 raise self._fenced()
-            if last is not None:
-                self._owned(last)
             if locked:
                 self._adopt(last)
             elif last is None:

@@ -24,6 +24,8 @@ from tests.genuine.parts import libraries
 from tests.genuine.requests import Request, requests
 
 ANSWERS = Path(__file__).with_name("answers.json")
+UNAVAILABLE = 503
+"""While a leader is elected; none of the requests asks for that."""
 DEADLINE_S = 60.0
 HEADERS = ("content-type", "location", "allow")
 Send = Callable[..., httpx.Response]
@@ -48,7 +50,10 @@ class Cluster:
                 del headers["content-type"]
         elif request.body is not None:
             options["json"] = self._filled(request.body)
-        answer = self.send(request.method, request.path, **options)
+        deadline = time.monotonic() + DEADLINE_S
+        while (answer := self.send(request.method, request.path, **options)).status_code == UNAVAILABLE:
+            assert time.monotonic() < deadline, f"{request.name} not in time: {answer.text}"
+            time.sleep(0.5)
         found: dict[str, Any] = {"status": answer.status_code}
         found["headers"] = {name: self._headers(answer.headers[name]) for name in HEADERS if name in answer.headers}
         if answer.content:
@@ -149,9 +154,12 @@ def ask_everything(cluster: Cluster) -> dict[str, Any]:
 
 
 def prepared(folder: Path, bootstrap: str) -> None:
-    """The file that is read, and the topic: brokers of tests make none by themselves."""
+    """The file that is read, and the empty topic: brokers of tests make none by themselves."""
     (folder / "in").write_text(LINES)
     admin = AdminClient({"bootstrap.servers": bootstrap})
+    if "lines" in admin.list_topics(timeout=30.0).topics:
+        for deleted in admin.delete_topics(["lines"]).values():
+            deleted.result(30.0)
     for made in admin.create_topics([NewTopic("lines", 1, 1)]).values():
         made.result(30.0)
 

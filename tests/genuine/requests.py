@@ -13,6 +13,8 @@ SOURCE_CLASS = "org.apache.kafka.connect.file.FileStreamSourceConnector"
 SINK_CLASS = "org.apache.kafka.connect.file.FileStreamSinkConnector"
 SOURCE = {"connector.class": SOURCE_CLASS, "tasks.max": "1", "file": "{folder}/in", "topic": "lines"}
 SINK = {"connector.class": SINK_CLASS, "tasks.max": "1", "file": "{folder}/out", "topics": "lines"}
+OTHER_SINK = {**SINK, "file": "{folder}/stopped"}
+"""Ours give a file to one sink."""
 STRAY = {**SINK, "file": "{folder}/none/out"}
 """A sink whose task fails: its folder is not there."""
 
@@ -99,7 +101,7 @@ def of_creation() -> Iterator[Request]:
     yield ask(post, created("wrong", {**SOURCE, "tasks.max": "abc", "batch.size": "0"}), "two errors")
     yield ask(post, created("source", SOURCE), "a source")
     yield ask(post, created("source", SOURCE), "again")
-    yield ask(post, created("stopped", SINK, initial_state="STOPPED"), "stopped")
+    yield ask(post, created("stopped", OTHER_SINK, initial_state="STOPPED"), "stopped")
     yield ask(post, created("paused", SINK, initial_state="PAUSED"), "paused")
     yield ask(post, created("stray", STRAY), "a sink that fails")
     yield ask("POST /connectors/", created("source", SOURCE), "with a slash")
@@ -282,9 +284,10 @@ FILE = {"filename": "{folder}/in"}
 
 
 def of_offsets() -> Iterator[Request]:
-    """`source` is stopped by then."""
+    """`source` is stopped by then, and its task, which ends later, has stored what it had read."""
     path = "PATCH /connectors/source/offsets"
-    yield ask("PATCH /connectors/paused/offsets", offsets(item(FILE, None)), "paused")
+    read = ("/connectors/source/offsets", '"position": 8')
+    yield ask("PATCH /connectors/paused/offsets", offsets(item(FILE, None)), "paused", where=read)
     yield ask("DELETE /connectors/paused/offsets", why="paused")
     yield ask("PATCH /connectors/nope/offsets", offsets(item(FILE, None)))
     yield ask("DELETE /connectors/nope/offsets")

@@ -398,6 +398,7 @@ def test_another_sink_of_the_same_file_is_refused(file):
     target.append(b"1\n", {TOPIC: 1})
     target.close()
     assert code_of(opened, file, (2, 0), "other") == "file.taken"
+    assert code_of(opened, file, (0, 0), "other") == "file.taken"  # however old its epoch is
 
 
 def test_a_broken_ledger_halts(file):
