@@ -1,8 +1,8 @@
 """The keys of a table's rows in memory: in which data file each row lies, where in it, and the position of its last change.
 
-A key is held as a fingerprint of 128 bits: a row takes 40 bytes. Keys of up to 15 bytes never share one. Of longer keys two
-share one with a chance of about 1 in 2^128, whoever made them up: what fingerprints depend on is drawn for each process. The
-entries are sorted runs: rows that are added make a run, and runs of like size are merged.
+A key is held as a fingerprint of 128 bits: a row takes 40 bytes. Two keys of up to 15 bytes never share one. Longer keys do as seldom
+as random numbers, and nobody can tell which: what fingerprints depend on is drawn for each process. The entries are sorted runs:
+rows that are added make a run, and runs of like size are merged.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ keys. Rows under some keys are found without reading a file, and more of their c
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.warehouses.key_index import IndexMemory, KeyIndex, by_file, places_of
@@ -17,6 +17,10 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     Numbers = np.ndarray[Any, Any]
+
+
+GONE_SHARE_MAX: Final = 0.3
+"""A file of which a larger share of rows is deleted is written again without them."""
 
 
 class DataFile(Protocol):
@@ -94,7 +98,7 @@ class LiveFiles(Generic[File]):
         values = dict(zip(own, (keys.take(pa.array(found.numbers)), found.entries.positions), strict=True))
         values.update(zip(more, pa.concat_tables(parts).combine_chunks().columns, strict=False))
         tables, at = [shaped(pa.table(values), schema)], [places]
-        for file in self.files.keys() - found.files:
+        for file in sorted(self.files.keys() - found.files):
             for rows, numbers in _scanned(read(file, (*own, *more)), self.gone[file], keys):
                 tables.append(shaped(rows, schema))
                 at.append(places_of(file, numbers))

@@ -9,9 +9,15 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.warehouses.key_index import INDEX_BYTES_MAX, IndexMemory
-from cdcworker.connectors.warehouses.lake.iceberg_parquet import IcebergColumn, UnfitFile, read_deletes, read_rows
+from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
+    IcebergColumn,
+    UnfitFile,
+    check_columns,
+    read_deletes,
+    read_rows,
+)
 from cdcworker.connectors.warehouses.lake.tables import FoundRows, TableName
-from cdcworker.connectors.warehouses.live_files import LiveFiles
+from cdcworker.connectors.warehouses.live_files import GONE_SHARE_MAX, LiveFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -23,8 +29,6 @@ SMALLEST: Final = 64 * 1024
 MERGED_BYTES_MAX: Final = 64 * 1024 * 1024
 MERGED_ROWS_MAX: Final = 2_000_000
 """What is merged at once is held in memory. Larger files are left to the owner's own compaction."""
-GONE_MAX: Final = 0.3
-"""A file of which more rows than this share are deleted is written again without them."""
 
 
 @dataclass(slots=True)
@@ -70,7 +74,7 @@ class TableFiles(LiveFiles[LiveFile]):
         for number in sorted(sizes, key=lambda number: sizes[number]):
             file = self.files[number]
             left = self.live(number)
-            if number not in crowded and file.rows - left <= GONE_MAX * file.rows:
+            if number not in crowded and file.rows - left <= GONE_SHARE_MAX * file.rows:
                 continue
             rows, size = rows + left, size + sizes[number]
             if rows > MERGED_ROWS_MAX or size > MERGED_BYTES_MAX:
@@ -135,6 +139,7 @@ def read_files(tasks: Iterable[Mapping[str, Any]], files: TableFiles, local: Cal
         if name in known:
             files.change(known[name], file, gone)
         else:
+            check_columns(file.path)
             files.add(file, gone)
 
 

@@ -20,8 +20,8 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     file_schema,
     layout_of,
 )
-from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot
-from cdcworker.connectors.warehouses.live_files import LiveFiles
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
+from cdcworker.connectors.warehouses.live_files import GONE_SHARE_MAX, LiveFiles
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 COLUMN_BYTES_MAX: Final = 192 << 20
 """Of columns that are kept for the next batches."""
-GONE_SHARE_MAX: Final = 0.3
-"""A file of which a larger share is gone is written again."""
 FANOUT: Final = 8
 """So many files of about one size become one."""
 SMALL_ROWS: Final = 4096
@@ -274,22 +272,27 @@ class LocalTable:
         plan = _Plan() if put is None else self._plan(layout, put.num_rows, gone)
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
+        marked: dict[int, Action] = {}
         vectors = deletion_vectors.VectorFile()
         for number in [*plan.rewritten, *plan.vectors]:
             part = self._files.files[number]
             said.append({"remove": _removed(part.add, now)})
             if number in plan.vectors:
-                said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
+                marked[number] = _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
         made_files = [] if put is None else self._written(layout, put, plan)
-        said += [{"add": add} for add, _ in made_files]
+        said += [{"add": add} for add in (*marked.values(), *(add for add, _ in made_files))]
         if made_files or vectors.content:
             sync_folder(self.folder)
         hit("sink.files_written")
         made = self.log.commit(before, [*actions, *said])
         if made is None:
             return None
+        for number, add in marked.items():
+            # Its vector need not be read again.
+            part = self._files.files[number]
+            self._files.change(number, _Part(file_id(add), add, part.rows), plan.vectors[number])
         self._follow(made, layout)
         for add, rows in made_files:
             if KEY in rows.column_names:

@@ -241,6 +241,13 @@ def test_files_of_another_kind_are_left_to_iceberg(tmp_path, change):
         world.files()
 
 
+def test_a_file_without_field_ids_is_left_to_iceberg_also_where_the_index_has_no_room_for_it(tmp_path):
+    world = World(tmp_path).add([b"a"])
+    pa.parquet.write_table(pa.table({KEY: [b"a"]}), world.tasks[0]["data-file"]["file-path"])
+    with pytest.raises(UnfitFile):
+        world.files(IndexMemory(0))
+
+
 def test_a_file_with_a_key_of_null_is_in_no_index_and_rows_are_found_all_the_same(tmp_path):
     world = World(tmp_path).add([b"a"]).add([b"b", None])
     files = world.files()
