@@ -38,6 +38,8 @@ FANOUT: Final = 8
 """So many files of about one size become one."""
 SMALL_ROWS: Final = 4096
 """Files up to so many rows are of one size."""
+KEPT_ROWS_MAX: Final = FANOUT * SMALL_ROWS
+"""What was written into a file of so many rows is kept in memory: it is soon read again to be joined with others."""
 FILE_ROWS_MAX: Final = 1 << 20
 """A file with more rows is not joined with others."""
 THREADS_FROM: Final = 200_000
@@ -350,7 +352,7 @@ class LocalTable:
         unlike = tuple(new for old, new in zip(rows.column_names, schema.names, strict=True) if old in own)
         table = rows.combine_chunks().rename_columns(schema.names).cast(schema)
         add = data_files.write(self.folder, table, unlike)
-        for name in schema.names:
+        for name in schema.names if rows.num_rows <= KEPT_ROWS_MAX else ():
             self._memory.keep(data_path(self.folder, add["path"]), name, table[name])
         return add, rows.select([name for name in own if name in rows.column_names])
 
