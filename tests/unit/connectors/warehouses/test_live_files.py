@@ -11,7 +11,7 @@ from cdcworker.connectors.api.table_batch import KEY, POSITION
 from cdcworker.connectors.warehouses import key_index
 from cdcworker.connectors.warehouses.key_index import ENTRY_BYTES, IndexMemory, by_file, places_of
 from cdcworker.connectors.warehouses.live_files import LiveFiles
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 SCHEMA = pa.schema([(KEY, pa.binary()), ("n", pa.int64()), (POSITION, pa.binary()), ("s", pa.string())])
@@ -103,6 +103,7 @@ STEPS = st.lists(
 
 
 @pytest.mark.parametrize("alike", [False, True], ids=["hashed", "alike"])
+@settings(max_examples=50, deadline=None)
 @given(steps=STEPS, asked=some, rows=st.sampled_from([0, 8, 1000]), names=st.sampled_from([(), ("s",), ("n", "s")]))
 def test_rows_are_those_of_a_dict_whatever_comes_and_goes(alike, steps, asked, rows, names):
     """Also where the index has no room for some files or for any, and where the first halves of all fingerprints are one."""
