@@ -85,7 +85,7 @@ def _merged(rows: pa.Table, tombstones: pa.Table, staged: StagedBatch, soft: str
     if staged.deletes.num_rows:
         rows, gone = _delete(rows, staged.deletes, soft)
         positioned = staged.deletes.filter(staged.deletes[POSITION].is_valid())
-        fresh.append(tombstones_of(shaped(positioned, rows), False))
+        fresh.append(tombstones_of(shaped(positioned, rows.schema), False))
     for part in fresh:
         tombstones = newest(tombstones, part)
     upserts, open_ = _alive(upserts, open_, tombstones, staged.floor)
@@ -140,17 +140,17 @@ def _less(positions: Any, than: Any) -> Any:
     return pc.less(positions, pa.scalar(than, pa.binary()) if isinstance(than, bytes) else than)
 
 
-def shaped(table: pa.Table, like: pa.Table) -> pa.Table:
-    """The same columns as another table; those that it lacks are null."""
+def shaped(table: pa.Table, schema: pa.Schema) -> pa.Table:
+    """Returns the table with the columns of a schema; those that it lacks are null."""
     import pyarrow as pa
 
     columns = {
         field.name: table[field.name].cast(field.type)
         if field.name in table.column_names
         else pa.nulls(table.num_rows, field.type)
-        for field in like.schema
+        for field in schema
     }
-    return pa.table(columns, schema=like.schema)
+    return pa.table(columns, schema=schema)
 
 
 def _without(rows: pa.Table, gone: Flags, soft: str, at: Any = None) -> pa.Table:
@@ -227,7 +227,7 @@ def _leaving(staged: StagedBatch, rows: pa.Table, tombstones: pa.Table) -> pa.Ta
     for name, flags in open_.items():
         moved = _fill(moved, name, flags & there, rows, found)
         missing |= flags & ~there
-    return tombstones_of(shaped(moved.filter(pa.array(~missing)), rows), True)
+    return tombstones_of(shaped(moved.filter(pa.array(~missing)), rows.schema), True)
 
 
 def _alive(

@@ -17,7 +17,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTa
 from cdcworker.connectors.warehouses.lake.delta_files.local_tables import LocalTables
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
-from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -230,7 +230,7 @@ class DeltaTables:
                 self._spark.conf.unset(PREFIX + name)
         again = self.load(place)
         if again is None or again.note != state.text():
-            raise _moved(place)
+            raise moved(place)
         return again.version
 
     # -- rows as files ------------------------------------------------------------------------------------------------
@@ -276,7 +276,7 @@ class DeltaTables:
             told = actions_of(snapshot, noted, (APPLICATION, state.version))
             made = local.commit(snapshot, layout, told, put, gone)
             if made is None:
-                raise _moved(place)
+                raise moved(place)
             self._local.seen[str(made.metadata["id"])] = made.version, state.text()
         if local.wants_checkpoint(made):
             self._checkpoint(place, made)
@@ -295,7 +295,7 @@ class DeltaTables:
                 if local.wants_checkpoint(made):
                     self._checkpoint(place, made)
                 return made.version
-        raise _moved(place)
+        raise moved(place)
 
     @contextlib.contextmanager
     def _reading(self, place: TableName) -> Iterator[LocalTable]:
@@ -314,7 +314,7 @@ class DeltaTables:
                 ".".join(place),
                 type(exc).__name__,
             )
-            raise _moved(place) from exc
+            raise moved(place) from exc
 
     def _checkpoint(self, place: TableName, made: TableSnapshot) -> None:
         """Readers begin with it. It is no part of the commit, and the next one is made where this one fails."""
@@ -361,14 +361,10 @@ def _kept(place: TableName, table: _Noted) -> str:
     return table.kept
 
 
-def _moved(place: TableName) -> CdcError:
-    return CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where={"table": ".".join(place)})
-
-
 def _same(place: TableName, found: TableVersion, local: LocalTable) -> tuple[TableSnapshot, FileLayout]:
     """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
     snapshot = local.log.snapshot()
     layout = None if snapshot is None else local.layout(snapshot)
     if snapshot is None or layout is None or snapshot.changed > found.version:
-        raise _moved(place)
+        raise moved(place)
     return snapshot, layout

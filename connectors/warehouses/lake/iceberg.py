@@ -13,7 +13,6 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import java_clients, statements
 from cdcworker.connectors.warehouses.lake.catalog_properties import admit_place
@@ -21,7 +20,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, Table
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import UnfitFile
 from cdcworker.connectors.warehouses.lake.iceberg_rows import IcebergRows, TableForm
 from cdcworker.connectors.warehouses.lake.side_tables import OWN
-from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion
+from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.table_state import Manifest, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -223,9 +222,9 @@ class IcebergTables:
         base = operations.current()
         now = base.currentSnapshot()
         if (base.properties().get(STATE) or "") != found.note:
-            raise _moved(place)
+            raise moved(place)
         if (None if now is None else now.snapshotId()) != found.version:
-            raise _moved(place)
+            raise moved(place)
         properties = self._spark._jvm.java.util.HashMap()
         properties.put(STATE, note)
         made = self._metadata.buildFrom(base).setBranchSnapshot(snapshot, MAIN).setProperties(properties)
@@ -233,12 +232,12 @@ class IcebergTables:
             operations.commit(base, made.build())
         except Exception as exc:
             if "CommitFailedException" in str(exc):
-                raise _moved(place) from exc
+                raise moved(place) from exc
             if "CommitStateUnknownException" not in str(exc):
                 raise
             again = self.load(place)
             if again is None or again.note != note:
-                raise _moved(place) from exc
+                raise moved(place) from exc
 
     # -- rows as files ------------------------------------------------------------------------------------------------
 
@@ -265,7 +264,7 @@ class IcebergTables:
         table = self._loaded[place]
         now = table.currentSnapshot()
         if (None if now is None else now.snapshotId()) != found.version:
-            raise _moved(place)
+            raise moved(place)
         return self._rows.files(place, table, found.version, form)
 
     def current(
@@ -333,9 +332,4 @@ def _staged(table: Any, mark: str) -> Any:
 
 def _require_parent(place: TableName, snapshot: Any, found: TableVersion) -> None:
     if snapshot.parentId() != found.version:
-        raise _moved(place)
-
-
-def _moved(place: TableName) -> CdcError:
-    where = {"table": ".".join(place)}
-    return CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where=where)
+        raise moved(place)

@@ -292,6 +292,14 @@ def _names(file: parquet.ParquetFile) -> dict[int, str]:
     return {int(field.metadata[ID]): field.name for field in fields}
 
 
+def check_columns(path: str) -> None:
+    """UnfitFile where `read_rows` cannot read a file."""
+    from pyarrow import parquet
+
+    with file_errors(), parquet.ParquetFile(path) as file:
+        _names(file)
+
+
 def read_deletes(path: str) -> pa.Table:
     """Returns the position deletes of a file: file_path and pos."""
     from pyarrow import parquet

@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
+from cdcworker.connectors.warehouses.key_index import by_file
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
-from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, read_files
+from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, index_files, read_files
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     CODECS,
     IcebergColumn,
@@ -26,13 +27,11 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_deletes,
     write_rows,
 )
-from cdcworker.connectors.warehouses.lake.key_index import by_file
 from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName
-from cdcworker.connectors.warehouses.merge import one
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.lake.key_index import Numbers
+    from cdcworker.connectors.warehouses.key_index import Numbers
 
 FORMAT: Final = 2
 CODEC: Final = "write.parquet.compression-codec"
@@ -137,17 +136,15 @@ class IcebergRows:
         """Returns the files of the snapshot `version`, which is the table's current one. UnfitFile where they are not ours to
         read."""
         identity = str(table.operations().current().uuid())
-        found = self._cache.get(place, identity, version)
-        if found is None:
-            found = TableFiles(identity, version)
-            self._cache.drop(place)
-            wanted = [column for name in (KEY, form.position) for column in form.columns if column.name == name]
+        found = self._cache.get(place, identity) or TableFiles(identity, None, self._cache.memory)
+        self._cache.drop(place)
+        if found.version != version:
             home = self._path(table.location())
-            read_files(
-                self._planned(table, version), wanted, found, partial(self._path, home=home), self._cache.rows_max
-            )
+            read_files(self._planned(table, version), found, partial(self._path, home=home))
+            found.version = version
         # It may have got another name.
         found.position = form.position
+        index_files(found, [column for name in (KEY, form.position) for column in form.columns if column.name == name])
         self._cache.put(place, found)
         return found
 
@@ -181,12 +178,12 @@ class IcebergRows:
             if change.put.num_rows:
                 location, path = self._new(table, written)
                 entry = {**write_rows(path, change.put, form.columns, form.codec), "file-path": location}
-                written.data = LiveFile(entry, path, np.zeros(change.put.num_rows, np.bool_))
+                written.data = LiveFile(entry, path)
             for number, rows in by_file(change.gone).items() if files is not None and change.gone is not None else ():
                 assert files is not None
                 file = files.files[number]
                 check_file(file.path, file.entry["file-size-in-bytes"])
-                gone = written.gone[number] = file.gone.copy()
+                gone = written.gone[number] = files.mask(number)
                 gone[rows] = True
                 location, path = self._new(table, written, "-deletes")
                 written.deletes[number] = {
@@ -257,8 +254,8 @@ class IcebergRows:
             return version
         table.newFastAppend().appendFile(self._content_file(table, written.data.entry)).commit()
         made = table.currentSnapshot()
-        known = self._cache.get(place, str(table.operations().current().uuid()), version)
-        if known is not None and made.parentId() == version:
+        known = self._cache.get(place, str(table.operations().current().uuid()))
+        if known is not None and known.version == version == made.parentId():
             self.committed(place, known, made.snapshotId(), written, rows)
         return made.snapshotId()
 
@@ -270,12 +267,10 @@ class IcebergRows:
     ) -> None:
         """Takes over what a commit has changed."""
         for number, gone in written.gone.items():
-            # The index looks at the very arrays.
-            files.files[number].gone[:] = gone
-            files.files[number].deletes = [written.deletes[number]]
+            files.gone[number] = gone
+            files.files[number].deletes, files.files[number].deleted_by = [written.deletes[number]], None
         if written.data is not None:
-            number = files.add(written.data)
-            files.insert(number, one(rows[KEY]), one(rows[files.position]))
+            files.insert(files.add(written.data), [rows.select([KEY, files.position])])
         files.version = version
         self._cache.put(place, files)
 

@@ -203,5 +203,5 @@ def _unpacked(found: pa.Table, schema: pa.Schema) -> pa.Table:
     rows = [merge.tombstones_of(target_columns.conform(row, schema, defaults=False), True) for row in whole]
     bare = found.filter(found[ROW].is_null()).select([KEY, POSITION])
     bare = bare.rename_columns([KEY, target_columns.position_of(schema)])
-    rows.append(merge.tombstones_of(merge.shaped(bare, schema.empty_table()), False))
+    rows.append(merge.tombstones_of(merge.shaped(bare, schema), False))
     return pa.concat_tables(rows)

@@ -6,7 +6,9 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, runtime_checkable
 
+from cdcworker.connectors.sink_errors import LEDGER_MOVED
 from cdcworker.connectors.warehouses.table_state import Manifest
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,6 +23,11 @@ class TableName(NamedTuple):
 
     schema: str
     table: str
+
+
+def moved(place: TableName) -> CdcError:
+    """Returns the error of a commit to a table that is not any more as it was found."""
+    return CdcError(LEDGER_MOVED, "somebody else has written the table meanwhile", where={"table": ".".join(place)})
 
 
 @dataclass(slots=True)

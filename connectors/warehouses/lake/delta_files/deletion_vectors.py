@@ -56,17 +56,27 @@ def packed(rows: Rows) -> bytes:
     """Returns sorted, distinct numbers of rows as a serialized bitmap."""
     import numpy as np
 
-    high = rows >> 32
-    out = [struct.pack("<iq", MAGIC, len(np.unique(high)))]
-    for key in np.unique(high):
-        out += [struct.pack("<i", int(key)), _bitmap((rows[high == key] & 0xFFFFFFFF).astype(np.uint32))]
+    starts, ends = _ranges(rows >> 32)
+    out = [struct.pack("<iq", MAGIC, len(starts))]
+    for start, end in zip(starts.tolist(), ends.tolist(), strict=True):
+        some = rows[start:end]
+        out += [struct.pack("<i", int(some[0] >> 32)), _bitmap((some & 0xFFFFFFFF).astype(np.uint32))]
     return b"".join(out)
+
+
+def _ranges(numbers: Rows) -> tuple[Rows, Rows]:
+    """Returns where each of the different ones among sorted numbers begins and ends."""
+    import numpy as np
+
+    edges = np.flatnonzero(np.diff(numbers)) + 1
+    return np.append(0, edges)[: len(numbers)], np.append(edges, len(numbers))[: len(numbers)]
 
 
 def _bitmap(rows: Rows) -> bytes:
     import numpy as np
 
-    keys, starts, counts = np.unique(rows >> 16, return_index=True, return_counts=True)
+    starts, ends = _ranges(rows >> 16)
+    keys, counts = rows[starts] >> 16, ends - starts
     head = struct.pack("<ii", _NO_RUNS, len(keys))
     pairs = np.empty((len(keys), 2), "<u2")
     pairs[:, 0], pairs[:, 1] = keys, counts - 1

@@ -6,21 +6,22 @@ import json
 import threading
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
+from cdcworker.connectors.warehouses.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.lake.delta_files import data_files, deletion_vectors
-from cdcworker.connectors.warehouses.lake.delta_files.key_index import ENTRY_BYTES, KeyIndex, hashes
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     FileLayout,
     data_path,
     file_schema,
     layout_of,
 )
-from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
+from cdcworker.connectors.warehouses.live_files import GONE_SHARE_MAX, LiveFiles
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit
@@ -31,16 +32,14 @@ if TYPE_CHECKING:
 
     Numbers = np.ndarray[Any, Any]
 
-INDEX_BYTES_MAX: Final = 256 << 20
-"""Of all tables of a sink; files past it are read through for each batch."""
 COLUMN_BYTES_MAX: Final = 192 << 20
 """Of columns that are kept for the next batches."""
-GONE_SHARE_MAX: Final = 0.3
-"""A file of which a larger share is gone is written again."""
 FANOUT: Final = 8
 """So many files of about one size become one."""
 SMALL_ROWS: Final = 4096
 """Files up to so many rows are of one size."""
+KEPT_ROWS_MAX: Final = FANOUT * SMALL_ROWS
+"""What was written into a file of so many rows is kept in memory: it is soon read again to be joined with others."""
 FILE_ROWS_MAX: Final = 1 << 20
 """A file with more rows is not joined with others."""
 THREADS_FROM: Final = 200_000
@@ -54,21 +53,11 @@ class TableMemory:
     longest ago go first."""
 
     def __init__(self, index_bytes: int = INDEX_BYTES_MAX, column_bytes: int = COLUMN_BYTES_MAX) -> None:
-        self._index_bytes = index_bytes
+        self.indexes = IndexMemory(index_bytes)
         self._column_bytes = column_bytes
-        self._indexes: dict[Path, int] = {}
         self._columns: OrderedDict[tuple[Path, str], pa.ChunkedArray] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
-
-    def hold_index(self, table: Path, size: int) -> None:
-        with self._lock:
-            self._indexes[table] = size
-
-    def takes(self, more: int) -> bool:
-        """Returns whether an index may grow by so many bytes."""
-        with self._lock:
-            return sum(self._indexes.values()) + more <= self._index_bytes
 
     def keep(self, file: Path, name: str, column: pa.ChunkedArray) -> None:
         with self._lock:
@@ -94,31 +83,11 @@ class TableMemory:
 
 @dataclass(slots=True)
 class _Part:
-    """A live data file. `dead`: its rows that are gone, None: none is."""
+    """A live data file."""
 
-    number: int
     id: FileId
     add: Action
     rows: int
-    dead: Numbers | None
-    indexed: bool = False
-
-    @property
-    def live(self) -> int:
-        return self.rows if self.dead is None else self.rows - int(self.dead.sum())
-
-    def mask(self) -> Numbers:
-        import numpy as np
-
-        return np.zeros(self.rows, np.bool_) if self.dead is None else self.dead
-
-
-@dataclass(frozen=True, slots=True)
-class _NewFile:
-    """A file of a commit, with the hashes of its keys; None: its rows have none."""
-
-    add: dict[str, Any]
-    hashes: Numbers | None
 
 
 @dataclass
@@ -145,9 +114,9 @@ class LocalTable:
         self._reset()
 
     def _reset(self) -> None:
-        self._index = KeyIndex()
-        self._parts: dict[str, _Part] = {}
-        self._numbers: list[_Part | None] = []
+        self._files: LiveFiles[_Part] = LiveFiles(self._memory.indexes)
+        self._numbers: dict[str, int] = {}
+        """By the path of a file."""
         self._table = ""
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -188,87 +157,37 @@ class LocalTable:
         self, snapshot: TableSnapshot, layout: FileLayout, schema: pa.Schema, keys: pa.Array, names: Collection[str]
     ) -> tuple[pa.Table, Numbers]:
         """Returns the rows under distinct keys, with the columns of `schema`: those not among `names`, but for keys and
-        positions, are null. Beside them their places: for each row the number of its file and its own in it."""
-        import numpy as np
+        positions, are null. Beside them their places."""
         import pyarrow as pa
-        import pyarrow.compute as pc
 
         self._follow(snapshot, layout)
         self._check()
-        hashed = hashes(keys)
-        order = np.argsort(hashed)
-        files, at, which = self._places(hashed[order], layout)
-        there = self._alive(files, at)
-        files, at, which = files[there], at[there], order[which[there]]
-        turn = np.lexsort((at, files))
-        files, at, which = files[turn], at[turn], which[turn]
-        read = pa.schema([field for field in schema if field.name in {*names, KEY, position_of(schema)}])
-        pieces = [read.empty_table()]
-        for number in np.unique(files).tolist():
-            part = self._numbers[number]
-            assert part is not None
-            pieces.append(self._rows(part, layout, read, at[files == number]))
-        rows = pa.concat_tables(pieces).combine_chunks()
-        same = pc.fill_null(pc.equal(rows[KEY], keys.take(pa.array(which))), False)
-        if not pc.all(same, min_count=0).as_py():
-            kept = np.asarray(same.to_numpy(zero_copy_only=False), np.bool_)
-            rows, files, at = rows.filter(pa.array(kept)), files[kept], at[kept]
-        return _with_all(rows, schema), np.stack([files.astype(np.int64), at.astype(np.int64)], 1)
 
-    def _places(self, wanted: Numbers, layout: FileLayout) -> tuple[Numbers, Numbers, Numbers]:
-        import numpy as np
+        def read(number: int, wanted: Sequence[str], keep: bool = True) -> Iterator[pa.Table]:
+            columns = pa.schema([schema.field(name) for name in wanted])
+            yield self._rows(self._files.files[number], layout, columns, keep)
 
-        read = {}
-        for part in self._parts.values():
-            if not part.indexed:
-                hashed = self._hashes(part, layout)
-                self._indexed(part, hashed)
-                if not part.indexed:
-                    read[part.number] = hashed
-        found = [self._index.find(wanted)]
-        for number, hashed in read.items():
-            if len(wanted):
-                low = np.searchsorted(wanted, hashed)
-                hit = np.flatnonzero((low < len(wanted)) & (wanted[np.minimum(low, len(wanted) - 1)] == hashed))
-                found.append((np.full(len(hit), number, np.int32), hit.astype(np.int32), low[hit]))
-        files, at, which = (np.concatenate(each) for each in zip(*found, strict=True))
-        return files, at, which
+        own = (KEY, position_of(schema))
+        for number in self._files.index.missing():
+            self._files.insert(number, read(number, own, False))
+        return self._files.rows_under(read, schema, keys, names)
 
     def _check(self) -> None:
         """OSError or ValueError where a file is missing, or is not the one that was written: what is kept of it would hide
         that."""
-        for part in self._parts.values():
+        for part in self._files.files.values():
             if data_path(self.folder, part.id[0]).stat().st_size != part.add["size"]:
                 raise ValueError("a file has another size")
 
-    def _alive(self, files: Numbers, at: Numbers) -> Numbers:
-        import numpy as np
-
-        there = np.zeros(len(files), np.bool_)
-        for number in np.unique(files).tolist():
-            part = self._numbers[number]
-            if part is None:
-                continue
-            mine = np.flatnonzero(files == number)
-            there[mine] = True if part.dead is None else ~part.dead[at[mine]]
-        return there
-
-    def _rows(self, part: _Part, layout: FileLayout, schema: pa.Schema, at: Numbers | None = None) -> pa.Table:
-        """Some rows of a file in their order; without `at` all, also those that are gone."""
+    def _rows(self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool = False) -> pa.Table:
+        """Returns all rows of a file in their order, also those that are gone."""
         import pyarrow as pa
 
-        read = self._read(part, layout, schema, keep=at is not None)
-        columns = []
-        for wanted in schema:
-            found = read[wanted.name]
-            found = found if at is None else found.take(pa.array(at))
-            columns.append(found if found.type == wanted.type else found.cast(wanted.type))
-        return pa.table(columns, schema=schema)
+        read = self._read(part, layout, schema, keep)
+        return pa.table([read[field.name].cast(field.type) for field in schema], schema=schema)
 
-    def _read(
-        self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool = True
-    ) -> dict[str, pa.ChunkedArray]:
-        """Whole columns of a file; one that came later is null."""
+    def _read(self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool) -> dict[str, pa.ChunkedArray]:
+        """Whole columns of a file; one that came later is null. `keep`: for later batches."""
         import pyarrow as pa
 
         physical = {column.name: column.physical for column in layout.columns}
@@ -306,38 +225,25 @@ class LocalTable:
             self._reset()
             self._table = identity
         paths = {path for path, _ in snapshot.files}
-        for path in self._parts.keys() - paths:
-            self._numbers[self._parts.pop(path).number] = None
+        for path in self._numbers.keys() - paths:
+            self._files.remove(self._numbers.pop(path))
             self._memory.forget(data_path(self.folder, path), self._physical)
         for id, add in snapshot.files.items():
-            known = self._parts.get(id[0])
-            if known is None:
-                self._add(id, add)
-            elif known.id != id:
-                known.id, known.add, known.dead = id, add, self._dead(add, known.rows)
+            number = self._numbers.get(id[0])
+            if number is None:
+                rows = self._count(id[0], add)
+                self._numbers[id[0]] = self._files.add(_Part(id, add, rows), self._gone(add, rows))
+            elif (part := self._files.files[number]).id != id:
+                changed = _Part(id, add, part.rows)
+                self._numbers[id[0]] = self._files.change(number, changed, self._gone(add, part.rows))
 
-    def _add(self, id: FileId, add: Action) -> _Part:
+    def _count(self, path: str, add: Action) -> int:
         from pyarrow import parquet
 
-        said = json.loads(add.get("stats") or "{}").get("numRecords")
-        rows = said if said is not None else parquet.read_metadata(data_path(self.folder, id[0])).num_rows
-        part = _Part(len(self._numbers), id, add, rows, self._dead(add, rows))
-        self._numbers.append(part)
-        self._parts[id[0]] = part
-        return part
+        told = json.loads(add.get("stats") or "{}").get("numRecords")
+        return int(told) if told is not None else parquet.read_metadata(data_path(self.folder, path)).num_rows
 
-    def _indexed(self, part: _Part, hashed: Numbers) -> None:
-        if self._memory.takes(part.rows * ENTRY_BYTES):
-            self._index.add(part.number, hashed, self._alive)
-            self._memory.hold_index(self.folder, self._index.size * ENTRY_BYTES)
-            part.indexed = True
-
-    def _hashes(self, part: _Part, layout: FileLayout) -> Numbers:
-        import pyarrow as pa
-
-        return hashes(_whole(self._read(part, layout, pa.schema([(KEY, pa.binary())]))[KEY]).cast(pa.binary()))
-
-    def _dead(self, add: Action, rows: int) -> Numbers | None:
+    def _gone(self, add: Action, rows: int) -> Numbers | None:
         import numpy as np
 
         vector = add.get("deletionVector")
@@ -368,40 +274,39 @@ class LocalTable:
         plan = _Plan() if put is None else self._plan(layout, put.num_rows, gone)
         now = time.time_ns() // 1_000_000
         said: list[Action] = []
+        marked: dict[int, Action] = {}
         vectors = deletion_vectors.VectorFile()
         for number in [*plan.rewritten, *plan.vectors]:
-            part = self._numbers[number]
-            assert part is not None
+            part = self._files.files[number]
             said.append({"remove": _removed(part.add, now)})
             if number in plan.vectors:
-                said.append({"add": _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))})
+                marked[number] = _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))
         if vectors.content:
             write_synced(self.folder / vectors.name, vectors.content)
         made_files = [] if put is None else self._written(layout, put, plan)
-        said += [{"add": file.add} for file in made_files]
+        said += [{"add": add} for add in (*marked.values(), *(add for add, _ in made_files))]
         if made_files or vectors.content:
             sync_folder(self.folder)
         hit("sink.files_written")
         made = self.log.commit(before, [*actions, *said])
         if made is None:
             return None
+        for number, add in marked.items():
+            # Its vector need not be read again.
+            part = self._files.files[number]
+            self._files.change(number, _Part(file_id(add), add, part.rows), plan.vectors[number])
         self._follow(made, layout)
-        for file in made_files:
-            if file.hashes is not None:
-                self._indexed(self._parts[file.add["path"]], file.hashes)
+        for add, rows in made_files:
+            if KEY in rows.column_names:
+                self._files.insert(self._numbers[add["path"]], [rows])
         return made
 
     def _plan(self, layout: FileLayout, put: int, gone: Numbers | None) -> _Plan:
         """`put`: how many rows are added."""
-        import numpy as np
-
         plan = _Plan()
-        gone = np.empty((0, 2), np.int64) if gone is None else gone
-        for number in np.unique(gone[:, 0]).tolist():
-            part = self._numbers[number]
-            assert part is not None
-            dead = part.mask().copy()
-            dead[gone[gone[:, 0] == number, 1]] = True
+        for number, rows in by_file(gone).items() if gone is not None else ():
+            part, dead = self._files.files[number], self._files.mask(number)
+            dead[rows] = True
             left = part.rows - int(dead.sum())
             small = left <= min(put // 2, SMALL_ROWS)
             again = not layout.vectors or small or part.rows - left > GONE_SHARE_MAX * part.rows
@@ -415,14 +320,14 @@ class LocalTable:
             rows = put + sum(len(dead) - int(dead.sum()) for dead in plan.rewritten.values())
             if not rows or rows > FILE_ROWS_MAX:
                 return
-            others = [part for part in self._parts.values() if part.number not in plan.rewritten]
-            peers = [part for part in others if _tier(part.live) <= _tier(rows)]
+            others = self._files.files.keys() - plan.rewritten.keys()
+            peers = [number for number in sorted(others) if _tier(self._files.live(number)) <= _tier(rows)]
             if len(peers) + 1 < FANOUT:
                 return
-            for part in peers:
-                plan.rewritten[part.number] = plan.vectors.pop(part.number, part.mask())
+            for number in peers:
+                plan.rewritten[number] = plan.vectors.pop(number, self._files.mask(number))
 
-    def _written(self, layout: FileLayout, put: pa.Table, plan: _Plan) -> list[_NewFile]:
+    def _written(self, layout: FileLayout, put: pa.Table, plan: _Plan) -> list[tuple[Action, pa.Table]]:
         """Writes the rows to put and what is left of files that are written again; no more of them are in memory at once
         than a large file has."""
         import pyarrow as pa
@@ -432,8 +337,7 @@ class LocalTable:
             if count >= FILE_ROWS_MAX:
                 made.append(self._write(layout, pa.concat_tables(held)))
                 held, count = [], 0
-            part = self._numbers[number]
-            assert part is not None
+            part = self._files.files[number]
             if not dead.all():
                 held.append(self._rows(part, layout, put.schema).filter(pa.array(~dead)))
                 count += held[-1].num_rows
@@ -441,24 +345,16 @@ class LocalTable:
             made.append(self._write(layout, pa.concat_tables(held)))
         return made
 
-    def _write(self, layout: FileLayout, rows: pa.Table) -> _NewFile:
+    def _write(self, layout: FileLayout, rows: pa.Table) -> tuple[Action, pa.Table]:
+        """Returns the action that adds the file, and the columns of keys and positions of its rows."""
         schema = file_schema(layout, rows.schema)
         own = (KEY, position_of(rows.schema))
         unlike = tuple(new for old, new in zip(rows.column_names, schema.names, strict=True) if old in own)
         table = rows.combine_chunks().rename_columns(schema.names).cast(schema)
         add = data_files.write(self.folder, table, unlike)
-        for name in schema.names:
+        for name in schema.names if rows.num_rows <= KEPT_ROWS_MAX else ():
             self._memory.keep(data_path(self.folder, add["path"]), name, table[name])
-        return _NewFile(add, hashes(_whole(rows[KEY])) if KEY in rows.column_names else None)
-
-
-def _with_all(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Columns that were not read are null."""
-    import pyarrow as pa
-
-    there = set(rows.column_names)
-    columns = [rows[field.name] if field.name in there else pa.nulls(rows.num_rows, field.type) for field in schema]
-    return pa.table(columns, schema=schema)
+        return add, rows.select([name for name in own if name in rows.column_names])
 
 
 def _tier(rows: int) -> int:
@@ -481,10 +377,3 @@ def _marked(add: Action, vector: Action) -> dict[str, Any]:
     told["tightBounds"] = False
     text = json.dumps(told, separators=(",", ":"), ensure_ascii=False)
     return {**add, "dataChange": True, "stats": text, "deletionVector": vector}
-
-
-def _whole(column: Any) -> pa.Array:
-    import pyarrow as pa
-
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found

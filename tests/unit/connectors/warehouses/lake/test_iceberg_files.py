@@ -11,9 +11,17 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import KEY, POSITION
+from cdcworker.connectors.warehouses.key_index import ENTRY_BYTES, IndexMemory
 from cdcworker.connectors.warehouses.lake import iceberg_files, iceberg_parquet
 from cdcworker.connectors.warehouses.lake.file_faults import UnreadableFile, is_broken
-from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, read_files, rows_under
+from cdcworker.connectors.warehouses.lake.iceberg_files import (
+    FilesCache,
+    LiveFile,
+    TableFiles,
+    index_files,
+    read_files,
+    rows_under,
+)
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     UnfitFile,
     check_file,
@@ -173,22 +181,29 @@ class World:
         rows = [(key, len(self.tasks).to_bytes(16, "big"), at, f"{key} {at}") for at, key in enumerate(keys)]
         entry = {**write_rows(path, table_of(self.columns, *rows), self.columns, "zstd"), "file-path": path}
         task = {"data-file": entry, "delete-files": []}
-        if deleted:
-            name = str(self.folder / f"{len(self.tasks)}-deletes.parquet")
-            task["delete-files"] = [{**write_deletes(name, path, np.array(sorted(deleted))), "file-path": name}]
         self.tasks.append(task)
+        if deleted:
+            task["delete-files"] = [self.deletes(len(self.tasks) - 1, deleted)]
         self.rows |= {key: row for at, (key, row) in enumerate(zip(keys, rows, strict=True)) if at not in deleted}
         return self
 
-    def files(self, rows_max=1000):
-        return read_files(self.tasks, self.columns[:2], TableFiles("u", 1), str, rows_max)
+    def deletes(self, number, deleted):
+        name = str(self.folder / f"{number}-deletes.parquet")
+        path = self.tasks[number]["data-file"]["file-path"]
+        return {**write_deletes(name, path, np.array(sorted(deleted))), "file-path": name}
+
+    def files(self, memory=None, files=None):
+        files = files or TableFiles("u", 1, memory or IndexMemory())
+        read_files(self.tasks, files, str)
+        index_files(files, self.columns[:2])
+        return files
 
 
 def tuples(found):
     return sorted(tuple(row.values()) for row in found.rows.to_pylist())
 
 
-@pytest.mark.parametrize("rows_max", [1000, 0], ids=["index", "scan"])
+@pytest.mark.parametrize("rows_max", [1000, 90, 0], ids=["index", "part", "scan"])
 def test_rows_are_found_by_their_keys_with_or_without_an_index(tmp_path, monkeypatch, rows_max):
     monkeypatch.setattr(iceberg_parquet, "ROWS_PER_GROUP", 7)
     chance, world = random.Random(1), World(tmp_path)
@@ -196,8 +211,8 @@ def test_rows_are_found_by_their_keys_with_or_without_an_index(tmp_path, monkeyp
     for file in range(5):
         mine = names[file * 40 : file * 40 + 40]
         world.add(mine, chance.sample(range(40), 9) if file % 2 else ())
-    files = world.files(rows_max)
-    assert (files.index is None) == (rows_max == 0)
+    files = world.files(IndexMemory(rows_max * ENTRY_BYTES))
+    assert len(files.index.missing()) == {1000: 0, 90: 3, 0: 5}[rows_max]
     for _ in range(20):
         asked = [*chance.sample(names, 30), b"nowhere"]
         wanted = sorted(world.rows[key] for key in asked if key in world.rows)
@@ -226,36 +241,55 @@ def test_files_of_another_kind_are_left_to_iceberg(tmp_path, change):
         world.files()
 
 
-def test_a_key_of_null_takes_the_table_its_index_and_rows_are_found_all_the_same(tmp_path):
+def test_a_file_without_field_ids_is_left_to_iceberg_also_where_the_index_has_no_room_for_it(tmp_path):
+    world = World(tmp_path).add([b"a"])
+    pa.parquet.write_table(pa.table({KEY: [b"a"]}), world.tasks[0]["data-file"]["file-path"])
+    with pytest.raises(UnfitFile):
+        world.files(IndexMemory(0))
+
+
+def test_a_file_with_a_key_of_null_is_in_no_index_and_rows_are_found_all_the_same(tmp_path):
     world = World(tmp_path).add([b"a"]).add([b"b", None])
     files = world.files()
-    assert files.index is None
+    assert files.index.find(pa.array([b"a", b"b"], pa.binary())).files == {0}
     found = rows_under(files, world.columns, world.schema, pa.array([b"a", b"b"], pa.binary()), ("n",))
     assert sorted(row[0] for row in tuples(found)) == [b"a", b"b"]
 
 
-def test_what_was_used_longest_ago_is_forgotten_first_and_then_an_index(tmp_path):
-    world = World(tmp_path).add([b"%d" % number for number in range(100)])
-    size = world.files().nbytes
-    cache = FilesCache(2 * size)
-    places = [TableName("public", name) for name in "abc"]
-    for place in places[:2]:
-        cache.put(place, world.files())
-    cache.put(places[0], cache.get(places[0], "u", 1))
-    cache.put(places[2], world.files())
-    assert [cache.get(place, "u", 1) is None for place in places] == [False, True, False]
-    # Of another table, or another snapshot, nothing is known.
-    assert cache.get(places[0], "other", 1) is None
-    assert cache.get(places[0], "u", 2) is None
-    small = FilesCache(size // 2)
-    small.put(places[0], world.files())
-    assert small.get(places[0], "u", 1).index is None
+def test_a_snapshot_of_somebody_else_costs_no_more_than_what_is_other_in_it(tmp_path, monkeypatch):
+    world = World(tmp_path).add([b"a", b"b"]).add([b"c", b"d"], {0}).add([b"e"])
+    files, reads, read = world.files(), [], iceberg_files.read_rows
+    monkeypatch.setattr(iceberg_files, "read_rows", lambda path, columns: reads.append(path) or read(path, columns))
+    world.tasks[0]["delete-files"] = [world.deletes(0, {1})]
+    world.add([b"f"])
+    del world.tasks[2]
+    assert world.files(files=files) is files
+    assert reads == [str(tmp_path / "3.parquet")]
+    asked = pa.array([b"%c" % letter for letter in b"abcdef"], pa.binary())
+    found = rows_under(files, world.columns, world.schema, asked, ())
+    assert sorted(row[0] for row in tuples(found)) == [b"a", b"d", b"f"]
+
+
+def test_rows_that_a_rollback_brings_back_are_found(tmp_path):
+    world = World(tmp_path).add([b"a", b"b"], {0, 1})
+    files = world.files()
+    world.tasks[0]["delete-files"] = []
+    world.files(files=files)
+    found = rows_under(files, world.columns, world.schema, pa.array([b"a", b"b"], pa.binary()), ())
+    assert sorted(row[0] for row in tuples(found)) == [b"a", b"b"]
+
+
+def test_of_another_table_nothing_is_known(tmp_path):
+    cache, place = FilesCache(), TableName("public", "a")
+    cache.put(place, TableFiles("u", 1, cache.memory))
+    assert cache.get(place, "u") is not None
+    assert cache.get(place, "other") is None
+    cache.drop(place)
+    assert cache.get(place, "u") is None
 
 
 def live(size, rows=100, gone=0):
-    flags = np.zeros(rows, np.bool_)
-    flags[:gone] = True
-    return LiveFile({"file-size-in-bytes": size}, "", flags)
+    return LiveFile({"file-size-in-bytes": size, "record-count": rows}, ""), np.arange(rows) < gone
 
 
 @pytest.mark.parametrize(
@@ -274,9 +308,9 @@ def live(size, rows=100, gone=0):
     ],
 )
 def test_small_files_and_such_with_many_deleted_rows_are_merged(sizes, wanted):
-    files = TableFiles("u", 1)
-    for file in sizes:
-        files.add(file)
+    files = TableFiles("u", 1, IndexMemory())
+    for file, gone in sizes:
+        files.add(file, gone)
     assert len(files.mergeable()) == wanted
 
 

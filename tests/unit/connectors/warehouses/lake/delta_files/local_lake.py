@@ -107,8 +107,8 @@ def everything(table, snapshot, layout, schema):
     fresh = LocalTable(table.folder, TableMemory())
     fresh._follow(snapshot, layout)
     parts = [schema.empty_table()]
-    for part in fresh._parts.values():
-        parts.append(fresh._rows(part, layout, schema).filter(pa.array(~part.mask())))
+    for number, part in fresh._files.files.items():
+        parts.append(fresh._rows(part, layout, schema).filter(pa.array(~fresh._files.mask(number))))
     return pa.concat_tables(parts)
 
 
