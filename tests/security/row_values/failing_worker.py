@@ -223,7 +223,7 @@ class FailingWorker:
 
     def start_sink(self) -> None:
         """A table whose column has another type, records that cannot be decoded, and a row that a constraint forbids."""
-        self.target.execute("create table refused (id bigint primary key, v date)")
+        self.target.execute("create table refused (id bigint primary key, n date)")
         self.target.execute("create table checked (id bigint primary key, v text check (length(v) < 10), n numeric)")
         self.insert("refused", 1, self.canaries.row("a column of another type"), moment=None)
         dead = self.canaries.text("no frame").encode(), b"\0\0\0\0\1" + self.canaries.text("no record").encode()

@@ -36,13 +36,8 @@ TARGETS = {
     " insert into public.orders values (999, '{v}')",
     "a foreign key": "create table known (v text primary key);"
     " create table public.orders (id bigint primary key, v text references known (v))",
-    "a short domain": "create domain short as varchar(5); create table public.orders (id bigint primary key, v short)",
     "a small domain": "create domain small as bigint check (value < 10);"
     " create table public.orders (id bigint primary key, n small)",
-    "an enum": "create type mood as enum ('a'); create table public.orders (id bigint primary key, v mood)",
-    "an integer": "create table public.orders (id bigint primary key, v int)",
-    "a date": "create table public.orders (id bigint primary key, v date)",
-    "a narrower number": "create table public.orders (id bigint primary key, n numeric(5,2))",
     "a number in place of bytes": "create table public.orders (id bigint primary key, b int)",
     "a generated column": "create table public.orders (id bigint primary key, v text,"
     " g int generated always as (v::int) stored)",
@@ -57,7 +52,7 @@ TARGETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("op", ["c", "u"])
+@pytest.mark.parametrize("op", ["c", pytest.param("u", marks=pytest.mark.long)])
 def test_what_a_target_says_of_a_row_is_not_told_again(postgres, caplog, op):
     caplog.set_level("DEBUG")
     canaries, quoted, told = Canaries(), set(), {}
@@ -80,7 +75,7 @@ def test_what_a_target_says_of_a_row_is_not_told_again(postgres, caplog, op):
         if canaries.found(said_by_the_server(caught.value)):
             quoted.add(what)
     postgres.drop_database(database)
-    assert len(quoted) >= 10, f"the server's own texts hold it: {quoted}"
+    assert len(quoted) >= 11, f"the server's own texts hold it: {quoted}"
     found = {what: found for what, text in told.items() if (found := canaries.found(text))}
     assert found == {}
     assert canaries.found(caplog.text) == []
