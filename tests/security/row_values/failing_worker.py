@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import secrets
-from collections.abc import Iterator
+import select
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,13 @@ COMPLAINT = """
 create function complain() returns text language plpgsql as $$
 begin raise exception 'no heartbeat for %', (select v from complaints) using errcode = 'C0815'; end $$
 """
+HELD = {
+    "public.large": "source.record_too_large",
+    "public.bare": "source.record_without_key",
+    "public.late": "postgres.value_unsupported",
+}
 LARGE_BYTES = 3_000
-STARTED_S = 120.0
+STARTED_S = 180.0
 
 
 class FailingWorker:
@@ -39,10 +45,12 @@ class FailingWorker:
         self.group = f"v{secrets.token_hex(3)}"
         self.tokens: dict[str, str] = {}
         self.worker = Worker(folder, kafka.bootstrap, self.group, **self._properties())
-        self.events: httpx.Response | None = None
+        self.frame = b""
+        """The beginning of a value whose schema is known."""
+        self.events: socket.socket | None = None
         self.answers: list[tuple[str, str]] = []
-        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap})
-        self.producer = Producer({"bootstrap.servers": kafka.bootstrap})
+        self.admin = AdminClient({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
+        self.producer = Producer({"bootstrap.servers": kafka.bootstrap, "log_level": 2})
         self.postgres = postgres
         self.names = {name: postgres.create_database() for name in ("source", "target")}
         self.source, self.target = (
@@ -80,17 +88,18 @@ class FailingWorker:
 
     def listen(self) -> None:
         """Follows the events from now on; what has come is read at the end."""
-        client = httpx.Client(headers={"Authorization": f"Bearer {self.tokens['reader']}"}, timeout=0.5)
-        self.events = client.send(client.build_request("GET", f"{self.worker.url}/v1/events"), stream=True)
+        place = httpx.URL(self.worker.url)
+        self.events = socket.create_connection((place.host, place.port), 30.0)
+        lines = ("GET /v1/events HTTP/1.1", f"Host: {place.host}", f"Authorization: Bearer {self.tokens['reader']}")
+        self.events.sendall("\r\n".join((*lines, "", "")).encode())
 
     def heard(self) -> str:
         """Returns the events that have come, up to a moment without one."""
-        parts: list[str] = []
+        parts: list[bytes] = []
         assert self.events is not None
-        with contextlib.suppress(httpx.ReadTimeout):
-            for part in self.events.iter_text():
-                parts.append(part)
-        return "".join(parts)
+        while select.select([self.events], [], [], 0.5)[0] and (part := self.events.recv(65_536)):
+            parts.append(part)
+        return b"".join(parts).decode("utf-8", "backslashreplace")
 
     def task(self, connector: str) -> dict[str, Any]:
         """Of `/v1/cluster`: state, metrics, error."""
@@ -101,7 +110,7 @@ class FailingWorker:
     def metrics(self, connector: str) -> dict[str, Any]:
         return self.task(connector)["metrics"] or {}
 
-    def wait(self, condition: Any, what: str) -> Any:
+    def wait(self, condition: Callable[[], Any], what: str | Callable[[], str]) -> Any:
         return self.worker.wait(condition, what, STARTED_S)
 
     def wait_failed(self, connector: str, code: str) -> None:
@@ -126,7 +135,7 @@ class FailingWorker:
         self.source.execute(f"insert into {table} values ({', '.join(['%s'] * len(values))})", values)
 
     def start_source(self) -> None:
-        """Tables that are held for their rows, one each for its size, for its lack of a key and for a value without a form."""
+        """Captures all tables, and waits for the first rows of those that are read at the start."""
         for name in ("plain", "large", "late", "refused", "checked"):
             self.source.execute(f"create table {name} (id bigint primary key, {COLUMNS})")
         self.source.execute(f"create table bare (id bigint, {COLUMNS}); alter table bare replica identity full")
@@ -137,24 +146,23 @@ class FailingWorker:
         self.source.execute("insert into complaints values (%s)", (self.canaries.text("a heartbeat's statement"),))
         self.insert("plain", 1, self.canaries.row("a row that does not fail"), moment=None)
         self.insert("late", 1, self.canaries.row("a timestamp without a form"))
-        for number in range(40):
-            self.insert("keyed", self.canaries.text(f"key {number}"), self.canaries.row(f"row {number}"), moment=None)
+        for number in range(20):
+            self.source.execute("insert into keyed values (%s, %s)", (self.canaries.text(f"key {number}"), "x" * 1000))
+        self.insert("refused", 1, self.canaries.row("a column of another type"), moment=None)
+        self.source.execute("insert into checked (id) values (7)")
         self.put("shop", {**self._source_config(), **_topics("large", "max.message.bytes", LARGE_BYTES)})
-        self.wait(lambda: self.worker.read(f"{self.group}.public.plain"), "the first rows")
-        row = self.canaries.row("a row too large")
-        self.insert("large", 1, row, text=row.text + secrets.token_hex(LARGE_BYTES))
-        self.insert("bare", 1, self.canaries.row("a row without a key"), moment=None)
-        self.source.execute("insert into signals values ('a', 'execute-snapshot', %s)", (f'{{"{self.signal()}',))
-        held = self.wait(lambda: len(found := self._held()) == 3 and found, "the tables that are held")
-        assert held == {
-            "public.large": "source.record_too_large",
-            "public.bare": "source.record_without_key",
-            "public.late": "postgres.value_unsupported",
-        }
-        self.wait(lambda: self.metrics("shop")["heartbeat_action_failures"], "a heartbeat's failure")
+        rows = self.wait(lambda: self.worker.read(f"{self.group}.public.plain"), "the first rows")
+        self.frame = rows[0].value()[:5]
 
-    def signal(self) -> str:
-        return self.canaries.text("a signal that is no JSON")
+    def hold_tables(self) -> None:
+        """One each for a row's size, for its lack of a key and for a value without a form; and signals and heartbeats that fail."""
+        row = self.canaries.row("a row too large")
+        self.insert("large", 1, row, text=row.text + secrets.token_hex(LARGE_BYTES), moment=None)
+        self.insert("bare", 1, self.canaries.row("a row without a key"), moment=None)
+        signal = f'{{"{self.canaries.text("a signal that is no JSON")}'
+        self.source.execute("insert into signals values ('a', 'execute-snapshot', %s)", (signal,))
+        self.wait(lambda: self._held() == HELD, lambda: f"the tables that are held: {self._held()}")
+        self.wait(lambda: self.metrics("shop")["heartbeat_action_failures"], "a heartbeat's failure")
 
     def _held(self) -> dict[str, str]:
         return {one["table"]: one["code"] for one in self.metrics("shop").get("quarantine") or []}
@@ -176,7 +184,7 @@ class FailingWorker:
         }  # fmt: skip
 
     def ask_for_snapshots(self) -> Iterator[tuple[str, str]]:
-        """One whose condition fails at a row, and one that goes on for long; yields what is answered."""
+        """One whose condition fails at a row, and one that is paused among its rows; yields what is answered."""
         path = "/v1/connectors/shop/snapshots"
         failing = {"tables": ["public.plain"], "filters": {"public.plain": "v::int > 0"}}
         answer = self.ask("POST", path, failing)
@@ -187,9 +195,10 @@ class FailingWorker:
         slow = self.ask("POST", path, {"tables": ["public.keyed"], "rows_per_s": 1})
         assert slow.status_code == 202, slow.text
         yield "the answer of a slow snapshot", slow.text
-        self.wait(lambda: self.keys_in_the_position(), "a key in the position")
+        self.wait(self._keys_in_the_position, "a key in the position")
+        yield "the answer of a pause", self.ask("PUT", f"{path}/{slow.json()['id']}/pause").text
 
-    def keys_in_the_position(self) -> list[Any]:
+    def _keys_in_the_position(self) -> list[Any]:
         """Returns the keys up to which tables have been read."""
         (one,) = self.ask("GET", "/connectors/shop/offsets").json()["offsets"]
         loads = (one["offset"]["snapshot"] or {}).get("loads") or ()
@@ -205,29 +214,30 @@ class FailingWorker:
         self.put("lines", {**lines, "value.converter": JSON})
         values = {
             "notes": (JSON, f'{{"{self.canaries.text("a value that is no JSON")}'.encode()),
-            "frames": (AVRO, b"\0\0\0\0\1" + self.canaries.text("a value that does not fit its schema").encode()),
+            "frames": (AVRO, self.frame + self.canaries.text("a value that does not fit its schema").encode()),
         }
         for name, (converter, value) in values.items():
+            self.create(f"{self.group}.{name}")
             self.produce(f"{self.group}.{name}", value)
             sink = {"connector.class": "file-sink", "file": str(self.folder / f"{name}.txt")}
             self.put(name, {**sink, "topics": f"{self.group}.{name}", "value.converter": converter})
 
-    def produce(self, topic: str, *values: bytes) -> None:
+    def create(self, topic: str) -> None:
         for future in self.admin.create_topics([NewTopic(topic, 1, 1)]).values():
             future.result(30)
+
+    def produce(self, topic: str, *values: bytes) -> None:
         for value in values:
-            self.producer.produce(topic, value, b"\0\0\0\0\1" + value[-20:])
+            self.producer.produce(topic, value, self.frame + value[-20:])
         assert self.producer.flush(30) == 0
 
     # -- the sink ---------------------------------------------------------------------------------------------------
 
     def start_sink(self) -> None:
-        """A table whose column has another type, records that cannot be decoded, and a row that a constraint forbids."""
+        """Its topics come while Spark starts. One table has a column of another type, one forbids a row."""
         self.target.execute("create table refused (id bigint primary key, n date)")
         self.target.execute("create table checked (id bigint primary key, v text check (length(v) < 10), n numeric)")
-        self.insert("refused", 1, self.canaries.row("a column of another type"), moment=None)
-        dead = self.canaries.text("no frame").encode(), b"\0\0\0\0\1" + self.canaries.text("no record").encode()
-        self.produce(f"{self.group}.public.dead", *dead)
+        self.create(f"{self.group}.public.dead")
         info, topics = self.target.info, ("plain", "refused", "checked", "dead")
         self.put("out", {
             "connector.class": "spark", "topics": ",".join(f"{self.group}.public.{name}" for name in topics),
@@ -236,18 +246,23 @@ class FailingWorker:
             "errors.tolerance": "all", "trigger.interval.ms": "100",
         })  # fmt: skip
 
+    def send_dead_records(self) -> None:
+        """One without a frame, and one that does not fit its schema."""
+        values = (self.canaries.text("no frame").encode(), self.frame + self.canaries.text("no record").encode())
+        self.produce(f"{self.group}.public.dead", *values)
+
     def wait_for_the_sink(self) -> Iterator[tuple[str, str]]:
         """Yields what is answered by what asks the target, before the whole task fails at a row."""
         self.wait(lambda: list(self.metrics("out").get("paused") or ()), "the table that is paused")
         path = "/v1/connectors/out/dead-letters"
-        self.wait(lambda: self.ask("GET", path).json()["total"] == 2, "the dead letters")
-        yield "a redrive", self.ask("POST", f"{path}/redrive").text
+        self.wait(lambda: self.metrics("out")["dead_letters"] == 2, "the dead letters")
         yield "a comparison", self.ask("POST", "/v1/connectors/out/verify").text
-        self.wait(lambda: self.ask("GET", "/v1/connectors/out/verify").json()["state"] != "running", "the comparison")
+        yield "a redrive", self.ask("POST", f"{path}/redrive").text
         yield "the cluster before the failure", self.ask("GET", "/v1/cluster").text
         yield "the metrics before the failure", self.ask("GET", "/metrics").text
         self.insert("checked", 1, self.canaries.row("a row that a constraint forbids"), moment=None)
         self.wait_failed("out", "spark.target_value")
+        self.wait(lambda: self.ask("GET", "/v1/connectors/out/verify").json()["state"] != "running", "the comparison")
 
 
 def _topics(group: str, setting: str, value: object) -> dict[str, str]:
