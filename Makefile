@@ -1,6 +1,6 @@
 # Everything runs in one virtual environment that `make` builds from the hash-checked locks; no root, no containers.
 #   make demo [ARGS=--once]   the embedded stack with a live load      make test        what CI runs
-#   make test-long            every tier, resumable, in parts          make bench       the benchmarks
+#   make test-long            what test leaves out, in parts           make bench       the benchmarks
 #   make lint                 style, types, import arrows              make docs        the documentation, in build/site
 #   make clean                remove what was built
 

@@ -15,7 +15,7 @@ from types import ModuleType
 
 import pytest
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres, find_programs
 from cdcworker.worker.devstack.zookeeper import EmbeddedZooKeeper
 from cdcworker.worker.devstack.zookeeper import libraries as zookeeper_libraries
@@ -191,7 +191,7 @@ def serving(server):
 @pytest.fixture(scope="session")
 def kafka(devstack_dir: Path):
     """The session's broker: `.bootstrap`, `.pid`, `.restart()`, `.kill()`, `.pause()`. Leave it running."""
-    with serving(EmbeddedKafka(devstack_dir / "kafka")) as broker:
+    with serving(EmbeddedKafka(devstack_dir / "kafka", jvm_options=QUICK_COMPILER_ONLY)) as broker:
         yield broker
 
 

@@ -8,9 +8,9 @@ import subprocess
 import tempfile
 import time
 import xml.etree.ElementTree as ElementTree
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from types import FrameType
 
@@ -122,38 +122,80 @@ def _end(processes: Sequence[subprocess.Popen[str]]) -> None:
             process.wait()
 
 
-def _watch(processes: Sequence[subprocess.Popen[str]], folder: Path) -> None:
-    """Waits for all lanes and names the running tests from time to time."""
-    began = told = time.monotonic()
-    while any(process.poll() is None for process in processes):
-        if time.monotonic() - told >= TOLD_EVERY_S:
-            told = time.monotonic()
-            tell_running(folder, f"{(told - began) / 60:.0f} min")
-        time.sleep(0.2)
+@dataclass
+class _Run:
+    """The lanes of one run: those that wait for their turn, those that run, and the exit codes of those that have ended."""
+
+    root: Path
+    lanes: Sequence[Lane]
+    folder: Path
+    at_once: int
+    ended: Callable[[Lane, int, float], None]
+    may_begin: Callable[[], bool]
+    begun: dict[int, tuple[subprocess.Popen[str], float]] = field(default_factory=dict)
+    codes: dict[int, int] = field(default_factory=dict)
+
+    @property
+    def processes(self) -> list[subprocess.Popen[str]]:
+        return [process for process, _ in self.begun.values()]
+
+    @property
+    def left(self) -> bool:
+        return len(self.begun) < len(self.lanes) and self.may_begin()
+
+    def start_what_may_run(self) -> None:
+        env = {**os.environ, RUNNING_FOLDER: str(self.folder)}
+        while self.left and len(self.begun) - len(self.codes) < self.at_once:
+            number = len(self.begun)
+            process = _start(self.root, self.lanes[number], self.folder / str(number), env)
+            self.begun[number] = (process, time.monotonic())
+
+    def take_what_has_ended(self) -> None:
+        for number, (process, began) in self.begun.items():
+            code = process.poll()
+            if code is not None and number not in self.codes:
+                self.codes[number] = code
+                self.ended(self.lanes[number], code, time.monotonic() - began)
+
+    def until_all_have_ended(self) -> None:
+        """Names the running tests from time to time."""
+        began = told = time.monotonic()
+        while self.left or len(self.codes) < len(self.begun):
+            self.start_what_may_run()
+            self.take_what_has_ended()
+            if time.monotonic() - told >= TOLD_EVERY_S:
+                told = time.monotonic()
+                tell_running(self.folder, f"{(told - began) / 60:.0f} min")
+            time.sleep(0.2)
 
 
-def run(root: Path, lanes: Sequence[Lane]) -> tuple[list[int], list[Timing]]:
-    """Runs the lanes at once and returns their exit codes in order, with how long their tests took.
+def run(
+    root: Path,
+    lanes: Sequence[Lane],
+    at_once: int | None = None,
+    ended: Callable[[Lane, int, float], None] = lambda lane, code, seconds: None,
+    may_begin: Callable[[], bool] = lambda: True,
+) -> tuple[list[int], list[Timing]]:
+    """Runs the lanes, all or so many at once, and returns their exit codes in order, with how long their tests took.
 
-    A quiet lane's output is printed at its end. When a signal ends the run, the running tests are printed first."""
+    `ended` is called with each lane that has ended, its exit code and its seconds. Once `may_begin` says no, no further lane
+    begins, and the codes are those of the lanes before. A quiet lane's output is printed at the end of all. When a signal
+    ends the run, the running tests are printed first."""
     with tempfile.TemporaryDirectory(prefix="lanes-") as name:
         folder = Path(name)
-        env = {**os.environ, RUNNING_FOLDER: str(folder)}
-        processes: list[subprocess.Popen[str]] = []
+        this = _Run(root, lanes, folder, at_once or len(lanes), ended, may_begin)
         with ended_by_signals():
             try:
-                for number, lane in enumerate(lanes):
-                    processes.append(_start(root, lane, folder / str(number), env))
-                _watch(processes, folder)
+                this.until_all_have_ended()
             except EndedFromOutsideError as error:
                 tell_running(folder, f"ended from outside by {error}")
-                _end(processes)
+                _end(this.processes)
                 return [ENDED_FROM_OUTSIDE] * len(lanes), []
             except BaseException:
-                _end(processes)
+                _end(this.processes)
                 raise
-        for number, lane in enumerate(lanes):
-            if lane.quiet:
+        for number in this.codes:
+            if (lane := lanes[number]).quiet:
                 print(f"\n{'=' * 30} {lane.name}\n{(folder / f'{number}.out').read_text()}", flush=True)
-        found = [one for number in range(len(lanes)) for one in timings(folder / f"{number}.xml")]
-        return [process.returncode for process in processes], found
+        found = [one for number in this.codes for one in timings(folder / f"{number}.xml")]
+        return [this.codes[number] for number in sorted(this.codes)], found

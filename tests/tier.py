@@ -1,4 +1,4 @@
-"""Runs a test tier: `ci` (make test; `--fast`: the unit tests), `long` (everything, in parts, result kept), `age` (of that).
+"""Runs a test tier: `ci` (make test; `--fast`: the unit tests), `long` (what CI leaves out, in parts, result kept), `age` (of that).
 
 Seeds rotate by commit, so that each commit tries other orders and other examples and any of them can be repeated.
 """
@@ -66,6 +66,10 @@ QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
 WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
 NICE = 15
+FILES_AT_ONCE = 2
+"""Of the long tier, where one waits while the other computes."""
+FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
+"""Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
 TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
 """Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
 begin in the order of `conftest.py`, not of their number of tests."""
@@ -133,7 +137,7 @@ def of_part(files: Sequence[str], part: str) -> list[str]:
 
 def long_arguments(args: Sequence[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(
-        prog="make test-long", description="Every test, file by file; goes on where it ended."
+        prog="make test-long", description="What make test leaves out, file by file; goes on where it ended."
     )
     parser.add_argument("--part", default="1/1", help="only every n-th file: 1/4, 2/4, …")
     parser.add_argument("--minutes", type=float, help="begin no further file after so many minutes")
@@ -145,42 +149,67 @@ def summary(result: Mapping[str, Any], files: Sequence[str]) -> str:
     """How many files have passed, failed and are left, and how long all of them took."""
     rows = {file: result["files"][file] for file in files if file in result["files"]}
     failed = [file for file, row in rows.items() if row["code"] not in PASSED]
-    spent = sum(row["seconds"] for row in rows.values())
     lines = [f"long tier: {len(rows) - len(failed)} files passed, {len(failed)} failed, {len(files) - len(rows)} left"]
     lines += [f"  {row['seconds']:7.1f} s  {file}" for file, row in slowest_files(rows)]
     lines += [f"  failed: {file}" for file in failed]
-    return "\n".join([*lines, f"{spent / 60:.0f} minutes so far"])
+    return "\n".join([*lines, f"{result.get('minutes', 0.0):.0f} minutes in all"])
 
 
 def slowest_files(rows: Mapping[str, Any]) -> list[tuple[str, Any]]:
     return sorted(rows.items(), key=lambda item: -item[1]["seconds"])[:SLOWEST]
 
 
+def in_turn(files: Sequence[str]) -> list[str]:
+    """By turns one that computes and one that waits, so that of two at once seldom both want the processor alone."""
+    computing = [file for file in files if file.startswith(QUICK)]
+    waiting = [file for file in files if not file.startswith(QUICK)]
+    longer, shorter = sorted((computing, waiting), key=len, reverse=True)
+    every = max(1, len(longer) // max(1, len(shorter)))
+    dealt = [[*longer[at * every : (at + 1) * every], file] for at, file in enumerate(shorter)]
+    return [file for files in dealt for file in files] + longer[len(shorter) * every :]
+
+
+def long_files() -> list[str]:
+    """The files that have a test marked `long`, as pytest collects them, and those of which CI runs less."""
+    argv = [str(PYTEST), "-q", "--collect-only", "-m", "long"]
+    done = subprocess.run(argv, cwd=ROOT, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise SystemExit(f"the long tests cannot be collected:\n{done.stdout}{done.stderr}")
+    return sorted({line.partition("::")[0] for line in done.stdout.splitlines() if "::" in line} | set(FEWER_IN_CI))
+
+
+def long_lane(file: str, seed: int) -> Lane:
+    return Lane(file, pytest_argv(seed, *(() if file in FEWER_IN_CI else ("-m", "long")), file))
+
+
 def long(args: Sequence[str]) -> int:
-    """Runs what has not passed at this commit, and keeps each file's result at once."""
+    """Runs what has not passed at this commit, two files at once, and keeps each file's result when it has ended."""
     chosen = long_arguments(args)
     name = commit()
     result = load(name, seed_of(name))
-    every = sorted({str(p.relative_to(ROOT)) for p in (ROOT / "tests").rglob("test_*.py")})
+    every = long_files()
     todo = [file for file in of_part(every, chosen.part) if result["files"].get(file, {}).get("code") not in PASSED]
-    began = time.monotonic()
-    for at, file in enumerate(() if chosen.left else todo):
-        if chosen.minutes is not None and time.monotonic() - began >= 60 * chosen.minutes:
-            break
-        start = time.monotonic()
-        print(f"long tier: file {at + 1} of {len(todo)}: {file}", flush=True)
-        lane = Lane(file, pytest_argv(int(result["seed"]), "-m", "long or not long", file))
-        code = run(ROOT, [lane])[0][0]
-        if code == ENDED_FROM_OUTSIDE:
-            print(summary(result, every), flush=True)
-            return code
-        result["files"][file] = {"code": code, "seconds": round(time.monotonic() - start, 1)}
+    began, before = time.monotonic(), result.get("minutes", 0.0)
+
+    def keep(lane: Lane, code: int, seconds: float) -> None:
+        print(f"long tier: {lane.name}: exit code {code} after {seconds:.0f} s", flush=True)
+        result["files"][lane.name] = {"code": code, "seconds": round(seconds, 1)}
+        result["minutes"] = round(before + (time.monotonic() - began) / 60, 1)
         save(result)
+
+    def in_time() -> bool:
+        return chosen.minutes is None or time.monotonic() - began < 60 * chosen.minutes
+
+    lanes = [long_lane(file, int(result["seed"])) for file in in_turn(todo)]
+    codes, _ = run(ROOT, [] if chosen.left else lanes, FILES_AT_ONCE, keep, in_time)
+    if ENDED_FROM_OUTSIDE in codes:
+        print(summary(result, every), flush=True)
+        return ENDED_FROM_OUTSIDE
     failed = [file for file in every if result["files"].get(file, {}).get("code", 0) not in PASSED]
     if not failed and all(file in result["files"] for file in every):
         result["finished"] = now()
         save(result)
-    print(f"{summary(result, every)}, {(time.monotonic() - began) / 60:.0f} of them in this part", flush=True)
+    print(summary(result, every), flush=True)
     return 1 if failed else 0
 
 

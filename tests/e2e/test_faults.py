@@ -323,6 +323,7 @@ def planted(cluster: Cluster) -> Iterator[None]:
             connection.execute("delete from notes where id = %s", (PLANTED,))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("load", [SLOW_S], indirect=True)
 def test_a_sink_is_verified_while_rows_move_and_what_was_planted_is_told(cluster: Cluster, load: Load) -> None:
     before = load.transactions

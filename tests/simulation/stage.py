@@ -110,6 +110,8 @@ def _replaced(sim: Sim) -> dict[tuple[str, str], Any]:
         ("cdcworker.worker.herder.backends", "members"): lambda *_args: (),
         ("cdcworker.worker.task.sink_runner", "lookup"): lambda _name: plugin,
         ("cdcworker.worker.source.task_identity", "lookup"): lambda _name: plugin,
+        # It looks through all that the process of the simulation holds, at each start of each task.
+        ("cdcworker.worker.source.runner", "gc"): SimpleNamespace(collect=lambda: 0),
         ("cdcworker.worker.herder.herder", "IDLE_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder.herder", "BUSY_WAIT_S"): setting.tick_s,
         ("cdcworker.worker.herder.herder", "TICK_S"): setting.tick_s,

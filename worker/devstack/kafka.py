@@ -8,7 +8,7 @@ import shutil
 import signal
 import struct
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from socket import create_connection
 
@@ -46,6 +46,8 @@ DEFAULTS: dict[str, str] = {
     "num.partitions": "1",
 }
 JVM_OPTIONS = ("-XX:+UseSerialGC", "-XX:+ExitOnOutOfMemoryError", "-Djava.awt.headless=true")
+QUICK_COMPILER_ONLY = ("-XX:TieredStopAtLevel=1",)
+"""For a broker with little to do: what the optimizing compiler costs comes back under load only."""
 
 
 class EmbeddedKafka(EmbeddedServer):
@@ -59,11 +61,13 @@ class EmbeddedKafka(EmbeddedServer):
         settings: Mapping[str, str] | None = None,
         *,
         heap: str = "512m",
+        jvm_options: Sequence[str] = (),
         progress: jars.Progress | None = None,
     ) -> None:
         self.directory = directory
         self.settings = dict(settings or {})
         self.heap = heap
+        self.jvm_options = tuple(jvm_options)
         self._progress = progress
         self._java: JavaInstall | None = None
         self.port = 0
@@ -95,7 +99,7 @@ class EmbeddedKafka(EmbeddedServer):
             self.port, self.controller_port = free_ports(2)
             self._configure()
             self._format()
-        arguments = [*JVM_OPTIONS, f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", self._class_path()]
+        arguments = [*JVM_OPTIONS, *self.jvm_options, f"-Xmx{self.heap}", f"-Xms{self.heap}", "-cp", self._class_path()]
         argv = [str(self._java.program), *arguments, "kafka.Kafka", str(self._properties)]
         self._child = Program("Kafka", argv, self.log, env=self._environment())
 

@@ -240,9 +240,8 @@ def numbers(folder):
     return sorted(int(path.name) for path in folder.glob("*") if path.name.isdigit())
 
 
-@pytest.mark.parametrize(
-    "becomes", ["newer", pytest.param("older", marks=pytest.mark.long), pytest.param("cut_off", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("becomes", ["newer", "older", "cut_off"])
 def test_whatever_a_checkpoint_says_the_ledger_decides(world, becomes):
     history = change_streams.table(*NARROW.columns, key=(), name="history")
     topics = [world.topic(table) for table in (NARROW, history)]
@@ -280,7 +279,8 @@ def test_whatever_a_checkpoint_says_the_ledger_decides(world, becomes):
     assert process.returncode == 0
 
 
-@pytest.mark.parametrize("kind", ["postgres", pytest.param("parquet", marks=pytest.mark.long)])
+@pytest.mark.long
+@pytest.mark.parametrize("kind", ["postgres", "parquet"])
 def test_a_batch_is_one_job_of_spark_however_many_tables_it_has(world, kind):
     tables = [change_streams.table(change_streams.ID, name=f"t{number}") for number in range(20)]
     world.stream.partitions = 1

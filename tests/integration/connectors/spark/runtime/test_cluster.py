@@ -45,6 +45,7 @@ def arguments_of(session):
     return b"".join(Path(f"/proc/{pid}/cmdline").read_bytes() for pid in found)
 
 
+@pytest.mark.long
 def test_executors_read_for_the_sink_and_one_that_is_killed_in_a_task_changes_nothing(world, standalone):
     world.create(world.topic(NARROW))
     load(world, 0, 500)

@@ -80,7 +80,7 @@ def test_an_archive_that_is_made_ahead_is_made_in_silence_and_what_a_first_start
     assert mapped(first)
 
 
-@pytest.mark.parametrize("content", [b"", b"no archive\n" * 100_000])
+@pytest.mark.parametrize("content", [pytest.param(b"", marks=pytest.mark.long), b"no archive\n" * 100_000])
 def test_an_archive_that_is_none_is_ignored(engines, tmp_path, content):
     archive = archive_of(tmp_path)
     archive.path.parent.mkdir(parents=True)

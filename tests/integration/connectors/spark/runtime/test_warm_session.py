@@ -84,7 +84,10 @@ class Launcher:
 
 
 def java_of(pid):
-    return [child for child in procstat.children_of(pid) if "java" in Path(f"/proc/{child}/comm").read_text()]
+    """Without what writes the archive of its classes, on a machine that has none yet."""
+    running = [Path(f"/proc/{child}") for child in procstat.children_of(pid)]
+    java = [one for one in running if "java" in (one / "comm").read_text()]
+    return [int(one.name) for one in java if b"-Xshare:dump" not in (one / "cmdline").read_bytes()]
 
 
 def oom_score(pid):

@@ -72,7 +72,7 @@ def test_rows_come_out_as_they_went_in(dsn, sink):
     ]
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scripts.actions, scripts.cuts)
 @scripts.moving
 def test_any_split_into_batches_gives_the_same_rows(dsn, script, cuts):
