@@ -52,7 +52,7 @@ TARGETS = {
 }  # fmt: skip
 
 
-@pytest.mark.parametrize("op", ["c", pytest.param("u", marks=pytest.mark.long)])
+@pytest.mark.parametrize("op", ["c", "u"])
 def test_what_a_target_says_of_a_row_is_not_told_again(postgres, caplog, op):
     caplog.set_level("DEBUG")
     canaries, quoted, told = Canaries(), set(), {}
