@@ -41,7 +41,7 @@ class SourceTask(Protocol):
 class SourceConnector(Protocol):
     """One configured source. Construction validates nothing beyond types and opens nothing.
 
-    A source may have the abilities below and in `abilities`: `ChecksPositions`, `VerifiesPositions`, `LeavesBehind`,
+    A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`, `LeavesBehind`,
     `NamesPartitions`, `ShowsPositions`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
     """
 
@@ -89,6 +89,15 @@ class ChecksPositions(Protocol):
 
     def check_position(self, position: JsonObject) -> None:
         """Raises CdcError for a position that `open` would refuse by its form alone. Called in the worker; no I/O."""
+
+
+@runtime_checkable
+class HidesKeys(Protocol):
+    """A source whose stored positions may hold keys of rows."""
+
+    def without_keys(self, position: JsonObject) -> JsonObject:
+        """Returns the position for whoever may not see rows, in a form that `check_position` refuses where something was taken out.
+        Called in the worker; no I/O."""
 
 
 @runtime_checkable

@@ -9,7 +9,8 @@ from cdcworker.connectors.capture.errors import CaptureErrors
 from cdcworker.connectors.config.server_authentication import REFUSAL, WEAK_LOGIN
 from cdcworker.connectors.postgres import oversize_rows
 from cdcworker.schemas.errors import CdcError, Where, declare
-from cdcworker.schemas.untrusted.driver_text import kept
+from cdcworker.schemas.untrusted.driver_text import is_of_user_code, kept
+from psycopg import pq
 
 UNREACHABLE = declare(
     "postgres.unreachable",
@@ -363,7 +364,8 @@ def translate(exc: BaseException, where: Where | None = None) -> CdcError:
     if state:
         place["sqlstate"] = state
     # The client names the value by itself that it cannot read or send.
-    told = kept(text) if state is None and isinstance(exc, psycopg.DataError) else _safe(text, state)
+    context = getattr(getattr(exc, "diag", None), "context", None)
+    told = kept(text) if state is None and isinstance(exc, psycopg.DataError) else _safe(text, state, context)
     return CdcError(_code(exc, state, text), told, where=place)
 
 
@@ -372,21 +374,36 @@ def translated(exc: Exception) -> Exception:
     return translate(exc) if isinstance(exc, psycopg.Error) else exc
 
 
-def translate_text(text: str, where: Where | None = None, state: str | None = None) -> CdcError:
-    """libpq's error text of a replication connection, with the server's SQLSTATE where there is one."""
+def translate_result(result: pq.abc.PGresult, where: Where | None = None) -> CdcError:
+    """libpq's result of a statement that failed."""
+
+    def text_of(field: pq.DiagnosticField) -> str | None:
+        return found.decode(errors="replace") if (found := result.error_field(field)) else None
+
+    text = text_of(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message.decode(errors="replace")
+    return translate_text(text, where, text_of(pq.DiagnosticField.SQLSTATE), text_of(pq.DiagnosticField.CONTEXT))
+
+
+def translate_text(
+    text: str, where: Where | None = None, state: str | None = None, context: str | None = None
+) -> CdcError:
+    """The server's or libpq's error text, with the server's SQLSTATE and the error's context where there are any."""
     code = _match(text) or (_of_state(state) if state else CONNECTION_LOST)
     told = {**(where or {}), **({"sqlstate": state} if state else {})}
-    return CdcError(code, _safe(_one_line(text), state), where=told)
+    return CdcError(code, _safe(_one_line(text), state, context), where=told)
 
 
-def _safe(text: str, state: str | None) -> str:
-    """The server's text, unless it is about data: such texts quote values (`invalid input syntax for …: "value"`)."""
-    if state is None or not state.startswith(_ABOUT_DATA):
+def _safe(text: str, state: str | None, context: str | None = None) -> str:
+    """The server's text, unless it is about data, of a function, or under an SQLSTATE that only a function raises: such texts quote
+    values (`invalid input syntax for …: "value"`)."""
+    if state is None:
         return text
     try:
         name = psycopg.errors.lookup(state).__name__
     except KeyError:
-        name = "an error"
+        return "the server reports an error about a value; its text is left out"
+    if not state.startswith(_ABOUT_DATA) and not is_of_user_code(context):
+        return text
     return f"the server reports {name} about a value; its text is left out"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.postgres.errors import POSITION_INVALID
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
@@ -107,3 +108,11 @@ def _number(value: JsonObject, name: str) -> int:
     if not isinstance(number, int) or number < 0:
         raise ValueError(name)
     return number
+
+
+def progress_of(snapshot: JsonObject) -> SnapshotProgress:
+    """Returns a position's snapshot; CdcError `postgres.position_invalid` where it cannot be read."""
+    try:
+        return SnapshotProgress.from_json(snapshot)
+    except ValueError as exc:
+        raise CdcError(POSITION_INVALID, str(exc)) from exc

@@ -313,4 +313,6 @@ def unreachable(properties: Mapping[str, str], cause: KafkaError) -> CdcError:
     if code in (e.TIMEOUT, e.TRANSIENT):
         code = e.UNREACHABLE
     servers = properties.get("bootstrap.servers", "")
-    return CdcError(code, f"no answer from Kafka: {cause.name()} ({cause.str()})", where={"bootstrap.servers": servers})
+    return CdcError(
+        code, f"no answer from Kafka: {cause.name()} ({e.text_of(cause)})", where={"bootstrap.servers": servers}
+    )

@@ -280,9 +280,9 @@ class KafkaCompactedLog:
         if error.fatal() or error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise e.translate(error, "read the log", where={"topic": self.topic})
         if e.code_of(error) in (*e.TELLING, e.UNEXPECTED):
-            log.error("reading fails topic=%s error=%s", self.topic, error.str())
+            log.error("reading fails topic=%s error=%s", self.topic, e.text_of(error))
         else:
-            log.debug("reading stalls topic=%s error=%s", self.topic, error.str())
+            log.debug("reading stalls topic=%s error=%s", self.topic, e.text_of(error))
 
     def _note_positions(self) -> None:
         # position() moves past commit markers and aborted records, which are never delivered.

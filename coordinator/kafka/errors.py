@@ -8,6 +8,7 @@ from typing import Final
 
 from cdcworker.coordinator.api import TermOver, WriterFenced, WriteUnknown
 from cdcworker.schemas.errors import CdcError, Where, declare
+from cdcworker.schemas.untrusted.driver_text import kept
 from confluent_kafka import KafkaError, KafkaException
 
 UNREACHABLE = declare(
@@ -194,6 +195,9 @@ _CODE_OF: dict[int, str] = {number: code for code, numbers in _TABLE.items() for
 
 _REFUSED: Final = re.compile(r"ProduceRequest for (\S+) \[[0-9]+\]")
 
+_OF_RECORDS = (RECORD_TOO_LARGE, RECORD_REFUSED, UNEXPECTED)
+"""Codes of errors that may be about the content of a record."""
+
 TELLING = (AUTHENTICATION, TLS, AUTHORIZATION, CLIENT_CONFIG)
 """Error codes that name the cause when a broker also seems to be unreachable."""
 
@@ -218,10 +222,17 @@ def code_of(error: KafkaException | KafkaError | BufferError) -> str:
     return known or UNEXPECTED
 
 
+def text_of(error: KafkaException | KafkaError | BufferError) -> str:
+    """Returns the client's text of an error without values of records. librdkafka makes its texts of codes, names, offsets and sizes;
+    a broker, or a proxy in its place, may quote the record that it refuses."""
+    inner = kafka_error(error)
+    return kept(inner.str()) if code_of(inner) in _OF_RECORDS else inner.str()
+
+
 def translate(error: KafkaException | KafkaError | BufferError, doing: str, *, where: Where | None = None) -> CdcError:
     """Returns the CdcError for a Kafka error; `doing` names the failed operation. Use it with `raise … from exc`."""
     inner = kafka_error(error)
-    return CdcError(code_of(inner), f"{doing}: {inner.name()} ({inner.str()})", where=where)
+    return CdcError(code_of(inner), f"{doing}: {inner.name()} ({text_of(inner)})", where=where)
 
 
 def topic_of(error: KafkaError) -> str:
@@ -249,7 +260,7 @@ def write_outcome(error: KafkaError, *, in_commit: bool) -> TermOver | WriterFen
     during the commit the write may or may not have happened.
     """
     code = code_of(error)
-    text = f"{error.name()}: {error.str()}"
+    text = f"{error.name()}: {text_of(error)}"
     if code == FENCED:
         # librdkafka repeats a commit whose answer was lost; by then the next leader may have raised the epoch.
         return WriteUnknown(text) if in_commit else WriterFenced(text)

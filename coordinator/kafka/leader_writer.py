@@ -142,7 +142,7 @@ class KafkaLeaderWriter:
 
     def _failed(self, error: KafkaError, in_commit: bool) -> TermOver | WriterFenced | WriteUnknown:
         outcome = e.write_outcome(error, in_commit=in_commit)
-        log.warning("leader write failed outcome=%s error=%s", type(outcome).__name__, error.str())
+        log.warning("leader write failed outcome=%s error=%s", type(outcome).__name__, e.text_of(error))
         # After a refused and aborted transaction the producer is usable; after all else its state is unknown.
         if not (isinstance(outcome, TermOver) and self._abort()):
             self._spent = True
@@ -152,7 +152,7 @@ class KafkaLeaderWriter:
         try:
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as exc:
-            log.warning("abort failed error=%s", exc)
+            log.warning("abort failed error=%s", e.text_of(exc))
             return False
         return True
 

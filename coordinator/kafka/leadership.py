@@ -249,12 +249,14 @@ class KafkaLeadership:
             problem = e.translate(error, "join the group")
             log.error("group membership fails error=%s hint=%s", problem, problem.hint)
         else:
-            log.debug("group membership stalls error=%s", error.str())
+            log.debug("group membership stalls error=%s", e.text_of(error))
 
     def _give_up(self, error: KafkaError) -> None:
         if self._owner:
             self._rejoin_soon()
         self._step_down(error.name())
         if error.fatal():
-            raise CdcError(e.code_of(error), f"group membership ended: {error.str()}", where={"topic": self._topic})
-        log.warning("group membership stalls error=%s", error.str())
+            raise CdcError(
+                e.code_of(error), f"group membership ended: {e.text_of(error)}", where={"topic": self._topic}
+            )
+        log.warning("group membership stalls error=%s", e.text_of(error))

@@ -27,6 +27,8 @@ _QUOTED: Final = re.compile(
     r"\"(?:[^\"\\\n]|\\.|\"\"){0,20000}+\"?|(?<![A-Za-z])'(?:[^'\\\n]|\\.|''){0,20000}+'?|`[^`\n]{0,20000}+`?"
     r"|\)=\([^\n]{0,20000}"
 )
+_USER_CODE: Final = re.compile(r"\bPL/|\bSQL\b")
+"""In contexts of functions, whatever the language of the server's messages is."""
 _VALUE: Final = re.compile(
     r"(?i)(?<![\w-])(values?|input|data|row|record|literal|payload|content|string)\b(?: (?:is|was|of))?[:=] ?[^\n]*"
 )
@@ -53,6 +55,12 @@ def _without_values(text: str) -> str:
         return found[0] if is_name else SHOWN
 
     return _VALUE.sub(lambda found: f"{found[1]} {SHOWN}", _QUOTED.sub(cut, line))
+
+
+def is_of_user_code(context: str | None) -> bool:
+    """Returns whether the context of a PostgreSQL error names a function, or a statement inside of one. Their authors make texts of
+    values, under any SQLSTATE."""
+    return _USER_CODE.search(context or "") is not None
 
 
 def kept_kinds(text: str) -> str:

@@ -12,7 +12,14 @@ from typing import Any, ClassVar
 
 import pytest
 from cdcworker.connectors.api.context import TaskContext
-from cdcworker.connectors.api.source import ChecksPositions, HoldsTables, NamesPartitions, ShowsPositions, SourceTask
+from cdcworker.connectors.api.source import (
+    ChecksPositions,
+    HidesKeys,
+    HoldsTables,
+    NamesPartitions,
+    ShowsPositions,
+    SourceTask,
+)
 from cdcworker.connectors.registry import lookup
 from cdcworker.schemas.change import Change, JsonObject
 from cdcworker.schemas.errors import CODES, CdcError
@@ -173,6 +180,11 @@ class SourceContract:
                 connector.check_position(position)
             with pytest.raises(CdcError):
                 connector.check_position(source.foreign)
+        if isinstance(connector, HidesKeys):
+            for _, position in found:
+                hidden = connector.without_keys(position)
+                assert hidden.keys() == position.keys()
+                assert connector.without_keys(hidden) == hidden
         if isinstance(connector, NamesPartitions):
             assert connector.partition(0) == json.loads(json.dumps(source.connector().partition(0)))
         if isinstance(connector, ShowsPositions):

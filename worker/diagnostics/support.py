@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.config.definition import MASK
 from cdcworker.coordinator.kafka.clients import make_admin
-from cdcworker.coordinator.kafka.errors import kafka_error
+from cdcworker.coordinator.kafka.errors import text_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.config.worker_properties import WORKER_DEF, WorkerConfig
 from cdcworker.worker.logs.redaction import clean_all
@@ -96,7 +96,7 @@ def described(kafka: Mapping[str, str], names: Sequence[str]) -> Json:
     try:
         known = admin.list_topics(timeout=ANSWER_S).topics
     except KafkaException as exc:
-        return {"error": kafka_error(exc).str()}
+        return {"error": text_of(exc)}
     out: Json = {}
     for name in names:
         topic = known.get(name)

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, Protocol
 
-from cdcworker.connectors.api.source import ChecksPositions, NamesPartitions
+from cdcworker.connectors.api.source import ChecksPositions, HidesKeys, NamesPartitions
 from cdcworker.connectors.config.common_keys import tasks_max_of
 from cdcworker.connectors.registry import lookup
 from cdcworker.coordinator.api import LogRecord
@@ -224,6 +224,14 @@ class SourceOffsets:
             client_id=f"{place.client_id}-offsets-producer",
             transaction_timeout_ms=TRANSACTION_TIMEOUT_MS,
         )
+
+
+def without_keys(connector: Connector, found: Sequence[ConnectorOffset]) -> list[ConnectorOffset]:
+    """Returns a connector's offsets for whoever may not see rows."""
+    source = _instance(connector) if connector.kind == "source" else None
+    if not isinstance(source, HidesKeys):
+        return list(found)
+    return [replace(item, offset=source.without_keys(item.offset)) if item.offset else item for item in found]
 
 
 def _instance(connector: Connector) -> Any:

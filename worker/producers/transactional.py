@@ -219,7 +219,7 @@ class Sender:
             topic = None  # the cause may be a record of another topic
         if (error.fatal() or error.txn_requires_abort()) and e.code_of(error) == e.UNEXPECTED:
             # Whatever broke it, a new producer starts from what is committed.
-            return CdcError(BROKEN, f"{doing}: {error.name()} ({error.str()})")
+            return CdcError(BROKEN, f"{doing}: {error.name()} ({e.text_of(error)})")
         topic = e.topic_of(error) or topic
         return e.translate(error, doing, where={"topic": topic} if topic else None)
 

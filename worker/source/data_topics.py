@@ -236,7 +236,7 @@ def _topic_config(futures: Mapping[Any, Any], topic: str, resource: ConfigResour
         compacted = "compact" in str(entries["cleanup.policy"].value)
         return TopicConfig(int(entries["max.message.bytes"].value), compacted)
     except KafkaException as exc:
-        log.info("topic limit unknown topic=%s error=%s", topic, e.kafka_error(exc).str())
+        log.info("topic limit unknown topic=%s error=%s", topic, e.text_of(exc))
     except (KeyError, ValueError, TypeError):
         pass
     return TopicConfig()

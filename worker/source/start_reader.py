@@ -179,7 +179,7 @@ class StartReader:
             return True
         if error.fatal() or error.code() in (KafkaError._AUTO_OFFSET_RESET, KafkaError.OFFSET_OUT_OF_RANGE):
             raise e.translate(error, "read the log", where={"topic": topic})
-        log.warning("reading stalls topic=%s error=%s", topic, error.str())
+        log.warning("reading stalls topic=%s error=%s", topic, e.text_of(error))
         return False
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ from typing import Final
 import psycopg
 from cdcworker.connectors.capture.column_mapping import Parser
 from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity
-from cdcworker.connectors.postgres.errors import CONNECTION_LOST, translate, translate_text
+from cdcworker.connectors.postgres.errors import CONNECTION_LOST, translate, translate_result
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
@@ -28,7 +28,7 @@ def copy_lines(connection: AdminConnection, statement: bytes) -> Generator[bytes
     try:
         result = conn.exec_(statement)
         if result.status != pq.ExecStatus.COPY_OUT:
-            raise _failed(result)
+            raise translate_result(result)
         poller = select.poll()
         poller.register(conn.socket, select.POLLIN)
         get, whole = conn.get_copy_data, False
@@ -62,17 +62,11 @@ def _finish(conn: pq.abc.PGconn, *, whole: bool) -> None:
     while (result := conn.get_result()) is not None:
         state = result.error_field(pq.DiagnosticField.SQLSTATE)
         if result.status == pq.ExecStatus.FATAL_ERROR and not (state == QUERY_CANCELED and not whole):
-            failed = failed or _failed(result)
+            failed = failed or translate_result(result)
         if conn.status != pq.ConnStatus.OK:
             break
     if failed:
         raise failed
-
-
-def _failed(result: pq.abc.PGresult) -> CdcError:
-    state = result.error_field(pq.DiagnosticField.SQLSTATE)
-    message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-    return translate_text(message.decode(errors="replace"), {}, state.decode() if state else None)
 
 
 _ESCAPES = {b"b": b"\b", b"f": b"\f", b"n": b"\n", b"r": b"\r", b"t": b"\t", b"v": b"\v"}

@@ -26,8 +26,9 @@ from cdcworker.connectors.capture.tables.truncate_barrier import ServerLog, Trun
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
 from cdcworker.connectors.postgres.doctor import replica_identity
-from cdcworker.connectors.postgres.errors import CAPTURE, POSITION_INVALID, TABLE_LOCKED, translate
+from cdcworker.connectors.postgres.errors import CAPTURE, TABLE_LOCKED, translate
 from cdcworker.connectors.postgres.pgoutput import Relation, format_lsn
+from cdcworker.connectors.postgres.position import progress_of
 from cdcworker.connectors.postgres.server import lock_holders as locks
 from cdcworker.connectors.postgres.server import slot as slots
 from cdcworker.connectors.postgres.server.publication_members import TREE
@@ -80,10 +81,7 @@ def described(connection: AdminConnection, oids: Sequence[int]) -> dict[int, tup
 
 def restored(connection: AdminConnection, stored: JsonObject) -> SnapshotProgress:
     """Returns the stored progress, with the names that tables have now."""
-    try:
-        progress = SnapshotProgress.from_json(stored)
-    except ValueError as exc:
-        raise CdcError(POSITION_INVALID, str(exc)) from exc
+    progress = progress_of(stored)
     progress.named(described(connection, [table.table_id for _, table in progress.tables() if not table.name]))
     return progress
 

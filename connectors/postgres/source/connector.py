@@ -45,9 +45,16 @@ class PostgresSource:
         return PostgresTask(parse(share).of_task(context.task), context)
 
     def check_position(self, position: JsonObject) -> None:
-        from cdcworker.connectors.postgres.position import StoredPosition
+        from cdcworker.connectors.postgres.position import StoredPosition, progress_of
 
-        StoredPosition.from_json(position)
+        if snapshot := StoredPosition.from_json(position).snapshot:
+            progress_of(snapshot)
+
+    def without_keys(self, position: JsonObject) -> JsonObject:
+        from cdcworker.connectors.capture.snapshot.progress import without_keys
+
+        snapshot = position.get("snapshot")
+        return {**position, "snapshot": without_keys(snapshot)} if isinstance(snapshot, dict) else position
 
     def verify_position(self, task: int, position: JsonObject) -> str:
         """Asks the server whether the slot still has what lies behind the position; opens one connection."""

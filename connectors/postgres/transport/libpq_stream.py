@@ -11,7 +11,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 import psycopg
-from cdcworker.connectors.postgres.errors import CONNECTION_LOST, QUERY, UNREACHABLE, translate, translate_text
+from cdcworker.connectors.postgres.errors import (
+    CONNECTION_LOST,
+    QUERY,
+    UNREACHABLE,
+    translate,
+    translate_result,
+    translate_text,
+)
 from cdcworker.connectors.postgres.pgoutput import PG_EPOCH_US, format_lsn, parse_lsn
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread
@@ -82,7 +89,7 @@ class ReplicationStream:
         """A replication command with a result; before `start` only."""
         result = self._conn.exec_(statement.encode())
         if result.status not in (pq.ExecStatus.TUPLES_OK, pq.ExecStatus.COMMAND_OK):
-            raise self._failed(result)
+            raise translate_result(result)
         return [
             [None if (v := result.get_value(row, col)) is None else v.decode() for col in range(result.nfields)]
             for row in range(result.ntuples)
@@ -130,12 +137,7 @@ class ReplicationStream:
     def _begin(self, statement: str, where: dict[str, str | int]) -> None:
         result = self._conn.exec_(statement.encode())
         if result.status != pq.ExecStatus.COPY_BOTH:
-            raise self._failed(result, where)
-
-    def _failed(self, result: pq.abc.PGresult, where: dict[str, str | int] | None = None) -> CdcError:
-        state = result.error_field(pq.DiagnosticField.SQLSTATE)
-        message = result.error_field(pq.DiagnosticField.MESSAGE_PRIMARY) or result.error_message
-        return translate_text(message.decode(errors="replace"), where, state.decode() if state else None)
+            raise translate_result(result, where)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -194,7 +196,7 @@ class ReplicationStream:
     def _ended(self) -> CdcError:
         result = self._conn.get_result()
         if result is not None and result.status == pq.ExecStatus.FATAL_ERROR:
-            return self._failed(result)
+            return translate_result(result)
         return CdcError(CONNECTION_LOST, "the server ended the replication stream")
 
     def _lost(self, exc: psycopg.Error) -> CdcError:

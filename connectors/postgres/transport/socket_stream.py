@@ -234,7 +234,7 @@ class SocketStream(ReplicationStream):
 
 
 def refused(fields: Mapping[str, str], where: dict[str, str | int] | None) -> CdcError:
-    return translate_text(fields.get("M", "the server ended the stream"), where, fields.get("C"))
+    return translate_text(fields.get("M", "the server ended the stream"), where, fields.get("C"), fields.get("W"))
 
 
 def connect_stream(

@@ -23,8 +23,10 @@ from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.topics import source_of
+from cdcworker.schemas.untrusted.driver_text import is_of_user_code
 
 if TYPE_CHECKING:
+    import psycopg
     import pyarrow as pa
     from cdcworker.connectors.warehouses.postgres.connection import Connection
     from pyspark.sql import SparkSession
@@ -254,9 +256,7 @@ class PostgresWriter:
                 yield self._connection
         except psycopg.Error as exc:
             self._catalog.forget()
-            # Of errors in a statement's text the server's words hold names only; others may quote a value.
-            said = exc.diag.message_primary if (exc.sqlstate or "").startswith("42") else type(exc).__name__
-            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, said)
+            log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, _said(exc))
             raise from_psycopg(exc) from exc
         except BaseException:
             self._catalog.forget()
@@ -409,6 +409,13 @@ class PostgresWriter:
             found = connection.execute(statements.orphans(target, stage)).fetchone()
             counts["orphans"] += found[0] if found else 0
         _written(counts, connection.execute(statements.merge(target, stage, bits, tombstones, floor)).rowcount)
+
+
+def _said(exc: psycopg.Error) -> str:
+    """Returns the server's words for an error in the text of a statement of the sink's, which hold names only; others may quote a
+    value, and so may a trigger."""
+    of_names = (exc.sqlstate or "").startswith("42") and not is_of_user_code(exc.diag.context)
+    return (exc.diag.message_primary if of_names else None) or type(exc).__name__
 
 
 def _written(counts: dict[str, Any], rows: int) -> None:

@@ -20,11 +20,13 @@ from cdcworker.worker.offsets.model import (
     VerifiesOffsets,
 )
 from cdcworker.worker.offsets.sink import OFFSET, PARTITION, TOPIC
+from cdcworker.worker.offsets.source import without_keys
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.commands import forward_to_leader
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import DRY_RUN, dry_run_answer, is_dry_run
 from cdcworker.worker.rest.routing import Endpoint
+from cdcworker.worker.security.access import caller_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -49,8 +51,11 @@ LONG_MAX = (1 << 63) - 1
 
 
 async def get_offsets(api: ApiContext, request: Request) -> Response:
+    """Answers all that is stored to callers who may see rows, and to others what holds no key of one."""
     connector = api.connector(request.path_params["connector"], NOT_FOUND)
     found = await off_loop(api, lambda: api.offsets.read(connector))
+    if not caller_of(request.scope).may("operate", connector.name):
+        found = await off_loop(api, lambda: without_keys(connector, found))
     return JSONResponse({"offsets": [{"partition": dict(item.partition), "offset": item.offset} for item in found]})
 
 

@@ -468,6 +468,56 @@ def test_a_text_of_the_server_that_may_quote_a_value_is_left_out(state):
         assert error.where["sqlstate"] == state
 
 
+@pytest.mark.parametrize(
+    ("text", "state", "context"),
+    [
+        ("no heartbeat for 4711-hush", "C0815", None),
+        ("4711-hush is none of yours", "42501", "PL/pgSQL function f() line 3 at RAISE"),
+        (
+            'relation "part_4711-hush" does not exist',
+            "42P01",
+            'SQL statement "insert into …"\nPL/pgSQL-Funktion f() Zeile 1',
+        ),
+        ("division of 4711-hush", "XX000", 'SQL function "f" statement 1'),
+    ],
+)
+def test_a_text_of_a_function_s_author_is_left_out_whatever_its_state(text, state, context):
+    error = e.translate_text(text, None, state, context)
+    assert "hush" not in str(error.to_dict())
+    assert error.where["sqlstate"] == state
+
+
+def test_a_text_of_the_server_s_own_stays_with_its_context():
+    context = 'slot "s", output plugin "pgoutput", in the begin callback, associated LSN 0/1'
+    assert e.translate_text('publication "p" does not exist', None, "42704", context).message.startswith("publication")
+
+
+def test_a_position_without_the_keys_of_rows_is_one_from_which_nobody_goes_on():
+    source, loads = (
+        PostgresSource(CONFIG),
+        [TableLoad(3, "public", "c", parts=[KeyRange(["hush"], ["hush2"])], again=[["hush3"]])],
+    )
+    stored = StoredPosition(
+        "7", 1, "s", 1, 1, 1, snapshot=SnapshotProgress([SnapshotLoad("initial", "start", loads)], [1]).to_json()
+    )
+    position = stored.to_json()
+    source.check_position(position)
+    for one in (
+        position,
+        {**position, "snapshot": {"todo": [[3, "public", "c"]], "last": ["hush"], "again": [["hush"]]}},
+    ):
+        shown = source.without_keys(one)
+        assert "hush" in str(one)
+        assert "hush" not in str(shown)
+        assert {**shown, "snapshot": None} == {**position, "snapshot": None}
+        with pytest.raises(CdcError) as caught:
+            source.check_position(shown)
+        assert caught.value.code == e.POSITION_INVALID
+    done = {**position, "snapshot": SnapshotProgress(loaded=[1, 3]).to_json()}
+    assert source.without_keys(done) == done
+    assert source.without_keys({**position, "snapshot": None})["snapshot"] is None
+
+
 def test_a_table_that_is_not_captured_any_more_is_read_again_when_it_comes_back():
     left = TableLoad(4, "public", "d", parts=[KeyRange(["8"])])
     progress = SnapshotProgress(

@@ -2,7 +2,7 @@ import pytest
 from cdcworker.coordinator.api import TermOver, WriterFenced, WriteUnknown
 from cdcworker.coordinator.kafka import errors as e
 from cdcworker.schemas.errors import CODES
-from confluent_kafka import KafkaError, KafkaException
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 
 def abortable(code: int) -> KafkaError:
@@ -33,6 +33,30 @@ def test_a_record_that_is_refused_for_good_is_a_data_error_of_its_topic(code):
     assert CODES[e.code_of(error)].kind == "data"
     assert e.topic_of(error) == "shop.public.a-b_1"
     assert e.topic_of(KafkaError(code, "something else")) == ""
+
+
+def test_what_a_broker_quotes_of_a_record_is_left_out():
+    quoted = "Record validation failed: Unrecognized token '4711-hush': was expecting JSON"
+    own = "ProduceRequest for shop.public.a [3] with 2 message(s) failed: Broker: … (broker 1 PID{Id:0,Epoch:0}, base seq 0)"
+    for code in (KafkaError.INVALID_RECORD, KafkaError.MSG_SIZE_TOO_LARGE, KafkaError._FAIL):
+        error = KafkaError(code, quoted)
+        assert "hush" not in str(e.translate(error, "produce").to_dict())
+        assert "hush" not in str(e.write_outcome(error, in_commit=True))
+        assert own in e.translate(KafkaError(code, own), "produce").message
+    other = KafkaError(KafkaError.POLICY_VIOLATION, "'retention.ms' is closed")
+    assert "'retention.ms'" in e.translate(other, "create a topic").message
+
+
+def test_the_error_of_a_record_that_is_not_delivered_does_not_have_its_value_for_its_text():
+    """librdkafka has both in one place."""
+    told = []
+    producer = Producer({"on_delivery": lambda error, message: told.append((error, message.value()))})
+    producer.produce("t", b"4711-hush", b"key-hush")
+    producer.purge()
+    producer.flush(10)
+    ((error, value),) = told
+    assert value == b"4711-hush"
+    assert "hush" not in f"{error!r} {error} {error.str()}"
 
 
 def test_an_error_nobody_foresaw_halts():

@@ -10,6 +10,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets import model as offsets
 from cdcworker.worker.offsets.model import ConnectorOffset
 from cdcworker.worker.rest.resources import offsets as rest
+from cdcworker.worker.security.access import CALLER, Caller, Grant
 
 BARRIER = 77
 ALTERED = "The offsets for this connector have been altered successfully"
@@ -31,6 +32,31 @@ def test_offsets_are_shown_as_pairs(client, cluster, kept):
         200,
         {"offsets": [{"partition": {"server": "s", "task": 0}, "offset": {"v": 1}}]},
     )
+
+
+@pytest.mark.parametrize(
+    ("role", "prefix", "shown"), [("read", "", False), ("operate", "", True), ("operate", "d", False)]
+)
+def test_keys_up_to_which_rows_were_read_are_for_who_may_see_rows(connect, herder, cluster, kept, role, prefix, shown):
+    client = connect(herder, offsets=kept)
+    cluster.add("c", {"connector.class": "postgres"})
+    load = {
+        "id": "initial",
+        "origin": "start",
+        "tables": [{"t": [3, "public", "c"], "parts": [[["hush"], None, False]]}],
+    }
+    kept.found = [ConnectorOffset({"server": "s"}, {"v": 1, "snapshot": {"loaded": [1], "loads": [load]}})]
+    route = client.app.router
+
+    async def app(scope, receive, send):
+        scope[CALLER] = Caller("somebody", (Grant("read"), Grant(role, prefix)), "token")
+        await route(scope, receive, send)
+
+    client.app.middleware_stack = app
+    answer = client.get("/connectors/c/offsets")
+    assert answer.status_code == 200
+    (item,) = answer.json()["offsets"]
+    assert item["offset"]["snapshot"] == {"loaded": [1], "loads": [load] if shown else 1}
 
 
 @pytest.mark.parametrize("method", ["GET", "PATCH", "DELETE"])
