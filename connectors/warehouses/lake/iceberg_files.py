@@ -8,7 +8,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.warehouses.key_index import INDEX_BYTES_MAX, IndexMemory
 from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     IcebergColumn,
     UnfitFile,
@@ -17,11 +16,12 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     read_rows,
 )
 from cdcworker.connectors.warehouses.lake.tables import FoundRows, TableName
-from cdcworker.connectors.warehouses.live_files import GONE_SHARE_MAX, LiveFiles
+from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory
+from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.key_index import Numbers
+    from cdcworker.connectors.warehouses.table_files.key_index import Numbers
 
 MERGED_FILES: Final = 8
 """So many files of like size become one."""

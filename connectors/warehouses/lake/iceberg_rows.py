@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses.key_index import by_file
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.file_faults import file_errors
 from cdcworker.connectors.warehouses.lake.iceberg_files import FilesCache, LiveFile, TableFiles, index_files, read_files
@@ -28,10 +27,11 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
     write_rows,
 )
 from cdcworker.connectors.warehouses.lake.tables import RowChange, TableName
+from cdcworker.connectors.warehouses.table_files.key_index import by_file
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.key_index import Numbers
+    from cdcworker.connectors.warehouses.table_files.key_index import Numbers
 
 FORMAT: Final = 2
 CODEC: Final = "write.parquet.compression-codec"

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.lake.delta_files import data_files, deletion_vectors
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     FileLayout,
@@ -21,7 +20,8 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
-from cdcworker.connectors.warehouses.live_files import GONE_SHARE_MAX, LiveFiles
+from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
+from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
 from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit

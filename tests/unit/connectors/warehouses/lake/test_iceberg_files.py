@@ -11,7 +11,6 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import KEY, POSITION
-from cdcworker.connectors.warehouses.key_index import ENTRY_BYTES, IndexMemory
 from cdcworker.connectors.warehouses.lake import iceberg_files, iceberg_parquet
 from cdcworker.connectors.warehouses.lake.file_faults import UnreadableFile, is_broken
 from cdcworker.connectors.warehouses.lake.iceberg_files import (
@@ -33,6 +32,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_parquet import (
 )
 from cdcworker.connectors.warehouses.lake.iceberg_rows import local_path
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory
 from cdcworker.schemas.errors import CdcError
 
 TYPES = (

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 
 import pytest
-from cdcworker.connectors.warehouses.key_index import IndexMemory
 from cdcworker.connectors.warehouses.lake.delta_files import local_table
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final, Generic, Protocol, TypeVar
 
 from cdcworker.connectors.api.table_batch import KEY
-from cdcworker.connectors.warehouses.key_index import IndexMemory, KeyIndex, by_file, places_of
 from cdcworker.connectors.warehouses.merge import one, shaped
+from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory, KeyIndex, by_file, places_of
 from cdcworker.connectors.warehouses.target_columns import position_of
 
 if TYPE_CHECKING:

@@ -8,8 +8,8 @@ import itertools
 import numpy as np
 import pyarrow as pa
 import pytest
-from cdcworker.connectors.warehouses import key_index
-from cdcworker.connectors.warehouses.key_index import (
+from cdcworker.connectors.warehouses.table_files import key_index
+from cdcworker.connectors.warehouses.table_files.key_index import (
     ENTRY_BYTES,
     IDLE_S,
     IndexMemory,

@@ -8,9 +8,9 @@ import numpy as np
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.api.table_batch import KEY, POSITION
-from cdcworker.connectors.warehouses import key_index
-from cdcworker.connectors.warehouses.key_index import ENTRY_BYTES, IndexMemory, by_file, places_of
-from cdcworker.connectors.warehouses.live_files import LiveFiles
+from cdcworker.connectors.warehouses.table_files import key_index
+from cdcworker.connectors.warehouses.table_files.key_index import ENTRY_BYTES, IndexMemory, by_file, places_of
+from cdcworker.connectors.warehouses.table_files.live_files import LiveFiles
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
