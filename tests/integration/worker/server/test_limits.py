@@ -223,7 +223,7 @@ class Flood:
 
 
 ANSWERED_S_MAX = 5.0
-"""Half of a lease: the flood and the tests beside it leave little of the processor."""
+"""Half of the session after which a worker counts as gone: the flood leaves little of the processor."""
 
 
 def flooded(server, seconds=4.0):
