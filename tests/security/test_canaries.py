@@ -405,34 +405,6 @@ def test_no_canary_is_heard(worker, ask, postgres, canaries):
     assert leaks(heard, canaries, keys) == []
 
 
-@pytest.mark.spark
-@pytest.mark.iceberg
-@pytest.mark.long
-@pytest.mark.timeout(400)
-def test_no_canary_is_heard_where_java_runs(worker, ask, postgres, canaries):
-    """Java's arguments and environment are seen while it starts, runs, and fails to find its cluster."""
-    good = source(postgres, canaries)
-    heard = [("answer", start(worker, ask, good).text)]
-    for name, config in sinks(postgres, canaries, good):
-        answer = ask("PUT", f"/connectors/{name}/config?validate=false", config)
-        assert answer.status_code == 201, answer.text
-        heard.append(("answer", answer.text))
-
-    def settled():
-        heard.extend(one for one in processes(worker) if one not in heard)
-        return state_of(ask, "out") == "RUNNING" and state_of(ask, "lake") == "FAILED"
-
-    worker.wait(settled, lambda: ask("GET", "/connectors?expand=status").text, 300.0)
-    command = r"cmdline of java \d+"
-    assert len({where for where, _ in heard if re.fullmatch(command, where)}) >= len(SINKS), "Java was seen"
-    for name in SINKS:
-        for path in ("doctor", "dead-letters", "verify"):
-            heard.append((path, ask("GET", f"/v1/connectors/{name}/{path}").text))
-        heard.append(("offsets", ask("GET", f"/connectors/{name}/offsets").text))
-    heard += [*bundle(worker), *log_and_topics(worker)]
-    assert leaks(heard, canaries, session_keys(worker)) == []
-
-
 def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
     """The request is signed with the key of the config log, and stands in the trail of both workers."""
     config = {"connector.class": "datagen", "topic.prefix": "x", "tables": "1", "rows.per.second": "1"}
