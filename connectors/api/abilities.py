@@ -7,6 +7,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol, runtime_checkable
 
+from cdcworker.schemas.topic_access import TopicAccess
+
 if TYPE_CHECKING:
     from cdcworker.connectors.checks import DoctorCheck, ExaminedTarget, Repair
     from cdcworker.connectors.sql_script import ScriptStep
@@ -57,6 +59,8 @@ class StandingTask:
     kafka: Mapping[str, str] = field(default_factory=dict, repr=False)
     now_s: float = 0.0
     """Of the wall clock."""
+    access: TopicAccess = field(default_factory=TopicAccess)
+    """The topics that the connector may read: the ledger of a sink, which its owner can write to, may name others."""
 
 
 @runtime_checkable

@@ -16,6 +16,7 @@ from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits
 from cdcworker.connectors.verify.errors import UNFIT
 from cdcworker.connectors.verify.plan import ComparisonPlan, plan
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topic_access import TopicAccess
 
 if TYPE_CHECKING:
     from cdcworker.connectors.postgres.config.settings import PostgresSettings
@@ -50,6 +51,8 @@ class ComparedConnectors:
     """For a lake: the home of Java, and the sink's libraries."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Topics whose tables the sink has paused, and why: they are not compared, and nobody waits for them."""
+    access: TopicAccess = field(default_factory=TopicAccess)
+    """The topics that the sink may read: tables of others are not compared."""
 
 
 CatchUp = Callable[[Sequence[str], PostgresSourceSide, TargetSide], None]
@@ -82,7 +85,7 @@ def opened(
         source.prepare(limits)
         target.prepare(limits)
         both = OpenedComparison(source, target, [], source_notes(settings))
-        tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables)
+        tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables, wanted.access)
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})

@@ -10,6 +10,7 @@ from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
 from cdcworker.connectors.verify.plan import SideTable
 from cdcworker.connectors.verify.sql import Statement
 from cdcworker.schemas.patterns import matches_any, required
+from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.topics import topic_name, topic_path
 
 if TYPE_CHECKING:
@@ -39,16 +40,17 @@ def sent_tables(
     sink: Mapping[str, Any],
     topics: Sequence[str],
     patterns: Sequence[str],
+    access: TopicAccess,
 ) -> tuple[list[SentTable], list[str]]:
     """Returns the tables of the source that the sink holds and one of the patterns of `schema.table` matches (none: all), and the
-    names of those that are not in the source any more. `topics` are those that exist."""
+    names of those that are not in the source any more. `topics` are those that exist, `access` is that of the sink."""
     from cdcworker.connectors.postgres.server.catalog import SourceCatalog
 
     published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
     catalog = SourceCatalog(source.connection)
     found: list[SentTable] = []
     gone: list[str] = []
-    for topic in chosen_topics(sink, settings, topics, list(published)):
+    for topic in chosen_topics(sink, settings, topics, list(published), access):
         path = topic_path(settings.prefix, topic)
         if len(path) != 2 or not _is_wanted(".".join(path), patterns):
             continue
@@ -62,17 +64,22 @@ def sent_tables(
 
 
 def chosen_topics(
-    sink: Mapping[str, Any], settings: PostgresSettings, topics: Sequence[str], published: Sequence[tuple[str, str]]
+    sink: Mapping[str, Any],
+    settings: PostgresSettings,
+    topics: Sequence[str],
+    published: Sequence[tuple[str, str]],
+    access: TopicAccess,
 ) -> list[str]:
     """Returns the sink's topics that hold tables of the source; of a sink with a pattern also those of published tables whose
-    topics do not exist yet."""
+    topics do not exist yet. A topic that the sink may not read is none of them."""
     without_tables = {f"{settings.prefix}.{name}" for name in ("watermark", "transaction", "message")}
     if sink["topics"]:
         names = set(sink["topics"])
     else:
         tables = {topic_name(settings.prefix, path) for path in published if settings.filters.table(*path)}
         names = set(required(sink["topics.regex"]).matching({*topics, *tables}))
-    return sorted(name for name in names - without_tables if name.startswith(f"{settings.prefix}."))
+    readable = {name for name in names - without_tables if access.may_read(name, topics)}
+    return sorted(name for name in readable if name.startswith(f"{settings.prefix}."))
 
 
 def source_notes(settings: PostgresSettings) -> list[str]:

@@ -1,4 +1,4 @@
-"""Twenty-nine secrets in every place that takes one, looked for in everything that a worker says: REST, logs, topics, its
+"""Secrets in every place that takes one, looked for in everything that a worker says: REST, events, logs, topics, its
 children's arguments and environments, a support bundle. None is found."""
 
 import base64
@@ -6,6 +6,8 @@ import json
 import os
 import re
 import secrets
+import select
+import socket
 import subprocess
 import sys
 import tarfile
@@ -17,8 +19,8 @@ import psycopg
 import pytest
 import yaml
 from cdcworker.worker.security.credentials import hashed, new_token
-from cdcworker.worker.server.application import ENDPOINTS
 
+from tests.app_in_memory import operations, path_of
 from tests.integration import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -26,11 +28,12 @@ pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
 
 STORED = (
     "source password", "ssl password", "signal password", "history jaas", "registry login", "mask salt", "setting inside",
+    "warehouse password", "catalog secret", "spark secret",
 )  # fmt: skip
 """Given to the worker as they are, in a connector's config: the config log has to hold them, and nothing else may."""
 OUT_OF_SIGHT = (
     "environment secret", "foreign variable", "file secret", "folder secret", "file outside", "kafka login", "lock digest",
-    "key password", "basic password", "role by reference",
+    "key password", "basic password", "role by reference", "secret between workers",
 )  # fmt: skip
 """Known to the worker's process, or beside it, and to nobody who asks."""
 SENT = (
@@ -38,6 +41,13 @@ SENT = (
     "patched", "validated", "masked place",
 )  # fmt: skip
 """Sent over REST and turned away, or of no concern."""
+STREAMS = ("GET /v1/events", "GET /v1/connectors/{connector}/changes")
+"""Operations whose answers do not end by themselves: events are followed from the start, rows are read up to the last one."""
+ENDING = ("DELETE /connectors/{connector}", "POST /v1/drain")
+"""Operations behind which nothing else can be asked. Nobody drains the worker: it would be gone."""
+SINKS = ("out", "lake")
+BODIES = {"CreateSnapshot": {"tables": ["public.t"]}, "Schema": {"schema": '"string"'}}
+MASTER = "spark://127.0.0.1:1"
 
 
 @pytest.fixture
@@ -45,12 +55,13 @@ def canaries():
     found = {
         name: f"canary{number:02d}{secrets.token_hex(8)}" for number, name in enumerate((*STORED, *OUT_OF_SIGHT, *SENT))
     }
-    assert len(found) == 29
-    return found
+    # A secret between workers has 32 characters or more.
+    name = "secret between workers"
+    return {**found, name: found[name] + secrets.token_hex(8)}
 
 
 @pytest.fixture
-def worker(kafka, tmp_path, canaries, monkeypatch):
+def worker(kafka, tmp_path, canaries, monkeypatch, request):
     """Closed, with an audit topic; its one user has a token and a password."""
     id, token, hash = new_token()
     entry = {"name": "ops", "grants": ["admin"], "tokens": [{"id": id, "hash": hash}]}
@@ -64,7 +75,13 @@ def worker(kafka, tmp_path, canaries, monkeypatch):
     (tmp_path / "open" / "file").write_text(f"password={canaries['file secret']}\n")
     (tmp_path / "open" / "folder").write_text(canaries["folder secret"])
     (tmp_path / "outside").write_text(canaries["file outside"])
+    (tmp_path / "between").write_text(canaries["secret between workers"] + "\n")
+    (tmp_path / "between").chmod(0o600)
     group = f"c{secrets.token_hex(4)}"
+    places = {"inter.worker.secret.file": str(tmp_path / "between"), "file.connector.paths": str(tmp_path / "open")}
+    if request.node.get_closest_marker("long"):
+        # The catalog of a lake that runs says itself where files lie: connectors may read all of them then.
+        places = {"file.connector.paths": "/"}
     made = one_worker.Worker(
         tmp_path,
         kafka.bootstrap,
@@ -76,6 +93,8 @@ def worker(kafka, tmp_path, canaries, monkeypatch):
             "zookeeper.digest": f"u:{canaries['lock digest']}",
             "config.providers.file.param.allowed.paths": str(tmp_path / "open"),
             "config.providers.dir.param.allowed.paths": str(tmp_path / "open"),
+            **places,
+            "connector.spark.masters": MASTER,
             "log.level": "DEBUG",
         },
     )
@@ -88,8 +107,9 @@ def worker(kafka, tmp_path, canaries, monkeypatch):
 @pytest.fixture
 def second(worker, kafka, tmp_path):
     """Another worker of the cluster, with the same users."""
-    users = {"rest.auth.file": str(tmp_path / "users.yaml")}
-    made = one_worker.Worker(tmp_path, kafka.bootstrap, worker.group, "w2", **users)
+    files = {"rest.auth.file": "users.yaml", "inter.worker.secret.file": "between"}
+    files = {name: str(tmp_path / file) for name, file in files.items()}
+    made = one_worker.Worker(tmp_path, kafka.bootstrap, worker.group, "w2", **files)
     yield made
     made.kill()
 
@@ -131,6 +151,40 @@ def source(postgres, canaries):
     }
 
 
+def sinks(postgres, canaries, good):
+    """A sink into the database of the source, by a role whose password is a canary, and one into a lake, on a cluster of
+    Spark's: name and config of each."""
+    user = f"out{secrets.token_hex(4)}"
+    with psycopg.connect(postgres.dsn(good["database.dbname"]), autocommit=True) as admin:
+        admin.execute(f"create role {user} superuser login password '{canaries['warehouse password']}'")
+    base = {"connector.class": "spark", "topics": f"{good['topic.prefix']}.public.t", "task.restart.max": "0"}
+    yield (
+        "out",
+        {
+            **base,
+            "warehouse.hostname": good["database.hostname"],
+            "warehouse.port": good["database.port"],
+            "warehouse.user": user,
+            "warehouse.password": canaries["warehouse password"],
+            "warehouse.dbname": good["database.dbname"],
+        },
+    )
+    yield (
+        "lake",
+        {
+            **base,
+            "warehouse": "iceberg",
+            "warehouse.catalog": "rest",
+            "warehouse.catalog.uri": "http://127.0.0.1:1",
+            "warehouse.catalog.secrets": f"token={canaries['catalog secret']}",
+            "spark.launcher": "client",
+            "spark.master": MASTER,
+            "spark.driver.host": "127.0.0.1",
+            "spark.authenticate.secret": canaries["spark secret"],
+        },
+    )
+
+
 def turned_away(ask, worker, canaries, good):
     """Requests with secrets in all the places of a request. What each says back is returned."""
     url = worker.url
@@ -165,23 +219,79 @@ def turned_away(ask, worker, canaries, good):
         yield ask("PUT", validate, {**good, "name": "c", "database.password": reference})
 
 
-def everything(ask, worker):
-    """(where, text) of all that is told: REST, the log, topics, processes."""
-    for endpoint in ENDPOINTS:
-        if endpoint.method == "GET" and endpoint.produces != "text/event-stream":
-            path = re.sub(r"\{\w+:int\}", "0", endpoint.path.replace("{connector}", "good")).replace(
-                "{plugin}", "postgres"
-            )
-            yield endpoint.path, ask("GET", re.sub(r"\{\w+\}", "root", path)).text
+def read_answers(ask, subject):
+    """(where, text) of every answer that changes nothing."""
+    for operation in operations():
+        if operation.method == "GET" and str(operation) not in STREAMS:
+            for path in paths_of(operation, subject, ("good", "out")):
+                yield f"GET {path}", ask("GET", path).text
+    for name in ("good", *SINKS):
+        for path in ("config", "tasks", "tasks-config", "status?details=true"):
+            yield f"GET {name}", ask("GET", f"/connectors/{name}/{path}").text
     rows = "/v1/connectors/good/changes?from=beginning&follow=false"
     yield rows, ask("GET", rows).text
     for query in ("?expand=info&expand=status", ""):
         yield "/connectors", ask("GET", f"/connectors{query}").text
+
+
+def asked_of_children(ask):
+    """(where, text) of answers that processes with the secrets of connectors give, while they run."""
+    for path, body in (
+        ("verify", None),
+        ("dead-letters/redrive?dry_run=true", None),
+        ("dead-letters/redrive", None),
+        ("snapshots", BODIES["CreateSnapshot"]),
+    ):
+        for name in ("good", "out"):
+            answer = ask("POST", f"/v1/connectors/{name}/{path}", body)
+            assert (answer.status_code < 300) == (name == ("good" if path == "snapshots" else "out")), answer.text
+            yield f"POST {name} {path}", answer.text
+
+
+def changing_answers(ask, subject):
+    """(where, text) of the answer of every other operation; behind them no connector is left."""
+    every = [one for one in operations() if one.method != "GET" and str(one) != ENDING[-1]]
+    for operation in sorted(every, key=lambda one: str(one) in ENDING):
+        for path in paths_of(operation, subject, ("good", "out")):
+            answer = ask(operation.method, path, BODIES.get(operation.body, {}) if operation.body else None)
+            assert answer.status_code < 500, (operation, answer.text)
+            assert answer.status_code not in (401, 403)
+            # Schemas are never deleted.
+            assert answer.status_code != 405 or operation.is_registry
+            yield f"{operation}", answer.text
+
+
+def paths_of(operation, subject, connectors):
+    for name in connectors if "{connector}" in operation.path else ("",):
+        yield path_of(operation.path, connector=name, subject=subject)
+
+
+def listening(worker):
+    """A connection on which events come from now on."""
+    place = httpx.URL(worker.url)
+    made = socket.create_connection((place.host, place.port), 30.0)
+    head = ("GET /v1/events HTTP/1.1", f"Host: {place.host}", f"Authorization: Bearer {worker.token}")
+    made.sendall("\r\n".join((*head, "", "")).encode())
+    return made
+
+
+def events_heard(listened):
+    parts = []
+    while select.select([listened], [], [], 0.5)[0] and (part := listened.recv(65_536)):
+        parts.append(part)
+    return b"".join(parts).decode("utf-8", "replace")
+
+
+def log_and_topics(worker):
     yield "log", worker.log.read_text()
-    for topic in ("configs", "status", "offsets", "schemas", "audit"):
+    for topic in ("configs", "status", "offsets", "schemas", "coordination", "audit"):
         for record in worker.read(f"{worker.group}.{topic}"):
             parts = (record.key(), record.value(), *(value for _, value in record.headers() or ()))
             yield topic, b" ".join(part or b"" for part in parts).decode("utf-8", "replace")
+
+
+def processes(worker):
+    """(where, text) of the arguments and the environment of the worker and of all processes below it."""
     group = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
     pids, todo = [], [worker.process.pid]
     while todo:
@@ -194,7 +304,8 @@ def everything(ask, worker):
         except (FileNotFoundError, ProcessLookupError):
             continue  # it has ended meanwhile
         assert re.search(rb"Max core file size +[01] ", limits), "a picture of the memory would hold all of them"
-        whose = "the worker" if pid == worker.process.pid else pid
+        program = Path(told[0].split(b"\0")[0].decode()).name
+        whose = "the worker" if pid == worker.process.pid else f"{program} {pid}"
         for name, text in zip(("cmdline", "environ"), told, strict=True):
             yield f"{name} of {whose}", text.decode("utf-8", "replace")
 
@@ -224,43 +335,74 @@ def bundle(worker):
             yield f"bundle {member.name}", found.extractfile(member).read().decode("utf-8", "replace")
 
 
-def test_no_canary_is_heard(worker, ask, postgres, canaries):
-    good = source(postgres, canaries)
+def start(worker, ask, good):
+    """Returns the answer to the creation of the source, whose task runs then."""
     worker.wait_ready()
     made = worker.wait(
         lambda: (r := ask("PUT", "/connectors/good/config", good)).status_code in (200, 201) and r, "a leader"
     )
-    worker.wait(lambda: ask("GET", "/connectors/good/status").json()["tasks"][0]["state"] == "RUNNING", "the task")
+    worker.wait(lambda: state_of(ask, "good") == "RUNNING", "the task")
+    return made
+
+
+def state_of(ask, name):
+    return ask("GET", f"/connectors/{name}/status").json()["tasks"][0]["state"]
+
+
+def session_keys(worker):
+    return [
+        item["key"]
+        for record in worker.read(f"{worker.group}.configs")
+        if record.key() == b"session-key"
+        for item in json.loads(record.value())["keys"]
+    ]
+
+
+def leaks(heard, canaries, keys):
+    """(name, where) of each secret that was heard where it has no place."""
+    known = [*canaries.items(), *(("session key", key) for key in keys)]
+    return [
+        (name, where) for name, secret in known for where, text in heard if secret in text and not allowed(name, where)
+    ]
+
+
+def test_no_canary_is_heard(worker, ask, postgres, canaries):
+    good = source(postgres, canaries)
+    made = start(worker, ask, good)
+    listened = listening(worker)
     heard = [("answer", made.text)]
+    for name, config in sinks(postgres, canaries, good):
+        body = {"name": name, "config": config, "initial_state": "STOPPED"}
+        answer = ask("POST", f"/connectors?validate={'true' if name == 'out' else 'false'}", body)
+        assert answer.status_code == 201, answer.text
+        heard.append(("answer", answer.text))
     heard += [(f"answer {answer.status_code}", answer.text) for answer in turned_away(ask, worker, canaries, good)]
     read_back = ask("GET", "/connectors/good/config").json()
     assert read_back["database.password"] == "****"
     assert ask("PUT", "/connectors/good/config", read_back).status_code == 200, "what was read can be written back"
     audit = f"{worker.group}.audit"
     worker.wait(lambda: {"done", "denied", "refused"} <= results(worker.read(audit)), "the audit topic")
-    heard += everything(ask, worker)
+    subject = f"{good['topic.prefix']}.public.t-value"
+    worker.wait(lambda: ask("GET", f"/subjects/{subject}/versions/1").status_code == 200, "the table's schema")
+    heard += asked_of_children(ask)
+    heard += processes(worker)
+    heard += read_answers(ask, subject)
     bundled = dict(bundle(worker))
     (examined,) = [text for name, text in bundled.items() if name.endswith("connectors/good/doctor.json")]
     assert "${env:CDC_SECRET_ROLE}" in examined, "the doctor logs in as the role and says so"
     heard += bundled.items()
+    heard += changing_answers(ask, subject)
+    heard += log_and_topics(worker)
+    heard += processes(worker)
+    heard.append(("events", events_heard(listened)))
+    listened.close()
     entries = [json.loads(record.value()) for record in worker.read(audit)]
     assert {entry["who"] for entry in entries if entry["result"] == "done"} == {"ops"}
     # A worker without a leader, or a slow one, has told of failures too.
     assert results(worker.read(audit)) <= {"done", "denied", "refused", "failed"}
-    session_keys = [
-        item["key"]
-        for record in worker.read(f"{worker.group}.configs")
-        if record.key() == b"session-key"
-        for item in json.loads(record.value())["keys"]
-    ]
-    assert session_keys
-    found = [
-        (name, where)
-        for name, secret in [*canaries.items(), *(("session key", key) for key in session_keys)]
-        for where, text in heard
-        if secret in text and not allowed(name, where)
-    ]
-    assert found == []
+    keys = session_keys(worker)
+    assert keys
+    assert leaks(heard, canaries, keys) == []
 
 
 def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
@@ -302,5 +444,5 @@ def allowed(name, where):
     if name in ("foreign variable", "key password"):
         return where == "environ of the worker"
     if name in ("environment secret", "role by reference"):
-        return where.startswith("environ of")
+        return where.startswith("environ of") and "java" not in where
     return name == "masked place" and where.startswith("answer")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import ssl
 import time
@@ -12,26 +11,29 @@ from collections import Counter
 import httpx
 import pytest
 import yaml
-from cdcworker.connectors import registry
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.security.credentials import new_token
-from cdcworker.worker.validation.validate import ConnectorCatalog
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from tests import certificates
 from tests.integration import one_worker
 
+from .tenant_attacks import Attacks
+
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-PATTERNS = re.compile(r"regex|include\.list|exclude\.list|columns|pattern")
-PLACES = re.compile(r"hostname|host|uri|url|servers|endpoint")
-FILES = re.compile(r"file|path|location|dir|cert|key$")
-CLASSES = re.compile(r"class|converter|strategy|transport|impl")
 ANSWER_S_MAX = 20.0
-REFUSED_MIN = 80
+REFUSED_MIN = 200
 """So many of the hostile values are refused when they are submitted; the others have led nowhere by the end of the test."""
 FOREIGN = "of-another-tenant"
+OWN = "of-the-tenant"
+"""In every row that the tenant writes."""
+LOGS = ("configs", "offsets", "status", "schemas", "coordination", "audit")
+AT_ONCE, DRIVERS_AT_ONCE = 8, 2
+SETTLED_S = 150.0
+READS_A_FILE = ("file", "database.sslcert", "database.sslkey", "database.sslrootcert")
+"""Keys that name a file, of which no hostile value gets a task to run."""
 
 
 class Tenancy:
@@ -106,64 +108,104 @@ def tenancy(kafka, tmp_path):
         made.end()
 
 
-def base(plugin, tenancy):
-    """An ordinary config of the tenant for each connector class."""
-    name = plugin.name
-    if name == "postgres":
-        host = {"database.hostname": "127.0.0.1", "database.port": "1", "database.user": "u", "database.dbname": "d"}
-        return {**host, "topic.prefix": "shop-p"}
-    if name == "datagen":
-        return {"topic.prefix": "shop-d", "tables": "1", "rows.per.second": "5"}
-    if name == "file":
-        return {"file": str(tenancy.open / "in.jsonl"), "topic": "shop-in"}
-    if name == "file-sink":
-        return {"file": str(tenancy.open / f"{secrets.token_hex(4)}.jsonl"), "topics": "shop-in"}
-    return {"topics": "shop-in", "warehouse": "parquet", "warehouse.path": str(tenancy.open / "lake")}
-
-
-def hostile(key, tenancy):
-    """Values that a key may be given by whoever wants more than is granted; none for a key that leads nowhere."""
-    own = (f"{tenancy.group}.configs", f"{tenancy.group}.audit", "__consumer_offsets", "billing.public.x")
-    if key.topics == "pattern":
-        yield from (".*", "(b+)+c", f"{tenancy.group}.*", "billing.*")
-    elif key.topics in ("prefix", "part", "heartbeats"):
-        yield from (tenancy.group, "billing", f"../{tenancy.group}.configs")
-    elif key.topics:
-        yield from own
-    elif PATTERNS.search(key.name):
-        yield from ("(a+)+$", ".*" * 2_000)
-    elif PLACES.search(key.name):
-        yield from ("169.254.169.254", "http://169.254.169.254/latest", "[::ffff:169.254.169.254]")
-    elif FILES.search(key.name):
-        yield from ("/etc/passwd", str(tenancy.folder / "outside"), f"{tenancy.open}/../outside", "/proc/self/environ")
-    elif CLASSES.search(key.name) and key.name != "connector.class" and not key.name.endswith(".plugin.version"):
-        yield from ("java.lang.Runtime", "os.system")
-
-
-def attacks(tenancy):
-    """(class, key, config) of every key of every definition that may lead elsewhere, with each hostile value."""
-    catalog = ConnectorCatalog()
-    router = {"transforms": "r", "transforms.r.type": "org.apache.kafka.connect.transforms.RegexRouter"}
-    router |= {"transforms.r.regex": "(.*)", "transforms.r.replacement": "shop-r"}
-    for plugin in registry.plugins():
-        more = router if plugin.kind == "source" else {}
-        for key in catalog.definition(plugin).of({**base(plugin, tenancy), **more}).keys.values():
-            for value in hostile(key, tenancy):
-                config = {
-                    **base(plugin, tenancy),
-                    **(more if key.name.startswith("transforms") else {}),
-                    key.name: value,
-                }
-                if key.topics == "pattern":
-                    config.pop("topics", None)
-                yield plugin.name, key, {"connector.class": plugin.name, **config}
-
-
 def lines_of(tenancy):
     return [line for file in tenancy.open.glob("*.jsonl") for line in file.read_text().splitlines()]
 
 
-def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
+class Campaign:
+    """Attacks that are made one after the other; connectors that were taken are deleted when their tasks have run or failed.
+    `whole`: all of them run, also those that take a driver of Spark's; otherwise one of each key that leads elsewhere."""
+
+    def __init__(self, tenancy, whole):
+        self.tenancy, self.whole = tenancy, whole
+        self.counts: Counter[int] = Counter()
+        self.states: Counter[str] = Counter()
+        self._taken = []
+        self._started = set()
+
+    def run(self):
+        for number, attack in enumerate(Attacks(self.tenancy.group, self.tenancy.folder, self.tenancy.open)):
+            self._submit(f"shop-{number}", attack, number % 2)
+            drivers = sum(is_run and one.has_driver for _, one, is_run in self._taken)
+            if len(self._taken) >= AT_ONCE or drivers >= DRIVERS_AT_ONCE:
+                self._settle()
+        self._settle()
+
+    def _submit(self, name, attack, worker):
+        is_run = self.whole or self._is_first(attack)
+        body = {"name": name, "config": attack.config, **({} if is_run else {"initial_state": "STOPPED"})}
+        began = time.monotonic()
+        answer = self.tenancy.ask("POST", "/connectors?validate=false", body, worker=worker)
+        told = (attack.plugin, attack.key.name, attack.value[:100], answer.status_code)
+        assert time.monotonic() - began < ANSWER_S_MAX, told
+        assert answer.status_code in (201, 400, 403, 413), told
+        assert FOREIGN not in answer.text, told
+        self.counts[answer.status_code] += 1
+        if answer.status_code == 201:
+            self._taken.append((name, attack, is_run))
+            self._started.add((attack.plugin, attack.key.name))
+
+    def _is_first(self, attack):
+        """Whether no other value of the key has been taken before. Each pattern leads to other topics."""
+        is_new = attack.key.topics or (attack.plugin, attack.key.name) not in self._started
+        return attack.leads_elsewhere and not attack.has_driver and bool(is_new)
+
+    def _settle(self):
+        for name, attack, is_run in self._taken:
+            if is_run:
+                told = (attack.plugin, attack.key.name, attack.value[:100])
+                state = self._state_in_the_end(name, attack, told)
+                self.states[state] += 1
+                if attack.key.name in READS_A_FILE:
+                    assert state == "FAILED", told
+                self._check_what_is_told(name, told)
+        for name, _, _ in self._taken:
+            assert self.tenancy.ask("DELETE", f"/connectors/{name}").status_code == 204
+        self._taken = []
+
+    def _state_in_the_end(self, name, attack, told):
+        """The state of the task when it has run or failed; of a sink none of whose topics is the tenant's, what the leader
+        says when it has acted for it."""
+
+        def state():
+            if attack.config.get("verify.interval.ms") and not attack.has_driver:
+                compared = self.tenancy.ask("GET", f"/v1/connectors/{name}/verify")
+                assert "billing" not in compared.text, told
+                return compared.json()["error"]["code"] if compared.status_code == 200 else None
+            found = self.tenancy.ask("GET", f"/connectors/{name}/status").json()
+            if not found["tasks"]:
+                return "no task" if attack.key.topics == "pattern" and attack.value != ".*" else None
+            if found["tasks"][0]["state"] != "UNASSIGNED":
+                return found["tasks"][0]["state"]
+            # A server that does not answer is asked for a minute.
+            return "retries" if f"[{name}-0]" in retries(self.tenancy) else None
+
+        def missing():
+            return f"{told}: {self.tenancy.ask('GET', f'/connectors/{name}/status').text}"
+
+        return self.tenancy.workers[0].wait(state, missing, SETTLED_S)
+
+    def _check_what_is_told(self, name, told):
+        rows = self.tenancy.ask("GET", f"/v1/connectors/{name}/changes?from=beginning&limit=50&follow=false")
+        status = self.tenancy.ask("GET", f"/connectors/{name}/status?details=true")
+        for text in (rows.text, status.text):
+            assert FOREIGN not in text, told
+            assert "session-key" not in text, told
+            assert "root:x:0" not in text, told
+
+
+def retries(tenancy):
+    """The lines of both logs that tell of tasks which try again."""
+    lines = (line for worker in tenancy.workers for line in worker.log.read_text().splitlines())
+    return "\n".join(line for line in lines if "session dropped" in line)
+
+
+def topics_there(tenancy):
+    return set(AdminClient({"bootstrap.servers": tenancy.kafka.bootstrap}).list_topics(timeout=30).topics)
+
+
+def start_both_tenants(tenancy):
+    """Topics with rows of others, a source of the operator's, and a source of the tenant's, whose rows are there."""
     topics = [NewTopic(name, 1, 1) for name in ("billing.public.x", "b" * 200)]
     admin = AdminClient({"bootstrap.servers": tenancy.kafka.bootstrap})
     for answer in admin.create_topics(topics).values():
@@ -172,35 +214,46 @@ def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
     for topic, value in (("billing.public.x", FOREIGN), ("b" * 200, FOREIGN)):
         producer.produce(topic, json.dumps({"value": value}), "k")
     assert producer.flush(30) == 0
-    (tenancy.open / "in.jsonl").write_text(json.dumps({"value": "from a file"}) + "\n")
+    (tenancy.open / "in.jsonl").write_text(json.dumps({"value": OWN}) + "\n")
     generator = {"connector.class": "datagen", "topic.prefix": "billing", "tables": "1", "rows.per.second": "5"}
+    source = {"connector.class": "file", "file": str(tenancy.open / "in.jsonl"), "topic": "shop-in"}
     worker = tenancy.workers[0]
     worker.wait(
         lambda: tenancy.ask("PUT", "/connectors/billing/config", generator, who="operator").status_code == 201,
         "a leader",
     )
-    before, end = tenancy.cluster(), tenancy.ends("billing.public.x")
+    assert tenancy.ask("PUT", "/connectors/shop-in/config", source).status_code == 201
+    worker.wait(lambda: "billing.task0.1" in topics_there(tenancy), "rows of the operator's")
+    worker.wait(lambda: any(OWN in str(record.value()) for record in worker.read("shop-in")), "the tenant's own rows")
+
+
+def billings(tenancy):
+    return {name for name in topics_there(tenancy) if name.startswith("billing.")}
+
+
+def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
+    """Of each key that leads elsewhere the tasks of one value run."""
+    attack_and_check(tenancy, whole=False)
+
+
+@pytest.mark.long
+@pytest.mark.spark
+@pytest.mark.timeout(3_000)
+def test_no_task_of_any_attack_leads_elsewhere(tenancy):
+    """The tasks of all values run, drivers of Spark among them."""
+    attack_and_check(tenancy, whole=True)
+
+
+def attack_and_check(tenancy, whole):
+    worker = tenancy.workers[0]
+    start_both_tenants(tenancy)
+    before, end, topics = tenancy.cluster(), tenancy.ends("billing.public.x"), topics_there(tenancy)
     assert end == 1
 
-    counts: Counter[int] = Counter()
-    for number, (plugin, key, config) in enumerate(attacks(tenancy)):
-        name, is_read = f"shop-{number}", plugin != "spark" and (key.topics or key.name == "file")
-        # Only what may read or write elsewhere need run; a driver of Spark would take seconds to start.
-        body = {"name": name, "config": config, **({} if is_read else {"initial_state": "STOPPED"})}
-        began = time.monotonic()
-        answer = tenancy.ask("POST", "/connectors?validate=false", body, worker=number % 2)
-        assert time.monotonic() - began < ANSWER_S_MAX, (plugin, key.name)
-        assert answer.status_code in (201, 400, 403, 413), (plugin, key.name, answer.status_code)
-        assert FOREIGN not in answer.text, (plugin, key.name)
-        counts[answer.status_code] += 1
-        if answer.status_code == 201:
-            if is_read:
-                rows = tenancy.ask("GET", f"/v1/connectors/{name}/changes?from=beginning&limit=50&follow=false")
-                assert FOREIGN not in rows.text, (plugin, key.name)
-                assert "session-key" not in rows.text, (plugin, key.name)
-            assert tenancy.ask("DELETE", f"/connectors/{name}").status_code == 204
-    assert sum(counts.values()) >= 100
-    assert counts[400] >= REFUSED_MIN, counts
+    campaign = Campaign(tenancy, whole)
+    campaign.run()
+    print(campaign.counts, campaign.states)
+    assert campaign.counts[400] >= REFUSED_MIN, campaign.counts
 
     for method, path in (
         *(
@@ -212,8 +265,6 @@ def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
     ):
         assert tenancy.ask(method, path).status_code in (403, 404), path
 
-    source = {"connector.class": "file", "file": str(tenancy.open / "in.jsonl"), "topic": "shop-in"}
-    assert tenancy.ask("PUT", "/connectors/shop-in/config", source).status_code == 201
     sink = {
         "connector.class": "file-sink",
         "file": str(tenancy.open / "all.jsonl"),
@@ -221,11 +272,12 @@ def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
     }
     assert tenancy.ask("PUT", "/connectors/shop-all/config", sink).status_code == 201
     worker.wait(
-        lambda: (tenancy.open / "all.jsonl").exists() and "from a file" in (tenancy.open / "all.jsonl").read_text(),
+        lambda: (tenancy.open / "all.jsonl").exists() and OWN in (tenancy.open / "all.jsonl").read_text(),
         lambda: f"his own rows: {tenancy.ask('GET', '/connectors?expand=status').text}",
     )
     assert [line for line in lines_of(tenancy) if FOREIGN in line or "session-key" in line] == []
     assert tenancy.ends("billing.public.x") == end, "somebody wrote to another tenant's topic"
+    check_no_row_of_the_tenant_elsewhere(tenancy, topics)
     assert all(
         json.loads(record.value())["who"] in ("operator", "tenant", "anonymous")
         for record in worker.read(f"{tenancy.group}.audit")
@@ -233,3 +285,13 @@ def test_a_tenant_reads_writes_and_freezes_nothing_that_is_not_his(tenancy):
     assert tenancy.cluster() == before, "no worker was lost, and none took over"
     task = tenancy.ask("GET", "/connectors/billing/status", who="operator").json()["tasks"][0]
     assert task["state"] == "RUNNING"
+
+
+def check_no_row_of_the_tenant_elsewhere(tenancy, topics):
+    """No own topic has a row of the tenant, and there is no new topic outside of his prefix. `topics`: those of before."""
+    logs = [f"{tenancy.group}.{name}" for name in LOGS]
+    for topic in (*logs, "__consumer_offsets", *billings(tenancy)):
+        for record in tenancy.workers[0].read(topic):
+            assert OWN.encode() not in (record.key() or b"") + (record.value() or b""), topic
+    new = topics_there(tenancy) - topics - {*logs, "billing.watermark", "__consumer_offsets", "__transaction_state"}
+    assert [name for name in new if not name.removeprefix("__debezium-heartbeat.").startswith("shop-")] == []

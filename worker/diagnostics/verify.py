@@ -18,6 +18,7 @@ from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, TIMEOUT, UNFIT
 from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import start_thread, start_timer
+from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.diagnostics.verify_child import COMMAND
 
@@ -196,17 +197,47 @@ def source_of(state: ClusterState, sink: Connector, name: str = "") -> Connector
         if found is None or found.kind != "source":
             raise CdcError(UNFIT, f"there is no source {name}", where={"connector": sink.name})
         return found
-    topics = [topic.strip() for topic in sink.config.get("topics", "").split(",") if topic.strip()]
-    pattern = sink.config.get("topics.regex", "")
-    fits = [
-        source
-        for source in state.connectors.values()
-        if source.kind == "source" and _writes(source.config.get("topic.prefix", ""), topics, pattern)
-    ]
+    return _the_one(sink, [source for source in _writers(state, sink) if _may_read_of(sink, source)])
+
+
+def scheduled_source(state: ClusterState, sink: Connector) -> Connector:
+    """The source with which the schedule may compare the sink: whoever made the sink is asked for no right then, so that
+    all topics of the source have to be granted to the sink. CdcError when there is none, or more than one."""
+    granted = TopicAccess(prefixes=sink.topic_prefixes)
+    fits = [source for source in _writers(state, sink) if granted.is_granted(_beginning(source))]
+    if sink.topic_prefixes and not fits:
+        text = f"no source of its topics writes only topics that begin with {' or '.join(sink.topic_prefixes)}"
+        raise CdcError(UNFIT, f"{text}: start the comparison over REST", where={"connector": sink.name})
+    return _the_one(sink, fits)
+
+
+def _the_one(sink: Connector, fits: Sequence[Connector]) -> Connector:
     if len(fits) != 1:
         text = "no source's topic.prefix begins its topics" if not fits else "several sources may write its topics"
         raise CdcError(UNFIT, f"{text}: name the source", where={"connector": sink.name})
     return fits[0]
+
+
+def _writers(state: ClusterState, sink: Connector) -> list[Connector]:
+    """The sources whose topics the sink's config may mean."""
+    topics = [topic.strip() for topic in sink.config.get("topics", "").split(",") if topic.strip()]
+    pattern = sink.config.get("topics.regex", "")
+    return [
+        source
+        for source in state.connectors.values()
+        if source.kind == "source" and _writes(source.config.get("topic.prefix", ""), topics, pattern)
+    ]
+
+
+def _may_read_of(sink: Connector, source: Connector) -> bool:
+    """Whether the sink's bound leaves it any topic of the source."""
+    beginning = _beginning(source)
+    granted = TopicAccess(prefixes=sink.topic_prefixes).is_granted(beginning)
+    return granted or any(prefix.startswith(beginning) for prefix in sink.topic_prefixes)
+
+
+def _beginning(source: Connector) -> str:
+    return f"{source.config.get('topic.prefix', '')}."
 
 
 def _writes(prefix: str, topics: Sequence[str], pattern: str) -> bool:

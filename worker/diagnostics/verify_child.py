@@ -18,6 +18,7 @@ from cdcworker.connectors.verify.databases import SourceSide, TargetSide, Verify
 from cdcworker.connectors.verify.report import Tally
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
+from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.worker.children.answer import read_question
 from cdcworker.worker.config.config_providers import resolve
 from cdcworker.worker.config.file_roots import file_roots
@@ -57,10 +58,11 @@ def compare(question: JsonObject, say: Say) -> None:
 
     providers, began = question["providers"], time.monotonic()
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
-    topics, roots = _topics(question, sink), file_roots(providers)
+    access, roots = access_of(providers, question["sink"].get("prefixes", ())), file_roots(providers)
+    topics = _topics(question, sink, access)
     machine, held = finder(lookup(sink.get("connector.class", "")).load()(sink)), question.get("held", {})
     wanted = ComparedConnectors(
-        question["sink"]["name"], sink, source, topics, question["tables"], roots, machine, held
+        question["sink"]["name"], sink, source, topics, question["tables"], roots, machine, held, access
     )
     limits, timeout_s = limits_of(sink)
     origin = (question["source"]["name"], int(question["source"]["tasks"]))
@@ -98,12 +100,11 @@ def limits_of(config: Mapping[str, str]) -> tuple[VerifyLimits, float]:
     return limits, parsed["verify.timeout.ms"] / 1000
 
 
-def _topics(question: JsonObject, sink: Mapping[str, str]) -> tuple[str, ...]:
+def _topics(question: JsonObject, sink: Mapping[str, str], access: TopicAccess) -> tuple[str, ...]:
     """Returns the existing topics that the sink may read. CdcError when it names others."""
     from cdcworker.worker.offsets.service import partitions
 
     there = partitions(question["kafka"], "")[1].keys()
-    access = access_of(question["providers"], question["sink"].get("prefixes", ()))
     access.check_read(parse_list(sink.get("topics", "")), lambda _: there)
     return tuple(access.readable(there))
 

@@ -18,6 +18,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 from cdcworker.worker.children.answer import read_question
 from cdcworker.worker.config.file_roots import file_roots
+from cdcworker.worker.security.topic_rules import access_of
 from cdcworker.worker.validation.connector_of_config import connector_of
 
 AT_ONCE: Final = 4
@@ -60,9 +61,8 @@ def _measured(
         connector.check_files(file_roots(providers))
     if not isinstance(connector, MeasuresLag):
         return {}, {}
-    task = StandingTask(
-        item["connector"], item["task"], item["numbers"], item["memory"], settings(kafka, "consumer"), time.time()
-    )
+    access, kafka = access_of(providers, item["prefixes"]), settings(kafka, "consumer")
+    task = StandingTask(item["connector"], item["task"], item["numbers"], item["memory"], kafka, time.time(), access)
     return connector.measure_lag(task)
 
 

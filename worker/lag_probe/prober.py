@@ -48,6 +48,8 @@ class Standing:
     config: Mapping[str, str]
     numbers: Mapping[str, Any]
     entry: AssignedTask | None = None
+    prefixes: tuple[str, ...] = ()
+    """What the names of the connector's topics begin with; empty: anything."""
 
 
 @dataclass(slots=True)
@@ -134,6 +136,7 @@ class LagProber:
                 "connector": item.key[0],
                 "task": item.key[1],
                 "config": dict(item.config),
+                "prefixes": list(item.prefixes),
                 "numbers": {**_kept(item.numbers), **_kept(self._known[item.key].numbers)},
                 "memory": dict(self._known[item.key].memory),
             }
@@ -182,7 +185,8 @@ class LagProber:
             for number, share in enumerate(self._shares(view, connector)):
                 task = TaskId(name, number)
                 if task not in assigned:
-                    yield Standing((name, number, 0), {**connector.config, **share}, self._last.get(task, {}))
+                    config, last = {**connector.config, **share}, self._last.get(task, {})
+                    yield Standing((name, number, 0), config, last, prefixes=connector.topic_prefixes)
 
     def _shares(self, view: View, connector: Connector) -> Sequence[Mapping[str, str]]:
         if connector.target_state != "STOPPED":
@@ -212,7 +216,8 @@ def _own(view: View) -> Iterator[Standing]:
         planned = task_set_of(view.state, entry.connector)
         if planned is not None and entry.task < len(planned.tasks):
             config = {**connector.config, **planned.tasks[entry.task]}
-            yield Standing((entry.connector, entry.task, entry.task_epoch), config, status.metrics, entry)
+            key = (entry.connector, entry.task, entry.task_epoch)
+            yield Standing(key, config, status.metrics, entry, connector.topic_prefixes)
 
 
 def _stands(connector: Connector, status: TaskStatus) -> bool:

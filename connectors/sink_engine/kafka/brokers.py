@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import DATA_LOST, KAFKA_DENIED, KAFKA_UNREACHABLE
@@ -40,15 +40,23 @@ class SinkBrokers:
 
     def partitions(self, topics: Sequence[str]) -> dict[str, int]:
         """Returns the partition counts of the topics that exist."""
-        from confluent_kafka import KafkaException
-
-        try:
-            found = self._admin.list_topics(timeout=REQUEST_S_MAX).topics
-        except KafkaException as exc:
-            raise refused(exc.args[0], "the topics cannot be listed") from exc
+        found = self._listed()
         if missing := [name for name in topics if name not in found]:
             self._not_denied(missing)
         return {name: len(found[name].partitions) for name in topics if name in found and found[name].error is None}
+
+    def existing(self, topics: Collection[str]) -> frozenset[str]:
+        """Returns those of the topics that exist."""
+        return frozenset(self._listed().keys() & set(topics))
+
+    def _listed(self) -> dict[str, Any]:
+        from confluent_kafka import KafkaException
+
+        try:
+            found: dict[str, Any] = self._admin.list_topics(timeout=REQUEST_S_MAX).topics
+        except KafkaException as exc:
+            raise refused(exc.args[0], "the topics cannot be listed") from exc
+        return found
 
     def check(self, partitions: Mapping[str, int], ledger: Mapping[tuple[str, int], int]) -> None:
         """Raises CdcError where the ledger asks for records that are gone, or that were never written because the topic was

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from cdcworker.connectors.api.abilities import StandingTask
@@ -37,7 +38,8 @@ def measure(
     task: StandingTask, offsets: Mapping[Place, int], topics: Sequence[str]
 ) -> tuple[dict[str, Any], dict[str, Any]]:
     """Returns the lag in records, bytes and seconds, in total and by topic, and what the next measurement is to remember.
-    Raises CdcError."""
+    Raises CdcError, also for a topic that the connector may not read."""
+    task.access.check_read(topics, partial(_existing, task.kafka))
     waiting = _waiting(task, offsets, topics)
     names, records = TableLabels(), dict[str, int]()
     for (topic, _), count in waiting.items():
@@ -54,6 +56,10 @@ def measure(
         "topic_lag_bytes": {name: round(count * size) for name, count in records.items()},
         "topic_lag_s": {name: lag_s if count else 0.0 for name, count in records.items()},
     }, memory
+
+
+def _existing(kafka: Mapping[str, str], names: Collection[str]) -> Collection[str]:
+    return SinkBrokers(kafka).existing(names)
 
 
 def _record_bytes(numbers: Mapping[str, Any]) -> float:

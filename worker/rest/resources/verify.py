@@ -11,7 +11,15 @@ from typing import Any, Final
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
 from cdcworker.coordinator.model import Connector, PutSetting, View
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.diagnostics.verify import RECORD, Verifier, VerifyRequest, VerifyRun, held_of, source_of
+from cdcworker.worker.diagnostics.verify import (
+    RECORD,
+    Verifier,
+    VerifyRequest,
+    VerifyRun,
+    held_of,
+    scheduled_source,
+    source_of,
+)
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.rest.commands import forward_to_leader
 from cdcworker.worker.rest.context import ApiContext
@@ -41,6 +49,9 @@ async def start(api: ApiContext, request: Request) -> Response:
     query = request.query_params
     held = held_of(view, connector.name)
     asked = VerifyRequest(query.get("source", ""), tuple(query.getlist("table")), held=held)
+    if asked.source:
+        # Before it is looked up: who may not operate it is not told whether it is there.
+        _require_source(request, asked.source)
     source = source_of(view.state, connector, asked.source)
     _require_source(request, source.name)
     if is_dry_run(request):
@@ -60,8 +71,7 @@ async def show(api: ApiContext, request: Request) -> Response:
     wants_keys = flag(request.query_params, "keys")
     run = verifier.get(connector.name)
     if run is not None and run.incarnation == connector.incarnation and view.is_leader:
-        if wants_keys:
-            _require_source(request, run.source)
+        _require_source(request, run.source)
         return JSONResponse(_shown(connector, run.record(), run.keys if wants_keys else None))
     record = record_of(view, connector)
     if not view.is_leader and (wants_keys or record is None):
@@ -69,13 +79,15 @@ async def show(api: ApiContext, request: Request) -> Response:
         return await _at_leader(api, request, view)
     if record is None:
         raise e.not_found(f"Connector {connector.name} has not been compared")
+    _require_source(request, str(record.get("source", "")))
     return JSONResponse(_shown(connector, record, None))
 
 
 def _require_source(request: Request, source: str) -> None:
-    """Raises RestError 403 when the caller may not operate the source: the result is about its rows."""
+    """Raises RestError 403 when the caller may not operate the source: the result is about its rows. A comparison for which
+    no source was found has none."""
     caller = caller_of(request.scope)
-    if not caller.may("operate", source):
+    if source and not caller.may("operate", source):
         raise not_permitted(caller, "operate", source)
 
 
@@ -209,7 +221,8 @@ class VerifySchedule:
 
     async def _begin(self, view: View, connector: Connector) -> None:
         try:
-            asked = VerifyRequest(by="schedule", held=held_of(view, connector.name))
+            source = scheduled_source(view.state, connector)
+            asked = VerifyRequest(source.name, by="schedule", held=held_of(view, connector.name))
             self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
             if error.code == BUSY:

@@ -13,6 +13,7 @@ from cdcworker.connectors.verify import report
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.databases import VerifyLimits
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topic_access import TopicAccess
 from psycopg.conninfo import conninfo_to_dict
 
 pytestmark = pytest.mark.postgres
@@ -125,6 +126,21 @@ def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_differen
     assert found == {"t": ("equal", ""), "held": ("impossible", reason)}
     assert waited_for == [["p.public.t"]]
     assert tally.verdict == "impossible"
+
+
+def test_a_table_whose_topic_the_sink_may_not_read_is_not_compared(dsns):
+    """Nobody asks the warehouse even for its name, although the pattern matches and the source sends it."""
+    for dsn in dsns:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            db.execute("create table shop_orders (id int primary key); create table invoices (id int primary key)")
+    with psycopg.connect(dsns[0], autocommit=True) as db:
+        db.execute("create publication dbz_publication for all tables")
+    access = TopicAccess(prefixes=("p.public.shop_",))
+    with opened(wanted(dsns, topics=["shop_orders"], access=access), LIMITS) as both:
+        assert [one.source.name for one in both.plans] == ["shop_orders"]
+    foreign = wanted(dsns, topics=["shop_orders"], access=TopicAccess(prefixes=("shop-",)))
+    with pytest.raises(CdcError, match="no table of the sink comes from this source"), opened(foreign, LIMITS):
+        pass
 
 
 @pytest.fixture

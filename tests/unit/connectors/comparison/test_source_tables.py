@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from cdcworker.connectors.comparison.source_tables import chosen_topics, source_notes
 from cdcworker.connectors.postgres.config.settings import parse
+from cdcworker.schemas.topic_access import TopicAccess
 
 CONFIG = {
     "connector.class": "postgres", "topic.prefix": "shop", "database.hostname": "db", "database.user": "u",
@@ -24,7 +25,25 @@ PUBLISHED = [("public", "orders"), ("public", "new"), ("public", "left_out"), ("
 )
 def test_a_sink_holds_the_tables_of_its_topics_and_those_that_its_pattern_will_meet(sink, expected):
     there = ["shop.public.orders", "shop.watermark", "shop.transaction", "crm.public.people"]
-    assert chosen_topics(sink, parse(CONFIG), there, PUBLISHED) == expected
+    assert chosen_topics(sink, parse(CONFIG), there, PUBLISHED, TopicAccess()) == expected
+
+
+@pytest.mark.parametrize("pattern", [r"shop\..*", ".*"])
+@pytest.mark.parametrize(
+    ("prefixes", "expected"),
+    [(("crm-",), []), (("shop.public.",), ["shop.public.new", "shop.public.orders"])],
+    ids=["none of the source", "a part of it"],
+)
+def test_a_sink_holds_no_table_whose_topic_it_may_not_read(pattern, prefixes, expected):
+    """Nobody has bounded what is published: topics that do not exist yet count as those that do."""
+    sink, there = {"topics": [], "topics.regex": pattern}, ["shop.public.orders", "shop.other.t", "crm-a"]
+    assert chosen_topics(sink, parse(CONFIG), there, PUBLISHED, TopicAccess(prefixes=prefixes)) == expected
+
+
+def test_a_published_table_whose_topic_would_be_the_clusters_own_is_not_compared():
+    own = TopicAccess(own=frozenset({"shop.public.new"}))
+    sink = {"topics": [], "topics.regex": r"shop\.public\..*"}
+    assert chosen_topics(sink, parse(CONFIG), [], PUBLISHED, own) == ["shop.public.orders"]
 
 
 def test_what_a_source_does_not_send_is_noted():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -140,15 +141,54 @@ def test_the_leader_measures_the_tasks_of_stopped_connectors(leads):
 
 def test_what_cannot_be_measured_leaves_what_was_known():
     config = {"connector.class": "postgres", "database.hostname": "127.0.0.1", "database.port": "1"}
-    item = {"key": 0, "connector": "c", "task": 0, "config": config, "numbers": {}, "memory": {}}
+    item = {"key": 0, "connector": "c", "task": 0, "config": config, "numbers": {}, "memory": {}, "prefixes": []}
     found = answer(item, {"providers": {}, "kafka": {"bootstrap.servers": "127.0.0.1:1"}})
     assert set(found) == {"code"}
+
+
+@pytest.mark.parametrize(
+    ("topic", "prefixes", "code"),
+    [
+        ("billing.public.x", ["shop-"], "topic.not_granted"),
+        ("c1.audit", [], "topic.internal"),
+        ("__consumer_offsets", ["shop-"], "topic.internal"),
+    ],
+)
+@pytest.mark.parametrize("is_named", [True, False], ids=["named", "only in the offsets"])
+def test_a_topic_that_the_sink_may_not_read_is_not_measured(topic, prefixes, code, is_named, tmp_path):
+    """The owner of a sink can write to its ledger: what stands there is no reason to look at a topic."""
+    config = {"connector.class": "spark", "warehouse": "parquet", "warehouse.path": str(tmp_path / "lake")}
+    config |= {"topics": topic} if is_named else {"topics.regex": ".*"}
+    told = {"offsets": {f"{topic}-0": 4}}
+    item = {
+        "key": 0,
+        "connector": "c",
+        "task": 0,
+        "config": config,
+        "numbers": told,
+        "memory": {},
+        "prefixes": prefixes,
+    }
+    rules = {"topics.own": "c1.audit", "file.connector.paths": str(tmp_path)}
+    assert answer(item, {"providers": rules, "kafka": {"bootstrap.servers": "127.0.0.1:1"}}) == {"code": code}
+
+
+def test_the_bound_of_a_connector_goes_with_its_task():
+    cluster = Cluster()
+    cluster.add("paused", "PAUSED", kind="spark")
+    cluster.add("stopped", "STOPPED", kind="spark", target="STOPPED")
+    cluster.connectors = {name: replace(one, topic_prefixes=("shop-",)) for name, one in cluster.connectors.items()}
+    cluster.prober.look()
+    assert {(task["connector"], *task["prefixes"]) for task in cluster.asked[-1]} == {
+        ("paused", "shop-"),
+        ("stopped", "shop-"),
+    }
 
 
 def test_the_child_answers_each_task_by_itself():
     bad = {"connector.class": "postgres", "topic.prefix": "p", "database.password": "secret-text"}
     tasks = [
-        {"key": n, "connector": "c", "task": n, "config": config, "numbers": {}, "memory": {}}
+        {"key": n, "connector": "c", "task": n, "config": config, "numbers": {}, "memory": {}, "prefixes": []}
         for n, config in enumerate((bad, {"connector.class": "datagen"}))
     ]
     out = prober.run_child({"providers": {}, "kafka": {"bootstrap.servers": "127.0.0.1:1"}, "tasks": tasks})

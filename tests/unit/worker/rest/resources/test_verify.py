@@ -129,14 +129,19 @@ def test_a_trial_names_the_source_and_begins_nothing(serving, pair):
 
 
 def test_who_has_no_right_on_the_source_learns_nothing_of_its_rows(serving, pair, until, monkeypatch):
-    client, _, runs = serving(SAYS)
+    client, keeper, runs = serving(SAYS)
     assert client.post(PATH).status_code == 202
     until(lambda: runs.get("w").is_over)
     caller = Caller("w-team", (Grant("operate", "w"),), "token")
     monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
     assert client.post(PATH).status_code == 403
+    for source in ("s", "nobody"):
+        assert client.post(f"{PATH}?source={source}").status_code == 403, "no answer tells which sources there are"
     assert client.get(f"{PATH}?keys=true").status_code == 403
-    assert client.get(PATH).status_code == 200
+    assert client.get(PATH).status_code == 403, "names of tables and columns, and how many rows differ"
+    look(client, keeper)
+    runs.__init__("leader:8083", {}, ())
+    assert client.get(PATH).status_code == 403, "the record tells what the run did"
 
 
 def test_one_sink_is_compared_once_at_a_time(serving, pair, until):
@@ -195,6 +200,46 @@ def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_sec
     look(client, keeper)
     assert cluster.state.settings[f"{RECORD}w"] == first
     assert runs.runs() == []
+
+
+@pytest.mark.parametrize("pattern", [r"billing\..*", ".*"])
+def test_the_schedule_compares_a_bounded_sink_with_no_source_of_others(serving, cluster, pattern):
+    """The leader would open the source's database with the source's login, and send keys of its rows to the sink's."""
+    cluster.add("billing", {"topic.prefix": "billing"})
+    config = {"topics.regex": pattern, "verify.interval.ms": "1000"}
+    cluster.add("w", config, kind="sink", topic_prefixes=("shop-",))
+    client, keeper, runs = serving(HANGS)
+    client.app.state.api.clock = lambda: 1000.0
+    look(client, keeper)
+    assert runs.runs() == []
+    record = cluster.state.settings[f"{RECORD}w"]
+    assert (record["state"], record["error"]["code"]) == ("failed", "verify.unfit")
+    assert "billing" not in json.dumps(record)
+    assert client.get(PATH).json()["error"]["code"] == "verify.unfit", "the sink's owner is told"
+    assert client.post(f"{PATH}?dry_run=true").status_code == 400, "no topic of the source is the sink's"
+
+
+@pytest.mark.parametrize(
+    ("prefixes", "is_compared"),
+    [((), True), (("shop-",), True), (("shop-a.",), True), (("shop-a.public.",), False), (("shop-b",), False)],
+)
+def test_the_schedule_compares_with_a_source_all_of_whose_topics_are_granted(serving, cluster, prefixes, is_compared):
+    cluster.add("s", {"topic.prefix": "shop-a"})
+    cluster.add("other", {"topic.prefix": "billing"})
+    config = {"topics": "shop-a.public.t", "verify.interval.ms": "1000"}
+    cluster.add("w", config, kind="sink", topic_prefixes=prefixes)
+    client, keeper, runs = serving(HANGS)
+    client.app.state.api.clock = lambda: 1000.0
+    look(client, keeper)
+    assert [run.source for run in runs.runs()] == (["s"] if is_compared else [])
+
+
+def test_a_pattern_for_everything_means_the_one_source_whose_topics_a_bounded_sink_may_read(cluster):
+    sources = [cluster.add(prefix, {"topic.prefix": prefix}) for prefix in ("billing", "shop-a")]
+    sink = cluster.add("w", {"topics.regex": ".*"}, kind="sink", topic_prefixes=("shop-",))
+    assert source_of(cluster.state, sink) == sources[1]
+    part = replace(sink, topic_prefixes=("billing.public.",))
+    assert source_of(cluster.state, part) == sources[0], "a person with a right on the source compares what is granted"
 
 
 def test_a_comparison_whose_worker_is_gone_is_over(serving, cluster, pair):
