@@ -80,7 +80,7 @@ def keys_of(settings: Mapping[str, JsonObject]) -> tuple[SessionKey, ...]:
         items = settings.get(SESSION_KEY, {}).get("keys", [])
         keys = (SessionKey(str(i["id"]), base64.b64decode(i["key"]), int(i["created_ms"])) for i in items)
         return tuple(key for key in keys if len(key.secret) >= KEY_BYTES and key.id)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
         return ()
 
 
