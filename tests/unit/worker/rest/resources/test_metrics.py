@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.telemetry.latency import BOUNDS_S, LatencyHistogram
+from cdcworker.coordinator.log.setting_records import COMPARISON
 from cdcworker.coordinator.model import Assignment, JournalEntry, TaskMove
 from cdcworker.schemas.threads import ThreadDeaths
 from cdcworker.schemas.untrusted.refusals import REFUSALS
-from cdcworker.coordinator.log.setting_records import COMPARISON
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
 from cdcworker.worker.rest.resources.metric_compat import NAMES
 from cdcworker.worker.rest.resources.metric_table import ALL, SINK, SOURCE, TABLES_MAX, TASKS

@@ -7,8 +7,8 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cdcworker.schemas.errors import CdcError
 from cdcworker.coordinator.log.setting_records import COMPARISON
+from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
 from cdcworker.worker.rest.resources.verify import VerifySchedule
 from cdcworker.worker.security.access import Caller, Grant
