@@ -174,7 +174,7 @@ async def _repeat(step: Callable[[], object], every_s: float, name: str, goes_on
             result = step()
             if inspect.isawaitable(result):
                 await result
-        except Exception as exc:
+        except Exception as exc:  # noqa: BLE001 - whatever a step raises is its death, which is told
             _note_death(name, name, exc)
             await asyncio.sleep(max(every_s, pause_s))
             pause_s = min(pause_s * 2, BACKOFF_S[1])

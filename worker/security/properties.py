@@ -266,7 +266,8 @@ REACH_KEYS: Final = (
         allowed_targets.TLS,
         default="any",
         doc="What connectors' connections to other machines need: any takes each config's own sslmode, encrypted require "
-        "or more, verified verify-full.",
+        "or more, verified verify-full. Both take https for http in addresses of lakes, and a metastore of Hive only with "
+        "TLS, which never counts as verified.",
         validator=one_of(*allowed_targets.MODES),
     ),
     ConfigKey(
@@ -274,7 +275,8 @@ REACH_KEYS: Final = (
         default=server_authentication.METHODS[0],
         doc="The weakest way in which connectors log in to a PostgreSQL server that TLS does not verify (sslmode below "
         "verify-ca): scram-sha-256 tells it nothing of the password, md5 a hash that can be used and guessed, password "
-        "the password itself. The last two are for networks that are trusted.",
+        "the password itself. The last two are for networks that are trusted. Only with password does the JDBC driver of a "
+        "lake's catalog get a password for a database that TLS does not verify.",
         validator=one_of(*server_authentication.METHODS),
     ),
 )
