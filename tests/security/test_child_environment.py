@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from cdcworker.connectors.config import worker_logins
 from cdcworker.connectors.config.inherited_variables import MORE
+from cdcworker.connectors.config.worker_logins import NOWHERE
 from cdcworker.connectors.spark.runtime import class_archive, java_gateway
 from cdcworker.connectors.spark.runtime.session import settings
 from cdcworker.schemas.errors import CdcError
@@ -81,6 +83,7 @@ def test_a_reference_reads_no_login_of_the_worker(environment, name):
 
 
 def launch(tmp_path):
+    worker_logins.use(are_open=False)
     java_gateway.JavaGateway("java", (), {"spark.master": "local[1]", **settings(tmp_path, 1)}, (), tmp_path)
 
 
@@ -107,6 +110,7 @@ def test_java_gets_no_secret(start, tmp_path, environment, started):
     assert found is not None, "it inherits everything"
     assert OF_THE_MACHINE.items() <= found.items()
     assert not (OWN | FOR_CONNECTORS | OF_LIBPQ).keys() & found.keys()
+    assert found.get("PGPASSFILE") == (NOWHERE if start is launch else None)
 
 
 def test_an_operator_may_hand_on_more_also_to_java(environment, tmp_path, started, monkeypatch):

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cdcworker.connectors.config import allowed_hosts, server_authentication, tls_policy
+from cdcworker.connectors.config import allowed_hosts, server_authentication, tls_policy, worker_logins
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.config.tls_policy import MODES, TLS_NOT_ENOUGH
 from cdcworker.connectors.spark.runtime.cluster import ARCHIVES as ARCHIVES_KEY
@@ -43,6 +43,7 @@ MASTER_KEY: Final = "spark.master"
 PROPERTIES_KEY: Final = "spark.properties"
 TLS: Final = tls_policy.PROPERTY
 WEAKEST_AUTH: Final = "connector.auth.weakest"
+LIBPQ_DEFAULTS: Final = worker_logins.PROPERTY
 MODE_GIVEN_NONE: Final = "prefer"
 FILE_KEY: Final = re.compile(r".*\.(sslcert|sslkey|sslrootcert|sslcrl)")
 SYSTEM: Final = "system"
@@ -58,6 +59,7 @@ def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
     """
     allowed_hosts.use(policy_of(rules))
     server_authentication.use(rules.get(WEAKEST_AUTH, server_authentication.METHODS[0]))
+    worker_logins.use(rules.get(LIBPQ_DEFAULTS, "true") == "true")
     needed = rules.get(TLS, tls_policy.LEVELS[0])
     tls_policy.use(needed)
     _check_tls(config, MODES[needed])

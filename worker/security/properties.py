@@ -279,6 +279,14 @@ REACH_KEYS: Final = (
         "lake's catalog get a password for a database that TLS does not verify.",
         validator=one_of(*server_authentication.METHODS),
     ),
+    ConfigKey(
+        allowed_targets.LIBPQ_DEFAULTS,
+        "BOOLEAN",
+        default=False,
+        doc="Connectors to PostgreSQL without a login in their configs take what libpq finds by itself: PGPASSWORD, the "
+        "password file (~/.pgpass) and the client certificate in ~/.postgresql of the user that runs the worker. Whoever may "
+        "create connectors can log in with these to a server that he names.",
+    ),
 )
 AUDIT_TOPIC: Final = "audit.topic"
 AUDIT_KEYS: Final = (
