@@ -94,6 +94,11 @@ def next_value(keys: tuple[SessionKey, ...], now_ms: int) -> JsonObject:
     return {"v": 1, "algorithm": ALGORITHM, "keys": listed}
 
 
+def no_key() -> e.RestError:
+    """Returns the refusal of a request between workers while this one has not read a session key."""
+    return e.RestError(503, "No session key has been read yet", NO_KEY, headers={"Retry-After": "1"})
+
+
 @dataclass(frozen=True, slots=True)
 class SignedRequest:
     """The part of a request that is signed. `target` is the raw path with its query, `receiver` the URL of the worker
@@ -169,7 +174,7 @@ class Signer:
         view = self._view()
         keys = {key.id: key for key in keys_of(view.state.settings)}
         if not keys:
-            raise e.RestError(503, "No session key has been read yet", NO_KEY, headers={"Retry-After": "1"})
+            raise no_key()
         key = keys.get(_key_id(headers))
         if key is None:
             raise bad_signature()
