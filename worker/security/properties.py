@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdcworker.connectors.config import server_authentication
+from cdcworker.connectors.config import server_authentication, tls_policy
 from cdcworker.connectors.config.allowed_hosts import parse_allowed
 from cdcworker.connectors.config.definition import ConfigKey, between, one_of
 from cdcworker.connectors.spark.runtime.cluster import master_problem
@@ -268,7 +268,7 @@ REACH_KEYS: Final = (
         doc="What connectors' connections to other machines need: any takes each config's own sslmode, encrypted require "
         "or more, verified verify-full. Both take https for http in addresses of lakes, and a metastore of Hive only with "
         "TLS, which never counts as verified.",
-        validator=one_of(*allowed_targets.MODES),
+        validator=one_of(*tls_policy.LEVELS),
     ),
     ConfigKey(
         allowed_targets.WEAKEST_AUTH,
