@@ -1,13 +1,17 @@
-"""The one place where threads are made. A thread that dies is known by its name: to the log, the health and a metric."""
+"""The one place where threads and lasting tasks of the event loop are made. One that dies is known by its name: to the
+log, the health and a metric."""
 
 from __future__ import annotations
 
+import asyncio
+import contextlib
+import inspect
 import logging
 import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Final
 
@@ -112,16 +116,20 @@ class SupervisedThread(threading.Thread):
         THREAD_DEATHS.healed(self._kind)
 
     def _on_death(self, exc: BaseException) -> None:
-        THREAD_DEATHS.died(self._kind)
-        # The frames say where; the exception's text may hold a value.
-        frames = exc.__traceback__
-        while frames is not None and frames.tb_next is not None:
-            frames = frames.tb_next
-        place = f"{frames.tb_frame.f_code.co_name}:{frames.tb_lineno}" if frames is not None else ""
-        log.error("thread died thread=%s error=%s place=%s", self.name, type(exc).__name__, place)
+        _note_death(self._kind, self.name, exc)
         if self._ends_process:
             logging.shutdown()
             os._exit(EXIT_DIED)
+
+
+def _note_death(kind: str, name: str, exc: BaseException) -> None:
+    THREAD_DEATHS.died(kind)
+    # The frames say where; the exception's text may hold a value.
+    frames = exc.__traceback__
+    while frames is not None and frames.tb_next is not None:
+        frames = frames.tb_next
+    place = f"{frames.tb_frame.f_code.co_name}:{frames.tb_lineno}" if frames is not None else ""
+    log.error("thread died thread=%s error=%s place=%s", name, type(exc).__name__, place)
 
 
 def start_thread(work: Callable[..., object], *args: Any, name: str, kind: str = "") -> SupervisedThread:
@@ -146,3 +154,48 @@ def start_timer(after_s: float, work: Callable[..., object], *args: Any, name: s
 def thread_pool(threads: int, name: str) -> ThreadPoolExecutor:
     """Returns a pool. Its threads do not die of an exception: the future of each call carries it to whoever asked."""
     return ThreadPoolExecutor(threads, name)
+
+
+def supervised_task(
+    step: Callable[[], object], every_s: float, *, name: str, goes_on: Callable[[], bool] = lambda: True
+) -> asyncio.Task[None]:
+    """Starts a task of the event loop that calls `step` again and again, a coroutine function or another.
+
+    An exception of a call is a death, known by `name` until a later call succeeds; the pause before that doubles. The
+    task ends when `goes_on` returns False.
+    """
+    return asyncio.create_task(_repeat(step, every_s, name, goes_on), name=name)
+
+
+async def _repeat(step: Callable[[], object], every_s: float, name: str, goes_on: Callable[[], bool]) -> None:
+    pause_s = BACKOFF_S[0]
+    while goes_on():
+        try:
+            result = step()
+            if inspect.isawaitable(result):
+                await result
+        except Exception as exc:  # noqa: BLE001 - whatever a step raises is its death, which is told
+            _note_death(name, name, exc)
+            await asyncio.sleep(max(every_s, pause_s))
+            pause_s = min(pause_s * 2, BACKOFF_S[1])
+            continue
+        THREAD_DEATHS.healed(name)
+        pause_s = BACKOFF_S[0]
+        await asyncio.sleep(every_s)
+
+
+async def end_task(task: asyncio.Task[None]) -> None:
+    """Cancels a task and waits for its end."""
+    task.cancel()
+    with contextlib.suppress(asyncio.CancelledError):
+        await task
+
+
+@contextlib.asynccontextmanager
+async def repeated(step: Callable[[], object], every_s: float, *, name: str) -> AsyncIterator[None]:
+    """Calls `step` every `every_s` seconds as a supervised task, as long as the context lasts."""
+    task = supervised_task(step, every_s, name=name)
+    try:
+        yield
+    finally:
+        await end_task(task)

@@ -35,10 +35,14 @@ _OWN_PARTS: Final = ("configs", "offsets", "status", "schemas", "coordination")
 _CONNECT_PARTS: Final = ("configs", "offsets", "status")
 _FORMS: Final = (
     (re.compile(rf"(?P<group>.+)\.(?:{'|'.join(_OWN_PARTS)})"), ".", _OWN_PARTS, 3),
+    (re.compile(r"(?P<group>.+)[-._]audit"), ".", _OWN_PARTS, 4),
     (re.compile(rf"(?P<group>.+)-(?:{'|'.join(_CONNECT_PARTS)})"), "-", _CONNECT_PARTS, 2),
+    (re.compile(rf"(?P<group>[^.]+)\.(?:{'|'.join(_CONNECT_PARTS)})"), ".", _CONNECT_PARTS, 2),
+    (re.compile(rf"(?P<group>[^.]+)_(?:{'|'.join(_CONNECT_PARTS)})"), "_", _CONNECT_PARTS, 2),
 )
 """Forms of the names of a cluster's topics, our own and Kafka Connect's: with how many of the others a name is one of
-them. A table may well be called status; hardly anybody has four tables of these names in one schema."""
+them. A table may well be called status; hardly anybody has four tables of these names in one schema. With a dot or an
+underscore three are enough where no dot is in front: a table's topic has two, behind its prefix and behind its schema."""
 
 Exists = Callable[[Collection[str]], Collection[str]]
 """Returns which of these topics exist."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from cdcworker.connectors.config import server_authentication
+from cdcworker.connectors.config import server_authentication, worker_logins
 from cdcworker.schemas.errors import CdcError, declare
 
 NOT_ALLOWED: Final = declare(
@@ -163,7 +163,7 @@ def form_problem(host: str) -> str | None:
 
 def guarded(conninfo: str) -> str:
     """libpq's connection string with the addresses that were judged: the name is not looked up a second time. With what
-    the server may ask for, too: every connection of a connector's goes by here.
+    the server may ask for, too, and without logins of the worker's user: every connection of a connector's goes by here.
 
     CdcError `config.host_not_allowed` or `postgres.weak_login`; psycopg's own error when a name leads nowhere, as libpq would say it.
     """
@@ -189,7 +189,8 @@ def guarded(conninfo: str) -> str:
         "hostaddr": ",".join(address for _, address, _ in found),
         "port": ",".join(port for _, _, port in found),
     }
-    return make_conninfo(conninfo, **pinned, require_auth=server_authentication.required(parts))
+    required = server_authentication.required(parts)
+    return make_conninfo(conninfo, **pinned, **worker_logins.withheld(parts), require_auth=required)
 
 
 def _judged(host: str) -> Sequence[str]:

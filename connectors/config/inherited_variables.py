@@ -16,6 +16,8 @@ MACHINE: Final = (
     *("CDC_CACHE_DIR", "CDC_TASK_MARK", MORE),
 )
 """What says where things are on a machine. Java gets this, and what `task.environment` names."""
+_SECRETS: Final = ("*PASSWORD", "*PASSWD", "*SECRET", "*TOKEN", "*CREDENTIAL", "*CREDENTIALS", "*_KEY")
+"""Endings of names that say no place, such as `HADOOP_CREDSTORE_PASSWORD`: only a name of its own hands one on."""
 
 
 def chosen(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
@@ -24,7 +26,13 @@ def chosen(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, st
     return {name: value for name, value in environment.items() if any(fnmatchcase(name, one) for one in patterns)}
 
 
+def without_secrets(environment: Mapping[str, str], names: Iterable[str]) -> dict[str, str]:
+    """Returns the variables with these names, but for those whose names say that they are secrets."""
+    found = chosen(environment, names)
+    return {name: value for name, value in found.items() if not any(fnmatchcase(name.upper(), one) for one in _SECRETS)}
+
+
 def of_java(environment: Mapping[str, str]) -> dict[str, str]:
     """Returns what a Java process gets: no reference is resolved there."""
     more = (name.strip() for name in environment.get(MORE, "").split(","))
-    return chosen(environment, (*MACHINE, *filter(None, more)))
+    return {**without_secrets(environment, MACHINE), **chosen(environment, filter(None, more))}

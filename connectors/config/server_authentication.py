@@ -33,6 +33,11 @@ def use(weakest: str) -> None:
     _weakest = weakest
 
 
+def passwords_are_open() -> bool:
+    """Returns whether a server that TLS does not verify may get the password itself."""
+    return _weakest == METHODS[-1]
+
+
 def refused(required: str) -> frozenset[str]:
     """Returns the methods that a value of `require_auth` as made here rules out."""
     return frozenset(name.removeprefix("!") for name in required.split(",") if name.startswith("!"))

@@ -25,6 +25,7 @@ from cdcworker.coordinator.log.config_records import (
     tombstone,
 )
 from cdcworker.coordinator.log.record_fields import UNREADABLE
+from cdcworker.coordinator.log.setting_records import CHECKS
 from cdcworker.coordinator.model import (
     AssignedTask,
     ClusterState,
@@ -168,6 +169,8 @@ def _apply(work: _Fold, record: LogRecord) -> bool:
     kind, _, name = record.key.partition("/")
     known = KINDS.get(kind) if name else None
     value = _parse(known[1], name, record) if known and record.value is not None else None
+    if kind in CHECKS and record.value is not None:
+        _parse(_setting, kind, record)
     if known and value is None and kind == "connector" and record.value is not None:
         # It is neither deleted nor run, and its raw value is kept for a version that can read it.
         work.put(known[0], name, refused_connector(name, record, record.refused or "a field of a wrong type"))
@@ -179,6 +182,10 @@ def _apply(work: _Fold, record: LogRecord) -> bool:
 
 def _leader(_name: str, value: JsonObject) -> Leader:
     return parse_leader(value)
+
+
+def _setting(kind: str, value: JsonObject) -> object:
+    return CHECKS[kind](value)
 
 
 def _parse(parser: Callable[[str, JsonObject], Parsed], name: str, record: LogRecord) -> Parsed | None:

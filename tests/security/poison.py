@@ -7,11 +7,14 @@ import itertools
 import json
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
-from cdcworker.coordinator.api import LogRecord
+import pytest
+from cdcworker.coordinator.api import LogRecord, Term
 from cdcworker.coordinator.core.events import TaskReport
 from cdcworker.coordinator.kafka import leadership
 from cdcworker.coordinator.kafka.compacted_log import encode, record_of, to_json
+from cdcworker.coordinator.log import leader_claim
 from cdcworker.coordinator.log.config_fold import assignment_record, connector_record, fold_all, task_set_record
 from cdcworker.coordinator.log.offset_records import offset_key
 from cdcworker.coordinator.log.status_fold import (
@@ -27,6 +30,7 @@ from cdcworker.coordinator.model import (
     ClusterState,
     Connector,
     Presence,
+    Reply,
     TaskSet,
     TaskStatus,
     View,
@@ -42,8 +46,10 @@ from cdcworker.worker.protocol.heartbeat import HangDetector
 from cdcworker.worker.protocol.task_limits import TaskLimits
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
-from cdcworker.worker.rest.resources import changes
+from cdcworker.worker.rest.resources import changes, loggers
 from cdcworker.worker.rest.resources.metrics import families, text, values
+from cdcworker.worker.rest.resources.verify import VerifySchedule
+from cdcworker.worker.security.session_key import renew
 from cdcworker.worker.source.start_reader import last_of, position_of
 from cdcworker.worker.source.task_identity import same_key
 from cdcworker.worker.validation.validate import read_findings
@@ -181,9 +187,17 @@ CORPUS: tuple[Poison, ...] = (
     _config("journal/0", {"seq": 1, "ts": 1 << 62}),
     _config("deadline/worker/w", {"boot_id": "b", "delay_ms": 1 << 62}),
     _config("job/good/1", {"incarnation": "i", "kind": "snapshot", "created": 1 << 62}),
-    _config("setting/verify/good", {"incarnation": "i", "result": 5}),
-    _config("setting/verify/good", {"incarnation": "i", "result": {"verdict": []}}),
+    _config("verify/sink", {"incarnation": "i", "result": 5}),
+    _config("verify/sink", {"incarnation": "i", "result": {"verdict": []}}),
+    *(_config("verify/sink", {"incarnation": "i", "state": "done", **part}) for part in (
+        {"ended": "x"}, {"ended": [1]}, {"ended": 1 << 62}, {"ended": -1}, {"started": "x"}, {"started": True}, {"state": []},
+        {"id": 5}, {"source": []}, {"error": 5}, {"progress": "x"}, {"result": []}, {"incarnation": []})),
+    *(_config("logger/root", {"level": "INFO", **part}) for part in (
+        {"ts": "x"}, {"ts": []}, {"ts": {}}, {"ts": 1 << 62}, {"ts": -1}, {"ts": None}, {"level": ["a"]}, {"level": 5})),
+    *(_config(key, {"level": "INFO", "ts": "x"}) for key in ("logger/", "logger/a/b", "logger/\x00", "logger/" + "a." * 200)),
     _config("setting/cluster", {"kafka": {}}),
+    _config("setting/cluster", {"kafka": "k", "group": "g", "topics": 5, "backend": "b"}),
+    *(_config("claim/5", part) for part in ({"ensemble": []}, {"epoch": "x"})),
     _config("session-key", {"keys": [{"id": [], "key": "%%", "created_ms": {}}]}),
     *(_status("worker/x", {"boot_id": "b", **part}) for part in (
         {"capacity": 0}, {"capacity": -1}, {"capacity": 1 << 60}, {"labels": {"a": 1}}, {"plugins": []}, {"protocol": "x"})),
@@ -211,6 +225,10 @@ CORPUS: tuple[Poison, ...] = (
 # --- what they are given to -----------------------------------------------------------------------------------------
 
 GOOD = Connector("good", "i", 1, {"connector.class": "datagen"}, "RUNNING", "source")
+SINKS = tuple(
+    Connector(name, "i", 1, {"connector.class": "spark", "verify.interval.ms": "1000"}, "RUNNING", "sink")
+    for name in ("sink", "sink-after-it")
+)
 GOOD_TASKS = TaskSet("i", 1, ({"a": "b"},), task_epoch=1)
 GOOD_ASSIGNMENT = Assignment("b", (AssignedTask("good", "i", 0, 1),))
 READER = LeaseReader("w", "b", 1.0, 1.0)
@@ -225,7 +243,11 @@ def _log_record(record: LogRecord, topic: str, headers: Any = (("e", b"5"),)) ->
 
 def read_configs(*poisons: Poison) -> ClusterState:
     """Folds them behind a good connector and shows the result as REST does."""
-    records = (connector_record(GOOD), task_set_record("good", GOOD_TASKS), assignment_record("w", GOOD_ASSIGNMENT))
+    records = (
+        *map(connector_record, (GOOD, *SINKS)),
+        task_set_record("good", GOOD_TASKS),
+        assignment_record("w", GOOD_ASSIGNMENT),
+    )
     good = [_log_record(record, "configs") for record in records]
     found = [record for record in (record_of(message(poison), "g.configs") for poison in poisons) if record is not None]
     state = fold_all(ClusterState(), [*good, *found])
@@ -292,6 +314,48 @@ def shown(view: View) -> None:
     connect_json.cluster(view)
     all_values = values(view, RebalanceCounts(), lambda _: True)
     text(list(families(all_values)), "", process=False)
+    followed(view)
+
+
+class _Cluster:
+    """The cluster as the followers of settings see it; every command of theirs is done."""
+
+    def __init__(self, view: View) -> None:
+        self.view = lambda: view
+        self.clock = lambda: 1_700_000_000.0
+
+    async def ask(self, _: object) -> Reply:
+        return Reply("ok")
+
+
+async def _looked(view: View) -> list[str]:
+    begun: list[str] = []
+
+    class Comparisons(Verifier):
+        def start(self, state: ClusterState, connector: Connector, *_: Any) -> VerifyRun:
+            begun.append(connector.name)
+            return VerifyRun(connector.name, connector.incarnation, "good", "w", 1, 1.0)
+
+    cluster: Any = _Cluster(view)
+    await VerifySchedule(cluster, Comparisons("w", {})).look()
+    await renew(cluster, 60.0)
+    return begun
+
+
+def followed(view: View) -> list[str]:
+    """Follows the settings as the services of a worker do; returns the sinks whose comparison began."""
+    term = Term(None, 5)
+    leader_claim.reason_not_to_claim(view.state, term, leader_claim.ClusterIdentity("k", "g", (), "b"))
+    list(leader_claim.new_leader_records(view.state, term, None))
+    follower = loggers.LogLevelFollower()
+    follower.apply_changes({})
+    with patch.object(loggers.levels, "change"), patch.dict(loggers._modified_ms):
+        follower.apply_changes(view.state.settings)
+    # Nothing of it waits.
+    with pytest.raises(StopIteration) as ended:
+        _looked(view).send(None)
+    begun: list[str] = ended.value.value
+    return begun
 
 
 # --- rows, and lines of processes -----------------------------------------------------------------------------------

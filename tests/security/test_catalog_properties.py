@@ -13,8 +13,10 @@ from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.warehouses.kind import WriterTask
+from cdcworker.connectors.warehouses.lake.catalog_properties import judged_properties
 from cdcworker.connectors.warehouses.lake.kind import catalog_settings
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.security import allowed_targets
 from cdcworker.worker.validation.child import findings
 
 CATALOGS = ("hadoop", "hive", "rest", "jdbc", "nessie")
@@ -151,9 +153,10 @@ ORDINARY_URIS = {
 
 @pytest.fixture(autouse=True)
 def policy():
-    """The hosts that are open in this process, put back afterwards."""
+    """The rules of the operator in this process, put back afterwards."""
     before = hosts._policy
     yield
+    allowed_targets.admit({}, {})
     hosts.use(before)
 
 
@@ -378,3 +381,108 @@ def test_no_value_reads_the_environment_of_java(catalog):
         for value in ("${env.AWS_SECRET_ACCESS_KEY}", "a${user.name}", "${env.A:-b}"):
             assert is_refused(CONFIG_DEF.parse, with_property(catalog, key, f"hadoop.fs.s3a.access.key={value}"))
             assert is_refused(used, stored(catalog, key, [f"hadoop.fs.s3a.access.key={value}"]))
+
+
+# -- TLS ------------------------------------------------------------------------------------------------------------
+
+FAR = {
+    "hive": "thrift://192.0.2.1:9083",
+    "rest": "https://192.0.2.1/api",
+    "jdbc": "jdbc:postgresql://192.0.2.1/lake",
+    "nessie": "https://192.0.2.1/api",
+}
+PASSWORD = "jdbc.password=p"
+WEAK = (
+    ("encrypted", "rest", "http://192.0.2.1/api", "token=t"),
+    ("encrypted", "rest", FAR["rest"], "s3.endpoint=http://192.0.2.1"),
+    ("encrypted", "rest", FAR["rest"], "oauth2-server-uri=http://192.0.2.1/t"),
+    ("encrypted", "rest", FAR["rest"], "hadoop.fs.s3a.endpoint=192.0.2.1,hadoop.fs.s3a.connection.ssl.enabled=false"),
+    ("encrypted", "rest", FAR["rest"], "hadoop.fs.s3a.endpoint=http://192.0.2.1"),
+    ("encrypted", "nessie", "http://192.0.2.1/api", ""),
+    ("encrypted", "nessie", FAR["nessie"], "authentication.oauth2.token-endpoint=http://192.0.2.1/t"),
+    ("encrypted", "hive", FAR["hive"], ""),
+    ("verified", "hive", FAR["hive"], "hadoop.hive.metastore.use.SSL=true"),
+    ("encrypted", "hive", "thrift://127.0.0.1:9083,thrift://192.0.2.1:9083", ""),
+    ("encrypted", "hive", FAR["hive"], "warehouse=webhdfs://192.0.2.1/x,hadoop.hive.metastore.use.SSL=true"),
+    *(("encrypted", "jdbc", f"{FAR['jdbc']}{mode}", "") for mode in ("", "?sslmode=disable", "?sslmode=prefer", "?ssl=false")),
+    ("encrypted", "jdbc", f"{FAR['jdbc']}?sslmode=prefer", "jdbc.sslmode=verify-full"),
+    *(("verified", "jdbc", f"{FAR['jdbc']}?sslmode={mode}", "") for mode in ("require", "verify-ca")),
+    ("encrypted", "jdbc", "jdbc:mysql://192.0.2.1/lake?useSSL=true", ""),
+    ("verified", "jdbc", "jdbc:mysql://192.0.2.1/lake?sslMode=VERIFY_CA", ""),
+    ("verified", "jdbc", "jdbc:mariadb://192.0.2.1/lake?sslMode=trust", ""),
+    ("encrypted", "jdbc", "jdbc:mariadb://192.0.2.1/lake?sslMode=other", ""),
+    *(("any", "jdbc", f"{FAR['jdbc']}{mode}", PASSWORD) for mode in ("", "?sslmode=disable", "?sslmode=prefer", "?sslmode=require")),
+    ("any", "jdbc", f"{FAR['jdbc']}?password=p", ""),
+    ("any", "jdbc", "jdbc:mysql://192.0.2.1/lake?sslMode=REQUIRED", PASSWORD),
+    ("any", "jdbc", "jdbc:postgresql://127.0.0.1,192.0.2.1/lake", PASSWORD),
+)  # fmt: skip
+STRONG = (
+    ("any", "rest", "http://192.0.2.1/api", "token=t"),
+    ("any", "hive", FAR["hive"], ""),
+    ("any", "jdbc", f"{FAR['jdbc']}?sslmode=disable", ""),
+    ("any", "jdbc", f"{FAR['jdbc']}?sslmode=verify-ca", PASSWORD),
+    ("any", "jdbc", "jdbc:mysql://192.0.2.1/lake?useSSL=true&requireSSL=true&verifyServerCertificate=true", PASSWORD),
+    ("any", "jdbc", "jdbc:mysql://127.0.0.1/lake", PASSWORD),
+    ("verified", "jdbc", "jdbc:postgresql://127.0.0.1/lake", PASSWORD),
+    ("verified", "jdbc", f"{FAR['jdbc']}?sslmode=verify-full", PASSWORD),
+    ("verified", "jdbc", f"{FAR['jdbc']}?ssl=true", PASSWORD),
+    ("verified", "jdbc", FAR["jdbc"], f"jdbc.sslmode=verify-full,{PASSWORD}"),
+    ("verified", "jdbc", "jdbc:mysql://192.0.2.1/lake?sslMode=VERIFY_IDENTITY", PASSWORD),
+    ("verified", "jdbc", "jdbc:sqlite:/srv/lake.db", ""),
+    ("encrypted", "jdbc", f"{FAR['jdbc']}?sslmode=require", ""),
+    ("encrypted", "hive", FAR["hive"], "hadoop.hive.metastore.use.SSL=true"),
+    ("verified", "hive", URIS["hive"], ""),
+    ("verified", "rest", FAR["rest"], "token=t,s3.endpoint=https://192.0.2.1,http-client.proxy-endpoint=http://192.0.2.1"),
+    ("verified", "rest", FAR["rest"], "hadoop.fs.s3a.endpoint=192.0.2.1"),
+    ("verified", "nessie", URIS["nessie"], ""),
+)  # fmt: skip
+
+
+def judged(rule, catalog, uri, secrets, **rules):
+    """The error of a submission and that of its use, which is the same."""
+    config = {**config_of(catalog), "warehouse.catalog.uri": uri, "warehouse.catalog.secrets": secrets}
+    operator = {allowed_targets.TLS: rule, "file.connector.paths": "/", **rules}
+    found = [
+        one.code for one in findings(config, operator) if one.severity == "error" and one.code.startswith("config.")
+    ]
+    allowed_targets.admit(config, operator)
+    return found, code_of(catalog_settings, CONFIG_DEF.parse(config), ["/"])
+
+
+def code_of(act, *args):
+    """The code of the error; None without one."""
+    try:
+        act(*args)
+    except CdcError as error:
+        return error.code
+    return None
+
+
+@pytest.mark.parametrize(("rule", "catalog", "uri", "secrets"), WEAK)
+def test_a_lake_obeys_what_the_operator_asks_of_tls(rule, catalog, uri, secrets):
+    assert judged(rule, catalog, uri, secrets) == (["config.tls_not_enough"], "config.tls_not_enough")
+
+
+@pytest.mark.parametrize(("rule", "catalog", "uri", "secrets"), STRONG)
+def test_a_lake_with_enough_tls_is_taken(rule, catalog, uri, secrets):
+    assert judged(rule, catalog, uri, secrets) == ([], None)
+
+
+def test_the_operator_may_let_databases_have_passwords():
+    where_open = judged("any", "jdbc", FAR["jdbc"], PASSWORD, **{allowed_targets.WEAKEST_AUTH: "password"})
+    assert where_open == ([], None)
+
+
+@pytest.mark.parametrize("warehouse", ["iceberg", "delta"])
+def test_a_store_obeys_what_the_operator_asks_of_tls(warehouse):
+    allowed_targets.admit({}, {allowed_targets.TLS: "encrypted"})
+    for scheme, code in (("webhdfs", "config.tls_not_enough"), ("swebhdfs", None)):
+        config = CONFIG_DEF.parse({**BASE, "warehouse": warehouse, "warehouse.path": f"{scheme}://192.0.2.1/lake"})
+        assert code_of(kind_of(config).check_paths, config, ["/"]) == code
+
+
+def test_what_a_catalogs_server_sends_obeys_it_too():
+    allowed_targets.admit({}, {allowed_targets.TLS: "encrypted"})
+    assert judged_properties({"s3.endpoint": "https://192.0.2.1"}, ["/"])[0]
+    with pytest.raises(CdcError, match="http instead of https"):
+        judged_properties({"s3.endpoint": "http://192.0.2.1"}, ["/"])

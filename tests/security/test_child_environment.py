@@ -8,7 +8,9 @@ import subprocess
 import sys
 
 import pytest
+from cdcworker.connectors.config import worker_logins
 from cdcworker.connectors.config.inherited_variables import MORE
+from cdcworker.connectors.config.worker_logins import NOWHERE
 from cdcworker.connectors.spark.runtime import class_archive, java_gateway
 from cdcworker.connectors.spark.runtime.session import settings
 from cdcworker.schemas.errors import CdcError
@@ -28,8 +30,20 @@ OWN = {
 }
 FOR_CONNECTORS = {"CDC_SECRET_SHOP": "canary-shop", "SHOP_PASSWORD": "canary-shop-password"}
 OF_LIBPQ = {"PGSSLMODE": "require"}
-OF_THE_MACHINE = {"PATH": os.environ["PATH"], "HOME": "/home/x", "LC_ALL": "C.UTF-8", "JAVA_TOOL_OPTIONS": "-Dx=y"}
-ALL = {**OWN, **FOR_CONNECTORS, **OF_LIBPQ, **OF_THE_MACHINE}
+OF_HADOOP = {
+    "HADOOP_CREDSTORE_PASSWORD": "canary-credstore",
+    "SPARK_X_SECRET": "canary-spark",
+    "HADOOP_TOKEN": "canary-t",
+}
+OF_THE_MACHINE = {
+    "PATH": os.environ["PATH"],
+    "HADOOP_CONF_DIR": "/etc/hadoop",
+    "HADOOP_TOKEN_FILE_LOCATION": "/run/tokens",
+    "HOME": "/home/x",
+    "LC_ALL": "C.UTF-8",
+    "JAVA_TOOL_OPTIONS": "-Dx=y",
+}
+ALL = {**OWN, **OF_HADOOP, **FOR_CONNECTORS, **OF_LIBPQ, **OF_THE_MACHINE}
 WORKER = {"bootstrap.servers": "k:1", "group.id": "g"}
 
 
@@ -56,12 +70,12 @@ def started(monkeypatch):
 
 def test_a_worker_keeps_to_itself_what_its_children_do_not_need(environment):
     task_environment.leave(parse(WORKER)[0])
-    assert not OWN.keys() & os.environ.keys()
+    assert not (OWN | OF_HADOOP).keys() & os.environ.keys()
     assert {**FOR_CONNECTORS, **OF_LIBPQ, **OF_THE_MACHINE}.items() <= dict(os.environ).items()
     code = "import os, sys; sys.stdout.write(open('/proc/self/environ').read())"
     said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert "canary-shop" in said
-    assert not [value for value in OWN.values() if value in said]
+    assert not [value for value in (OWN | OF_HADOOP).values() if value in said]
 
 
 def test_what_references_may_read_is_what_the_operator_says(environment):
@@ -72,7 +86,13 @@ def test_what_references_may_read_is_what_the_operator_says(environment):
 
 
 @pytest.mark.parametrize(
-    "name", ["CDC_LISTENERS_HTTPS_SSL_KEY_PASSWORD", "CDC_SASL_PASSWORD", "CONNECT_SSL_KEY_PASSWORD"]
+    "name",
+    [
+        "CDC_LISTENERS_HTTPS_SSL_KEY_PASSWORD",
+        "CDC_SASL_PASSWORD",
+        "CONNECT_SSL_KEY_PASSWORD",
+        "HADOOP_CREDSTORE_PASSWORD",
+    ],
 )
 def test_a_reference_reads_no_login_of_the_worker(environment, name):
     with pytest.raises(CdcError, match="not allowed"):
@@ -81,6 +101,7 @@ def test_a_reference_reads_no_login_of_the_worker(environment, name):
 
 
 def launch(tmp_path):
+    worker_logins.use(are_open=False)
     java_gateway.JavaGateway("java", (), {"spark.master": "local[1]", **settings(tmp_path, 1)}, (), tmp_path)
 
 
@@ -106,20 +127,30 @@ def test_java_gets_no_secret(start, tmp_path, environment, started):
     (found,) = started
     assert found is not None, "it inherits everything"
     assert OF_THE_MACHINE.items() <= found.items()
-    assert not (OWN | FOR_CONNECTORS | OF_LIBPQ).keys() & found.keys()
+    assert not (OWN | OF_HADOOP | FOR_CONNECTORS | OF_LIBPQ).keys() & found.keys()
+    assert found.get("PGPASSFILE") == (NOWHERE if start is launch else None)
 
 
 def test_an_operator_may_hand_on_more_also_to_java(environment, tmp_path, started, monkeypatch):
     monkeypatch.setenv(MORE, "")
-    given = parse({**WORKER, "task.environment": "AWS_*, GITHUB_TOKEN"})[0]
+    given = parse({**WORKER, "task.environment": "AWS_*, GITHUB_TOKEN, HADOOP_CREDSTORE_PASSWORD"})[0]
     task_environment.leave(given)
-    assert os.environ[MORE] == "AWS_*,GITHUB_TOKEN"
+    assert os.environ[MORE] == "AWS_*,GITHUB_TOKEN,HADOOP_CREDSTORE_PASSWORD"
     assert os.environ["AWS_SECRET_ACCESS_KEY"] == "canary-cloud"
     with pytest.raises(CdcError):
         launch(tmp_path)
     (found,) = started
-    assert {"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN"} <= found.keys()
+    assert {"AWS_SECRET_ACCESS_KEY", "GITHUB_TOKEN", "HADOOP_CREDSTORE_PASSWORD"} <= found.keys()
     assert "DATABASE_URL" not in found
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_the_password_of_libpqs_own_is_handed_on_only_where_connectors_may_use_it(environment, monkeypatch, is_open):
+    monkeypatch.setenv("PGPASSWORD", "canary-libpq")
+    pattern = {"config.providers.env.param.allowlist.pattern": "SHOP_.*"}
+    given = {**WORKER, **pattern, worker_logins.PROPERTY: str(is_open).lower()}
+    task_environment.leave(parse(given)[0])
+    assert ("PGPASSWORD" in os.environ) == is_open
 
 
 @pytest.mark.parametrize("name", ["*", "A B", "a=b", "", "-x"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import contextlib
 import json
 import logging
@@ -11,7 +12,9 @@ import selectors
 import threading
 import time
 from collections.abc import Callable, Mapping
+from types import SimpleNamespace
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 from cdcworker.coordinator.kafka import leadership
@@ -22,7 +25,7 @@ from cdcworker.coordinator.model import ClusterState, TaskId
 from cdcworker.schemas import avro
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, encode_record, plan_all
-from cdcworker.schemas.threads import SupervisedThread, ThreadDeaths, start_thread
+from cdcworker.schemas.threads import SupervisedThread, ThreadDeaths, start_thread, supervised_task
 from cdcworker.schemas.untrusted.json_text import DEPTH_MAX, JsonLimits, JsonRefused, parse_json
 from cdcworker.schemas.untrusted.refusals import LINES_MAX, REFUSALS, Refusals
 from cdcworker.worker.children.call import ChildAnswer
@@ -31,6 +34,8 @@ from cdcworker.worker.diagnostics import doctor_child, explain
 from cdcworker.worker.offsets import sink as sink_offsets
 from cdcworker.worker.processes.fork_client import ForkClient, SpawnRequest
 from cdcworker.worker.rest import connect_json
+from cdcworker.worker.rest.resources import loggers
+from cdcworker.worker.rest.resources.loggers import LogLevelFollower
 from cdcworker.worker.schema_registry.tail import SchemaTail
 
 from .poison import (
@@ -43,8 +48,10 @@ from .poison import (
     KEY,
     LONG_WAIT,
     READERS,
+    SINKS,
     VALUES,
     Poison,
+    followed,
     message,
     read_configs,
     read_group,
@@ -76,6 +83,22 @@ def test_no_record_hides_another_connector(poison: Poison) -> None:
     if poison.key != b"leader":
         assert not state.connectors["good"].refused
     assert state.connectors["good"].config == {"connector.class": "datagen"}
+
+
+SETTINGS_POISON = [one for one in CORPUS if (one.key or b"").startswith((b"logger/", b"verify/"))]
+
+
+@pytest.mark.parametrize("poison", SETTINGS_POISON, ids=lambda poison: poison.name)
+def test_a_refused_setting_is_counted_and_the_services_that_follow_settings_go_on(poison: Poison) -> None:
+    before, after_it = REFUSALS.counts().get("configs", 0), Poison("configs", b"logger/a", b'{"level":"DEBUG","ts":5}')
+    view = view_of(read_configs(poison, after_it))
+    assert REFUSALS.counts()["configs"] == before + 1
+    assert SINKS[-1].name in followed(view)
+    follower = LogLevelFollower()
+    follower.apply_changes({})
+    with patch.object(loggers.levels, "change") as change, patch.dict(loggers._modified_ms):
+        follower.apply_changes(view.state.settings)
+    change.assert_called_once_with({"a": logging.DEBUG})
 
 
 @pytest.mark.parametrize("poison", [one for one in CORPUS if one.topic == "schemas"], ids=lambda poison: poison.name)
@@ -301,6 +324,45 @@ def test_the_schema_tail_outlives_what_it_did_not_foresee(
     assert KafkaCompactedLog is not Reader
 
 
+# --- tasks of the event loop ----------------------------------------------------------------------------------------
+
+
+def test_a_task_of_the_event_loop_that_dies_is_known_and_goes_on(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    deaths, seen = ThreadDeaths(), []
+    monkeypatch.setattr("cdcworker.schemas.threads.THREAD_DEATHS", deaths)
+    monkeypatch.setattr("cdcworker.schemas.threads.BACKOFF_S", (0.0, 0.0))
+
+    async def step() -> None:
+        seen.append(deaths.dead())
+        if len(seen) < 3:
+            _boom()
+
+    async def serve() -> None:
+        await supervised_task(step, 0.0, name="poisoned", goes_on=lambda: len(seen) < 4)
+
+    asyncio.run(serve())
+    assert seen == [(), ("poisoned",), ("poisoned",), ()]
+    assert deaths.counts() == {"poisoned": 2}
+    assert "nobody may see" not in caplog.text
+
+
+def test_the_health_tells_of_a_service_that_fails(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A follower of settings that fails is one of the threads that health and metrics know."""
+    deaths = ThreadDeaths()
+    monkeypatch.setattr("cdcworker.schemas.threads.THREAD_DEATHS", deaths)
+    api: Any = SimpleNamespace(view=_boom)
+
+    async def serve() -> None:
+        async with loggers.following_log_levels(api):
+            while not deaths.dead():
+                await asyncio.sleep(0)
+
+    asyncio.run(asyncio.wait_for(serve(), 10.0))
+    assert deaths.dead() == ("log-levels",)
+
+
 # --- fuzz -----------------------------------------------------------------------------------------------------------
 
 TOKENS = (b"{", b"}", b"[", b"]", b'"', b"\\", b":", b",", b"1e400", b"NaN", b"null", b"true", b"-1", b"9" * 30, b"\xff", b"[]", b"{}", b'"x"', b"1.5")  # fmt: skip
@@ -320,8 +382,20 @@ def _json_values(random_: random.Random) -> Any:
 
 
 def _mutated(random_: random.Random, seeds: list[Poison]) -> Poison:
-    """A record of the corpus or a good one with a field, a byte or a token changed."""
+    """A record of the corpus or a good one with a field, a byte or a token changed, of its value, key or headers."""
     seed = random_.choice(seeds)
+    part = random_.random()
+    if part < 0.1:
+        key = seed.key or b""
+        return seed._replace(key=random_.choice((_bytes_changed(random_, key), random_.choice(seeds).key)))
+    if part < 0.2:
+        name, value = random_.choice((*seed.headers, ("e", b"5"), ("v", b"1")))
+        header = (random_.choice((name, "", "x")), random_.choice((_bytes_changed(random_, value or b""), None)))
+        return seed._replace(headers=random_.choice(((header,), (*seed.headers, header), (header, header))))
+    return _value_changed(random_, seed)
+
+
+def _value_changed(random_: random.Random, seed: Poison) -> Poison:
     value = seed.value or b"{}"
     try:
         fields = json.loads(value)
@@ -330,10 +404,14 @@ def _mutated(random_: random.Random, seeds: list[Poison]) -> Poison:
     if isinstance(fields, dict) and random_.random() < 0.7:
         name = random_.choice([*fields, "x"])
         return seed._replace(value=json.dumps({**fields, name: _json_values(random_)}).encode())
+    return seed._replace(value=_bytes_changed(random_, value))
+
+
+def _bytes_changed(random_: random.Random, value: bytes) -> bytes:
     at = random_.randrange(len(value) + 1)
     if random_.random() < 0.5:
-        return seed._replace(value=value[:at] + random_.choice(TOKENS) + value[at:])
-    return seed._replace(value=value[:at] + bytes((random_.randrange(256),)) + value[at + 1 :])
+        return value[:at] + random_.choice(TOKENS) + value[at:]
+    return value[:at] + bytes((random_.randrange(256),)) + value[at + 1 :]
 
 
 LINES = (*GOOD_LINES, LONG_WAIT, *VALUES.values())
@@ -433,6 +511,11 @@ def _good() -> list[Poison]:
         Poison("status", b"worker/w2", b'{"boot_id":"b","url":"","capacity":1,"labels":{},"plugins":{},"protocol":3,"floor":1}'),
         Poison("configs", b"fenced/good", b'{"incarnation":"i","count":1,"pending":[0]}'),
         Poison("configs", b"connector/c", b'{"incarnation":"i","version":1,"config":{},"target_state":"RUNNING","labels":{}}'),
+        Poison("configs", b"logger/root", b'{"v":1,"level":"INFO","ts":5}'),
+        Poison("configs", b"verify/sink", b'{"v":1,"id":"x","incarnation":"i","state":"done","started":1,"ended":5,"result":{}}'),
+        Poison("configs", b"session-key", b'{"v":1,"keys":[{"id":"a","key":"' + b"A" * 44 + b'","created_ms":5}]}'),
+        Poison("configs", b"setting/cluster", b'{"kafka":"k","group":"g","topics":["t"],"backend":"b","ensemble":""}'),
+        Poison("configs", b"claim/5", b'{"ensemble":"","epoch":5,"worker_id":"w","boot_id":"b"}'),
     ]  # fmt: skip
 
 

@@ -14,7 +14,7 @@ import threading
 import psycopg
 import pytest
 from cdcworker.connectors.api.sink import LedgerAccess
-from cdcworker.connectors.config import server_authentication
+from cdcworker.connectors.config import server_authentication, worker_logins
 from cdcworker.connectors.config.server_authentication import METHODS, WEAK_LOGIN
 from cdcworker.connectors.postgres.config.settings import parse
 from cdcworker.connectors.postgres.doctor import repair
@@ -57,7 +57,7 @@ class Impostor(threading.Thread):
         self._listener = socket.create_server(("127.0.0.1", 0))
         self._listener.settimeout(WAIT_S)
         self.port = self._listener.getsockname()[1]
-        self.logins, self.answers = 0, []
+        self.logins, self.answers, self.shown = 0, [], []
         self.start()
 
     def run(self):
@@ -75,6 +75,7 @@ class Impostor(threading.Thread):
         if code == SSL_REQUEST and self._context is not None:
             one.sendall(b"S")
             with self._context.wrap_socket(one, server_side=True) as wrapped:
+                self.shown.append(bool(wrapped.getpeercert()))
                 self._talk(wrapped)
             return
         if code in (SSL_REQUEST, GSS_REQUEST):
@@ -127,19 +128,21 @@ def impostor(request, certificate):
 def afterwards():
     yield
     server_authentication.use(METHODS[0])
+    worker_logins.use(are_open=False)
 
 
-def source_settings(port):
+def source_settings(port, password=PASSWORD):
     return parse({
         "connector.class": "postgres", "topic.prefix": "p", "database.hostname": "127.0.0.1", "database.port": str(port),
-        "database.user": "u", "database.dbname": "d", "database.password": PASSWORD,
+        "database.user": "u", "database.dbname": "d", **({"database.password": password} if password else {}),
     })  # fmt: skip
 
 
-def sink_config(port):
+def sink_config(port, password=PASSWORD):
     given = {
         "connector.class": "spark", "topics": "t", "warehouse": "postgres", "warehouse.hostname": "127.0.0.1",
-        "warehouse.port": str(port), "warehouse.user": "u", "warehouse.dbname": "d", "warehouse.password": PASSWORD,
+        "warehouse.port": str(port), "warehouse.user": "u", "warehouse.dbname": "d",
+        **({"warehouse.password": password} if password else {}),
     }  # fmt: skip
     return SparkSink.config_def.parse(given)
 
@@ -246,3 +249,105 @@ def test_a_libpq_that_cannot_refuse_does_not_connect(monkeypatch):
     assert server_authentication.required({"sslmode": "verify-full"}) is None
     server_authentication.use("password")
     assert server_authentication.required({"sslmode": "prefer"}) is None
+
+
+# -- logins of the worker's user ----------------------------------------------------------------------------------------
+
+OWN = "canary-of-the-worker"
+SOURCE_RULES = {"bootstrap.servers": "k:1", "group.id": "g", "connector.auth.weakest": "password"}
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch, certificate):
+    """The home of whoever runs the worker: a password for every server, and a certificate."""
+    (tmp_path / ".pgpass").write_text(f"*:*:*:*:{OWN}\n")
+    (tmp_path / ".pgpass").chmod(0o600)
+    own = tmp_path / ".postgresql"
+    own.mkdir()
+    for name in ("postgresql.crt", "postgresql.key"):
+        (own / name).write_bytes(certificate.read_bytes())
+        (own / name).chmod(0o600)
+    (tmp_path / "services").write_text(f"[own]\npassword={OWN}\n")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    return tmp_path
+
+
+def of_variable(home, monkeypatch):
+    monkeypatch.setenv("PGPASSWORD", OWN)
+    (home / ".pgpass").unlink()
+
+
+def of_named_file(home, monkeypatch):
+    (home / ".pgpass").rename(home / "another")
+    monkeypatch.setenv("PGPASSFILE", str(home / "another"))
+
+
+def of_service(home, monkeypatch):
+    (home / ".pgpass").unlink()
+    monkeypatch.setenv("PGSERVICEFILE", str(home / "services"))
+    monkeypatch.setenv("PGSERVICE", "own")
+
+
+LOGINS = (lambda home, monkeypatch: None, of_variable, of_named_file, of_service)
+
+
+def infos_of(port):
+    """The connection strings of a source and of a sink without a password, as tasks and comparisons make them."""
+    source = connection.conninfo(source_settings(port, None), "x")
+    return (source, warehouse.judged(kind.conninfo(sink_config(port, None))))
+
+
+def rules_of(**properties):
+    return worker_properties({**SOURCE_RULES, **properties})[0].providers
+
+
+@pytest.mark.parametrize("login", LOGINS)
+@pytest.mark.parametrize("is_open", [False, True])
+def test_a_config_without_a_login_gets_that_of_the_worker_only_where_the_operator_says(
+    login, is_open, home, monkeypatch
+):
+    login(home, monkeypatch)
+    resolve({}, rules_of(**({worker_logins.PROPERTY: "true"} if is_open else {})))
+    server = Impostor(ASKED["password"])
+    for info in infos_of(server.port):
+        with pytest.raises(psycopg.OperationalError) as caught:
+            psycopg.connect(info, connect_timeout=5)
+        assert OWN not in str(caught.value)
+    server.close()
+    assert server.logins == 2
+    assert any(OWN.encode() in answer for answer in server.answers) == is_open
+
+
+@pytest.mark.parametrize("is_open", [False, True])
+def test_no_certificate_of_the_worker_is_shown_to_a_server(is_open, home, certificate):
+    """Neither by libpq nor by the socket that reads a source's stream."""
+    resolve({}, rules_of(**({worker_logins.PROPERTY: "true"} if is_open else {})))
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.load_cert_chain(certificate)
+    context.verify_mode = ssl.CERT_OPTIONAL
+    context.load_verify_locations(certificate.parent / "nobody's.pem")
+    server = Impostor(ASKED["password"], context)
+    infos = infos_of(server.port)
+    for info in infos:
+        with pytest.raises(psycopg.OperationalError):
+            psycopg.connect(info, connect_timeout=5)
+    options = {name: str(value) for name, value in conninfo_to_dict(infos[0]).items()}
+    where = ("127.0.0.1", "127.0.0.1", server.port, "u", "", {"user": "u"})
+    with contextlib.suppress(authentication.NotSupported):
+        authentication.login(authentication.ServerAddress(*where, options, (b"1",) * 4))
+    server.close()
+    assert server.shown == [is_open] * 3
+
+
+def test_a_person_who_examines_a_source_uses_files_of_his_own(home):
+    resolve({})
+    assert worker_logins.withheld({}) == {}
+    resolve({}, rules_of())
+    assert worker_logins.withheld({"password": "p", "sslcert": "c", "sslkey": "k"}).keys() == {"passfile"}
+
+
+def test_java_finds_no_password_file_either():
+    resolve({}, rules_of())
+    assert worker_logins.of_java() == {"PGPASSFILE": worker_logins.NOWHERE}
+    resolve({}, rules_of(**{worker_logins.PROPERTY: "true"}))
+    assert worker_logins.of_java() == {}

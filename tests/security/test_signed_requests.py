@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -319,6 +320,40 @@ def test_a_file_without_a_good_secret_keeps_a_worker_from_starting(tmp_path, con
         SecretFile(file)
     assert caught.value.code == "worker.secret_unusable"
     assert SECRET.decode() not in str(caught.value)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files away")
+def test_a_file_of_secrets_of_another_user_keeps_a_worker_from_starting(tmp_path):
+    file = tmp_path / "secrets"
+    file.write_bytes(SECRET)
+    file.chmod(0o600)
+    os.chown(file, 12345, 12345)
+    with pytest.raises(CdcError, match="belongs to another user") as caught:
+        SecretFile(file)
+    assert caught.value.code == "worker.secret_unusable"
+
+
+def test_a_file_of_secrets_that_everybody_may_read_is_warned_of(tmp_path):
+    file = tmp_path / "secrets"
+    file.write_bytes(SECRET)
+    for mode, told_of in ((0o644, True), (0o640, False), (0o600, False)):
+        file.chmod(mode)
+        warnings = parse({**WORKER, "inter.worker.secret.file": str(file)})[1]
+        assert any("chmod o-r" in text for text in warnings) == told_of
+
+
+def test_a_credential_stays_at_the_worker_that_was_asked_also_while_there_is_no_key(workers, cluster, monkeypatch):
+    """Nobody else is asked then: unsigned, the request would be nobody's."""
+    monkeypatch.setattr(forward, "KEY_WAIT_S", 0.0)
+    request = {"headers": TOKEN}
+    assert workers.follower.put("/connectors/shop-orders/pause", **request).status_code == 202
+    settings = {name: value for name, value in cluster.state.settings.items() if name != SESSION_KEY}
+    cluster.state = replace(cluster.state, settings=settings)
+    answer = workers.follower.put("/connectors/shop-orders/pause", **request)
+    assert (answer.status_code, answer.json()["code"]) == (503, "rest.no_session_key")
+    assert answer.headers["retry-after"] == "1"
+    (only,) = workers.wire.seen
+    assert "authorization" not in only.headers
 
 
 WORKER = {"bootstrap.servers": "k:9092", "group.id": "g", "rest.advertised.host.name": "w"}

@@ -26,9 +26,9 @@ UNRESOLVED: Final = declare(
 ENV_PATTERN_KEY: Final = "config.providers.env.param.allowlist.pattern"
 FILE_PATHS_KEY: Final = "config.providers.file.param.allowed.paths"
 DIR_PATHS_KEY: Final = "config.providers.dir.param.allowed.paths"
-ENV_PATTERN: Final = r"CDC_SECRET_\w+|(?!CDC_|CONNECT_)\w*PASSWORD"
+ENV_PATTERN: Final = r"CDC_SECRET_\w+|(?!CDC_|CONNECT_|HADOOP_)\w*PASSWORD"
 """The environment variables that references may read by default: a connector's author could send any other variable to
-a host of his own. Those with the prefixes of worker properties are the worker's own logins."""
+a host of his own. Those with the prefixes of worker properties are the worker's own logins, and Hadoop's are of all lakes."""
 FILE_PATHS: Final = "/run/secrets,/var/run/secrets/cdcworker,/etc/cdcworker/secrets"
 PASSED_ON: Final = "topic.creation."
 """The prefix of keys that are used although no definition has them."""

@@ -7,7 +7,8 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-from cdcworker.connectors.config.inherited_variables import MACHINE, MORE, chosen
+from cdcworker.connectors.config.inherited_variables import MACHINE, MORE, chosen, without_secrets
+from cdcworker.connectors.config.worker_logins import PROPERTY
 from cdcworker.worker.config.config_providers import ENV_PATTERN, ENV_PATTERN_KEY
 from cdcworker.worker.config.worker_properties import TASK_ENVIRONMENT, WorkerConfig
 
@@ -23,7 +24,9 @@ PYTHONS: Final = (
 def kept(environment: Mapping[str, str], config: WorkerConfig) -> dict[str, str]:
     """Returns the variables that children of the worker inherit."""
     more = config.values[TASK_ENVIRONMENT]
-    found = chosen(environment, (*MACHINE, *PYTHONS, *more))
+    found = without_secrets(environment, (*MACHINE, *PYTHONS)) | chosen(environment, more)
+    if config.values[PROPERTY]:
+        found |= chosen(environment, ("PGPASSWORD",))
     found |= {name: value for name, value in environment.items() if _may_be_named(name, config)}
     return {**found, MORE: ",".join(more)} if more else found
 

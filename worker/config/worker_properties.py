@@ -306,6 +306,7 @@ class WorkerConfig:
             allowed_targets.LOOPBACK: str(bool(loopback)).lower(),
             allowed_targets.TLS: self.values[allowed_targets.TLS],
             allowed_targets.WEAKEST_AUTH: self.values[allowed_targets.WEAKEST_AUTH],
+            allowed_targets.LIBPQ_DEFAULTS: str(bool(self.values[allowed_targets.LIBPQ_DEFAULTS])).lower(),
         }
 
     @property

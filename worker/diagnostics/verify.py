@@ -22,8 +22,6 @@ from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.diagnostics.verify_child import COMMAND
 
-RECORD: Final = "verify/"
-"""Of the config log, one for each sink: the comparison that runs, or the last one."""
 RUNNING_MAX: Final = 2
 OUT_OF_TIME_S: Final = 30.0
 """Past its own limit a child ends itself; one that does not is ended."""

@@ -21,6 +21,7 @@ from cdcworker.worker.rest.event_feed import EventFeed
 from cdcworker.worker.rest.forward import Forwarder
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
 from cdcworker.worker.rest.settings import ApiSettings, RequestLimits, Services, available
+from cdcworker.worker.rest.slow_calls import AllBusy, SlowCalls
 from cdcworker.worker.security.access import caller_of
 from cdcworker.worker.security.audit import AS_WRITTEN
 from cdcworker.worker.security.caller_shares import CallerShares
@@ -65,10 +66,12 @@ class ApiContext:
     drain: Callable[[bool | None], None] | None = None
 
     def __post_init__(self) -> None:
-        self._checking = asyncio.Semaphore(self.limits.checks_max)
         self._judging = asyncio.Semaphore(self.limits.judgements_max)
         self._judgements = 0
-        self.offset_calls = asyncio.Semaphore(self.limits.offset_calls_max)
+        limits = self.limits
+        self.checking = SlowCalls("live-checks", limits.checks_max)
+        self.planning = SlowCalls("plans", limits.plans_max)
+        self.offset_calls = SlowCalls("offset-calls", limits.offset_calls_max, limits.offset_calls_per_caller_max)
         self.streams = CallerShares(self.limits.streams_per_caller_max)
         self.change_readers = CallerShares(self.limits.change_readers_per_caller_max, self.limits.change_readers_max)
         self.event_feed = EventFeed(self.view, self.clock)
@@ -157,20 +160,23 @@ class ApiContext:
         asks = self.catalog.has_live_checks(report.plugin, given)
         if not asks and self.services.existing is None:
             return report
-        deadline = time.monotonic() + self.limits.check_timeout_s
+        deadline, exists = time.monotonic() + self.limits.check_timeout_s, self.services.existing
+
+        def check() -> ValidationReport:
+            checked = check_clusters(report, given, topics, exists) if exists is not None else report
+            if checked.errors or not asks:
+                return checked
+            return check_live(checked, given, self.checks, max(0.1, deadline - time.monotonic()))
+
         try:
-            await asyncio.wait_for(self._checking.acquire(), self.limits.check_timeout_s)
-        except TimeoutError:
+            return await self.checking.run(check, wait_s=self.limits.check_timeout_s)
+        except AllBusy:
             return unchecked(report)
-        try:
-            if self.services.existing is not None:
-                report = await asyncio.to_thread(check_clusters, report, given, topics, self.services.existing)
-            if report.errors or not asks:
-                return report
-            left = max(0.1, deadline - time.monotonic())
-            return await asyncio.to_thread(check_live, report, given, self.checks, left)
-        finally:
-            self._checking.release()
+
+    def close(self) -> None:
+        """Lets the threads of slow calls end."""
+        for calls in (self.checking, self.planning, self.offset_calls):
+            calls.close()
 
     async def ask(self, command: Command) -> Reply:
         """Submits a command and returns the cluster's reply. A request that finds no leader waits a little for one."""

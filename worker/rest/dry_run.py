@@ -23,6 +23,7 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.refusals import refusal, subject
+from cdcworker.worker.rest.slow_calls import AllBusy
 from cdcworker.worker.validation.validate import finding_json
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -165,8 +166,8 @@ async def plan(api: ApiContext, connector: Connector) -> Sequence[Mapping[str, s
     if make is None:
         return []
     try:
-        return await asyncio.wait_for(asyncio.to_thread(make, connector), PLAN_S)
-    except TimeoutError:
+        return await asyncio.wait_for(api.planning.run(lambda: make(connector), wait_s=PLAN_S), PLAN_S)
+    except (TimeoutError, AllBusy):
         raise CdcError(INTERNAL, f"the connector was not split within {PLAN_S:g} s") from None
     except CdcError:
         raise

@@ -12,6 +12,7 @@ from typing import Any
 
 from cdcworker.coordinator.core.task_metrics import RETRYING
 from cdcworker.coordinator.model import TaskId, View
+from cdcworker.schemas.threads import end_task, supervised_task
 from cdcworker.worker.rest import connect_json
 
 COMPARE_EVERY_S = 0.25
@@ -143,7 +144,6 @@ class EventFeed:
         self._number = 0
         self._last_state: EventState | None = None
         self._task: asyncio.Task[None] | None = None
-        self._alone_since: float | None = None
 
     @property
     def is_full(self) -> bool:
@@ -160,7 +160,7 @@ class EventFeed:
         listener, complete = FeedListener(), True
         if self._task is None or self._task.done():
             self._last_state = EventState.of(self._view())
-            self._task = asyncio.create_task(self._run())
+            self._task = self._start()
             complete = after is None
         elif after is not None:
             oldest = self._recent[0].number if self._recent else self._number + 1
@@ -189,20 +189,21 @@ class EventFeed:
             for listener in self._listeners:
                 listener.put(event)
 
-    async def _run(self) -> None:
+    def _start(self) -> asyncio.Task[None]:
         loop = asyncio.get_running_loop()
         alone_since = loop.time()
-        while loop.time() - alone_since < LINGER_S:
-            self.compare()
+
+        def goes_on() -> bool:
+            nonlocal alone_since
             if self._listeners:
                 alone_since = loop.time()
-            await asyncio.sleep(COMPARE_EVERY_S)
+            return loop.time() - alone_since < LINGER_S
+
+        return supervised_task(self.compare, COMPARE_EVERY_S, name="event-feed", goes_on=goes_on)
 
     async def close(self) -> None:
         task, self._task = self._task, None
         for listener in self._listeners:
             listener.put(None)
         if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+            await end_task(task)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import ssl
+import time
 from collections.abc import Mapping
 from urllib.parse import parse_qsl, urlencode
 
@@ -12,7 +14,7 @@ from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.paths import encode_segment
 from cdcworker.worker.security.access import REQUEST_ID, caller_of
 from cdcworker.worker.security.audit import ASKED_FROM
-from cdcworker.worker.security.signing import BAD_SIGNATURE, SignedRequest, Signer
+from cdcworker.worker.security.signing import BAD_SIGNATURE, SignedRequest, Signer, no_key
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -33,6 +35,8 @@ USER_AGENT = "cdcworker"
 CONNECT_TIMEOUT_S = 5.0
 ANSWER_TIMEOUT_S = 100.0
 """Longer than the leader's own limit for a request, so that the leader's answer decides."""
+KEY_WAIT_S = 2.0
+KEY_POLL_S = 0.05
 NEXT_HOP = {None: "true", "true": "false"}
 
 
@@ -101,19 +105,26 @@ class Forwarder:
         body, headers = await request.body(), _headers(request, epoch)
         target = url.raw_path.decode("ascii")
         signed = SignedRequest(request.method, target, body, leader_url, tuple(headers.items()))
-        sent = {**headers, **self._who(request, signed)}
+        sent = {**headers, **await self._who(request, signed)}
         encoded = {name.encode(): value.encode("latin-1") for name, value in sent.items()}
         return await self._client.request(request.method, url, content=body, headers=encoded)
 
-    def _who(self, request: Request, signed: SignedRequest) -> dict[str, str]:
-        """Returns the headers that name the caller: this worker's signature, or the caller's own credential while there
-        is no session key."""
+    async def _who(self, request: Request, signed: SignedRequest) -> dict[str, str]:
+        """Returns the signature that names the caller. His own credential is never sent.
+
+        A cluster that has just been started gets its session key soon. RestError 503 if it does not come, for a caller who
+        has shown who he is: unsigned, the request would be nobody's.
+        """
+        caller = caller_of(request.scope)
         address = request.scope.get(ASKED_FROM) or (request.client.host if request.client else "")
-        headers = self._signer.sign(signed, caller_of(request.scope), address) if self._signer else {}
-        if headers:
-            return headers
-        own = request.headers.get("authorization")
-        return {"authorization": own} if own else {}
+        deadline = time.monotonic() + KEY_WAIT_S
+        while True:
+            headers = self._signer.sign(signed, caller, address) if self._signer else {}
+            if headers or not caller.by:
+                return headers
+            if time.monotonic() >= deadline:
+                raise no_key()
+            await asyncio.sleep(KEY_POLL_S)
 
 
 def _target(request: Request, leader_url: str, changes: Mapping[str, str]) -> httpx.URL:

@@ -53,6 +53,11 @@ class RequestLimits:
     """Configs and schemas that are judged or masked at the same time, by threads beside the event loop."""
     judgements_waiting_max: int = 64
     offset_calls_max: int = 4
+    """Requests at the same time that ask Kafka, sources, targets and children: offsets, dead letters, doctor, explain."""
+    offset_calls_per_caller_max: int = 2
+    """Of these one user has so many, and waits for his own: the others are left to others."""
+    plans_max: int = 2
+    """Connectors that are split into tasks at the same time for dry runs."""
     streams_per_caller_max: int = 50
     """Event streams of one user, or of one address where nobody has to say who asks: half of what a worker has."""
     change_readers_max: int = 4

@@ -8,8 +8,9 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
-from cdcworker.connectors.config import allowed_hosts, server_authentication
+from cdcworker.connectors.config import allowed_hosts, server_authentication, tls_policy, worker_logins
 from cdcworker.connectors.config.definition import parse_list
+from cdcworker.connectors.config.tls_policy import MODES, TLS_NOT_ENOUGH
 from cdcworker.connectors.spark.runtime.cluster import ARCHIVES as ARCHIVES_KEY
 from cdcworker.connectors.spark.runtime.cluster import RUN_BY_EXECUTORS, masters, pair, place_of
 from cdcworker.schemas.errors import CdcError, declare
@@ -24,12 +25,6 @@ HOSTS: Final = "connector.hosts.allowed"
 LOOPBACK: Final = "connector.hosts.loopback"
 LAKE_HOSTS: Final = "connector.lake.hosts"
 TLS_PATHS: Final = "connector.tls.paths"
-TLS_NOT_ENOUGH: Final = declare(
-    "config.tls_not_enough",
-    "config",
-    "The worker's settings ask for more TLS than the connector's config",
-    "Set the sslmode that the message names, for verify-full with sslrootcert: a file of authorities, or system.",
-)
 MASTER_NOT_ALLOWED: Final = declare(
     "config.master_not_allowed",
     "config",
@@ -46,15 +41,9 @@ ARCHIVES: Final = "connector.spark.archives"
 MASTERS: Final = "connector.spark.masters"
 MASTER_KEY: Final = "spark.master"
 PROPERTIES_KEY: Final = "spark.properties"
-TLS: Final = "connector.tls"
+TLS: Final = tls_policy.PROPERTY
 WEAKEST_AUTH: Final = "connector.auth.weakest"
-MODES: Final = {
-    "any": (),
-    "encrypted": ("require", "verify-ca", "verify-full"),
-    "verified": ("verify-full",),
-}
-"""libpq's sslmodes that satisfy each value of `connector.tls`. With `require` any server is accepted as the right one.
-"""
+LIBPQ_DEFAULTS: Final = worker_logins.PROPERTY
 MODE_GIVEN_NONE: Final = "prefer"
 FILE_KEY: Final = re.compile(r".*\.(sslcert|sslkey|sslrootcert|sslcrl)")
 SYSTEM: Final = "system"
@@ -70,7 +59,10 @@ def admit(config: Mapping[str, str], rules: Mapping[str, str]) -> None:
     """
     allowed_hosts.use(policy_of(rules))
     server_authentication.use(rules.get(WEAKEST_AUTH, server_authentication.METHODS[0]))
-    _check_tls(config, MODES[rules.get(TLS, "any")])
+    worker_logins.use(rules.get(LIBPQ_DEFAULTS, "true") == "true")
+    needed = rules.get(TLS, tls_policy.LEVELS[0])
+    tls_policy.use(needed)
+    _check_tls(config, MODES[needed])
     check_master(config.get(MASTER_KEY, ""), rules)
     check_archives(parse_list(config.get(ARCHIVES_KEY, "")), rules)
     check_run_by_executors(parse_list(config.get(PROPERTIES_KEY, "")), rules)

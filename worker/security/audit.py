@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import json
 import logging
@@ -18,7 +17,7 @@ from cdcworker.coordinator.kafka.clients import make_producer, producer_config
 from cdcworker.coordinator.kafka.errors import kafka_error
 from cdcworker.coordinator.kafka.internal_topics import TopicSpec, ensure_topics
 from cdcworker.schemas.errors import CdcError
-from cdcworker.schemas.threads import SupervisedThread
+from cdcworker.schemas.threads import SupervisedThread, repeated
 from cdcworker.worker.security.access import CALLER, CONNECTOR, REQUEST_ID
 from cdcworker.worker.security.anonymous_denials import AnonymousDenials
 from cdcworker.worker.security.rate_limit import client_of
@@ -175,18 +174,10 @@ class AuditMiddleware:
 async def telling_denials(audit: Audit) -> AsyncIterator[None]:
     """Writes counted denials when their minute is over, and the rest when the server ends."""
 
-    async def tell() -> None:
-        while True:
-            await asyncio.sleep(TELL_EVERY_S)
-            audit.tell_denials()
-
-    task = asyncio.create_task(tell())
     try:
-        yield
+        async with repeated(audit.tell_denials, TELL_EVERY_S, name="audit-denials"):
+            yield
     finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
         audit.tell_denials(everything=True)
 
 

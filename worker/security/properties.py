@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from cdcworker.connectors.config import server_authentication
+from cdcworker.connectors.config import server_authentication, tls_policy
 from cdcworker.connectors.config.allowed_hosts import parse_allowed
 from cdcworker.connectors.config.definition import ConfigKey, between, one_of
 from cdcworker.connectors.spark.runtime.cluster import master_problem
@@ -266,16 +266,26 @@ REACH_KEYS: Final = (
         allowed_targets.TLS,
         default="any",
         doc="What connectors' connections to other machines need: any takes each config's own sslmode, encrypted require "
-        "or more, verified verify-full.",
-        validator=one_of(*allowed_targets.MODES),
+        "or more, verified verify-full. Both take https for http in addresses of lakes, and a metastore of Hive only with "
+        "TLS, which never counts as verified.",
+        validator=one_of(*tls_policy.LEVELS),
     ),
     ConfigKey(
         allowed_targets.WEAKEST_AUTH,
         default=server_authentication.METHODS[0],
         doc="The weakest way in which connectors log in to a PostgreSQL server that TLS does not verify (sslmode below "
         "verify-ca): scram-sha-256 tells it nothing of the password, md5 a hash that can be used and guessed, password "
-        "the password itself. The last two are for networks that are trusted.",
+        "the password itself. The last two are for networks that are trusted. Only with password does the JDBC driver of a "
+        "lake's catalog get a password for a database that TLS does not verify.",
         validator=one_of(*server_authentication.METHODS),
+    ),
+    ConfigKey(
+        allowed_targets.LIBPQ_DEFAULTS,
+        "BOOLEAN",
+        default=False,
+        doc="Connectors to PostgreSQL without a login in their configs take what libpq finds by itself: PGPASSWORD, the "
+        "password file (~/.pgpass) and the client certificate in ~/.postgresql of the user that runs the worker. Whoever may "
+        "create connectors can log in with these to a server that he names.",
     ),
 )
 AUDIT_TOPIC: Final = "audit.topic"

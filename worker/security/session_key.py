@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import time
@@ -11,6 +10,7 @@ from typing import Final, Protocol
 
 from cdcworker.coordinator.model import PutSetting, Reply, View
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import repeated
 from cdcworker.worker.http.errors import RestError
 from cdcworker.worker.security.signing import SESSION_KEY, keys_of, next_value
 
@@ -35,26 +35,18 @@ async def renewed(cluster: KeyLog, ttl_s: float) -> AsyncIterator[None]:
 
     Every worker checks the key; only the leader writes a new one.
     """
-    renewal = asyncio.create_task(renew_for_ever(cluster, ttl_s)) if ttl_s else None
-    try:
+    if not ttl_s:
         yield
-    finally:
-        if renewal is not None:
-            renewal.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await renewal
+        return
 
-
-async def renew_for_ever(cluster: KeyLog, ttl_s: float, clock: Callable[[], float] = time.time) -> None:
-    """Checks the key every half a second. A failed renewal is logged and tried again."""
-    while True:
+    async def try_to_renew() -> None:
         try:
-            await renew(cluster, ttl_s, clock)
+            await renew(cluster, ttl_s)
         except (CdcError, RestError) as error:
             log.warning("session key not renewed error=%s", error)
-        except Exception as error:
-            log.exception("session key not renewed error=%s", type(error).__name__)
-        await asyncio.sleep(LOOK_EVERY_S)
+
+    async with repeated(try_to_renew, LOOK_EVERY_S, name="session-key"):
+        yield
 
 
 async def renew(cluster: KeyLog, ttl_s: float, clock: Callable[[], float] = time.time) -> bool:

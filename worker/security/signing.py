@@ -80,7 +80,7 @@ def keys_of(settings: Mapping[str, JsonObject]) -> tuple[SessionKey, ...]:
         items = settings.get(SESSION_KEY, {}).get("keys", [])
         keys = (SessionKey(str(i["id"]), base64.b64decode(i["key"]), int(i["created_ms"])) for i in items)
         return tuple(key for key in keys if len(key.secret) >= KEY_BYTES and key.id)
-    except (KeyError, TypeError, ValueError, AttributeError):
+    except (KeyError, TypeError, ValueError, ArithmeticError, AttributeError):
         return ()
 
 
@@ -92,6 +92,11 @@ def next_value(keys: tuple[SessionKey, ...], now_ms: int) -> JsonObject:
         {"id": key.id, "key": base64.b64encode(key.secret).decode(), "created_ms": key.created_ms} for key in kept_keys
     ]
     return {"v": 1, "algorithm": ALGORITHM, "keys": listed}
+
+
+def no_key() -> e.RestError:
+    """Returns the refusal of a request between workers while this one has not read a session key."""
+    return e.RestError(503, "No session key has been read yet", NO_KEY, headers={"Retry-After": "1"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,7 +174,7 @@ class Signer:
         view = self._view()
         keys = {key.id: key for key in keys_of(view.state.settings)}
         if not keys:
-            raise e.RestError(503, "No session key has been read yet", NO_KEY, headers={"Retry-After": "1"})
+            raise no_key()
         key = keys.get(_key_id(headers))
         if key is None:
             raise bad_signature()

@@ -3,7 +3,6 @@ change."""
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 import ssl
@@ -14,6 +13,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.config.definition import Secret, invalid
 from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.threads import repeated
 from cdcworker.worker.security import properties
 
 log = logging.getLogger(__name__)
@@ -135,20 +135,11 @@ class TlsContexts:
 async def reloading(tls: TlsContexts | None) -> AsyncIterator[None]:
     """Reloads changed files as long as the server runs."""
 
-    async def reload_changed() -> None:
-        while True:
-            await asyncio.sleep(LOOK_EVERY_S)
-            if tls is not None:
-                tls.reload()
-
-    task = asyncio.create_task(reload_changed()) if tls is not None else None
-    try:
+    if tls is None:
         yield
-    finally:
-        if task is not None:
-            task.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await task
+        return
+    async with repeated(tls.reload, LOOK_EVERY_S, name="certificates"):
+        yield
 
 
 def common_name(connection: ssl.SSLObject | ssl.SSLSocket | None) -> str:

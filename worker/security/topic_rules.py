@@ -34,7 +34,8 @@ TOPIC_KEYS: Final = (
         "LIST",
         default=[],
         doc="Topics with rows that are named like those of another cluster (configs, offsets, status and schemas or "
-        "coordination, all behind the same prefix): names, or beginnings that end in *.",
+        "coordination, all behind the same prefix; for Kafka Connect the first three): names, or beginnings that "
+        "end in *.",
         validator=_names,
     ),
 )

@@ -135,7 +135,7 @@ def read(path: Path) -> Users:
     where: dict[str, str | int] = {"file": str(path)}
     try:
         with path.open("rb") as file:
-            problem = _rights_problem(os.fstat(file.fileno()))
+            problem = writer_problem(os.fstat(file.fileno()))
             if problem:
                 raise CdcError(BAD_FILE, problem, where=where)
             text = file.read(FILE_BYTES_MAX).decode()
@@ -150,7 +150,7 @@ def read(path: Path) -> Users:
         raise CdcError(BAD_FILE, message, where=where) from None
 
 
-def _rights_problem(status: os.stat_result) -> str:
+def writer_problem(status: os.stat_result) -> str:
     """Returns why others than the operator may have written the file; empty when they cannot have."""
     mode = stat.S_IMODE(status.st_mode)
     if mode & stat.S_IWOTH:

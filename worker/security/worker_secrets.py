@@ -14,6 +14,7 @@ from typing import Any, Final
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.security import properties
 from cdcworker.worker.security.listener import Listener
+from cdcworker.worker.security.users import writer_problem
 
 log = logging.getLogger(__name__)
 
@@ -21,8 +22,8 @@ UNUSABLE: Final = declare(
     "worker.secret_unusable",
     "config",
     "The file of the workers' shared secrets cannot be used",
-    "Write one secret of 32 characters or more in each line, the one to sign with first (openssl rand -base64 48), and let "
-    "nobody but its owner write the file.",
+    "Write one secret of 32 characters or more in each line, the one to sign with first (openssl rand -base64 48). The "
+    "file belongs to root or to the worker's user, and nobody else has the right to write it.",
 )
 PLAIN: Final = b""
 """Stands among the secrets for none: the key in the config log signs by itself."""
@@ -87,8 +88,8 @@ def read(path: Path) -> tuple[bytes, ...]:
     where: dict[str, str | int] = {"file": str(path)}
     try:
         with path.open("rb") as file:
-            if stat.S_IMODE(os.fstat(file.fileno()).st_mode) & (stat.S_IWGRP | stat.S_IWOTH):
-                raise CdcError(UNUSABLE, "others than its owner may write the file", where=where)
+            if problem := writer_problem(os.fstat(file.fileno())):
+                raise CdcError(UNUSABLE, problem, where=where)
             lines = [line.strip() for line in file.read(FILE_BYTES_MAX).splitlines()]
     except OSError as exc:
         raise CdcError(UNUSABLE, f"the file cannot be read: {exc.strerror}", where=where) from None
@@ -105,6 +106,11 @@ def warnings(listener: Listener, values: Mapping[str, Any]) -> Iterator[str]:
     """Yields a warning for each way in which whoever reads the config topic could pass for a worker."""
     is_closed = values[properties.AUTH_FILE] or values[properties.CLIENT_AUTH] == "required"
     if values[properties.SECRET_FILE]:
+        if _is_readable_by_all(Path(str(values[properties.SECRET_FILE]))):
+            yield (
+                f"{properties.SECRET_FILE}: every user of this machine may read the file, and can pass for a worker once "
+                "he reads the config topic; chmod o-r"
+            )
         if values[properties.PLAIN_KEY]:
             yield (
                 f"{properties.PLAIN_KEY}: whoever can read the config topic can pass for a worker and do everything; "
@@ -115,6 +121,13 @@ def warnings(listener: Listener, values: Mapping[str, Any]) -> Iterator[str]:
             f"{properties.SECRET_FILE} is not set: whoever can read the config topic can pass for a worker and do "
             "everything over REST"
         )
+
+
+def _is_readable_by_all(path: Path) -> bool:
+    try:
+        return bool(path.stat().st_mode & stat.S_IROTH)
+    except OSError:
+        return False
 
 
 def _stamp(path: Path) -> tuple[int, int, int] | None:

@@ -130,6 +130,7 @@ async def _running(api: ApiContext) -> AsyncIterator[None]:
     finally:
         await api.event_feed.close()
         await api.forwarder.stop()
+        api.close()
 
 
 async def _framework_error(request: Request, exc: Exception) -> Response:

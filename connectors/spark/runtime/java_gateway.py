@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
-from cdcworker.connectors.config import inherited_variables
+from cdcworker.connectors.config import inherited_variables, worker_logins
 from cdcworker.connectors.config.definition import Secret
 from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import GATEWAY
@@ -178,6 +178,7 @@ class JavaGateway:
         command.append("org.apache.spark.deploy.SparkSubmit")
         command += self._arguments(settings)
         environment = {
+            **worker_logins.of_java(),
             **inherited_variables.of_java(os.environ),
             "_PYSPARK_DRIVER_CONN_INFO_PATH": str(self._info),
             "SPARK_HOME": str(spark_home()),

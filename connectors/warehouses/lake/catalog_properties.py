@@ -25,7 +25,7 @@ from cdcworker.connectors.config.place_forms import (
     one_of,
     text_of,
 )
-from cdcworker.connectors.warehouses.lake import jdbc_uris
+from cdcworker.connectors.warehouses.lake import catalog_tls, jdbc_uris
 from cdcworker.connectors.warehouses.lake.jdbc_uris import BOOLEAN, NUMBER, TEXT, WORD
 from cdcworker.connectors.warehouses.places import admit_places
 from cdcworker.schemas.errors import CdcError, declare
@@ -46,6 +46,7 @@ _HADOOP: Final = "hadoop."
 _REGION: Final = text_of(r"[a-z0-9-]{1,64}", "the name of a region")
 _ACCOUNT: Final = r"[A-Za-z0-9.-]{1,253}"
 _ODD_URI: Final = re.compile(r"(?i)file:|[a-z][a-z0-9+.-]*:/")
+_PROXIES: Final = ("http-client.proxy-endpoint", "rest.client.proxy.hostname")
 _METASTORES: Final = re.compile(rf"thrift://{PLACE}/?")
 _AUTHENTICATION: Final = one_of("none", "basic", "oauth2", "sigv4", "google")
 
@@ -346,17 +347,18 @@ def admit(catalog: str, given: Property, roots: Sequence[str]) -> None:
     problem = _value_problem(form, given) if form else f"is not taken with warehouse.catalog={catalog}"
     if form is None or problem:
         raise CdcError(PROPERTY_REFUSED, f"{given.key}: {given.shown} {problem}", where={"key": given.key})
-    admit_places(form, given.value, given.key, roots)
+    admit_places(form, given.value, given.key, roots, is_proxy=given.name in _PROXIES)
 
 
-def admit_uri(catalog: str, uri: str, roots: Sequence[str]) -> None:
-    """Judges the resolved address of a catalog as `admit` judges a property."""
+def admit_uri(catalog: str, uri: str, roots: Sequence[str], properties: Mapping[str, str]) -> None:
+    """Judges the resolved address of a catalog as `admit` judges a property. `properties` are those of the catalog."""
     form = URIS.get(catalog)
     if form is None:
         return
     if problem := form.problem(uri):
         raise CdcError(PROPERTY_REFUSED, f"{URI_KEY} {problem}", where={"key": URI_KEY})
     admit_places(form, uri, URI_KEY, roots)
+    catalog_tls.check_uri(catalog, URI_KEY, uri, form.hosts(uri), properties)
 
 
 def judged_properties(sent: Mapping[str, str], roots: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -371,7 +373,7 @@ def judged_properties(sent: Mapping[str, str], roots: Sequence[str]) -> tuple[di
         if problem := form.problem(value):
             text = f"the catalog's server sends a property that {problem}"
             raise CdcError(PROPERTY_REFUSED, text, where={"key": URI_KEY, "property": name})
-        admit_places(form, value, URI_KEY, roots)
+        admit_places(form, value, URI_KEY, roots, is_proxy=name in _PROXIES)
         judged[name] = value
     return judged, left_out
 

@@ -46,7 +46,8 @@ EXPECTED: Final = (
 )
 
 
-def _parameters(value: str) -> list[tuple[str, str]]:
+def parameters(value: str) -> list[tuple[str, str]]:
+    """Returns the parameters in the address of a database, each decoded."""
     found = _SERVER.fullmatch(value)
     pairs = (found["parameters"] or "").split("&") if found else ()
     return [(name, unquote(text)) for name, _, text in (pair.partition("=") for pair in pairs if pair)]
@@ -64,7 +65,7 @@ def _problem(value: str) -> str | None:
         problem = host_problem(place["host"]) if place else EXPECTED
         if problem:
             return problem
-    for name, content in _parameters(value):
+    for name, content in parameters(value):
         form = PARAMETERS.get(name)
         if form is None:
             return f"does not take the parameter {name[:100]}"
@@ -82,7 +83,7 @@ def _hosts(value: str) -> Sequence[str]:
 def _paths(value: str) -> Sequence[str]:
     if value.startswith(_SQLITE):
         return [value.removeprefix(_SQLITE)]
-    return [path for name, text in _parameters(value) if name in PARAMETERS for path in PARAMETERS[name].paths(text)]
+    return [path for name, text in parameters(value) if name in PARAMETERS for path in PARAMETERS[name].paths(text)]
 
 
 URI: Final = Form(_problem, _hosts, paths=_paths)

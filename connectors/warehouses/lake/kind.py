@@ -23,6 +23,7 @@ from cdcworker.connectors.warehouses.lake.catalog_properties import (
     properties_of,
     uri_problem,
 )
+from cdcworker.connectors.warehouses.lake.catalog_tls import check_properties
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import GROUP, PATH, SCHEMA, folder, missing, require_open_root
 
@@ -107,10 +108,11 @@ def catalog_settings(config: ParsedConfig, roots: Sequence[str]) -> dict[str, st
     for given in catalog_properties(config):
         admit(catalog, given, roots)
         out[given.name] = given.value
-    out["type"] = catalog
+    check_properties(PROPERTIES_KEY, out)
     if uri and catalog in URIS:
-        admit_uri(catalog, uri, roots)
+        admit_uri(catalog, uri, roots, out)
         out["uri"] = uri
+    out["type"] = catalog
     if config["warehouse.path"]:
         out["warehouse"] = folder(config, roots)
     return out

@@ -24,12 +24,38 @@ def test_other_topics_are_read_and_written(topic):
     assert OWN.may_write(topic)
 
 
+@pytest.mark.parametrize("separator", [".", "-", "_"])
+@pytest.mark.parametrize("group", ["connect", "connect-cluster", "my_connect"])
+def test_the_topics_of_kafka_connect_are_known_by_each_other(group, separator):
+    there = {f"{group}{separator}{part}" for part in PARTS[:3]}
+    for topic in there:
+        assert relatives(topic) >= there - {topic}
+        assert not TopicAccess().may_read(topic, there)
+        assert not TopicAccess().may_write(topic, there)
+        assert TopicAccess().may_read(topic, {topic, *sorted(there - {topic})[:1]})
+        assert TopicAccess(open=(f"{group}{separator}*",)).may_read(topic, there)
+
+
+@pytest.mark.parametrize("topic", ["other.audit", "other-audit", "other_audit", "a.b.audit"])
+def test_the_audit_topic_of_another_cluster_is_known_by_the_others(topic):
+    there = {topic, *(f"{topic[:-6]}.{part}" for part in PARTS)}
+    assert relatives(topic) == there - {topic}
+    for missing in sorted(there - {topic}):
+        assert not TopicAccess().may_read(topic, there - {missing})
+    assert TopicAccess().may_read(topic, sorted(there - {topic})[:3])
+
+
+def test_tables_with_underscores_in_their_names_are_tables():
+    tables = {f"shop.public.app_{part}" for part in PARTS[:3]}
+    assert all(TopicAccess().may_read(topic, tables) for topic in tables)
+
+
 @pytest.mark.parametrize("separator", [".", "-"])
 def test_the_topics_of_another_cluster_are_known_by_each_other(separator):
     parts = PARTS if separator == "." else PARTS[:3]
     there = {f"other{separator}{part}" for part in parts}
     for topic in there:
-        assert relatives(topic) == there - {topic} or separator == "-"
+        assert relatives(topic) == there - {topic}
         assert not TopicAccess().may_read(topic, there)
         assert not TopicAccess().may_write(topic, there)
 

@@ -250,6 +250,7 @@ class Client:
     def close(self) -> None:
         self._runner.run(self._http.aclose())
         self._runner.run(self.app.state.api.forwarder.stop())
+        self.app.state.api.close()
 
 
 @pytest.fixture

@@ -84,7 +84,7 @@ async def carry_out(
     done: Callable[[Reply], Response],
 ) -> Response:
     """Creates the connector with its offsets at the leader and returns the answer."""
-    reply, warning = await _create(api, command, changes)
+    reply, warning = await _create(api, request, command, changes)
     if reply.outcome == "ok":
         answer = done(reply)
         answer.headers.update(offsets.warning_headers(warning))
@@ -94,7 +94,9 @@ async def carry_out(
     raise refusal(api, reply, command.name, f"Connector {command.name} not found")
 
 
-async def _create(api: ApiContext, command: PutConnector, changes: list[ConnectorOffset]) -> tuple[Reply, str]:
+async def _create(
+    api: ApiContext, request: Request, command: PutConnector, changes: list[ConnectorOffset]
+) -> tuple[Reply, str]:
     """Creates the connector stopped, alters its offsets, then brings it to its target state. Returns a warning besides, where
     nobody could tell whether a task can start from them.
 
@@ -107,8 +109,8 @@ async def _create(api: ApiContext, command: PutConnector, changes: list[Connecto
         connector = api.connector(command.name)
         barrier = await offsets.stopped(api, connector)
         with _placed():
-            warning = await offsets.verified(api, connector, changes)
-            await offsets.alter(api, connector, barrier, changes)
+            warning = await offsets.verified(api, request, connector, changes)
+            await offsets.alter(api, request, connector, barrier, changes)
     except (CdcError, e.RestError):
         await api.ask(DeleteConnector(command.name, if_version=reply.version))
         raise

@@ -184,7 +184,7 @@ async def _delete_and_drop(
         raise refusal(api, reply, name, missing)
     connector = api.connector(name)
     await offsets.stopped(api, connector, STOP_S_MAX)
-    items = await _dropped(api, connector, kinds)
+    items = await _dropped(api, request, connector, kinds)
     left = left_behind(api.view(), connector)
     for item in items:
         # A reference in the config may stand for more names than are seen in it here.
@@ -206,14 +206,18 @@ async def _delete_and_drop(
     return await carry_out(api, request, command, missing=missing, done=done)
 
 
-async def _dropped(api: ApiContext, connector: Connector, kinds: Collection[str]) -> list[dict[str, Any]]:
+async def _dropped(
+    api: ApiContext, request: Request, connector: Connector, kinds: Collection[str]
+) -> list[dict[str, Any]]:
     """Drops what the connector leaves; what stays is told with its reason, and the deletion goes on."""
     service = api.offsets
     if not isinstance(service, DropsLeftovers):
         raise e.not_available("Dropping what a connector leaves")
     view = api.view()
     try:
-        return await offsets.off_loop(api, lambda: service.drop(connector, kinds, used_by_others(view, connector)))
+        return await offsets.off_loop(
+            api, request, lambda: service.drop(connector, kinds, used_by_others(view, connector))
+        )
     except CdcError as error:
         named = [(item.kind, item.name) for item in leftovers(connector) if item.kind in kinds]
         # Of a config that cannot be read no names are known.

@@ -29,7 +29,9 @@ async def show(api: ApiContext, request: Request) -> Response:
     connector, dead_letters = _connector_and_service(api, request)
     limit = _limit(request)
     # One more than asked for tells whether there are more.
-    listed = await off_loop(api, lambda: dead_letters.show(connector, {**_filter_of(request), "limit": limit + 1}))
+    listed = await off_loop(
+        api, request, lambda: dead_letters.show(connector, {**_filter_of(request), "limit": limit + 1})
+    )
     shown = listed["letters"][:limit]
     after = _place(shown[-1]) if len(listed["letters"]) > limit else None
     return JSONResponse(
@@ -44,7 +46,9 @@ async def redrive(api: ApiContext, request: Request) -> Response:
     """
     connector, dead_letters = _connector_and_service(api, request)
     dry_run = is_dry_run(request)
-    result = await off_loop(api, lambda: dead_letters.redrive(connector, {**_filter_of(request), "dry_run": dry_run}))
+    result = await off_loop(
+        api, request, lambda: dead_letters.redrive(connector, {**_filter_of(request), "dry_run": dry_run})
+    )
     place = result.pop("next")
     after = None if place is None else ":".join(map(str, place))
     out = {"connector": connector.name, **result, "complete": place is None, "next": after}

@@ -26,24 +26,24 @@ async def examine(api: ApiContext, request: Request) -> Response:
     question = {
         "connector": connector.name,
         "config": dict(connector.config),
-        "offsets": await _offsets(api, connector),
+        "offsets": await _offsets(api, request, connector),
         "deep": deep,
         "checks": request.query_params.getlist("check"),
     }
-    found = await off_loop(api, lambda: ask(question, DEEP_S if deep else QUICK_S))
+    found = await off_loop(api, request, lambda: ask(question, DEEP_S if deep else QUICK_S))
     counts = Counter(item["severity"] for item in found)
     return JSONResponse(
         {"connector": connector.name, "blocked": counts["error"] > 0, "counts": dict(counts), "findings": found}
     )
 
 
-async def _offsets(api: ApiContext, connector: Connector) -> list[dict[str, Any]]:
+async def _offsets(api: ApiContext, request: Request, connector: Connector) -> list[dict[str, Any]]:
     """Returns the offsets of the connector's tasks, which the doctor compares with what the source still has; none where they are
     not known."""
     if connector.kind != "source" or api.services.offsets is None:
         return []
     try:
-        found = await off_loop(api, lambda: api.offsets.read(connector))
+        found = await off_loop(api, request, lambda: api.offsets.read(connector))
     except CdcError:
         return []
     return [{"partition": item.partition, "offset": item.offset} for item in found]

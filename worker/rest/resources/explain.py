@@ -34,7 +34,7 @@ async def explain(api: ApiContext, request: Request) -> Response:
         # What the target of another sink knows of a row is data as well.
         return caller.may("operate", name)
 
-    found = await off_loop(api, lambda: explainer.explain(api.view(), connector, asked, sees))
+    found = await off_loop(api, request, lambda: explainer.explain(api.view(), connector, asked, sees))
     return JSONResponse(found)
 
 

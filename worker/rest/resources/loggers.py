@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import Mapping
+from contextlib import AbstractAsyncContextManager
 from typing import Any
 
+from cdcworker.coordinator.log.setting_records import LOGGER_LEVEL, logger_level, readable
 from cdcworker.coordinator.model import PutSetting
+from cdcworker.schemas.threads import repeated
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import read_object, scalar
 from cdcworker.worker.logs import levels
@@ -22,9 +23,6 @@ from starlette.responses import JSONResponse, Response
 ROOT = levels.ROOT
 LEVELS = {"TRACE": 5, "DEBUG": 10, "INFO": 20, "WARN": 30, "ERROR": 40, "FATAL": 50, "OFF": 60}
 _NAMES = {number: name for name, number in LEVELS.items()}
-RECORDS = "logger/"
-"""The prefix of the config log's records of cluster-wide levels. Each worker follows the records that are written while
-it runs; a worker that starts later has the levels of its own properties, as in Kafka Connect."""
 LOOK_EVERY_S = 0.5
 _modified_ms: dict[str, int] = {}
 """The time of the last change over REST of each logger, in milliseconds since 1970."""
@@ -58,46 +56,41 @@ async def set_level(api: ApiContext, request: Request) -> Response:
         if is_dry_run(request):
             return dry_run_answer(effect="changed", loggers=_changed(namespace, number))
         return JSONResponse(_apply(namespace, number, now_ms))
-    command = PutSetting(f"{RECORDS}{namespace}", {"v": 1, "level": _NAMES[number], "ts": now_ms})
+    command = PutSetting(f"{LOGGER_LEVEL}{namespace}", {"v": 1, "level": _NAMES[number], "ts": now_ms})
     return await carry_out(api, request, command, missing="", done=lambda _: Response(status_code=204))
 
 
 class LogLevelFollower:
-    """Applies the cluster-wide levels that were written after the worker became ready."""
+    """Applies the cluster-wide levels that were written after the worker became ready: one that starts later has the levels
+    of its own properties, as in Kafka Connect."""
 
     def __init__(self) -> None:
         self._last_levels: dict[str, Any] | None = None
 
     def apply_changes(self, settings: Mapping[str, Any]) -> None:
         """Applies the levels in these settings that differ from those seen before."""
-        written = {name.removeprefix(RECORDS): value for name, value in settings.items() if name.startswith(RECORDS)}
+        written = {
+            name.removeprefix(LOGGER_LEVEL): value for name, value in settings.items() if name.startswith(LOGGER_LEVEL)
+        }
         seen, self._last_levels = self._last_levels, written
         if seen is None:
             return
         for namespace, value in written.items():
-            number = LEVELS.get(str(value.get("level")))
-            if value != seen.get(namespace) and number is not None:
-                _apply(namespace, number, int(value.get("ts", 0)))
+            level = readable(logger_level, value) if value != seen.get(namespace) else None
+            if level is not None and level.level in LEVELS:
+                _apply(namespace, LEVELS[level.level], level.modified_ms)
 
 
-@contextlib.asynccontextmanager
-async def following_log_levels(api: ApiContext) -> AsyncIterator[None]:
+def following_log_levels(api: ApiContext) -> AbstractAsyncContextManager[None]:
     """Applies cluster-wide levels as long as the server runs."""
+    follower = LogLevelFollower()
 
     async def follow() -> None:
-        follower = LogLevelFollower()
-        while True:
-            if api.view().ready:
-                follower.apply_changes(api.view().state.settings)
-            await asyncio.sleep(LOOK_EVERY_S)
+        view = api.view()
+        if view.ready:
+            follower.apply_changes(view.state.settings)
 
-    task = asyncio.create_task(follow())
-    try:
-        yield
-    finally:
-        task.cancel()
-        with contextlib.suppress(asyncio.CancelledError):
-            await task
+    return repeated(follow, LOOK_EVERY_S, name="log-levels")
 
 
 def _affected(namespace: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -26,6 +25,7 @@ from cdcworker.worker.rest.commands import forward_to_leader
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import DRY_RUN, dry_run_answer, is_dry_run
 from cdcworker.worker.rest.routing import Endpoint
+from cdcworker.worker.rest.slow_calls import AllBusy
 from cdcworker.worker.security.access import caller_of
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -35,6 +35,8 @@ T = TypeVar("T")
 PATH = "/connectors/{connector}/offsets"
 DRY = (DRY_RUN,)
 WAIT_S = 10.0
+OWN_WAIT_S = 30.0
+"""Seconds that a request waits for earlier ones of the same user, which keeps nobody else waiting."""
 NOT_FOUND = "Connector {} not found"
 EMPTY = "Partitions / offsets need to be provided for an alter offsets request"
 MANAGED = "The offsets for this connector have been {} successfully"
@@ -53,9 +55,9 @@ LONG_MAX = (1 << 63) - 1
 async def get_offsets(api: ApiContext, request: Request) -> Response:
     """Answers all that is stored to callers who may see rows, and to others what holds no key of one."""
     connector = api.connector(request.path_params["connector"], NOT_FOUND)
-    found = await off_loop(api, lambda: api.offsets.read(connector))
+    found = await off_loop(api, request, lambda: api.offsets.read(connector))
     if not caller_of(request.scope).may("operate", connector.name):
-        found = await off_loop(api, lambda: without_keys(connector, found))
+        found = await off_loop(api, request, lambda: without_keys(connector, found))
     return JSONResponse({"offsets": [{"partition": dict(item.partition), "offset": item.offset} for item in found]})
 
 
@@ -79,9 +81,9 @@ async def _change(api: ApiContext, request: Request, items: list[Any] | None, do
     barrier = await stopped(api, connector)
     changes = None if items is None else parse(items, connector.kind)
     dry_run = is_dry_run(request)
-    warning = await verified(api, connector, changes)
-    before = await off_loop(api, lambda: api.offsets.read(connector)) if dry_run else ()
-    managed = await alter(api, connector, barrier, changes, dry_run=dry_run)
+    warning = await verified(api, request, connector, changes)
+    before = await off_loop(api, request, lambda: api.offsets.read(connector)) if dry_run else ()
+    managed = await alter(api, request, connector, barrier, changes, dry_run=dry_run)
     if dry_run:
         warned = {"warning": warning} if warning else {}
         return dry_run_answer(connector=name, effect=done, offsets=_effect(before, changes), **warned)
@@ -93,14 +95,16 @@ def warning_headers(warning: str) -> dict[str, str]:
     return {WARNING: ascii(warning)[1:-1]} if warning else {}
 
 
-async def verified(api: ApiContext, connector: Connector, changes: Sequence[ConnectorOffset] | None) -> str:
+async def verified(
+    api: ApiContext, request: Request, connector: Connector, changes: Sequence[ConnectorOffset] | None
+) -> str:
     """RestError 400 for an offset from which no task could start. Returns a warning where nobody could tell: a database that
     is away must not keep a person from preparing what comes next."""
     service = api.offsets
     if changes is None or not isinstance(service, VerifiesOffsets):
         return ""
     try:
-        untold = await off_loop(api, lambda: service.verify(connector, changes))
+        untold = await off_loop(api, request, lambda: service.verify(connector, changes))
     except CdcError as error:
         raise _bad_item(error) or error from error
     return f"The offsets were not checked against the database: {untold}" if untold else ""
@@ -108,6 +112,7 @@ async def verified(api: ApiContext, connector: Connector, changes: Sequence[Conn
 
 async def alter(
     api: ApiContext,
+    request: Request,
     connector: Connector,
     barrier: int,
     changes: Sequence[ConnectorOffset] | None,
@@ -116,7 +121,7 @@ async def alter(
 ) -> bool:
     """RestError 400 that says which item is wrong."""
     try:
-        return await off_loop(api, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
+        return await off_loop(api, request, lambda: api.offsets.alter(connector, barrier, changes, dry_run=dry_run))
     except CdcError as error:
         if error.code == INTERRUPTED:
             raise _interrupted(error) from error
@@ -178,17 +183,18 @@ def _interrupted(error: CdcError) -> e.RestError:
     )
 
 
-async def off_loop(api: ApiContext, call: Callable[[], T]) -> T:
-    """Kafka, sources and targets are asked off the loop, a few at a time."""
+async def off_loop(api: ApiContext, request: Request, call: Callable[[], T]) -> T:
+    """Kafka, sources and targets are asked off the loop, a few at a time, and of each user fewer still.
+
+    Where nobody has to say who asks, there are no others for whom to leave some.
+    """
+    caller = caller_of(request.scope)
+    who = f"user:{caller.name}" if caller.by else ""
     try:
-        await asyncio.wait_for(api.offset_calls.acquire(), WAIT_S)
-    except TimeoutError:
+        return await api.offset_calls.run(call, wait_s=WAIT_S, caller=who, own_wait_s=OWN_WAIT_S)
+    except AllBusy:
         headers = {"Retry-After": str(e.RETRY_AFTER_S)}
         raise e.RestError(503, "Too many requests for offsets at this moment", e.TOO_MANY, headers=headers) from None
-    try:
-        return await asyncio.to_thread(call)
-    finally:
-        api.offset_calls.release()
 
 
 # -- bodies -----------------------------------------------------------------------------------------------------------

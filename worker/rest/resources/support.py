@@ -14,7 +14,7 @@ async def support(api: ApiContext, request: Request) -> Response:
     """Answers versions, the worker's properties without secrets, settings of topics, and the last lines of its log."""
     report = available(api.services.support, "Telling about this worker")
     topics = sorted({name for names in api.view().topics.values() for name in names})
-    return JSONResponse(await off_loop(api, lambda: report.tell(topics)))
+    return JSONResponse(await off_loop(api, request, lambda: report.tell(topics)))
 
 
 ENDPOINTS = (

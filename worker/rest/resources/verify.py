@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncIterator, Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
+from cdcworker.coordinator.log.record_fields import NUMBER_DIGITS_MAX
+from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, readable
 from cdcworker.coordinator.model import Connector, PutSetting, View
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import repeated
 from cdcworker.worker.diagnostics.verify import (
-    RECORD,
     Verifier,
     VerifyRequest,
     VerifyRun,
@@ -93,8 +94,9 @@ def _require_source(request: Request, source: str) -> None:
 
 def record_of(view: View, connector: Connector) -> Json | None:
     """Returns the stored result of this connector; one of an earlier connector of this name does not count."""
-    found = view.state.settings.get(f"{RECORD}{connector.name}")
-    if found is None or found.get("incarnation") != connector.incarnation:
+    found = view.state.settings.get(f"{COMPARISON}{connector.name}")
+    parsed = readable(comparison, found)
+    if found is None or parsed is None or parsed.incarnation != connector.incarnation:
         return None
     return dict(found)
 
@@ -126,7 +128,8 @@ def _timeout_s(connector: Connector) -> float:
 
 def _number(connector: Connector, key: str, default: int) -> int:
     text = connector.config.get(key, "").strip()
-    return int(text) if text.isdigit() else default
+    is_number = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
+    return int(text) if is_number else default
 
 
 # -- on the leader ----------------------------------------------------------------------------------------------------
@@ -136,15 +139,14 @@ def _number(connector: Connector, key: str, default: int) -> int:
 async def kept(api: ApiContext) -> AsyncIterator[None]:
     """Writes results of comparisons into the log and starts those that are due, as long as the server runs."""
     verifier = api.services.verifier
-    keeper = asyncio.create_task(VerifySchedule(api, verifier).run()) if verifier is not None else None
-    try:
+    if verifier is None:
         yield
-    finally:
-        if keeper is not None and verifier is not None:
+        return
+    async with repeated(VerifySchedule(api, verifier).run_once, LOOK_EVERY_S, name="verify-schedule"):
+        try:
+            yield
+        finally:
             verifier.stop()
-            keeper.cancel()
-            with contextlib.suppress(asyncio.CancelledError):
-                await keeper
 
 
 class VerifySchedule:
@@ -156,15 +158,12 @@ class VerifySchedule:
         self._verifier = verifier
         self._written: dict[str, tuple[Json, float]] = {}
 
-    async def run(self) -> None:
-        while True:
-            try:
-                await self.look()
-            except (CdcError, e.RestError) as error:
-                log.warning("the schedule of comparisons failed error=%s", error)
-            except Exception as error:
-                log.exception("the schedule of comparisons failed error=%s", type(error).__name__)
-            await asyncio.sleep(LOOK_EVERY_S)
+    async def run_once(self) -> None:
+        """Looks once. That the cluster has no leader now, or that Kafka is away, is an error that passes."""
+        try:
+            await self.look()
+        except (CdcError, e.RestError) as error:
+            log.warning("the schedule of comparisons failed error=%s", error)
 
     async def look(self) -> None:
         view = self._api.view()
@@ -234,7 +233,7 @@ class VerifySchedule:
             await self._put(connector.name, run.record())
 
     async def _put(self, name: str, record: Json) -> bool:
-        return (await self._api.ask(PutSetting(f"{RECORD}{name}", record))).outcome == "ok"
+        return (await self._api.ask(PutSetting(f"{COMPARISON}{name}", record))).outcome == "ok"
 
     def _now(self) -> int:
         return round(self._api.clock() * 1000)

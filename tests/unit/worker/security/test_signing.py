@@ -304,12 +304,6 @@ def test_the_leader_does_for_a_follower_what_its_caller_may(follower, cluster, s
     assert follower.put("/connectors/other-orders/pause", headers=TOKEN).status_code == 403
 
 
-def test_before_there_is_a_key_the_callers_own_credential_decides(follower, cluster, seen):
-    cluster.add("shop-orders")
-    assert follower.put("/connectors/shop-orders/pause", headers=TOKEN).status_code == 401
-    assert seen[0].headers["authorization"] == TOKEN["Authorization"]
-
-
 def test_an_altered_forward_is_refused(connect, make_herder, users, cluster, seen):
     cluster.add("shop-orders")
     with_key(cluster)

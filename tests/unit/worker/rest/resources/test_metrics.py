@@ -8,10 +8,10 @@ from types import SimpleNamespace
 
 import pytest
 from cdcworker.connectors.telemetry.latency import BOUNDS_S, LatencyHistogram
+from cdcworker.coordinator.log.setting_records import COMPARISON
 from cdcworker.coordinator.model import Assignment, JournalEntry, TaskMove
 from cdcworker.schemas.threads import ThreadDeaths
 from cdcworker.schemas.untrusted.refusals import REFUSALS
-from cdcworker.worker.diagnostics.verify import RECORD
 from cdcworker.worker.rest.rebalance_counts import RebalanceCounts
 from cdcworker.worker.rest.resources.metric_compat import NAMES
 from cdcworker.worker.rest.resources.metric_table import ALL, SINK, SOURCE, TABLES_MAX, TASKS
@@ -143,7 +143,7 @@ def happen(cluster, herder, step):
             "rows_per_s": step,
         }
         record = {"incarnation": connector.incarnation, "state": "ended", "ended": step * 100_000, "result": result}
-        cluster.state = replace(cluster.state, settings={**cluster.state.settings, f"{RECORD}{kind}-0": record})
+        cluster.state = replace(cluster.state, settings={**cluster.state.settings, f"{COMPARISON}{kind}-0": record})
     journal = {str(n): JournalEntry(n, 0, "lost", (TaskMove("c", 0, "a", "b", "crash"),)) for n in range(1, step + 1)}
     leader, tasks = replace(state.leader, epoch=step), Assignment("boot-l", tuple(held))
     cluster.state = replace(cluster.state, journal=journal, leader=leader, assignments={ME: tasks})

@@ -7,8 +7,9 @@ import sys
 from dataclasses import replace
 
 import pytest
+from cdcworker.coordinator.log.setting_records import COMPARISON
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.diagnostics.verify import RECORD, Verifier, VerifyRequest, source_of
+from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
 from cdcworker.worker.rest.resources.verify import VerifySchedule
 from cdcworker.worker.security.access import Caller, Grant
 from httpx import ASGITransport
@@ -79,7 +80,7 @@ def test_a_comparison_is_begun_shown_and_kept_without_keys(serving, cluster, pai
     look(client, keeper)
     found = client.get(PATH).json()
     assert (found["state"], found["result"]["verdict"], found["id"]) == ("done", "different", begun.json()["id"])
-    record = cluster.state.settings[f"{RECORD}w"]
+    record = cluster.state.settings[f"{COMPARISON}w"]
     assert record["state"] == "done"
     assert "4711" not in json.dumps(record) + json.dumps(found)
     (item,) = client.get(f"{PATH}?keys=true").json()["result"]["tables"][0]["found"]
@@ -113,7 +114,7 @@ def test_a_comparison_that_is_not_on_record_yet_is_told_by_the_leader(serving, c
     follower = connect(make_herder(leads=False), verifier=verifier(SAYS), transport=ASGITransport(client.app))
     assert follower.get(PATH).status_code == 404
     begun = client.post(PATH).json()
-    assert f"{RECORD}w" not in cluster.state.settings
+    assert f"{COMPARISON}w" not in cluster.state.settings
     found = follower.get(PATH)
     assert (found.status_code, found.json()["id"], found.json()["state"]) == (200, begun["id"], "running")
 
@@ -180,7 +181,7 @@ def test_a_comparison_is_due_so_long_after_the_last_one(serving, cluster, until)
     until(lambda: runs.get("w").is_over, 30)
     first = runs.get("w").id
     look(client, keeper)
-    assert cluster.state.settings[f"{RECORD}w"]["by"] == "schedule"
+    assert cluster.state.settings[f"{COMPARISON}w"]["by"] == "schedule"
     now[0] = 120.0
     look(client, keeper)
     assert runs.get("w").id == first
@@ -195,10 +196,10 @@ def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_sec
     client, keeper, runs = serving(SAYS)
     client.app.state.api.clock = lambda: 1000.0
     look(client, keeper)
-    first = cluster.state.settings[f"{RECORD}w"]
+    first = cluster.state.settings[f"{COMPARISON}w"]
     assert (first["state"], first["error"]["code"]) == ("failed", "verify.unfit")
     look(client, keeper)
-    assert cluster.state.settings[f"{RECORD}w"] == first
+    assert cluster.state.settings[f"{COMPARISON}w"] == first
     assert runs.runs() == []
 
 
@@ -244,11 +245,11 @@ def test_a_pattern_for_everything_means_the_one_source_whose_topics_a_bounded_si
 
 def test_a_comparison_whose_worker_is_gone_is_over(serving, cluster, pair):
     running = {"v": 1, "id": "x", "incarnation": "inc-1", "state": "running", "started": 1, "progress": {}}
-    cluster.state = replace(cluster.state, settings={f"{RECORD}w": running})
+    cluster.state = replace(cluster.state, settings={f"{COMPARISON}w": running})
     client, keeper, _ = serving(SAYS)
     look(client, keeper)
-    assert cluster.state.settings[f"{RECORD}w"]["error"]["code"] == "verify.interrupted"
-    cluster.state = replace(cluster.state, settings={f"{RECORD}w": {**running, "incarnation": "another"}})
+    assert cluster.state.settings[f"{COMPARISON}w"]["error"]["code"] == "verify.interrupted"
+    cluster.state = replace(cluster.state, settings={f"{COMPARISON}w": {**running, "incarnation": "another"}})
     assert client.get(PATH).status_code == 404
 
 
