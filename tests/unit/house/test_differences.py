@@ -167,6 +167,10 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "integration/connectors/postgres/types/test_out_of_range.py"
         "::test_every_value_is_read_as_the_nearest_that_readers_have",
     ),
+    "columns of the key with such values": (
+        "unit/connectors/postgres/types/test_keys.py::test_keys_stay_apart_in_the_key",
+        "unit/connectors/postgres/types/test_keys.py::test_the_row_of_a_key_has_values_of_what_its_types_mean",
+    ),
     "the key's schema": (f"{KEYS}::test_chosen_columns_name_their_source_type_in_parameters",),
     "several tables in one topic": (
         "unit/schemas/test_format_encoder.py::test_a_route_renames_what_it_matches_and_no_two_tables_share_a_topic",

@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner, build_plan, key_of, source_template
 from cdcworker.connectors.postgres.server.catalog import ColumnInfo, TableInfo, TypeNames
 from cdcworker.connectors.postgres.types.mapping import ENTRIES, HandlingModes, PgType
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, OutRecord, Position
 from cdcworker.schemas.envelope import value_schema
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.placeholders import UNAVAILABLE
@@ -111,13 +111,13 @@ def text_of(pg: PgType, typmod: int = -1) -> str:
     return SPECIAL.get(pg.name, "7" if pg.name in NUMBERS else "x")
 
 
-def columns(*, required: bool, defaults: bool = False) -> list[MatrixColumn]:
-    """A key and a column of every type."""
+def columns(*, required: bool, defaults: bool = False, in_key: bool = False) -> list[MatrixColumn]:
+    """A key and a column of every type, which are of the key as well where that is wanted."""
     out = [MatrixColumn("id", _oid("int4"), required=True, in_key=True)]
     for pg in TYPES.values():
         for typmod in TYPMODS.get(TYPES[pg.element].name if pg.element else pg.name, (-1,)):
             text = text_of(pg, typmod) if defaults else None
-            out.append(MatrixColumn(f"c{len(out)}_{pg.name}", pg.oid, typmod, required, default=text))
+            out.append(MatrixColumn(f"c{len(out)}_{pg.name}", pg.oid, typmod, required, in_key, text))
     return out
 
 
@@ -177,20 +177,38 @@ class Stream:
             made.feed(message)
         return [item for item in made.out if isinstance(item, Change)]
 
+    def records(self, *rows: bytes) -> list[OutRecord]:
+        """The records, as Python makes them."""
+        return self.encoder.encode(self.changes(*rows))
+
     def values(self, *rows: bytes) -> list[bytes]:
         """The records' values, as Python makes them."""
-        return [record.value for record in self.encoder.encode(self.changes(*rows)) if record.value is not None]
+        return [record.value for record in self.records(*rows) if record.value is not None]
 
     def native_values(self, *rows: bytes) -> list[bytes]:
         """The records' values as the native core makes them; it must have made them all."""
+        made = self._native(*rows)
+        records = [item for item in made if isinstance(item, EncodedRecords)]
+        assert len(records) == len(made), "rows were left to the decoder in Python"
+        return [record[1] for item in records for record in item.records if record[1] is not None]
+
+    def mixed(self, *rows: bytes) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values as the native core makes them, and the decoder those that the core leaves to it."""
+        out: list[tuple[bytes | None, bytes | None]] = []
+        for item in self._native(*rows):
+            if isinstance(item, EncodedRecords):
+                out += [(record[2], record[1]) for record in item.records]
+            elif isinstance(item, Change):
+                out += [(record.key, record.value) for record in self.encoder.encode([item])]
+        return out
+
+    def _native(self, *rows: bytes) -> list[Any]:
         made = self.decoder()
         path = native_path.NativePath(made, self, native_path.native())  # type: ignore[arg-type]
         for message in (m.begin(1000), self.description(), *rows):
             path.feed(message)
         path.flush()
-        records = [item for item in made.out if isinstance(item, EncodedRecords)]
-        assert len(records) == len(made.out), "rows were left to the decoder in Python"
-        return [record[1] for item in records for record in item.records if record[1] is not None]
+        return made.out
 
     # What the native path is lent.
 
@@ -226,10 +244,15 @@ def placeholders(stream: Stream) -> tuple[bytes, bytes]:
     return m.delete(1, [b"1", *[None] * rest]), m.update(1, [b"1", *["u"] * rest])
 
 
-def texts_of(column: MatrixColumn) -> list[str]:
-    """The extremes of a column's type; of a numeric with a scale those that it can have."""
+TOO_FAR = ("294247-01-10", "294276-12-31")
+"""From the first of these days on a timestamp has more microseconds than a long, and no exact form."""
+
+
+def texts_of(column: MatrixColumn, *, exact: bool = False) -> list[str]:
+    """The extremes of a column's type; of a numeric with a scale those that it can have. `exact`: those with an exact form."""
     pg = TYPES[column.oid]
-    found = list(EXTREMES.get(TYPES[pg.element].name if pg.element else pg.name, ()))
+    texts = EXTREMES.get(TYPES[pg.element].name if pg.element else pg.name, ())
+    found = [text for text in texts if not exact or not text.startswith(TOO_FAR)]
     if column.typmod >= 4 and "numeric" in column.name:
         scale = (column.typmod - 4) & 0x7FF
         found = ["NaN", f"{0:.{scale}f}", f"{-1:.{scale}f}"]
@@ -239,9 +262,11 @@ def texts_of(column: MatrixColumn) -> list[str]:
     return found
 
 
-def extremes(stream: Stream) -> list[bytes]:
-    """Rows with the extremes of every type."""
-    texts = [texts_of(column) or [text_of(TYPES[column.oid], column.typmod)] for column in stream.columns[1:]]
+def extremes(stream: Stream, *, exact: bool = False) -> list[bytes]:
+    """Rows with the extremes of every type. `exact`: with those that have an exact form."""
+    texts = [
+        texts_of(column, exact=exact) or [text_of(TYPES[column.oid], column.typmod)] for column in stream.columns[1:]
+    ]
     count = max(map(len, texts))
     return [
         m.insert(1, b"%d" % i, *(text[i % len(text)].encode() for text in texts)) for i in range(count)

@@ -149,18 +149,3 @@ def test_exact_forms_are_kept_on_request(name, typmod, text, raw):
     if name.startswith("time"):
         with pytest.raises((OverflowError, ValueError)):
             read(stream, text)
-
-
-@needs_native
-@pytest.mark.parametrize(
-    ("name", "texts"),
-    [("timestamp", ["infinity", "9999-12-31 23:59:59.999999"]), ("time", ["24:00:00", "23:59:59.999999"])],
-)
-def test_keys_out_of_range_stay_apart_and_as_they_were(name, texts):
-    [oid] = [pg.oid for pg in TYPES.values() if pg.name == name]
-    chosen = [columns(required=True)[0], MatrixColumn("c", oid, -1, True, in_key=True)]
-    clamp, exact, native = Stream(chosen), Stream(chosen, HandlingModes(out_of_range="exact")), Stream(chosen)
-    rows = [m.insert(1, b"1", text.encode()) for text in texts]
-    assert [change.after for change in clamp.changes(*rows)] == [change.after for change in exact.changes(*rows)]
-    assert len({change.after for change in clamp.changes(*rows)}) == len(texts)
-    assert native.native_values(*rows) == exact.values(*rows)
