@@ -44,6 +44,8 @@ class Column:
     source_type: str = ""
     bound: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
     """Of a key's column: makes of a value what stands in the row, which readers hold. The key has the value itself."""
+    zero: Any = None
+    """The value that stands for one that was not sent, where the type does not tell it."""
 
     def in_row(self, value: Any) -> Any:
         """Returns a value as it stands in the row."""

@@ -174,7 +174,7 @@ def build_plan(
         source_type = source_type if masked is mapped or in_key else "text"
         masked = planner.propagated.apply(masked, (relation.schema, relation.table, column.name), pg, column.typmod)
         if planner.any_encoding:
-            masked = MappedType(masked.avro, checked(masked.parse, masked.avro, column.name))
+            masked = replace(masked, parse=checked(masked.parse, masked.avro, column.name))
         bound = bound_of(masked.avro) if in_key and not planner.modes.exact else None
         columns.append(_column(column.name, masked, source_type, facts, bound))
         parsers.append(masked.parse)
@@ -304,7 +304,7 @@ def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts, boun
             default = NO_DEFAULT
     if bound and default is not NO_DEFAULT and default is not None:
         default = bound(default)
-    return Column(name, mapped.avro, not facts.not_null, default, facts.attnum, source_type, bound)
+    return Column(name, mapped.avro, not facts.not_null, default, facts.attnum, source_type, bound, mapped.zero)
 
 
 def _taken(relation: Relation, column: str, filters: TableFilters) -> bool:

@@ -166,7 +166,9 @@ def _bit(typmod: int, modes: HandlingModes) -> MappedType:
     if typmod < 0:
         # As `create table … as` makes it: of any length.
         return _varbit(typmod, modes)
-    return MappedType(connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)}), text_values.bits(typmod))
+    avro = connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)})
+    parse = text_values.bits(typmod)
+    return MappedType(avro, parse, zero=parse(b""))
 
 
 def _varbit(typmod: int, modes: HandlingModes) -> MappedType:
@@ -339,8 +341,8 @@ def map_type(pg: PgType, typmod: int, modes: HandlingModes, types: TypeRegistry,
             return _unknown(modes)
         return map_type(base, pg.base_typmod if typmod < 0 else typmod, modes, types, max(depth, pg.dims))
     if pg.kind == "e":
-        parameters = {"allowed": ",".join(pg.labels)}
-        return _text("io.debezium.data.Enum", nested_values.EnumLabels(pg.labels, types.stale), parameters=parameters)
+        avro = connect("string", "io.debezium.data.Enum", {"allowed": ",".join(pg.labels)})
+        return MappedType(avro, nested_values.EnumLabels(pg.labels, types.stale), zero=next(iter(pg.labels), ""))
     if pg.kind == "c":
         return _composite(pg, modes, types)
     if pg.kind in ("r", "m"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner, build_plan, key_of, source_template
 from cdcworker.connectors.postgres.server.catalog import ColumnInfo, TableInfo, TypeNames
 from cdcworker.connectors.postgres.types.mapping import ENTRIES, HandlingModes, PgType
+from cdcworker.schemas.avro import canonical
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, OutRecord, Position
-from cdcworker.schemas.envelope import value_schema
+from cdcworker.schemas.envelope import former_key_schemas, key_schema, value_schema
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.placeholders import UNAVAILABLE
 from cdcworker.schemas.record_format import RecordFormat
@@ -34,7 +36,8 @@ SPECIAL = {"numeric": "12.50", "money": "$12.50", "date": "2024-02-29", "time": 
     "timestamp": "infinity", "timestamptz": "2024-02-29 12:00:00+00", "interval": "1 day", "bytea": "\\x0102", "bool": "t",
     "point": "(1,2)", "geometry": "0101000020e6100000000000000000f03f0000000000000040", "hstore": '"a"=>"b"', "bit": "1", "varbit": "101",
     "geography": "0101000000000000000000f03f0000000000000040", "vector": "[1,2]", "halfvec": "[1,2]", "sparsevec": "{1:1.5}/5",
-    "json": '{"a": 1}', "jsonb": '{"a": 1}', "mood": "sad", "pair": '(1,"x y")', "price": "1.250", "xml": "<a/>"}  # fmt: skip
+    "json": '{"a": 1}', "jsonb": '{"a": 1}', "mood": "sad", "pair": '(1,"x y")', "price": "1.250", "size": "a,b", "xml": "<a/>"}  # fmt: skip
+RECORDS = ("numeric", "point", "geometry", "geography", "pair")
 NUMBERS = ("int2", "int4", "int8", "oid", "float4", "float8")
 
 
@@ -81,6 +84,7 @@ def _types() -> dict[int, PgType]:
         PgType(2001, "pair", "c", attributes=(("a", numbers["int4"], -1), ("b", numbers["timestamp"], -1))),
         PgType(2002, "price", "d", base=numbers["numeric"], base_typmod=(8 << 16 | 3) + 4),
         PgType(2003, "cube", schema="public"),
+        PgType(2004, "size", "e", labels=("a,b", "c")),
     ]
     arrays = [PgType(pg.oid + 5000, f"_{pg.name}", element=pg.oid) for pg in types]
     return {pg.oid: pg for pg in (*types, *arrays)}
@@ -114,7 +118,9 @@ def text_of(pg: PgType, typmod: int = -1) -> str:
 def columns(*, required: bool, defaults: bool = False, in_key: bool = False) -> list[MatrixColumn]:
     """A key and a column of every type, which are of the key as well where that is wanted."""
     out = [MatrixColumn("id", _oid("int4"), required=True, in_key=True)]
-    for pg in TYPES.values():
+    # Records of one name twice: the second refers to the first.
+    again = [pg for pg in TYPES.values() if pg.name in RECORDS]
+    for pg in (*TYPES.values(), *again):
         for typmod in TYPMODS.get(TYPES[pg.element].name if pg.element else pg.name, (-1,)):
             text = text_of(pg, typmod) if defaults else None
             out.append(MatrixColumn(f"c{len(out)}_{pg.name}", pg.oid, typmod, required, in_key, text))
@@ -144,7 +150,7 @@ class Stream:
 
     def _register(self, registrations: Any) -> list[int]:
         first = len(self.schemas) + 1
-        self.schemas.update(enumerate((one.schema for one in registrations), first))
+        self.schemas.update(enumerate((json.loads(one.canonical) for one in registrations), first))
         return list(range(first, first + len(registrations)))
 
     def decoder(self) -> PgoutputDecoder:
@@ -228,14 +234,38 @@ def quoted(text: str) -> str:
 
 
 def schemas() -> Iterator[tuple[str, JsonObject]]:
-    """The value schemas of the matrix in all modes, with and without nulls and defaults, by a name."""
+    """The schemas of the matrix in all modes as a registry hands them out, by a name: of values with and without nulls and
+    defaults, and of keys."""
     for mode, modes in MODES.items():
         for required in (False, True):
             for defaults in (False, True):
                 stream = Stream(columns(required=required, defaults=defaults), modes)
                 [change] = stream.changes(m.delete(1, [b"1", *[None] * (len(stream.columns) - 1)]))
                 name = f"{mode}{' required' * required}{' defaults' * defaults}"
-                yield name, value_schema("shop", change.table)
+                yield name, registered(value_schema("shop", change.table))
+        stream = Stream(columns(required=True, in_key=True), modes)
+        [change] = stream.changes(m.delete(1, [b"1", *map(usual, stream.columns[1:])]))
+        key = key_schema("shop", change.table)
+        assert key
+        yield f"{mode} key", registered(key)
+        yield from (
+            (f"{mode} key {i}", registered(one)) for i, one in enumerate(former_key_schemas("shop", change.table))
+        )
+
+
+def registered(schema: JsonObject) -> JsonObject:
+    """A schema as a registry hands it out."""
+    return json.loads(canonical(schema))  # type: ignore[no-any-return]
+
+
+def usual(column: MatrixColumn) -> bytes:
+    """A value of a column's type that has a form in each mode."""
+    pg = TYPES[column.oid]
+    inner = TYPES[pg.element].name if pg.element else pg.name
+    text = {"timestamp": "2024-02-29 12:00:00", "time": "12:00:00", "pair": "(1,)"}.get(
+        inner, text_of(TYPES.get(pg.element, pg), column.typmod)
+    )
+    return ("{NULL}" if pg.element else text).encode()
 
 
 def placeholders(stream: Stream) -> tuple[bytes, bytes]:

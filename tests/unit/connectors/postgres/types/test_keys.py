@@ -130,3 +130,15 @@ def test_a_strict_parser_takes_the_key_schema_of_every_type(mode: str) -> None:
     stream.records(*extremes(stream, exact=True))
     for schema in stream.schemas.values():
         StrictParser().parse(schema)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_a_topic_keeps_the_key_schema_that_it_has(form: int) -> None:
+    stream, log = Stream(keyed("timestamp")), SchemaLog()
+    [change] = stream.changes(m.insert(1, b"1", b"2024-02-29 12:00:00"))
+    former = former_key_schemas("shop", change.table)[form]
+    meta = RegistrationMeta(1, ("public", "t"), Position(1, 0, 0))
+    [number] = register_in_memory(log)([Registration("shop.public.t-key", former, meta)])
+    [record] = Encoder("shop", register_in_memory(log)).encode([change])
+    assert record.key
+    assert record.key[1:5] == number.to_bytes(4, "big")
