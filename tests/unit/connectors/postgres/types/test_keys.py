@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 from cdcworker.connectors.arrow.envelope_schemas import BOUNDED
 from cdcworker.connectors.postgres.types.bounded_values import bound_of
-from cdcworker.schemas.change import Change
+from cdcworker.schemas.change import Change, Position
+from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas, key_schema
+from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
 from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
 
 from .. import messages as m
