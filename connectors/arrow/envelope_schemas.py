@@ -24,7 +24,8 @@ BOUNDED = frozenset(
     (
         *(f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Decimal", "Time", "Timestamp")),
         *(f"io.debezium.time.{name}" for name in ("Date", "IsoTime", "MicroTime", "MicroTimestamp", "NanoTime")),
-        *("io.debezium.data.VariableScaleDecimal", "io.debezium.time.Time", "io.debezium.time.ZonedTime"),
+        *(f"io.debezium.time.{name}" for name in ("Time", "Timestamp", "ZonedTime")),
+        "io.debezium.data.VariableScaleDecimal",
     )
 )
 """Names of types of which a source has values that readers do not have."""

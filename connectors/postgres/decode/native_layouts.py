@@ -31,6 +31,7 @@ _LONGS: Final = {
     bounded.time_ns: (TIME, _NANOS),
     bounded.timestamp_us: (TIMESTAMP, _MICROS),
     bounded.timestamp_ms: (TIMESTAMP, _MILLIS),
+    bounded.finite_timestamp_ms: (TIMESTAMP, _MILLIS),
     bounded.timestamp_ns: (TIMESTAMP, _NANOS),
 }
 """The core does what lies within the range of every type alone, and leaves other values to the parser."""

@@ -21,6 +21,8 @@ NS_MIN, NS_MAX = -(2**63) + 1, 2**63 - 2
 _MIDNIGHT: Final = b"24:00:00"
 _LAST: Final = b"23:59:59.999999"
 _INFINITE_DAYS: Final = {b"infinity": DAYS_MAX, b"-infinity": DAYS_MIN}
+_INFINITE_MS: Final = {b"infinity": US_MAX // 1_000_000 * 1000, b"-infinity": US_MIN // 1000}
+"""In whole seconds, which a timestamp of any precision holds."""
 DIGITS_MAX = 38
 """The digits of the number that stands for infinity where there is no null: as many as a decimal of warehouses has."""
 _NO_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
@@ -73,6 +75,12 @@ def timestamp_ms(value: bytes) -> int:
     return timestamp_us(value) // 1000
 
 
+def finite_timestamp_ms(value: bytes) -> int:
+    """A timestamp that is a plain number to readers: only the infinite ones are none."""
+    infinite = _INFINITE_MS.get(value)
+    return exact.timestamp_ms(value) if infinite is None else infinite
+
+
 def timestamp_ns(value: bytes) -> int:
     infinite = exact.NANOS_INFINITY.get(value)
     return max(NS_MIN, min(NS_MAX, exact.any_timestamp_us(value) * 1000)) if infinite is None else infinite
@@ -117,6 +125,7 @@ Bound = Callable[[Any], Any]
 _DAY_MS: Final = DAY_US // 1000
 _LAST_TEXT: Final = _LAST.decode()
 _INFINITE_FORMS: Final = {exact.days(text): days for text, days in _INFINITE_DAYS.items()}
+_INFINITE_MS_FORMS: Final = {exact.timestamp_ms(text): ms for text, ms in _INFINITE_MS.items()}
 
 
 def _midnight(value: str) -> str:
@@ -137,6 +146,7 @@ def _number(value: dict[str, Any]) -> dict[str, Any]:
 _BOUNDS: Final[dict[str, Bound]] = {
     "io.debezium.time.Date": lambda value: _INFINITE_FORMS.get(value, value),
     "io.debezium.time.Time": _between(0, _DAY_MS - 1),
+    "io.debezium.time.Timestamp": lambda value: _INFINITE_MS_FORMS.get(value, value),
     "io.debezium.time.MicroTime": _between(0, DAY_US - 1),
     "io.debezium.time.NanoTime": _between(0, (DAY_US - 1) * 1000),
     "io.debezium.time.MicroTimestamp": _between(US_MIN, US_MAX),

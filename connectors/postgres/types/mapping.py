@@ -227,8 +227,9 @@ def _timestamp(typmod: int, modes: HandlingModes) -> MappedType:
     if modes.time == "nanoseconds":
         return MappedType(connect("long", "io.debezium.time.NanoTimestamp"), times.timestamp_ns)
     if modes.time != "microseconds" and 0 <= typmod <= 3:
-        # A plain number to readers, which holds whatever the server has.
-        return MappedType(connect("long", "io.debezium.time.Timestamp"), text_values.timestamp_ms)
+        # A plain number to readers, which holds whatever the server has but for infinity.
+        parse = text_values.timestamp_ms if modes.exact else bounded_values.finite_timestamp_ms
+        return MappedType(connect("long", "io.debezium.time.Timestamp"), parse)
     return MappedType(_MICRO_TIMESTAMP, times.timestamp_us)
 
 
