@@ -21,7 +21,7 @@ from cdcworker.connectors.postgres.server.catalog import SourceCatalog, TableInf
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 from cdcworker.connectors.postgres.transport.server_encoding import checked, is_lacking
-from cdcworker.connectors.postgres.types.bounded_values import Bound, bound_of
+from cdcworker.connectors.postgres.types.bounded_values import bound_of
 from cdcworker.connectors.postgres.types.extension_records import INT16_MAX
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, is_known, map_type
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
@@ -175,8 +175,7 @@ def build_plan(
         masked = planner.propagated.apply(masked, (relation.schema, relation.table, column.name), pg, column.typmod)
         if planner.any_encoding:
             masked = replace(masked, parse=checked(masked.parse, masked.avro, column.name))
-        bound = bound_of(masked.avro) if in_key and not planner.modes.exact else None
-        columns.append(_column(column.name, masked, source_type, facts, bound))
+        columns.append(_column(column.name, masked, source_type, facts, bounded=in_key and not planner.modes.exact))
         parsers.append(masked.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)
@@ -294,7 +293,8 @@ def _is_of_type(constant: bytes, mapped: MappedType, source_type: str) -> bool:
     return scale is None or not fraction.isdigit() or len(fraction) <= scale
 
 
-def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts, bound: Bound | None) -> Column:
+def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts, *, bounded: bool) -> Column:
+    bound = bound_of(mapped.avro) if bounded else None
     default: Any = NO_DEFAULT
     constant = constant_default(facts.default)
     if constant is not None and _is_of_type(constant, mapped, source_type):
