@@ -18,7 +18,7 @@ import httpx
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.ports import free_ports
-from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
+from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
 DEADLINE_S = 60.0
 STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
@@ -130,7 +130,7 @@ class Worker:
         consumer = Consumer({**settings, "isolation.level": "read_committed"})
         numbers = list(consumer.list_topics(topic, 10.0).topics[topic].partitions)
         places = {number: TopicPartition(topic, number, OFFSET_BEGINNING) for number in numbers}
-        ends = {number: consumer.get_watermark_offsets(place, 10.0)[1] for number, place in places.items()}
+        ends = {number: self._end_of(consumer, place) for number, place in places.items()}
         consumer.assign(list(places.values()))
         found = []
         while ends:
@@ -144,6 +144,17 @@ class Worker:
                     del ends[place.partition]
         consumer.close()
         return sorted(found, key=lambda message: (message.partition(), message.offset()))
+
+    def _end_of(self, consumer: Consumer, place: TopicPartition) -> int:
+        """A partition that was made a moment ago has no leader yet."""
+        deadline = time.monotonic() + DEADLINE_S
+        while True:
+            try:
+                return consumer.get_watermark_offsets(place, 10.0)[1]
+            except KafkaException:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(0.1)
 
     def schemas(self) -> SchemaLog:
         log = KafkaCompactedLog({"bootstrap.servers": self.bootstrap}, f"{self.group}.schemas", client_id="t")

@@ -160,9 +160,9 @@ async def pause_under(app, operation, path, body):
     return pulse.longest, answer.status
 
 
-@functools.cache
 def slowness():
-    """How many times longer than on the machine of the measure plain Python takes here; at least 1."""
+    """How many times longer than on the machine of the measure plain Python takes here and now, beside whatever else
+    this machine does at the moment; at least 1."""
     document = json.dumps([{"a": number, "b": [str(number)]} for number in range(20_000)])
     times = []
     for _ in range(5):
@@ -178,7 +178,7 @@ def slowness():
 def shortest_pause(operation, connector, body, query):
     """The least of several tries: the machine is shared, and memory is tidied up now and then."""
     pauses, path = [], path_of(operation.path, connector=connector) + query
-    while len(pauses) < TRIES and (not pauses or min(pauses) > PAUSE_S_MAX * slowness()):
+    while len(pauses) < TRIES and (not pauses or min(pauses) > PAUSE_S_MAX):
         app = app_of()
         pause, status = asyncio.run(pause_under(app, operation, path, body))
         assert status
@@ -195,7 +195,7 @@ def test_the_largest_request_of_every_endpoint_stops_the_loop_for_a_tenth_of_a_s
             for query in ("", "?dry_run=true", "?expand=info&expand=status") if kind in FOR_EACH else ("",):
                 pause, status = shortest_pause(operation, connector, body, query)
                 print(f"{operation} {connector} {kind} {query}: {status} {pause * 1000:.0f} ms")
-                assert pause <= PAUSE_S_MAX * slowness(), f"{kind}: {status}"
+                assert pause <= PAUSE_S_MAX or pause <= PAUSE_S_MAX * slowness(), f"{kind}: {status}"
 
 
 LISTS = {
