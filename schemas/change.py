@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Final, Literal, NamedTuple
@@ -42,6 +42,14 @@ class Column:
     default: Any = NO_DEFAULT
     column_id: int = 0
     source_type: str = ""
+    bound: Callable[[Any], Any] | None = field(default=None, compare=False, repr=False)
+    """Of a key's column: makes of a value what stands in the row, which readers hold. The key has the value itself."""
+    zero: Any = None
+    """The value that stands for one that was not sent, where the type does not tell it."""
+
+    def in_row(self, value: Any) -> Any:
+        """Returns a value as it stands in the row."""
+        return value if self.bound is None or value is None else self.bound(value)
 
 
 @dataclass(frozen=True)

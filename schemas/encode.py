@@ -15,7 +15,7 @@ from cdcworker.schemas.avro_binary import Write, compile_type, optional, write_l
 from cdcworker.schemas.change import Change, Column, JsonObject, OutRecord, Position, Row, Table
 from cdcworker.schemas.envelope import (
     TRANSACTION_BLOCK,
-    bare_key_schema,
+    former_key_schemas,
     is_message,
     key_schema,
     row_fields,
@@ -121,7 +121,7 @@ class TablePlan:
     table: Table
     topic: str
     key_schema: JsonObject | None
-    former_key_schema: JsonObject | None
+    former_key_schemas: tuple[JsonObject, ...]
     value_schema: JsonObject
     key_writes: tuple[Write, ...]
     row_writes: tuple[Write, ...]
@@ -156,6 +156,13 @@ def _zero_for_none(column: Column, write: Write) -> Write:
     return lambda value: zero if value is None else write(value)
 
 
+def _bounded(column: Column, write: Write) -> Write:
+    bound = column.bound
+    if bound is None:
+        return write
+    return lambda value: write(value if value is None else bound(value))
+
+
 def _key_getter(table: Table) -> Callable[[Row], Row]:
     if not table.key:
         return lambda row: ()
@@ -168,16 +175,17 @@ def _key_getter(table: Table) -> Callable[[Row], Row]:
 def plan_fields(prefix: str, table: Table) -> dict[str, Any]:
     """Compiles the fields of a table's plan."""
     key, value = key_schema(prefix, table), value_schema(prefix, table)
-    writes = _field_writes(row_fields(value))
+    columns = [table.columns[i] for i in table.value_indexes]
+    writes = tuple(map(_bounded, columns, _field_writes(row_fields(value))))
     return {
         "table": table,
         "topic": table.plain.topic if table.plain else topic_name(prefix, table.path),
         "key_schema": key,
-        "former_key_schema": bare_key_schema(prefix, table),
+        "former_key_schemas": former_key_schemas(prefix, table),
         "value_schema": value,
         "key_writes": _field_writes(key["fields"]) if key else (),
         "row_writes": writes,
-        "image_writes": tuple(map(_zero_for_none, (table.columns[i] for i in table.value_indexes), writes)),
+        "image_writes": tuple(map(_zero_for_none, columns, writes)),
         "write_source": _source_writer(table.source_schema),
         "key_of": _key_getter(table),
         "arrays": array_columns(table),
@@ -358,7 +366,7 @@ class Encoder:
     def _bind(self, plan: TablePlan, meta: RegistrationMeta) -> None:
         registrations = [Registration(subject(plan.topic, "value"), plan.value_schema, meta)]
         if plan.key_schema is not None:
-            key = Registration(subject(plan.topic, "key"), plan.key_schema, meta, plan.former_key_schema)
+            key = Registration(subject(plan.topic, "key"), plan.key_schema, meta, plan.former_key_schemas)
             registrations.insert(0, key)
         ids = self._register(registrations)  # INV-4: returns when the schemas are committed and readable
         plan.value_frame = frame(ids[-1], b"")

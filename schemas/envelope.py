@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cdcworker.schemas.avro import PRIMITIVES
@@ -35,6 +35,8 @@ TRANSACTION_BLOCK: JsonObject = {
     "connect.name": "event.block",
 }
 _OPTIONAL_LONG: JsonObject = {"type": ["null", "long"], "default": None}
+_BOUNDED: Final = frozenset(("time-micros", "local-timestamp-micros"))
+"""Logical types of which PostgreSQL has values that readers do not have."""
 _CLOCK_FIELDS = ("ts_ms", "ts_us", "ts_ns")
 MESSAGE_PATH = ("message",)
 """The `Table.path` of logical messages, whose columns are `prefix` (the key) and `content`."""
@@ -52,13 +54,24 @@ def key_schema(prefix: str, table: Table) -> JsonObject | None:
     the meaning must not change the schema and so the key's bytes. Raises CdcError `schema.name_conflict`, as
     `value_schema` does.
     """
+    return _key_schema(prefix, table, _key_type)
+
+
+def former_key_schemas(prefix: str, table: Table) -> tuple[JsonObject, ...]:
+    """Returns the key's schemas as earlier versions wrote them: the bytes of a key are the same under each. A subject that
+    has one keeps it."""
+    found = (bare_key_schema(prefix, table), _key_schema(prefix, table, _meaning))
+    return tuple(schema for schema in found if schema is not None)
+
+
+def _key_schema(prefix: str, table: Table, key_type: Callable[[Any], Any]) -> JsonObject | None:
     bare = bare_key_schema(prefix, table)
     if bare is None:
         return None
     names: dict[str, str] = {}
     fields: list[JsonObject] = []
     for column in table.key_columns:
-        kind = _define_once(_key_type(column.type), "", names)
+        kind = _define_once(key_type(column.type), "", names)
         field: JsonObject = {"name": avro_name(column.name), "type": kind}
         if column.optional and not is_message(table):
             field = {"name": field["name"], "type": ["null", kind], "default": None}
@@ -69,8 +82,7 @@ def key_schema(prefix: str, table: Table) -> JsonObject | None:
 
 
 def bare_key_schema(prefix: str, table: Table) -> JsonObject | None:
-    """Returns the key's schema with names and types only, as earlier versions wrote it: the bytes of a key are the same
-    under both. A subject that has it keeps it."""
+    """Returns the key's schema with names and types only."""
     if not table.key:
         return None
     if table.plain is not None:
@@ -234,19 +246,37 @@ SOURCE_PARAMETERS: Final = "__debezium.source.column."
 """What the parameters begin with that name a column's type in the database; it may become longer."""
 
 
-def _key_type(node: Any) -> Any:
+def _meaning(node: Any) -> Any:
     """Returns a type with what is needed to read its values."""
     if isinstance(node, list):
-        return [_key_type(branch) for branch in node]
+        return [_meaning(branch) for branch in node]
     if not isinstance(node, dict):
         return node
     out = {name: value for name, value in node.items() if name not in ("connect.default", "connect.parameters")}
     for name in ("items", "values"):
         if name in out:
-            out[name] = _key_type(out[name])
+            out[name] = _meaning(out[name])
     given = node.get("connect.parameters", {}).items()
     parameters = {name: text for name, text in given if name != _GROWING and not name.startswith(SOURCE_PARAMETERS)}
     return {**out, "connect.parameters": parameters} if parameters else out
+
+
+def _key_type(node: Any) -> Any:
+    """Returns the type of a key's column, whose values are exact: times and timestamps are numbers under Debezium's name, as
+    Debezium writes them, since readers have no time for some of them."""
+    if isinstance(node, list):
+        return [_key_type(branch) for branch in node]
+    if not isinstance(node, dict):
+        return node
+    out = _meaning(node)
+    for name in ("items", "values"):
+        if name in out:
+            out[name] = _key_type(node[name])
+    if "fields" in out:
+        out["fields"] = [{**field, "type": _key_type(field["type"])} for field in node["fields"]]
+    if out.get("logicalType") in _BOUNDED:
+        del out["logicalType"]
+    return out
 
 
 def differing_columns(table: Table, other: Table) -> list[str]:
@@ -261,7 +291,7 @@ def differing_columns(table: Table, other: Table) -> list[str]:
 
 def _columns_alike(table: Table) -> dict[str, tuple[Any, ...]]:
     return {
-        column.name: (column.optional, column.column_id, _key_type(column.type), column in table.key_columns)
+        column.name: (column.optional, column.column_id, _meaning(column.type), column in table.key_columns)
         for column in table.columns
     }
 

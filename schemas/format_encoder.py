@@ -130,6 +130,8 @@ class FormatPlan(TablePlan):
     """The writer of values; None for the envelope in Avro."""
     zeroes: tuple[Any, ...] = ()
     """By column, the value in `before` if the database did not send it; None for an optional column."""
+    bounded: bool = False
+    """A column stands in the row in another form than in the key."""
 
 
 class FormatEncoder(Encoder):
@@ -185,6 +187,7 @@ class FormatEncoder(Encoder):
         record_format = self._format
         plan = FormatPlan(**{**plan_fields(self._prefix, table), "topic": self._topic(table)})
         plan.zeroes = tuple(None if column.optional else zero_value(column) for column in table.columns)
+        plan.bounded = any(column.bound for column in table.columns)
         if plan.key_schema is not None:
             plan.key = self._key_record(plan, plan.key_schema)
         if record_format.flat is not None and not is_message(table) and table.plain is None:
@@ -236,7 +239,7 @@ class FormatEncoder(Encoder):
         assert isinstance(plan, FormatPlan)
         key = plan.key.schema if plan.key is not None else None
         value = plan.value.schema if plan.value is not None else plan.value_schema
-        registrations = [Registration(subject(plan.topic, "key"), key, meta, plan.former_key_schema)] if key else []
+        registrations = [Registration(subject(plan.topic, "key"), key, meta, plan.former_key_schemas)] if key else []
         if value:
             registrations.append(Registration(subject(plan.topic, "value"), value, meta))
         ids = self._register(registrations) if registrations else ()
@@ -268,13 +271,13 @@ class FormatEncoder(Encoder):
         """Writes flat rows. A truncate has no row, so it has no flat record."""
         if change.op == "d":
             if flat.deletes == "rewrite" and change.before is not None:
-                before = self._with_zeroes(plan, change.before)
+                before = _in_row(plan, self._with_zeroes(plan, change.before))
                 self._append(change, plan, self._flat_value(change, plan, flat, before), out)
             if plan.key is not None:
                 for _ in range((flat.deletes == "tombstone") + flat.trailing):
                     self._append(change, plan, None, out)
         elif change.after is not None:
-            after = self._filled(plan, change.after, change.unchanged)
+            after = _in_row(plan, self._filled(plan, change.after, change.unchanged))
             self._append(change, plan, self._flat_value(change, plan, flat, after), out)
 
     def _flat_value(self, change: Change, plan: FormatPlan, flat: FlatFormat, row: Row) -> bytes:
@@ -290,8 +293,8 @@ class FormatEncoder(Encoder):
             bare = replace(change, other_key=None) if change.other_key is not None else change
             super()._encode(bare, plan, tails, records)
             return records[0].value or b""
-        before = None if change.before is None else self._with_zeroes(plan, change.before)
-        after = None if change.after is None else self._filled(plan, change.after, change.unchanged)
+        before = None if change.before is None else _in_row(plan, self._with_zeroes(plan, change.before))
+        after = None if change.after is None else _in_row(plan, self._filled(plan, change.after, change.unchanged))
         clocks = [self._now_ns // unit for unit in CLOCKS.values()]
         values = (before, after, change.source, change.transaction, change.op, *clocks)
         return plan.value.wrap(plan.value.body(values))
@@ -339,6 +342,13 @@ class FormatEncoder(Encoder):
         if None not in row:
             return row
         return tuple([zero if value is None else value for value, zero in zip(row, plan.zeroes, strict=True)])
+
+
+def _in_row(plan: FormatPlan, row: Row) -> Row:
+    """Returns the values as they stand in the row, which may differ from those of the key."""
+    if not plan.bounded:
+        return row
+    return tuple([column.in_row(value) for column, value in zip(plan.table.columns, row, strict=True)])
 
 
 # Schemas

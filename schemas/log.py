@@ -68,8 +68,8 @@ class Registration:
     subject: str
     schema: Avro
     meta: RegistrationMeta
-    former: Avro | None = None
-    """A schema of the same encoding: a subject that has it keeps it, so that its records keep their bytes."""
+    former: tuple[Avro, ...] = ()
+    """Schemas of the same encoding: a subject that has one keeps it, so that its records keep their bytes."""
 
     @cached_property
     def canonical(self) -> str:
@@ -313,11 +313,11 @@ class SchemaLog:
 
     def kept(self, registration: Registration) -> Registration:
         """Returns the registration with the schema that its subject keeps."""
-        if registration.former is None:
-            return registration
-        former = replace(registration, schema=registration.former, former=None)
-        is_kept = self.version_of(registration.subject, former.fingerprint) is not None
-        return former if is_kept else registration
+        for schema in registration.former:
+            former = replace(registration, schema=schema, former=())
+            if self.version_of(registration.subject, former.fingerprint) is not None:
+                return former
+        return registration
 
     def plan_registration(
         self, subject: str, schema: Avro, meta: RegistrationMeta | None = None

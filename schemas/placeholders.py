@@ -22,7 +22,6 @@ BEFORE_BOUNDS_HEADER: Final = "cdc.bounds.before"
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _UUID: Final = "io.debezium.data.Uuid"
-_ENUM: Final = "io.debezium.data.Enum"
 _FREE: Final = frozenset((None, *(f"io.debezium.data.{name}" for name in ("Json", "Xml", "Ltree", "Tsvector"))))
 """Types that hold the placeholder as it is, by their name in Kafka Connect: Debezium's readers compare it."""
 _ZEROES: Final[dict[str, Any]] = {
@@ -79,7 +78,7 @@ def zero_value(column: Column) -> Any:
     zero."""
     if column.default is not NO_DEFAULT and column.default is not None:
         return column.default
-    return _zero(column.type)
+    return _zero(column.type) if column.zero is None else column.zero
 
 
 def _zero(kind: Any) -> Any:
@@ -90,8 +89,6 @@ def _zero(kind: Any) -> Any:
     name = kind.get("connect.name")
     if name in _ZEROES:
         return copy.copy(_ZEROES[name])
-    if name == _ENUM:
-        return str((kind.get("connect.parameters") or {}).get("allowed", "")).partition(",")[0]
     if name == _DECIMAL or kind.get("logicalType") == "decimal":
         return bytes(kind.get("size", 1))
     if kind["type"] == "record":

@@ -69,6 +69,15 @@ class WritesRecords(Protocol):
 
 
 @runtime_checkable
+class CompletesRows(Protocol):
+    """A task whose rows may come without large values, which it reads again where that is wanted."""
+
+    @property
+    def completes_rows(self) -> bool:
+        """Tells whether the last record of each key holds the whole row."""
+
+
+@runtime_checkable
 class HoldsTables(Protocol):
     """A task that can leave out single tables while the others go on (a table quarantine)."""
 

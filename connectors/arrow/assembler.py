@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY, POSITION, DeadLetter, SinkBatch, TableBatch
-from cdcworker.connectors.arrow import array_ops, changelog, commit_times, headers, reduce, undecodable
+from cdcworker.connectors.arrow import array_ops, changelog, commit_times, exact_keys, headers, reduce, undecodable
 from cdcworker.connectors.arrow.decode import DecodePlan, UndecodableRow, decode
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchema, EnvelopeSchemas, KeySchema, unframed
 from cdcworker.connectors.arrow.reduce import NONE
@@ -129,7 +129,7 @@ class Assembler:
             used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
             order = used[np.lexsort((decoded.minor[used], decoded.major[used]))]
             return [
-                changelog.append(topic, decoded, order[start:end], self._shapes.value(id, topic.where(0)), True)
+                self._logged(topic, decoded, order[start:end], id)
                 for id, start, end in array_ops.runs(topic.schema[order])
             ]
         _place_tombstones(topic, decoded)
@@ -153,6 +153,11 @@ class Assembler:
             none = pa.table({})
             out.insert(0, TableBatch(topic.name, key, none, none, shape.row, shape.path, floor=place, changes=1))
         return out
+
+    def _logged(self, topic: TopicRecords, decoded: DecodedTopic, rows: np.ndarray[Any, Any], id: int) -> TableBatch:
+        shape = self._shapes.value(id, topic.where(0))
+        exact = exact_keys.read(topic, rows, shape, self._shapes)
+        return changelog.append(topic, decoded, rows, shape, True, exact)
 
     def _key_fields(self, topic: TopicRecords) -> tuple[str, ...]:
         id = self._shapes.latest(subject(topic.name, "key"))
@@ -240,7 +245,8 @@ class _View:
             if (name in part.take or same) and bool((source == NONE).any()):
                 flags[name] = source == NONE
         keys = self._key_columns(self.codes[changes])
-        if moved_by is not None or any(name not in columns for name in self.key_shape.fields):
+        in_key = self.key_shape.fields
+        if moved_by is not None or any(name not in columns or name in self.shape.bounded for name in in_key):
             columns.update(keys())
         flags = {name: flag for name, flag in flags.items() if name not in self.key_shape.fields}
         columns[KEY] = self.bodies.take(pa.array(self.codes[changes]))

@@ -16,8 +16,16 @@ if TYPE_CHECKING:
     from cdcworker.connectors.arrow.topic_records import DecodedTopic, TopicRecords
 
 
-def append(topic: TopicRecords, decoded: DecodedTopic, rows: Any, shape: EnvelopeSchema, log: bool) -> TableBatch:
-    """Each change with its new image, or the old one of a delete; in a log also what it did not bring."""
+def append(
+    topic: TopicRecords,
+    decoded: DecodedTopic,
+    rows: Any,
+    shape: EnvelopeSchema,
+    log: bool,
+    exact: Mapping[str, tuple[Any, Any]] | None = None,
+) -> TableBatch:
+    """Each change with its new image, or the old one of a delete; in a log also what it did not bring. `exact`: see
+    `exact_keys.read`."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -30,6 +38,8 @@ def append(topic: TopicRecords, decoded: DecodedTopic, rows: Any, shape: Envelop
         name: pc.if_else(gone, before.field(name), after.field(name)) if some else after.field(name)
         for name in shape.fields
     }
+    for name, (mask, values) in (exact or {}).items():
+        columns[name] = pc.if_else(mask, values, columns[name])
     if log:
         flags = unchanged(headers.read(topic.headers, rows), shape, len(rows), topic, rows)
         for name, missing in flags.items():

@@ -20,6 +20,15 @@ RETRY_S = 0.2
 SOURCE_PATHS = tuple(("source", name) for name in ("commit_lsn", "tx_index", "tx_sub", "ts_ms"))
 
 
+BOUNDED = frozenset(
+    (
+        *(f"org.apache.kafka.connect.data.{name}" for name in ("Date", "Decimal", "Time", "Timestamp")),
+        *(f"io.debezium.time.{name}" for name in ("Date", "IsoTime", "MicroTime", "MicroTimestamp", "NanoTime")),
+        *(f"io.debezium.time.{name}" for name in ("Time", "Timestamp", "ZonedTime")),
+        "io.debezium.data.VariableScaleDecimal",
+    )
+)
+"""Names of types of which a source has values that readers do not have."""
 _ENVELOPE = frozenset(("op", "source"))
 
 
@@ -28,6 +37,16 @@ def unframed(part: str, content: bytes | None, where: Mapping[str, str | int]) -
     if content is not None and content.lstrip()[:1] in (b"{", b"["):
         return CdcError(WIRE_FORMAT, f"the {part}s of the topic are JSON, not Avro", where=where)
     return CdcError(UNDECODABLE, f"the {part} has no Confluent frame", where=where)
+
+
+def _is_bounded(kind: Any) -> bool:
+    """Tells whether values of a type are times or decimals, or hold some."""
+    if isinstance(kind, list):
+        return any(map(_is_bounded, kind))
+    if not isinstance(kind, dict):
+        return False
+    inner = [kind.get("items"), kind.get("values"), *(field["type"] for field in kind.get("fields", ()))]
+    return kind.get("connect.name") in BOUNDED or any(map(_is_bounded, inner))
 
 
 class SchemaSource(Protocol):
@@ -81,6 +100,11 @@ class EnvelopeSchema:
     @cached_property
     def fields(self) -> tuple[str, ...]:
         return tuple(item["name"] for item in self.row["fields"])
+
+    @cached_property
+    def bounded(self) -> frozenset[str]:
+        """The columns that a source may have brought into the range of readers: in a key they are exact."""
+        return frozenset(item["name"] for item in self.row["fields"] if _is_bounded(item["type"]))
 
 
 @dataclass(frozen=True)

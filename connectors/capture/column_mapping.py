@@ -15,8 +15,9 @@ Parser = Callable[[bytes], Any]
 @dataclass(frozen=True, slots=True)
 class MappedType:
     """A column's Avro type, and its parser; `required` is the parser of a column that must not be null, where it is another
-    one."""
+    one. `zero` is the value that stands for one that was not sent, where the Avro type does not tell it."""
 
     avro: Avro
     parse: Parser
     required: Parser | None = None
+    zero: Any = None

@@ -10,6 +10,7 @@ from cdcworker.connectors.verify.canonical_text import SourceModes, TextPair, Ve
 
 FIRST: Final = "0001-01-01"
 LAST: Final = "9999-12-31"
+_LAST_SECOND: Final = f"{LAST} 23:59:59"
 _LAST_MOMENT: Final = f"{LAST} 23:59:59.999999"
 _NANOS: Final = ("1677-09-21 00:12:43.145224", "2262-04-11 23:47:16.854775")
 _GREATEST: Final = "9" * 38
@@ -71,13 +72,16 @@ def _date(modes: SourceModes) -> str:
 
 
 def _is_plain(digits: tuple[int, int] | None, modes: SourceModes) -> bool:
-    """Tells whether timestamps are milliseconds without a logical type, which hold whatever the server has."""
+    """Tells whether timestamps are milliseconds without a logical type, which hold whatever the server has but for infinity."""
     return modes.time.startswith("adaptive") and digits is not None and digits[0] <= _MILLIS_DIGITS
 
 
-def _timestamp(digits: tuple[int, int] | None, modes: SourceModes) -> str | None:
+def _timestamp(digits: tuple[int, int] | None, modes: SourceModes) -> str:
     if _is_plain(digits, modes):
-        return None
+        return (
+            f"(case ({{0}})::timestamp when 'infinity' then '{_LAST_SECOND}'::timestamp"
+            f" when '-infinity' then '{FIRST}'::timestamp else ({{0}})::timestamp end)"
+        )
     size = "" if digits is None else f"({digits[0]})"
     low, high = _NANOS if modes.time == "nanoseconds" else (FIRST, _LAST_MOMENT)
     nearest = f"least(greatest(({{0}})::timestamp, '{low}'::timestamp), '{high}'::timestamp)::timestamp{size}"
@@ -103,11 +107,10 @@ def _array(source: VerifiedColumn, modes: SourceModes) -> str | None:
             ("infinity" + r"|\d\d\d\d\d+-\d\d-\d\d" * far, LAST),
         ]
     elif source.element == "timestamp" and modes.time in ("adaptive", "adaptive_time_microseconds", "microseconds"):
-        if _is_plain(digits, modes):
-            return None
+        plain = _is_plain(digits, modes)
         steps = [
-            (r'-infinity|"\d+-\d\d-\d\d [0-9:.]+ BC"', f'"{FIRST} 00:00:00"'),
-            (r'infinity|"\d\d\d\d\d+-[^"]+"', f'"{_LAST_MOMENT}"'),
+            ("-infinity" + r'|"\d+-\d\d-\d\d [0-9:.]+ BC"' * (not plain), f'"{FIRST} 00:00:00"'),
+            ("infinity" + r'|"\d\d\d\d\d+-[^"]+"' * (not plain), f'"{_LAST_SECOND if plain else _LAST_MOMENT}"'),
         ]
     elif source.element in ("time", "timetz"):
         steps = [("24:00:00", _last_of_day(digits, modes))]

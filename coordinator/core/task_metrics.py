@@ -12,6 +12,8 @@ FAILURES: Final = "failures"
 """The metric of failed processes of the task on this worker, by the kind of their error."""
 HELD: Final = "tables_held"
 """The metric of tables that are stopped while others go on: quarantined by a source, paused by a sink."""
+INCOMPLETE: Final = "incomplete_topics"
+"""The metric of compacted topics of a source whose last record of a key may lack a large value: their names."""
 METRICS_MAX: Final = 200
 """The most metrics of a task, as each report carries all; beyond it only those of the last message are kept
 (INV-10)."""

@@ -126,6 +126,10 @@ class DataTopics:
         """Takes a client that is connected already, so that the first topics of a start wait for no connection."""
         self._admin, self._used_at = admin, time.monotonic()
 
+    def compacted(self) -> list[str]:
+        """Returns the compacted ones of the topics that this process has written to."""
+        return [topic for topic, facts in self._facts.items() if facts.compacted]
+
     def close_idle(self) -> None:
         """Closes the connection when no new topic came up for a while."""
         if time.monotonic() - self._used_at > IDLE_CLOSE_S:

@@ -14,6 +14,7 @@ from typing import Any, Final, Protocol
 from cdcworker.connectors.api.source import SourceTask, WritesRecords
 from cdcworker.connectors.telemetry.latency import REPORTED
 from cdcworker.connectors.telemetry.retry_status import RetryStatus
+from cdcworker.coordinator.core.task_metrics import INCOMPLETE
 from cdcworker.coordinator.errors import TASK_FENCED
 from cdcworker.coordinator.kafka import errors as kafka_errors
 from cdcworker.coordinator.log.offset_records import OffsetRecord
@@ -24,6 +25,7 @@ from cdcworker.worker.protocol.heartbeat import HEARTBEAT, STARTING
 from cdcworker.worker.source.counters import Counters
 from cdcworker.worker.source.data_topics import LEFT_OPEN
 from cdcworker.worker.source.error_policy import backoff, decide, unexpected
+from cdcworker.worker.source.incomplete_topics import IncompleteTopics
 from cdcworker.worker.source.record_layouts import shaper_of
 from cdcworker.worker.source.session import (
     LEASE_LAPSED,
@@ -65,6 +67,7 @@ class Registering(Protocol):
 class TopicLookup(TopicLookups, Protocol):
     def close_idle(self) -> None: ...
     def check_ended(self) -> None: ...
+    def compacted(self) -> Sequence[str]: ...
 
 
 class RunnerPorts(Protocol):
@@ -156,6 +159,7 @@ class SourceRunner:
         self._quarantine = QuarantinedTables()
         self._retrying = RetryStatus()
         self._first_commit: StartTimes | None = None
+        self._incomplete: IncompleteTopics | None = None
         self._commit_s = 0.0
         self._must_look = False
         """Whether a commit took so long that a broker may have left a transaction open."""
@@ -331,6 +335,7 @@ class SourceRunner:
             on_commit=self._committed,
             clock=self._clock,
         )
+        self._incomplete = IncompleteTopics(task, encoder, self._ports.topics.compacted)
         session = DeliverySession(parts, self._ports.place, self._ports.limits, position)
         try:
             session.run()
@@ -388,6 +393,7 @@ class SourceRunner:
             REPORTED: counters.latency.numbers(),
             **counters.numbers(),
             **self._retrying.numbers(),
+            INCOMPLETE: self._incomplete.names() if self._incomplete else [],
             "position": _shown(session.committed),
         }
         if (behind := self._extra.get("lag_bytes")) is not None:

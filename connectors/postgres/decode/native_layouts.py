@@ -31,6 +31,7 @@ _LONGS: Final = {
     bounded.time_ns: (TIME, _NANOS),
     bounded.timestamp_us: (TIMESTAMP, _MICROS),
     bounded.timestamp_ms: (TIMESTAMP, _MILLIS),
+    bounded.finite_timestamp_ms: (TIMESTAMP, _MILLIS),
     bounded.timestamp_ns: (TIMESTAMP, _NANOS),
 }
 """The core does what lies within the range of every type alone, and leaves other values to the parser."""
@@ -109,15 +110,15 @@ def _column(column: Column, parse: Parser, index: int, of: tuple[TableDecodePlan
     some = None if not column.optional else 2 - write(None)[0]
     zero = None if column.optional else image(None)
     unsent = _tried(lambda: write(unavailable_value(column, shape.unavailable)))
-    return kind, argument, some, kind not in _NOT_PLAIN, _encoded(parse, write, plan.stale), zero, unsent, index
+    return kind, argument, some, kind not in _NOT_PLAIN, _encoded(column, parse, write, plan.stale), zero, unsent, index
 
 
-def _encoded(parse: Parser, write: Write, stale: set[int]) -> Callable[[bytes], bytes]:
-    """A whole field from its text; LookupError for a value that takes more than its field."""
+def _encoded(column: Column, parse: Parser, write: Write, stale: set[int]) -> Callable[[bytes], bytes]:
+    """A whole field from its text; LookupError for a value that takes more than its field, or is another in the key."""
 
     def encode(text: bytes) -> bytes:
         value = parse(text)
-        if stale or hasattr(value, "bounds"):
+        if stale or hasattr(value, "bounds") or (column.bound and column.bound(value) != value):
             raise LookupError("the row is the decoder's")
         return write(value)
 

@@ -21,6 +21,7 @@ from cdcworker.connectors.postgres.server.catalog import SourceCatalog, TableInf
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.transport.admin_connection import AdminConnection
 from cdcworker.connectors.postgres.transport.server_encoding import checked, is_lacking
+from cdcworker.connectors.postgres.types.bounded_values import bound_of
 from cdcworker.connectors.postgres.types.extension_records import INT16_MAX
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, is_known, map_type
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
@@ -158,7 +159,7 @@ def build_plan(
             parsers.append(None)
             continue
         facts = _Facts.of(column, info, in_key, numbers.get(column.name, 0))
-        # A key stays what it is: two rows must not become one, and records of before have it so.
+        # A key stays what it is: two rows must not become one, and records of before have it so. In the row it is bounded.
         modes = replace(planner.modes, out_of_range="exact") if in_key else planner.modes
         mapped = map_type(pg, -1 if column.type_oid in wide else column.typmod, modes, types, facts.dims)
         if facts.not_null and mapped.required:
@@ -173,8 +174,8 @@ def build_plan(
         source_type = source_type if masked is mapped or in_key else "text"
         masked = planner.propagated.apply(masked, (relation.schema, relation.table, column.name), pg, column.typmod)
         if planner.any_encoding:
-            masked = MappedType(masked.avro, checked(masked.parse, masked.avro, column.name))
-        columns.append(_column(column.name, masked, source_type, facts))
+            masked = replace(masked, parse=checked(masked.parse, masked.avro, column.name))
+        columns.append(_column(column.name, masked, source_type, facts, bounded=in_key and not planner.modes.exact))
         parsers.append(masked.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)
@@ -292,7 +293,8 @@ def _is_of_type(constant: bytes, mapped: MappedType, source_type: str) -> bool:
     return scale is None or not fraction.isdigit() or len(fraction) <= scale
 
 
-def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts) -> Column:
+def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts, *, bounded: bool) -> Column:
+    bound = bound_of(mapped.avro) if bounded else None
     default: Any = NO_DEFAULT
     constant = constant_default(facts.default)
     if constant is not None and _is_of_type(constant, mapped, source_type):
@@ -300,7 +302,9 @@ def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts) -> C
             default = mapped.parse(constant)
         except (ValueError, IndexError):
             default = NO_DEFAULT
-    return Column(name, mapped.avro, not facts.not_null, default, facts.attnum, source_type)
+    if bound and default is not NO_DEFAULT and default is not None:
+        default = bound(default)
+    return Column(name, mapped.avro, not facts.not_null, default, facts.attnum, source_type, bound, mapped.zero)
 
 
 def _taken(relation: Relation, column: str, filters: TableFilters) -> bool:

@@ -87,6 +87,11 @@ class PostgresTask:
         """Returns whether the table that this error names may be held back while the others go on."""
         return may_hold(self._settings.raw, error, CAPTURE)
 
+    @property
+    def completes_rows(self) -> bool:
+        """Tells whether rows are read again whose values were not all sent."""
+        return self._settings.completes_rows
+
     def hold(self, tables: Mapping[str, CdcError]) -> None:
         """Called before `open`: these tables are left out from now on."""
         self._held_tables = dict(tables)

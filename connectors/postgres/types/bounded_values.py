@@ -7,6 +7,7 @@ before 24:00, and their decimals are numbers. `text_values` has the exact forms.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import Parser
@@ -20,6 +21,8 @@ NS_MIN, NS_MAX = -(2**63) + 1, 2**63 - 2
 _MIDNIGHT: Final = b"24:00:00"
 _LAST: Final = b"23:59:59.999999"
 _INFINITE_DAYS: Final = {b"infinity": DAYS_MAX, b"-infinity": DAYS_MIN}
+_INFINITE_MS: Final = {b"infinity": US_MAX // 1_000_000 * 1000, b"-infinity": US_MIN // 1000}
+"""In whole seconds, which a timestamp of any precision holds."""
 DIGITS_MAX = 38
 """The digits of the number that stands for infinity where there is no null: as many as a decimal of warehouses has."""
 _NO_NUMBERS: Final = frozenset((b"NaN", b"Infinity", b"-Infinity"))
@@ -72,6 +75,12 @@ def timestamp_ms(value: bytes) -> int:
     return timestamp_us(value) // 1000
 
 
+def finite_timestamp_ms(value: bytes) -> int:
+    """A timestamp that is a plain number to readers: only the infinite ones are none."""
+    infinite = _INFINITE_MS.get(value)
+    return exact.timestamp_ms(value) if infinite is None else infinite
+
+
 def timestamp_ns(value: bytes) -> int:
     infinite = exact.NANOS_INFINITY.get(value)
     return max(NS_MIN, min(NS_MAX, exact.any_timestamp_us(value) * 1000)) if infinite is None else infinite
@@ -108,3 +117,80 @@ def required_variable_decimal(value: bytes) -> dict[str, Any]:
         return exact.variable_decimal(value)
     sign = -1 if value.startswith(b"-") else 1
     return {"scale": 0, "value": exact.unscaled(sign * (10**DIGITS_MAX - 1))}
+
+
+# -- values of the key, whose exact forms stand in the key alone -------------------------------------------------------
+
+Bound = Callable[[Any], Any]
+_DAY_MS: Final = DAY_US // 1000
+_LAST_TEXT: Final = _LAST.decode()
+_INFINITE_FORMS: Final = {exact.days(text): days for text, days in _INFINITE_DAYS.items()}
+_INFINITE_MS_FORMS: Final = {exact.timestamp_ms(text): ms for text, ms in _INFINITE_MS.items()}
+
+
+def _midnight(value: str) -> str:
+    return _LAST_TEXT + value[len(_MIDNIGHT) :] if value.startswith(_MIDNIGHT.decode()) else value
+
+
+def _between(least: int, most: int) -> Bound:
+    return lambda value: max(least, min(most, value))
+
+
+def _number(value: dict[str, Any]) -> dict[str, Any]:
+    if value["value"]:
+        return value
+    sign = -1 if value["scale"] < 0 else 1
+    return {"scale": 0, "value": exact.unscaled(sign * (10**DIGITS_MAX - 1))}
+
+
+_BOUNDS: Final[dict[str, Bound]] = {
+    "io.debezium.time.Date": lambda value: _INFINITE_FORMS.get(value, value),
+    "io.debezium.time.Time": _between(0, _DAY_MS - 1),
+    "io.debezium.time.Timestamp": lambda value: _INFINITE_MS_FORMS.get(value, value),
+    "io.debezium.time.MicroTime": _between(0, DAY_US - 1),
+    "io.debezium.time.NanoTime": _between(0, (DAY_US - 1) * 1000),
+    "io.debezium.time.MicroTimestamp": _between(US_MIN, US_MAX),
+    "io.debezium.time.IsoTime": _midnight,
+    "io.debezium.time.ZonedTime": _midnight,
+    "org.apache.kafka.connect.data.Date": _between(DAYS_MIN, DAYS_MAX),
+    "org.apache.kafka.connect.data.Time": _between(0, _DAY_MS - 1),
+    "org.apache.kafka.connect.data.Timestamp": _between(US_MIN // 1000, US_MAX // 1000),
+}
+"""By the type's name in Kafka Connect."""
+
+
+def bound_of(kind: Any, *, required: bool = True) -> Bound | None:
+    """Returns what makes of an exact value of a type the one that every reader holds; None where that is always the same."""
+    if isinstance(kind, list):
+        return bound_of(next(branch for branch in kind if branch != "null"), required="null" not in kind)
+    if not isinstance(kind, dict):
+        return None
+    if kind["type"] == "array":
+        return _each(bound_of(kind["items"]))
+    name = str(kind.get("connect.name"))
+    if name == "org.apache.kafka.connect.data.Decimal":
+        stand_in = greatest(int(kind["precision"])) if required else None
+        return lambda value: value or stand_in
+    if name == "io.debezium.data.VariableScaleDecimal":
+        return _number if required else lambda value: value if value["value"] else None
+    if kind["type"] == "record":
+        return _fields({field["name"]: bound_of(field["type"]) for field in kind["fields"]})
+    return _BOUNDS.get(name)
+
+
+def _each(bound: Bound | None) -> Bound | None:
+    """Of the items of a list."""
+    if bound is None:
+        return None
+    return lambda value: [None if item is None else bound(item) for item in value]
+
+
+def _fields(bounds: Mapping[str, Bound | None]) -> Bound | None:
+    """Of the fields of a record."""
+    some = {name: bound for name, bound in bounds.items() if bound}
+
+    def bounded(value: Mapping[str, Any]) -> dict[str, Any]:
+        made = {name: bound(value[name]) for name, bound in some.items() if value[name] is not None}
+        return {**value, **made}
+
+    return bounded if some else None

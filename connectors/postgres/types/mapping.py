@@ -166,7 +166,9 @@ def _bit(typmod: int, modes: HandlingModes) -> MappedType:
     if typmod < 0:
         # As `create table … as` makes it: of any length.
         return _varbit(typmod, modes)
-    return MappedType(connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)}), text_values.bits(typmod))
+    avro = connect("bytes", "io.debezium.data.Bits", {"length": str(typmod)})
+    parse = text_values.bits(typmod)
+    return MappedType(avro, parse, zero=parse(b""))
 
 
 def _varbit(typmod: int, modes: HandlingModes) -> MappedType:
@@ -225,8 +227,9 @@ def _timestamp(typmod: int, modes: HandlingModes) -> MappedType:
     if modes.time == "nanoseconds":
         return MappedType(connect("long", "io.debezium.time.NanoTimestamp"), times.timestamp_ns)
     if modes.time != "microseconds" and 0 <= typmod <= 3:
-        # A plain number to readers, which holds whatever the server has.
-        return MappedType(connect("long", "io.debezium.time.Timestamp"), text_values.timestamp_ms)
+        # A plain number to readers, which holds whatever the server has but for infinity.
+        parse = text_values.timestamp_ms if modes.exact else bounded_values.finite_timestamp_ms
+        return MappedType(connect("long", "io.debezium.time.Timestamp"), parse)
     return MappedType(_MICRO_TIMESTAMP, times.timestamp_us)
 
 
@@ -339,8 +342,8 @@ def map_type(pg: PgType, typmod: int, modes: HandlingModes, types: TypeRegistry,
             return _unknown(modes)
         return map_type(base, pg.base_typmod if typmod < 0 else typmod, modes, types, max(depth, pg.dims))
     if pg.kind == "e":
-        parameters = {"allowed": ",".join(pg.labels)}
-        return _text("io.debezium.data.Enum", nested_values.EnumLabels(pg.labels, types.stale), parameters=parameters)
+        avro = connect("string", "io.debezium.data.Enum", {"allowed": ",".join(pg.labels)})
+        return MappedType(avro, nested_values.EnumLabels(pg.labels, types.stale), zero=next(iter(pg.labels), ""))
     if pg.kind == "c":
         return _composite(pg, modes, types)
     if pg.kind in ("r", "m"):

@@ -7,6 +7,8 @@ from typing import Final
 
 import pytest
 
+from tests.genuine import deliberate
+
 from . import proofs
 
 PAGE: Final = (proofs.ROOT / "docs/migration/differences.md").read_text()
@@ -24,6 +26,10 @@ DATABASE: Final = "integration/worker/offsets/test_source_database.py"
 POSITIONS: Final = "integration/connectors/postgres/doctor/test_position_checks.py"
 SNAPSHOTS: Final = "integration/connectors/postgres/snapshot/test_snapshots.py"
 TASK: Final = "integration/connectors/postgres/source/test_task.py"
+GENUINE: Final = (
+    "integration/worker/rest/test_genuine_answers.py"
+    "::test_ours_answers_as_the_genuine_one_but_for_what_is_other_on_purpose",
+)
 UNAVAILABLE: Final = (
     "unit/connectors/postgres/config/test_posted_configs.py::test_what_is_not_available_is_refused_by_name"
 )
@@ -60,6 +66,19 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "unit/worker/rest/test_configs_as_written.py"
         "::test_only_admins_of_the_connector_read_its_secrets_and_the_audit_tells",
     ),
+    "headers and bodies of answers": GENUINE,
+    "a body without a content type": GENUINE,
+    "`null` as a value of a config": GENUINE,
+    "errors about a config": GENUINE,
+    "`PATCH` of a config with another `name`": GENUINE,
+    "`GET /connectors/{connector}/tasks-config`": GENUINE,
+    "`task.class` in `GET /connectors/{connector}/tasks`": GENUINE,
+    "restart of a task of a stopped connector": GENUINE,
+    "`file` of the file connectors": GENUINE,
+    "values of a config": GENUINE,
+    "`exactly.once.support=required` of the file source": GENUINE,
+    "definitions of keys": GENUINE,
+    "offsets and topics of the file connectors": GENUINE,
     "unknown keys of a config": (
         f"{CONNECTORS}::test_the_refusal_of_an_unknown_key_names_the_property_that_takes_it",
         f"{CONNECTORS}::test_a_worker_with_warn_takes_and_keeps_an_unknown_key",
@@ -167,7 +186,20 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "integration/connectors/postgres/types/test_out_of_range.py"
         "::test_every_value_is_read_as_the_nearest_that_readers_have",
     ),
+    "columns of the key with such values": (
+        "unit/connectors/postgres/types/test_keys.py::test_keys_stay_apart_in_the_key",
+        "unit/connectors/postgres/types/test_keys.py::test_the_row_of_a_key_has_values_of_what_its_types_mean",
+    ),
     "the key's schema": (f"{KEYS}::test_chosen_columns_name_their_source_type_in_parameters",),
+    "`__debezium.newkey`, `__debezium.oldkey` where keys are Avro": (
+        "unit/schemas/test_encode.py::test_a_key_change_is_delete_tombstone_create_with_both_keys_in_headers",
+    ),
+    "`column.truncate.to.N.chars` and masks with stars over text of the key": (
+        "unit/connectors/capture/config/test_column_masks.py::test_a_mask_that_would_not_hide_is_refused",
+    ),
+    "parameters of the source's type on records, such as `VariableScaleDecimal`": (
+        f"{KEYS}::test_chosen_columns_name_their_source_type_in_parameters",
+    ),
     "several tables in one topic": (
         "unit/schemas/test_format_encoder.py::test_a_route_renames_what_it_matches_and_no_two_tables_share_a_topic",
         "unit/schemas/test_format_encoder.py::test_a_table_with_other_columns_is_kept_out_of_a_shared_topic_by_name",
@@ -215,6 +247,11 @@ def test_every_row_says_what_differs_and_why() -> None:
 
 def test_every_difference_is_shown_by_a_test_and_every_entry_is_a_difference() -> None:
     assert [row[0] for row in ROWS] == list(SHOWN_BY)
+
+
+@pytest.mark.parametrize("rule", [*deliberate.RULES, *deliberate.OF_REAL_WORKERS], ids=lambda rule: rule.why)
+def test_every_answer_that_is_other_on_purpose_has_its_row(rule: deliberate.Rule) -> None:
+    assert rule.row in SHOWN_BY
 
 
 @pytest.mark.parametrize("name", sorted({name for names in SHOWN_BY.values() for name in names}))

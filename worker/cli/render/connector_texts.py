@@ -13,6 +13,7 @@ from cdcworker.worker.cli.render.states import duration_text, held_tables, held_
 MASK = "****"
 LATE = ("TABLE", "LAG", "BYTES")
 LATE_MAX = 10
+MAY_LACK = "is compacted, and the last record of a key may lack a large value: `cdcworker doctor`"
 SECRETS = {"unknown": ("?", "a secret: cannot be compared"), "secret": ("~", "a secret: another one")}
 
 
@@ -53,6 +54,9 @@ def description(content: Any) -> str:
         if numbers:
             parts.append(f"task {task['task']}: {numbers}")
         parts += [f"task {task['task']} holds back {table}: {why}" for table, why in held_tables(task["metrics"])]
+        parts += [
+            f"task {task['task']}: {topic} {MAY_LACK}" for topic in task["metrics"].get("incomplete_topics") or ()
+        ]
         if late := late_tables(task["metrics"]):
             parts.append(f"task {task['task']}, how late each table is:\n" + indented(table(LATE, late)))
     topics = content["topics"]

@@ -16,6 +16,7 @@ from cdcworker.worker.logs import levels
 from cdcworker.worker.rest.commands import carry_out
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import dry_run_answer, is_dry_run
+from cdcworker.worker.rest.read_consistency import check_ready
 from cdcworker.worker.rest.routing import Endpoint
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
@@ -56,6 +57,8 @@ async def set_level(api: ApiContext, request: Request) -> Response:
         if is_dry_run(request):
             return dry_run_answer(effect="changed", loggers=_changed(namespace, number))
         return JSONResponse(_apply(namespace, number, now_ms))
+    # Only this level is the cluster's, which a worker that starts does not know yet.
+    await check_ready(api, reads=False)
     command = PutSetting(f"{LOGGER_LEVEL}{namespace}", {"v": 1, "level": _NAMES[number], "ts": now_ms})
     return await carry_out(api, request, command, missing="", done=lambda _: Response(status_code=204))
 
@@ -159,7 +162,7 @@ ENDPOINTS = (
         set_level,
         "Set a level",
         "loggers",
-        (200, 204, 400, 404, 409),
+        (200, 204, 400, 404, 409, 503),
         ("scope", "dry_run"),
         "Level",
         role="admin",

@@ -142,5 +142,8 @@ def means(kind: Any, value: Any) -> bool:
         return all(means(field["type"], value[field["name"]]) for field in kind["fields"])
     name = kind.get("connect.name")
     if name == "io.debezium.data.Enum":
-        return value in kind["connect.parameters"]["allowed"].split(",")
+        # A label may hold commas.
+        return f",{value}," in f",{kind['connect.parameters']['allowed']},"
+    if name == "io.debezium.data.Bits":
+        return len(value) <= (int(kind["connect.parameters"]["length"]) + 7) // 8
     return bool(_MEANINGS.get(str(name), lambda value: value is not None)(value))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -13,8 +14,9 @@ from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner, build_plan, key_of, source_template
 from cdcworker.connectors.postgres.server.catalog import ColumnInfo, TableInfo, TypeNames
 from cdcworker.connectors.postgres.types.mapping import ENTRIES, HandlingModes, PgType
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position
-from cdcworker.schemas.envelope import value_schema
+from cdcworker.schemas.avro import canonical
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, OutRecord, Position
+from cdcworker.schemas.envelope import former_key_schemas, key_schema, value_schema
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.placeholders import UNAVAILABLE
 from cdcworker.schemas.record_format import RecordFormat
@@ -34,7 +36,8 @@ SPECIAL = {"numeric": "12.50", "money": "$12.50", "date": "2024-02-29", "time": 
     "timestamp": "infinity", "timestamptz": "2024-02-29 12:00:00+00", "interval": "1 day", "bytea": "\\x0102", "bool": "t",
     "point": "(1,2)", "geometry": "0101000020e6100000000000000000f03f0000000000000040", "hstore": '"a"=>"b"', "bit": "1", "varbit": "101",
     "geography": "0101000000000000000000f03f0000000000000040", "vector": "[1,2]", "halfvec": "[1,2]", "sparsevec": "{1:1.5}/5",
-    "json": '{"a": 1}', "jsonb": '{"a": 1}', "mood": "sad", "pair": '(1,"x y")', "price": "1.250", "xml": "<a/>"}  # fmt: skip
+    "json": '{"a": 1}', "jsonb": '{"a": 1}', "mood": "sad", "pair": '(1,"x y")', "price": "1.250", "size": "a,b", "xml": "<a/>"}  # fmt: skip
+RECORDS = ("numeric", "point", "geometry", "geography", "pair")
 NUMBERS = ("int2", "int4", "int8", "oid", "float4", "float8")
 
 
@@ -81,6 +84,7 @@ def _types() -> dict[int, PgType]:
         PgType(2001, "pair", "c", attributes=(("a", numbers["int4"], -1), ("b", numbers["timestamp"], -1))),
         PgType(2002, "price", "d", base=numbers["numeric"], base_typmod=(8 << 16 | 3) + 4),
         PgType(2003, "cube", schema="public"),
+        PgType(2004, "size", "e", labels=("a,b", "c")),
     ]
     arrays = [PgType(pg.oid + 5000, f"_{pg.name}", element=pg.oid) for pg in types]
     return {pg.oid: pg for pg in (*types, *arrays)}
@@ -111,13 +115,15 @@ def text_of(pg: PgType, typmod: int = -1) -> str:
     return SPECIAL.get(pg.name, "7" if pg.name in NUMBERS else "x")
 
 
-def columns(*, required: bool, defaults: bool = False) -> list[MatrixColumn]:
-    """A key and a column of every type."""
+def columns(*, required: bool, defaults: bool = False, in_key: bool = False) -> list[MatrixColumn]:
+    """A key and a column of every type, which are of the key as well where that is wanted."""
     out = [MatrixColumn("id", _oid("int4"), required=True, in_key=True)]
-    for pg in TYPES.values():
+    # Records of one name twice: the second refers to the first.
+    again = [pg for pg in TYPES.values() if pg.name in RECORDS]
+    for pg in (*TYPES.values(), *again):
         for typmod in TYPMODS.get(TYPES[pg.element].name if pg.element else pg.name, (-1,)):
             text = text_of(pg, typmod) if defaults else None
-            out.append(MatrixColumn(f"c{len(out)}_{pg.name}", pg.oid, typmod, required, default=text))
+            out.append(MatrixColumn(f"c{len(out)}_{pg.name}", pg.oid, typmod, required, in_key, text))
     return out
 
 
@@ -144,7 +150,7 @@ class Stream:
 
     def _register(self, registrations: Any) -> list[int]:
         first = len(self.schemas) + 1
-        self.schemas.update(enumerate((one.schema for one in registrations), first))
+        self.schemas.update(enumerate((json.loads(one.canonical) for one in registrations), first))
         return list(range(first, first + len(registrations)))
 
     def decoder(self) -> PgoutputDecoder:
@@ -177,20 +183,38 @@ class Stream:
             made.feed(message)
         return [item for item in made.out if isinstance(item, Change)]
 
+    def records(self, *rows: bytes) -> list[OutRecord]:
+        """The records, as Python makes them."""
+        return self.encoder.encode(self.changes(*rows))
+
     def values(self, *rows: bytes) -> list[bytes]:
         """The records' values, as Python makes them."""
-        return [record.value for record in self.encoder.encode(self.changes(*rows)) if record.value is not None]
+        return [record.value for record in self.records(*rows) if record.value is not None]
 
     def native_values(self, *rows: bytes) -> list[bytes]:
         """The records' values as the native core makes them; it must have made them all."""
+        made = self._native(*rows)
+        records = [item for item in made if isinstance(item, EncodedRecords)]
+        assert len(records) == len(made), "rows were left to the decoder in Python"
+        return [record[1] for item in records for record in item.records if record[1] is not None]
+
+    def mixed(self, *rows: bytes) -> list[tuple[bytes | None, bytes | None]]:
+        """Keys and values as the native core makes them, and the decoder those that the core leaves to it."""
+        out: list[tuple[bytes | None, bytes | None]] = []
+        for item in self._native(*rows):
+            if isinstance(item, EncodedRecords):
+                out += [(record[2], record[1]) for record in item.records]
+            elif isinstance(item, Change):
+                out += [(record.key, record.value) for record in self.encoder.encode([item])]
+        return out
+
+    def _native(self, *rows: bytes) -> list[Any]:
         made = self.decoder()
         path = native_path.NativePath(made, self, native_path.native())  # type: ignore[arg-type]
         for message in (m.begin(1000), self.description(), *rows):
             path.feed(message)
         path.flush()
-        records = [item for item in made.out if isinstance(item, EncodedRecords)]
-        assert len(records) == len(made.out), "rows were left to the decoder in Python"
-        return [record[1] for item in records for record in item.records if record[1] is not None]
+        return made.out
 
     # What the native path is lent.
 
@@ -210,14 +234,38 @@ def quoted(text: str) -> str:
 
 
 def schemas() -> Iterator[tuple[str, JsonObject]]:
-    """The value schemas of the matrix in all modes, with and without nulls and defaults, by a name."""
+    """The schemas of the matrix in all modes as a registry hands them out, by a name: of values with and without nulls and
+    defaults, and of keys."""
     for mode, modes in MODES.items():
         for required in (False, True):
             for defaults in (False, True):
                 stream = Stream(columns(required=required, defaults=defaults), modes)
                 [change] = stream.changes(m.delete(1, [b"1", *[None] * (len(stream.columns) - 1)]))
                 name = f"{mode}{' required' * required}{' defaults' * defaults}"
-                yield name, value_schema("shop", change.table)
+                yield name, registered(value_schema("shop", change.table))
+        stream = Stream(columns(required=True, in_key=True), modes)
+        [change] = stream.changes(m.delete(1, [b"1", *map(usual, stream.columns[1:])]))
+        key = key_schema("shop", change.table)
+        assert key
+        yield f"{mode} key", registered(key)
+        yield from (
+            (f"{mode} key {i}", registered(one)) for i, one in enumerate(former_key_schemas("shop", change.table))
+        )
+
+
+def registered(schema: JsonObject) -> JsonObject:
+    """A schema as a registry hands it out."""
+    return json.loads(canonical(schema))  # type: ignore[no-any-return]
+
+
+def usual(column: MatrixColumn) -> bytes:
+    """A value of a column's type that has a form in each mode."""
+    pg = TYPES[column.oid]
+    inner = TYPES[pg.element].name if pg.element else pg.name
+    text = {"timestamp": "2024-02-29 12:00:00", "time": "12:00:00", "pair": "(1,)"}.get(
+        inner, text_of(TYPES.get(pg.element, pg), column.typmod)
+    )
+    return ("{NULL}" if pg.element else text).encode()
 
 
 def placeholders(stream: Stream) -> tuple[bytes, bytes]:
@@ -226,10 +274,15 @@ def placeholders(stream: Stream) -> tuple[bytes, bytes]:
     return m.delete(1, [b"1", *[None] * rest]), m.update(1, [b"1", *["u"] * rest])
 
 
-def texts_of(column: MatrixColumn) -> list[str]:
-    """The extremes of a column's type; of a numeric with a scale those that it can have."""
+TOO_FAR = ("294247-01-10", "294276-12-31")
+"""From the first of these days on a timestamp has more microseconds than a long, and no exact form."""
+
+
+def texts_of(column: MatrixColumn, *, exact: bool = False) -> list[str]:
+    """The extremes of a column's type; of a numeric with a scale those that it can have. `exact`: those with an exact form."""
     pg = TYPES[column.oid]
-    found = list(EXTREMES.get(TYPES[pg.element].name if pg.element else pg.name, ()))
+    texts = EXTREMES.get(TYPES[pg.element].name if pg.element else pg.name, ())
+    found = [text for text in texts if not exact or not text.startswith(TOO_FAR)]
     if column.typmod >= 4 and "numeric" in column.name:
         scale = (column.typmod - 4) & 0x7FF
         found = ["NaN", f"{0:.{scale}f}", f"{-1:.{scale}f}"]
@@ -239,9 +292,11 @@ def texts_of(column: MatrixColumn) -> list[str]:
     return found
 
 
-def extremes(stream: Stream) -> list[bytes]:
-    """Rows with the extremes of every type."""
-    texts = [texts_of(column) or [text_of(TYPES[column.oid], column.typmod)] for column in stream.columns[1:]]
+def extremes(stream: Stream, *, exact: bool = False) -> list[bytes]:
+    """Rows with the extremes of every type. `exact`: with those that have an exact form."""
+    texts = [
+        texts_of(column, exact=exact) or [text_of(TYPES[column.oid], column.typmod)] for column in stream.columns[1:]
+    ]
     count = max(map(len, texts))
     return [
         m.insert(1, b"%d" % i, *(text[i % len(text)].encode() for text in texts)) for i in range(count)

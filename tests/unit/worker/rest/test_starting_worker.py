@@ -72,6 +72,11 @@ def unread():
     return FakeHerder(Cluster(state=ClusterState()), leads=False, changes={"has_read_logs": False, "ready": False})
 
 
+def leaderless():
+    """A herder that has read logs which tell of nothing."""
+    return FakeHerder(Cluster(state=ClusterState()), leads=False)
+
+
 @pytest.mark.parametrize("operation", CLUSTER, ids=str)
 def test_what_depends_on_the_cluster_is_not_answered_before_its_logs_are_read(operation):
     herder = unread()
@@ -82,9 +87,23 @@ def test_what_depends_on_the_cluster_is_not_answered_before_its_logs_are_read(op
     assert not herder.submitted
 
 
+@pytest.mark.parametrize("herder", [unread, leaderless], ids=["unread", "leaderless"])
+def test_a_level_for_the_whole_cluster_waits_for_the_cluster(herder):
+    found = herder()
+    settings = ApiSettings(limits=RequestLimits(leader_wait_s=0.0, catch_up_s=0.0), live_checks=False)
+    app = create_app(found, settings=settings, catalog=FakeCatalog())
+    sent = ask(app, "PUT", "/admin/loggers/cdcworker?scope=cluster", b'{"level": "INFO"}')
+    answer = asyncio.run(sent)
+    has_read = found.view().has_read_logs
+    expected = (409, "rest.no_leader") if has_read else (503, "rest.starting")
+    assert (answer.status, json.loads(answer.body)["code"]) == expected
+    assert answer.headers["retry-after"] == "1"
+    assert not found.submitted
+
+
 @pytest.mark.parametrize("operation", CLUSTER, ids=str)
 def test_in_a_cluster_that_has_had_no_leader_yet_a_read_is_503_and_a_change_connects_409(operation):
-    answer = answered(FakeHerder(Cluster(state=ClusterState()), leads=False), operation)
+    answer = answered(leaderless(), operation)
     content = json.loads(answer.body)
     expected = 503 if operation.method == "GET" else 409
     assert (answer.status, content["error_code"], content["code"]) == (expected, expected, "rest.no_leader")

@@ -334,6 +334,9 @@ class World:
     def close_idle(self) -> None:
         pass
 
+    def compacted(self) -> list[str]:
+        return []
+
     def check_ended(self) -> None:
         self.checked_at.append(self.now)
         self.faults.pass_("check_ended")

@@ -17,7 +17,7 @@ from cdcworker.connectors.postgres.decode import native_path
 from cdcworker.connectors.verify.bounded_texts import bounded
 from cdcworker.connectors.verify.canonical_text import SourceModes, VerifiedColumn, pair
 from cdcworker.schemas.change import Change
-from cdcworker.schemas.envelope import value_schema
+from cdcworker.schemas.envelope import key_schema, value_schema
 from hypothesis import strategies as st
 
 from tests.conftest import unless_built
@@ -41,6 +41,20 @@ DATES = ("infinity", "-infinity", "4713-11-24 BC", "5874897-12-31", "10000-01-01
 NUMBERS = ("NaN", "Infinity", "-Infinity", "1e40", "-1e-20")
 
 
+def millis_back(value: int) -> str:
+    """Milliseconds since 1970 as the server's text, of any year."""
+    days, rest = divmod(value, 86_400_000)
+    era, of_era = divmod(days + 719_468, 146_097)
+    of_era_years = (of_era - of_era // 1460 + of_era // 36_524 - of_era // 146_096) // 365
+    of_year = of_era - (365 * of_era_years + of_era_years // 4 - of_era_years // 100)
+    month_from_march = (5 * of_year + 2) // 153
+    month = month_from_march + (3 if month_from_march < 10 else -9)
+    year = of_era_years + 400 * era + (month <= 2)
+    day = of_year - (153 * month_from_march + 2) // 5 + 1
+    clock = (dt.datetime.min + dt.timedelta(milliseconds=rest)).time().isoformat()
+    return f"{year if year > 0 else 1 - year:04}-{month:02}-{day:02} {clock}{' BC' * (year <= 0)}"
+
+
 @dataclass(frozen=True)
 class Bounded:
     """A column type, values of it as text, how what was read becomes text, and what the server says of a value `{0}`."""
@@ -56,8 +70,10 @@ BETWEEN = "least(greatest({0}, '0001-01-01'), '9999-12-31 23:59:59.999999')"
 FINITE = "(case {0} when 'infinity' then '9999-12-31' when '-infinity' then '0001-01-01' else {0} end - '1970-01-01')"
 NUMBER = "case when {0} in ('NaN', 'Infinity', '-Infinity') then %s else {0} end"
 MOST = "case when {0} = '-Infinity' then -99999999999999999999999999999999999999 else 99999999999999999999999999999999999999 end"
+INFINITE = "(case {0} when 'infinity' then '9999-12-31 23:59:59' when '-infinity' then '0001-01-01' else {0} end)"
 KINDS = [
     Bounded("timestamp", MOMENTS, types.moment(), str, BETWEEN),
+    Bounded("timestamp(3)", (*MOMENTS[:4], MOMENTS[5]), types.moment(), millis_back, INFINITE),
     Bounded("date", DATES, types.day(5_000_000), str, FINITE),
     Bounded("time", ("24:00:00", "23:59:59.999999"), types.clock, dt.time.isoformat, "least({0}, '23:59:59.999999')"),
     Bounded("time(5)", ("24:00:00", "23:59:59.99999"), types.clock, dt.time.isoformat, "least({0}, '23:59:59.999999')::time(5)"),
@@ -142,6 +158,7 @@ def test_every_value_is_read_as_the_nearest_that_readers_have(world, way):
 MODES = SourceModes(out_of_range="clamp")
 NAMES = {
     "timestamp": "timestamp without time zone",
+    "timestamp(3)": "timestamp(3) without time zone",
     "time": "time without time zone",
     "timestamptz": "timestamp with time zone",
 }
@@ -184,3 +201,31 @@ def check(db: Any, kind: Bounded, column: str, found: dict[int, Any]) -> None:
         (list(found), texts),
     ).fetchall()
     assert wrong == [], kind.type
+
+
+@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
+def test_keys_stay_apart_and_readers_take_them(postgres, native):
+    database = postgres.create_database()
+    with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
+        db.execute("create table keyed (at timestamp, clock time, day date, what int, primary key (at, clock, day))")
+        db.execute(
+            "insert into keyed values ('infinity', '24:00', 'infinity', 1), ('9999-12-31 23:59:59.999999', '24:00', 'infinity', 2),"
+            " ('infinity', '23:59:59.999999', '9999-12-31', 3), ('0044-03-15 BC', '12:00', '-infinity', 4)"
+        )
+        one = postgres_reader.Reader(postgres, database, slot_name=f"keys_{database}").start()
+        registry = Registry()
+        if native:
+            one.task.lend(registry)
+        one.until(one.loaded)
+        db.execute("update keyed set what = what + 10")
+        one.catch_up(db)
+        made = [record for record in registry.produced(one.log) if record[0] == "shop.public.keyed"]
+        one.kill()
+    postgres.drop_database(database)
+    [table] = {c.table.path: c.table for c in registry.changes(one.log) if c.table.path[1] == "keyed"}.values()
+    schemas = [value_schema("shop", table), key_schema("shop", table)]
+    keys = {str(read_avro({int.from_bytes(record[2][1:5], "big"): schemas[1]}, record[2])) for record in made}
+    rows = [read_avro({int.from_bytes(record[1][1:5], "big"): schemas[0]}, record[1])["after"] for record in made]
+    assert (len(made), len(keys), len({record[2] for record in made})) == (8, 4, 4)
+    assert {row["at"].year for row in rows} == {9999, 1}
+    assert max(row["clock"] for row in rows) == dt.time.max

@@ -42,7 +42,7 @@ def parse():
 
 def test_avros_parser_takes_the_schema_of_every_type(parse):
     for name, schema in schemas():
-        assert parse(schema).getName() == "Envelope", name
+        assert parse(schema).getName() == ("Key" if "key" in name else "Envelope"), name
 
 
 def test_the_parser_is_strict(parse):

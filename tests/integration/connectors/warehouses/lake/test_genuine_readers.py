@@ -1,4 +1,4 @@
-"""Readers of lakes that are no Spark, on tables that a worker's sinks wrote: pyiceberg, and delta-rs as far as it reads them."""
+"""Readers of lakes that are no Spark, on tables that a worker's sinks wrote: pyiceberg, and delta-rs, which reads plain tables."""
 
 from __future__ import annotations
 
@@ -27,6 +27,8 @@ pytestmark = [
 
 PYTHON = Path(sys.prefix) / "clients" / "bin" / "python"
 LAKE_S_MAX = 400.0
+LAKES = {"iceberg": "iceberg", "delta": "delta", "plain": "delta"}
+"""By name the kind of warehouse; the plain one has `warehouse.delta.features=none`."""
 READ = {
     "iceberg": """
 from pathlib import Path
@@ -66,10 +68,10 @@ def db(postgres):
 
 @pytest.fixture
 def lakes(kafka, db, tmp_path):
-    """Folders of tables with the same rows, by their kind; rows were inserted, changed, deleted and got other keys."""
+    """Folders of tables with the same rows, by the lake's name; rows were inserted, changed, deleted and got other keys."""
     db.execute("create table items(id int primary key, what text)")
     db.execute("insert into items select n, 'row ' || n from generate_series(1, 5) n")
-    roots = {kind: tmp_path / kind for kind in READ}
+    roots = {name: tmp_path / name for name in LAKES}
     for root in roots.values():
         root.mkdir()
     worker = Worker(tmp_path, kafka.bootstrap, f"l{uuid.uuid4().hex[:8]}", **{"file.connector.paths": str(tmp_path)})
@@ -80,20 +82,22 @@ def lakes(kafka, db, tmp_path):
         worker.wait_state("shop", "RUNNING")
         topic = f"{worker.group}.public.items"
         worker.wait(lambda: len(worker.read(topic)) == 5, "the rows")
-        for kind, root in roots.items():
-            sink = {"connector.class": "spark", "topics": topic, "warehouse": kind, "warehouse.path": str(root)}
-            worker.put(kind, {**sink, "trigger.interval.ms": "1000"})
-        for kind in roots:
-            worker.wait(lambda kind=kind: changes(worker, kind) == 5, f"the first rows in {kind}", LAKE_S_MAX)
+        for name, root in roots.items():
+            sink = {"connector.class": "spark", "topics": topic, "warehouse": LAKES[name], "warehouse.path": str(root)}
+            plain = {"warehouse.delta.features": "none"} if name == "plain" else {}
+            worker.put(name, {**sink, **plain, "trigger.interval.ms": "1000"})
+        for name in roots:
+            worker.wait(lambda name=name: changes(worker, name) == 5, f"the first rows in {name}", LAKE_S_MAX)
         db.execute("update items set what = 'changed' where id = 2")
         db.execute("delete from items where id = 3; update items set id = 40 where id = 4")
         worker.wait(lambda: read("iceberg", table_of(roots["iceberg"])) == ROWS, "the changes in iceberg", LAKE_S_MAX)
         count = changes(worker, "iceberg")
-        worker.wait(lambda: changes(worker, "delta") == count, "the changes in delta", LAKE_S_MAX)
+        for name in ("delta", "plain"):
+            worker.wait(lambda name=name: changes(worker, name) == count, f"the changes in {name}", LAKE_S_MAX)
         assert worker.end() == 0
     finally:
         worker.kill()
-    return {kind: table_of(root) for kind, root in roots.items()}
+    return {name: table_of(root) for name, root in roots.items()}
 
 
 def table_of(root: Path) -> Path:
@@ -107,9 +111,10 @@ def changes(worker: Worker, sink: str) -> int:
 ROWS = [(1, "row 1"), (2, "changed"), (5, "row 5"), (40, "row 4")]
 
 
-def test_pyiceberg_reads_what_is_there_and_delta_rs_says_what_it_lacks(lakes):
+def test_pyiceberg_and_delta_rs_read_what_is_there_and_delta_rs_says_what_it_lacks(lakes):
     assert read("iceberg", lakes["iceberg"]) == ROWS
     told = read("delta", lakes["delta"])
     assert isinstance(told, str), "it reads them now: say so here and in docs/how-to/warehouse-delta.md"
     assert "reader features" in told
     assert "columnMapping" in told
+    assert read("delta", lakes["plain"]) == ROWS

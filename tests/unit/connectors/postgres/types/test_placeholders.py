@@ -69,7 +69,10 @@ def test_a_placeholder_is_a_value_of_what_its_type_means(mode, required):
         assert unsent in (UNAVAILABLE, [UNAVAILABLE]) if is_free(column.type) else means(["null", column.type], unsent)
 
 
-def test_the_zero_of_an_enum_is_its_first_symbol():
-    stream = Stream([c for c in columns(required=True) if c.in_key or c.name.endswith("_mood")])
+@pytest.mark.parametrize(("name", "zero"), [("mood", "sad"), ("size", "a,b"), ("bit", b"\0\0"), ("varbit", b"")])
+def test_the_zero_of_a_type_whose_values_its_schema_does_not_tell(name, zero):
+    key, *others = columns(required=True)
+    [column] = [c for c in others if c.name.endswith(f"_{name}") and "__" not in c.name and c.typmod in (-1, 9)]
+    stream = Stream([key, column])
     value = stream.values(placeholders(stream)[0])[0]
-    assert list(decode(stream.schemas[2], value[5:])["before"].values()) == [1, "sad", []]
+    assert list(decode(stream.schemas[2], value[5:])["before"].values()) == [1, zero]

@@ -61,7 +61,7 @@ def test_stock_deserializers_read_records_of_schemas_with_defaults(mode):
 
 
 def test_a_default_that_is_no_number_is_not_written():
-    [numeric] = [
+    numeric, _ = [
         c
         for c in columns(required=True)
         if c.typmod == (12 << 16 | 2) + 4 and c.name.endswith("_numeric") and "__" not in c.name

@@ -7,9 +7,10 @@ from dataclasses import replace
 
 import httpx
 import pytest
+from cdcworker.coordinator.log.setting_records import COMPARISON
 from cdcworker.worker.cli.commands import verify
 from cdcworker.worker.cli.main import cli
-from cdcworker.worker.diagnostics.verify import RECORD, Verifier
+from cdcworker.worker.diagnostics.verify import Verifier
 from click.testing import CliRunner
 
 URL = "http://leader:8083"
@@ -46,7 +47,7 @@ def last(connect, herder, cluster, monkeypatch):
     connector = cluster.add("w", {"topics": "p.public.t"}, kind="sink")
 
     def show(found, *arguments):
-        kept = {f"{RECORD}w": {"v": 1, "incarnation": connector.incarnation, **found}}
+        kept = {f"{COMPARISON}w": {"v": 1, "incarnation": connector.incarnation, **found}}
         cluster.state = replace(cluster.state, settings=kept)
         return CliRunner().invoke(cli, ["verify", "w", "--last", *arguments])
 

@@ -45,6 +45,17 @@ def test_a_connector_is_examined_with_its_secrets_and_its_positions(client, clus
     assert words.secret not in answer.text
 
 
+def test_compacted_topics_of_a_task_are_a_warning(client, cluster):
+    cluster.add("c")
+    cluster.plan("c", "RUNNING")
+    cluster.report("c", 0, "RUNNING", metrics={"incomplete_topics": ["p.public.b"]})
+    body = client.get("/v1/connectors/c/doctor?check=topics.*").json()
+    (found,) = body["findings"]
+    assert (found["severity"], found["measured"]) == ("warning", "p.public.b")
+    assert found["configPath"] == "/config/topic.creation.default.cleanup.policy"
+    assert (body["blocked"], body["counts"]) == (False, {"warning": 1})
+
+
 def test_a_deep_look_has_more_time_and_an_unknown_position_is_none(client, cluster, kept, asked):
     cluster.add("c")
     kept.error = CdcError(offsets.UNFINISHED, "no")

@@ -1,0 +1,146 @@
+"""Columns of the key: what any of them holds stays apart in the key, and stock readers take key and row."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from cdcworker.connectors.arrow.envelope_schemas import BOUNDED
+from cdcworker.connectors.postgres.types.bounded_values import bound_of
+from cdcworker.schemas.change import Change, Position
+from cdcworker.schemas.encode import Encoder
+from cdcworker.schemas.envelope import former_key_schemas, key_schema
+from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
+from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
+
+from .. import messages as m
+from ..oracle import needs_native
+from ..stock_readers import means, read_avro, read_connect
+from ..strict_avro import StrictParser
+from ..type_matrix import EXTREMES, MODES, TOO_FAR, TYPES, MatrixColumn, Stream, columns, extremes, placeholders
+
+JSON = RecordFormat(WireFormat(json=True), WireFormat(json=True))
+FORMS = {"envelope": RecordFormat(), "flat": RecordFormat(flat=FlatFormat(deletes="rewrite")), "json": JSON}
+DEFAULTS = pytest.mark.parametrize("mode", ["default", "text"])
+
+
+def deleted(stream: Stream) -> Change:
+    [change] = stream.changes(placeholders(stream)[0])
+    return change
+
+
+def named(kind: Any) -> set[str]:
+    """The Connect names of a type and of what it holds, where their values are bounded."""
+    if not isinstance(kind, dict):
+        return set().union(*map(named, kind)) if isinstance(kind, list) else set()
+    inner = [kind.get("items"), *(field["type"] for field in kind.get("fields", ()))]
+    return set().union(
+        {str(kind["connect.name"])} if "connect.name" in kind and bound_of(kind) else (), *map(named, inner)
+    )
+
+
+def test_sinks_know_each_type_whose_values_are_bounded() -> None:
+    kinds = [
+        column.type
+        for modes in MODES.values()
+        for change in (deleted(Stream(columns(required=True), modes)),)
+        for column in change.table.columns
+    ]
+    assert set().union(*map(named, kinds)) | {"io.debezium.time.Time"} == BOUNDED
+
+
+def keyed(name: str, typmod: int = -1) -> list[MatrixColumn]:
+    [oid] = [pg.oid for pg in TYPES.values() if pg.name == name]
+    return [columns(required=True)[0], MatrixColumn("c", oid, typmod, True, in_key=True)]
+
+
+def rows_of(value: dict[str, Any]) -> list[Any]:
+    """Columns of a record in any form."""
+    return [item for name, item in value.get("after", value).items() if name.startswith("c")]
+
+
+@DEFAULTS
+def test_stock_deserializers_read_key_and_row_of_extremes_of_every_type(mode: str) -> None:
+    stream = Stream(columns(required=True, in_key=True), MODES[mode])
+    for record in stream.records(*extremes(stream, exact=True)):
+        assert record.key
+        assert record.value
+        assert read_avro(stream.schemas, record.value)["after"].keys() == read_avro(stream.schemas, record.key).keys()
+
+
+@pytest.mark.parametrize(
+    ("mode", "form"), [("default", "envelope"), ("connect", "envelope"), ("text", "json"), ("default", "flat")]
+)
+def test_the_row_of_a_key_has_values_of_what_its_types_mean(mode: str, form: str) -> None:
+    bounded, plain = (Stream(columns(required=True, in_key=key), MODES[mode], FORMS[form]) for key in (True, False))
+    for of_key, of_row in zip(
+        bounded.values(*extremes(bounded, exact=True)), plain.values(*extremes(plain, exact=True)), strict=True
+    ):
+        if form == "json":
+            found, other = read_connect(of_key), read_connect(of_row)
+        else:
+            found, other = read_avro(bounded.schemas, of_key), read_avro(plain.schemas, of_row)
+        assert [repr(value) for value in rows_of(found)] == [repr(value) for value in rows_of(other)]
+
+
+@pytest.mark.parametrize(
+    ("name", "typmod"),
+    [("timestamp", -1), ("time", -1), ("time", 3), ("date", -1), ("numeric", -1), ("_timestamp", -1)],
+)
+@pytest.mark.parametrize("form", FORMS)
+def test_keys_stay_apart_in_the_key(name: str, typmod: int, form: str) -> None:
+    stream = Stream(keyed(name, typmod), form=FORMS[form])
+    texts = [text for text in EXTREMES[name.lstrip("_")] if not text.startswith(TOO_FAR)]
+    made = [m.insert(1, b"1", (f"{{{text}}}" if name[0] == "_" else text).encode()) for text in texts]
+    records = stream.records(*made)
+    assert len({record.key for record in records}) == len(set(texts))
+
+
+def test_a_timestamp_of_the_key_is_a_number_in_the_key_as_debezium_has_it() -> None:
+    stream = Stream(keyed("timestamp"))
+    rows = [m.insert(1, b"1", b"infinity")]
+    [record], [change] = stream.records(*rows), stream.changes(*rows)
+    forms = [key_schema("shop", change.table), *former_key_schemas("shop", change.table)]
+    now, bare, former = (form["fields"][1]["type"] for form in forms if form)
+    assert now == {"type": "long", "connect.version": 1, "connect.name": "io.debezium.time.MicroTimestamp"}
+    assert (bare, former) == ("long", {**now, "logicalType": "local-timestamp-micros"})
+    assert record.key
+    assert record.value
+    assert read_avro(stream.schemas, record.key) == {"id": 1, "c": 9_223_372_036_825_200_000}
+    assert read_avro(stream.schemas, record.value)["after"]["c"].year == 9999
+
+
+@needs_native
+@DEFAULTS
+def test_native_core_and_decoder_write_the_same_of_keys_of_every_type(mode: str) -> None:
+    python, native = (Stream(columns(required=True, in_key=True), MODES[mode]) for _ in range(2))
+    expected = [(record.key, record.value) for record in python.records(*extremes(python, exact=True))]
+    assert native.mixed(*extremes(native, exact=True)) == expected
+
+
+def test_a_default_out_of_range_is_bounded_in_the_schema_of_the_row() -> None:
+    key, column = keyed("timestamp")
+    stream = Stream([key, MatrixColumn(column.name, column.oid, -1, True, True, "infinity")])
+    [change] = stream.changes(m.insert(1, b"1", b"2024-02-29 12:00:00"))
+    assert means(change.table.columns[1].type, change.table.columns[1].default)
+    assert change.table.columns[1].default == 253_402_300_799_999_999
+
+
+@pytest.mark.parametrize("mode", [mode for mode in MODES if mode != "nanoseconds"])
+def test_a_strict_parser_takes_the_key_schema_of_every_type(mode: str) -> None:
+    stream = Stream(columns(required=True, in_key=True), MODES[mode])
+    stream.records(*extremes(stream, exact=True))
+    for schema in stream.schemas.values():
+        StrictParser().parse(schema)
+
+
+@pytest.mark.parametrize("form", [0, 1])
+def test_a_topic_keeps_the_key_schema_that_it_has(form: int) -> None:
+    stream, log = Stream(keyed("timestamp")), SchemaLog()
+    [change] = stream.changes(m.insert(1, b"1", b"2024-02-29 12:00:00"))
+    former = former_key_schemas("shop", change.table)[form]
+    meta = RegistrationMeta(1, ("public", "t"), Position(1, 0, 0))
+    [number] = register_in_memory(log)([Registration("shop.public.t-key", former, meta)])
+    [record] = Encoder("shop", register_in_memory(log)).encode([change])
+    assert record.key
+    assert record.key[1:5] == number.to_bytes(4, "big")
