@@ -213,7 +213,7 @@ def test_the_schedule_compares_a_bounded_sink_with_no_source_of_others(serving, 
     client.app.state.api.clock = lambda: 1000.0
     look(client, keeper)
     assert runs.runs() == []
-    record = cluster.state.settings[f"{RECORD}w"]
+    record = cluster.state.settings[f"{COMPARISON}w"]
     assert (record["state"], record["error"]["code"]) == ("failed", "verify.unfit")
     assert "billing" not in json.dumps(record)
     assert client.get(PATH).json()["error"]["code"] == "verify.unfit", "the sink's owner is told"
