@@ -19,6 +19,7 @@ from pathlib import Path
 import psycopg
 from cdcworker.connectors.api.table_batch import OP, POSITION, UNCHANGED
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
@@ -127,7 +128,7 @@ def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
     settings["max.batch.records"] = str(batch_of(workload.changes))
     with sink(stage, workload.topics, **settings) as run:
         figures = steady(run, workload)
-    writer = ParquetWriter(str(lake), f"sink{stage.sinks}")
+    writer = ParquetWriter(LocalDisk(lake), f"sink{stage.sinks}")
     for at, topic in enumerate(workload.topics):
         changes = whole.read(writer.rows(topic), OP, POSITION, UNCHANGED)
         whole.check(whole.replayed(changes), workload, at, f"the log of {topic}")

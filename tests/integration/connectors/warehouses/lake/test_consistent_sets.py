@@ -12,6 +12,7 @@ from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
@@ -53,7 +54,7 @@ class Folder:
         self.reader = self.writer()
 
     def writer(self):
-        return WholeParquetWriter(str(self.root), self.name, buckets=2)
+        return WholeParquetWriter(LocalDisk(self.root), self.name, buckets=2)
 
     def look(self):
         sets = self.reader.valid().read()

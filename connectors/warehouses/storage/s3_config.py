@@ -1,0 +1,186 @@
+"""Where a warehouse's bucket is, by the config of a sink: its keys, what is wrong with them, and the client that they describe."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import re
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final
+from urllib.parse import urlsplit
+
+from cdcworker.connectors.config import refusals
+from cdcworker.connectors.config.definition import ConfigKey, Secret
+from cdcworker.connectors.config.place_forms import HTTP, store_problem, validator
+from cdcworker.connectors.sink_errors import TARGET_STORE_UNFIT
+from cdcworker.connectors.warehouses.places import admit_places
+from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.schemas.errors import CdcError
+
+GROUP: Final = "Warehouse"
+ENDPOINT: Final = "warehouse.s3.endpoint"
+REGION: Final = "warehouse.s3.region"
+PATH_STYLE: Final = "warehouse.s3.path.style.access"
+ACCESS_KEY: Final = "warehouse.s3.access.key"
+SECRET_KEY: Final = "warehouse.s3.secret.key"  # noqa: S105  the name of a key
+SESSION_TOKEN: Final = "warehouse.s3.session.token"  # noqa: S105  the name of a key
+_REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
+_BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
+_URI: Final = re.compile(r"s3a?://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
+CONNECT_S_MAX: Final = 5.0
+READ_S_MAX: Final = 30.0
+JUDGED_S: Final = 30.0
+"""For so long the addresses of a host count as judged."""
+
+
+def _region_problem(value: str) -> str | None:
+    return None if _REGION.fullmatch(value) else "expects the name of a region, such as eu-central-1"
+
+
+KEYS: Final = (
+    ConfigKey(
+        ENDPOINT,
+        default="",
+        group=GROUP,
+        validator=validator(HTTP),
+        doc="Address of a store that speaks S3, such as https://minio.example:9000; empty: Amazon's, by the region.",
+        connects=True,
+    ),
+    ConfigKey(
+        REGION,
+        default="us-east-1",
+        importance="LOW",
+        group=GROUP,
+        validator=_region_problem,
+        doc="Region of the bucket; requests are signed for it.",
+        connects=False,
+    ),
+    ConfigKey(
+        PATH_STYLE,
+        "BOOLEAN",
+        False,
+        importance="LOW",
+        group=GROUP,
+        doc="Whether the bucket stands in the path of an address, not in the name of the host; most stores that are not Amazon's"
+        " need it.",
+        connects=False,
+    ),
+    ConfigKey(
+        ACCESS_KEY,
+        default="",
+        group=GROUP,
+        doc="Access key of the user that writes to the bucket. Needed with s3://: what the worker's machine could log in with is"
+        " not for connectors.",
+        connects=False,
+    ),
+    ConfigKey(SECRET_KEY, "PASSWORD", group=GROUP, doc="Secret key of that user.", connects=False),
+    ConfigKey(
+        SESSION_TOKEN,
+        "PASSWORD",
+        importance="LOW",
+        group=GROUP,
+        doc="Session token of temporary credentials. A task fails when they have expired.",
+        connects=False,
+    ),
+)
+
+
+def is_bucket(path: str) -> bool:
+    """Returns whether `warehouse.path` names a bucket of S3."""
+    return path.startswith(("s3://", "s3a://"))
+
+
+def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
+    """Returns what is wrong with the keys of a bucket."""
+    found = _URI.fullmatch(config["warehouse.path"])
+    if found is None or not _BUCKET.fullmatch(found["bucket"]):
+        yield "warehouse.path", "expects s3://bucket/prefix with the name of a bucket"
+    for name in (ACCESS_KEY, SECRET_KEY):
+        if not config[name]:
+            yield name, refusals.missing(name)
+    if importlib.util.find_spec("botocore") is None:
+        yield "warehouse.path", "needs the worker's extra s3: pip install 'cdcworker[s3]'"
+
+
+def bucket_of(config: Mapping[str, Any], roots: Sequence[str]) -> S3Bucket:
+    """Returns the bucket that a config names, after its hosts have been judged. CdcError `config.host_not_allowed` or
+    `config.tls_not_enough` when the worker does not open it to connectors."""
+    found = _URI.fullmatch(config["warehouse.path"])
+    if found is None or store_problem(config["warehouse.path"]) or not _BUCKET.fullmatch(found["bucket"]):
+        raise CdcError(TARGET_STORE_UNFIT, "warehouse.path names no bucket", where={"key": "warehouse.path"})
+    hosts = _Hosts(config, found["bucket"], roots)
+    hosts.admit()
+    prefix = "/".join(part for part in (found["prefix"] or "").split("/") if part)
+    return S3Bucket(lambda: _client(config, hosts), found["bucket"], prefix)
+
+
+@dataclass(slots=True)
+class _Hosts:
+    """The hosts that requests go to."""
+
+    config: Mapping[str, Any]
+    bucket: str
+    roots: Sequence[str]
+    judged: dict[str, float] = field(default_factory=dict)
+    """When each of them was judged."""
+
+    @property
+    def endpoint(self) -> str:
+        return str(self.config[ENDPOINT]) or f"https://s3.{self.config[REGION]}.amazonaws.com"
+
+    def admit(self) -> None:
+        """Judges the addresses of the hosts as they are now."""
+        parts = urlsplit(self.endpoint)
+        self._admit(self.endpoint, parts.netloc)
+        if not self.config[PATH_STYLE]:
+            host = f"{self.bucket}.{parts.netloc}"
+            self._admit(parts._replace(netloc=host).geturl(), host)
+
+    def admit_request(self, request: Any, **_: Any) -> None:
+        """A hook of botocore's before a request is sent: a name may lead to another address than when the task began."""
+        parts = urlsplit(request.url)
+        if time.monotonic() - self.judged.get(parts.netloc, -JUDGED_S) >= JUDGED_S:
+            self._admit(f"{parts.scheme}://{parts.netloc}", parts.netloc)
+
+    def _admit(self, address: str, host: str) -> None:
+        admit_places(HTTP, address, ENDPOINT, self.roots)
+        self.judged[host] = time.monotonic()
+
+
+def _client(config: Mapping[str, Any], hosts: _Hosts) -> Any:
+    """Returns a client that logs in with the config's credentials alone, and that neither repeats a request nor follows an
+    answer to another address: `S3Bucket` does what is to be done."""
+    import botocore.session  # type: ignore[import-untyped]
+    from botocore.config import Config  # type: ignore[import-untyped]
+
+    # The environment and files of the worker's user say nothing of a connector's bucket.
+    own = {"profile": (None, None, None, None)}
+    files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
+    session = botocore.session.Session(session_vars={**own, **files})
+    settings = Config(
+        region_name=config[REGION],
+        connect_timeout=CONNECT_S_MAX,
+        read_timeout=READ_S_MAX,
+        retries={"total_max_attempts": 1},
+        s3={"addressing_style": "path" if config[PATH_STYLE] else "virtual"},
+        request_checksum_calculation="when_required",
+        response_checksum_validation="when_required",
+        ignore_configured_endpoint_urls=True,
+        user_agent_extra="cdcworker",
+    )
+    client = session.create_client(
+        "s3",
+        endpoint_url=hosts.endpoint,
+        aws_access_key_id=config[ACCESS_KEY],
+        aws_secret_access_key=_text(config[SECRET_KEY]),
+        aws_session_token=_text(config[SESSION_TOKEN]),
+        config=settings,
+    )
+    client.meta.events.register("before-send.s3", hosts.admit_request)
+    return client
+
+
+def _text(secret: Secret | None) -> str | None:
+    return secret.reveal() if secret else None
