@@ -66,6 +66,11 @@ class ParquetSets(PublishedSets):
         pairs = [(name.partition(":"), at) for name, at in self._now.marks.items()]
         return {(topic, int(number)): at for (number, _, topic), at in pairs}
 
+    @property
+    def number(self) -> int:
+        """The number of the newest set."""
+        return self._now.version
+
     def versions(self, topic: str) -> set[int]:
         """Numbers of the manifests that a set which stays names."""
         return {number for found in self._kept for name, number in found.manifests if name == topic}
@@ -228,7 +233,8 @@ class WholeParquetWriter(ParquetWriter):
             self._still_ours()
             self._sets.publish(self._epoch, shown, marks)
             hit("sink.after_publish")
-            for topic, state in self._states.items():
+            due = self._sets.number % self._storage.commits_per_sweep == 0
+            for topic, state in self._states.items() if due else ():
                 self._sweep(self._at("/".join(self._places[topic])), state)
 
     def _tend(self, manifests: Manifests, made: Manifest) -> None:

@@ -49,12 +49,13 @@ class Died(BaseException):
 class Folder:
     """Writers of Parquet files, and what their readers see."""
 
-    def __init__(self, root, name="sink"):
+    def __init__(self, root, name="sink", open_files=None):
         self.root, self.name = root, name
+        self.open_files = open_files or (lambda: LocalDisk(root))
         self.reader = self.writer()
 
     def writer(self):
-        return WholeParquetWriter(LocalDisk(self.root), self.name, buckets=2)
+        return WholeParquetWriter(self.open_files(), self.name, buckets=2)
 
     def look(self):
         sets = self.reader.valid().read()
@@ -63,7 +64,7 @@ class Folder:
         (shown,) = sets.values()
         balance = {}
         for topic, member in shown.members.items():
-            found = self.reader._rows_of(self.root.joinpath(*member.place), member.state)
+            found = self.reader._rows_of("/".join(member.place), member.state)
             rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
             balance.update({(topic.rpartition(".")[2], row["id"]): row["balance"] for row in rows})
         return shown.through.position, balance
