@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib.util
-import os
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -17,6 +16,7 @@ from cdcworker.connectors.config.place_forms import HTTP, store_problem, validat
 from cdcworker.connectors.sink_errors import TARGET_STORE_UNFIT
 from cdcworker.connectors.warehouses.places import admit_places
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.storage.s3_client import Login, open_client
 from cdcworker.schemas.errors import CdcError
 
 GROUP: Final = "Warehouse"
@@ -29,8 +29,6 @@ SESSION_TOKEN: Final = "warehouse.s3.session.token"  # noqa: S105  the name of a
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _URI: Final = re.compile(r"s3a?://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")
-CONNECT_S_MAX: Final = 5.0
-READ_S_MAX: Final = 30.0
 JUDGED_S: Final = 30.0
 """For so long the addresses of a host count as judged."""
 
@@ -113,7 +111,16 @@ def bucket_of(config: Mapping[str, Any], roots: Sequence[str]) -> S3Bucket:
     hosts = _Hosts(config, found["bucket"], roots)
     hosts.admit()
     prefix = "/".join(part for part in (found["prefix"] or "").split("/") if part)
-    return S3Bucket(lambda: _client(config, hosts), found["bucket"], prefix)
+    login = Login(config[ACCESS_KEY], _text(config[SECRET_KEY]) or "", _text(config[SESSION_TOKEN]))
+
+    def client() -> Any:
+        return open_client(hosts.endpoint, config[REGION], login, path_style=config[PATH_STYLE], admit=hosts.admit_url)
+
+    return S3Bucket(client, found["bucket"], prefix)
+
+
+def _text(secret: Secret | None) -> str | None:
+    return secret.reveal() if secret else None
 
 
 @dataclass(slots=True)
@@ -138,49 +145,12 @@ class _Hosts:
             host = f"{self.bucket}.{parts.netloc}"
             self._admit(parts._replace(netloc=host).geturl(), host)
 
-    def admit_request(self, request: Any, **_: Any) -> None:
-        """A hook of botocore's before a request is sent: a name may lead to another address than when the task began."""
-        parts = urlsplit(request.url)
+    def admit_url(self, url: str) -> None:
+        """Judges the host of a request again from time to time."""
+        parts = urlsplit(url)
         if time.monotonic() - self.judged.get(parts.netloc, -JUDGED_S) >= JUDGED_S:
             self._admit(f"{parts.scheme}://{parts.netloc}", parts.netloc)
 
     def _admit(self, address: str, host: str) -> None:
         admit_places(HTTP, address, ENDPOINT, self.roots)
         self.judged[host] = time.monotonic()
-
-
-def _client(config: Mapping[str, Any], hosts: _Hosts) -> Any:
-    """Returns a client that logs in with the config's credentials alone, and that neither repeats a request nor follows an
-    answer to another address: `S3Bucket` does what is to be done."""
-    import botocore.session  # type: ignore[import-untyped]
-    from botocore.config import Config  # type: ignore[import-untyped]
-
-    # The environment and files of the worker's user say nothing of a connector's bucket.
-    own = {"profile": (None, None, None, None)}
-    files = dict.fromkeys(("config_file", "credentials_file"), (None, None, os.devnull, None))
-    session = botocore.session.Session(session_vars={**own, **files})
-    settings = Config(
-        region_name=config[REGION],
-        connect_timeout=CONNECT_S_MAX,
-        read_timeout=READ_S_MAX,
-        retries={"total_max_attempts": 1},
-        s3={"addressing_style": "path" if config[PATH_STYLE] else "virtual"},
-        request_checksum_calculation="when_required",
-        response_checksum_validation="when_required",
-        ignore_configured_endpoint_urls=True,
-        user_agent_extra="cdcworker",
-    )
-    client = session.create_client(
-        "s3",
-        endpoint_url=hosts.endpoint,
-        aws_access_key_id=config[ACCESS_KEY],
-        aws_secret_access_key=_text(config[SECRET_KEY]),
-        aws_session_token=_text(config[SESSION_TOKEN]),
-        config=settings,
-    )
-    client.meta.events.register("before-send.s3", hosts.admit_request)
-    return client
-
-
-def _text(secret: Secret | None) -> str | None:
-    return secret.reveal() if secret else None

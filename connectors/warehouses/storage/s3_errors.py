@@ -39,8 +39,10 @@ def translated(exc: Exception, where: Where) -> Exception:
     """Returns the error for what botocore raised: FileNotFoundError, `Conflict`, CdcError; what is not the store's comes back as
     it is. Texts of the store may hold anything and are left out."""
     said = getattr(exc, "response", None)
-    if isinstance(exc, CdcError):
-        return exc
+    # botocore wraps what is raised while it connects.
+    for mine in (exc, exc.__context__):
+        if isinstance(mine, CdcError):
+            return mine
     if not isinstance(said, dict):
         return _of_the_network(exc, where)
     status = int(said.get("ResponseMetadata", {}).get("HTTPStatusCode", 0))

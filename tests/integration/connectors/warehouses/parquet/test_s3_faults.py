@@ -12,7 +12,7 @@ from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
-from cdcworker.connectors.warehouses.storage import s3_bucket, s3_config
+from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client, s3_config
 from cdcworker.connectors.warehouses.table_state import Manifests
 from cdcworker.schemas.errors import CdcError
 
@@ -41,7 +41,7 @@ def prefix():
 @pytest.fixture
 def impatient(monkeypatch):
     """A client gives an answer up soon, and does not ask again."""
-    monkeypatch.setattr(s3_config, "READ_S_MAX", ANSWER_S_MAX)
+    monkeypatch.setattr(s3_client, "READ_S_MAX", ANSWER_S_MAX)
     monkeypatch.setattr(s3_bucket, "RETRY_S_MAX", 0.0)
 
 
@@ -304,6 +304,14 @@ def test_a_host_that_the_worker_closes_is_closed_to_a_task_that_runs(s3, prefix,
     monkeypatch.setattr(s3_config, "JUDGED_S", 0.0)
     assert refused(lambda: files.read("x")).code == "config.host_not_allowed"
     assert refused(lambda: bucket_at(s3.endpoint, prefix)).code == "config.host_not_allowed"
+
+
+def test_a_name_that_leads_elsewhere_when_a_connection_is_opened_is_closed(s3, prefix, monkeypatch):
+    """It led to an address that is open when the host was judged."""
+    endpoint = s3.endpoint.replace(HOST, "localhost")
+    files = bucket_at(endpoint, prefix)
+    monkeypatch.setattr(allowed_hosts, "_policy", HostPolicy(loopback=False))
+    assert refused(lambda: files.read("x")).code == "config.host_not_allowed"
 
 
 def test_what_the_environment_of_the_worker_holds_is_not_used(proxy, s3, prefix, monkeypatch):
