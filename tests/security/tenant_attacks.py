@@ -45,10 +45,15 @@ DATABASE: Final = {
     "warehouse": "postgres", "warehouse.path": "", "warehouse.hostname": "127.0.0.1", "warehouse.port": "1",
     "warehouse.user": "u", "warehouse.dbname": "d",
 }  # fmt: skip
+BUCKET: Final = {
+    "warehouse": "parquet", "warehouse.path": "s3://bucket/lake", "warehouse.s3.endpoint": "http://127.0.0.1:1",
+    "warehouse.s3.access.key": "k", "warehouse.s3.secret.key": "s",
+}  # fmt: skip
 OF_DATABASES: Final = ("hostname", "user", "password", "dbname", "ssl", "schema")
 BESIDE: Final = {
     **{f"warehouse.{name}": DATABASE for name in OF_DATABASES},
     "warehouse.catalog": CATALOG,
+    "warehouse.s3.": BUCKET,
     "spark.": CLIENT,
     "verify.": {"topics.regex": r"billing\..*"},
 }

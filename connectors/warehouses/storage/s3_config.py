@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import ipaddress
 import re
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -114,9 +115,17 @@ def bucket_of(config: Mapping[str, Any], roots: Sequence[str]) -> S3Bucket:
     login = Login(config[ACCESS_KEY], _text(config[SECRET_KEY]) or "", _text(config[SESSION_TOKEN]))
 
     def client() -> Any:
-        return open_client(hosts.endpoint, config[REGION], login, path_style=config[PATH_STYLE], admit=hosts.admit_url)
+        return open_client(hosts.endpoint, config[REGION], login, path_style=hosts.path_style, admit=hosts.admit_url)
 
     return S3Bucket(client, found["bucket"], prefix)
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _text(secret: Secret | None) -> str | None:
@@ -137,11 +146,16 @@ class _Hosts:
     def endpoint(self) -> str:
         return str(self.config[ENDPOINT]) or f"https://s3.{self.config[REGION]}.amazonaws.com"
 
+    @property
+    def path_style(self) -> bool:
+        """Whether the bucket stands in the path; an address is no name that a bucket could stand before."""
+        return bool(self.config[PATH_STYLE]) or _is_address(urlsplit(self.endpoint).hostname or "")
+
     def admit(self) -> None:
         """Judges the addresses of the hosts as they are now."""
         parts = urlsplit(self.endpoint)
         self._admit(self.endpoint, parts.netloc)
-        if not self.config[PATH_STYLE]:
+        if not self.path_style:
             host = f"{self.bucket}.{parts.netloc}"
             self._admit(parts._replace(netloc=host).geturl(), host)
 
