@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
+from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
-from cdcworker.connectors.warehouses.storage import s3_config
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 

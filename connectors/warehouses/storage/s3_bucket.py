@@ -130,15 +130,20 @@ class S3Bucket:
     def create(self, path: str, content: bytes) -> None:
         token = uuid.uuid4().hex
         try:
-            self._put(path, content, IfNoneMatch="*", Metadata={PUT_ID: token})
-        except Conflict as exc:
-            # It may be the file of this very call, whose first answer was lost.
-            if self._token(path) != token:
-                raise FileExistsError(errno.EEXIST, "the object is there already") from exc
-        except CdcError as exc:
-            if exc.code == TARGET_UNREACHABLE:
-                self._unanswered.setdefault(path, set()).add(token)
+            # It may be the file of this very call that is there already: its first answer was lost.
+            if self._created(path, content, token) or self._token(path) == token:
+                return
+        except CdcError:
+            self._unanswered.setdefault(path, set()).add(token)
             raise
+        raise FileExistsError(errno.EEXIST, "the object is there already")
+
+    def _created(self, path: str, content: bytes, token: str) -> bool:
+        try:
+            self._put(path, content, IfNoneMatch="*", Metadata={PUT_ID: token})
+        except Conflict:
+            return False
+        return True
 
     def is_late(self, path: str) -> bool:
         tokens = self._unanswered.get(path)

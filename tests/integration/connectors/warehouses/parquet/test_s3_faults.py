@@ -10,9 +10,10 @@ import botocore.auth
 import pytest
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
-from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client, s3_config
+from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client
 from cdcworker.connectors.warehouses.table_state import Manifests
 from cdcworker.schemas.errors import CdcError
 

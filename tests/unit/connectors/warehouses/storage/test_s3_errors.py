@@ -50,8 +50,12 @@ def test_an_answer_has_a_code_and_nothing_of_the_stores_text(exc, code):
 
 @pytest.mark.parametrize(
     ("exc", "kind"),
-    [(answer("NoSuchKey", 404), FileNotFoundError), (answer("404", 404), FileNotFoundError)]
-    + [(answer("PreconditionFailed", 412), Conflict), (answer("412", 412), Conflict)],
+    [
+        (answer("NoSuchKey", 404), FileNotFoundError),
+        (answer("404", 404), FileNotFoundError),
+        (answer("PreconditionFailed", 412), Conflict),
+        (answer("412", 412), Conflict),
+    ],
 )
 def test_what_is_missing_or_there_already_is_told_apart(exc, kind):
     assert isinstance(translated(exc, WHERE), kind)
