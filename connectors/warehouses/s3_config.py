@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.definition import ConfigKey, Secret
 from cdcworker.connectors.config.place_forms import HTTP, store_problem, validator
-from cdcworker.connectors.sink_errors import TARGET_STORE_UNFIT
+from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_BUCKET, TARGET_RIGHTS, TARGET_STORE_UNFIT
 from cdcworker.connectors.warehouses.places import admit_places
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
 from cdcworker.connectors.warehouses.storage.s3_client import Login, open_client
@@ -27,6 +27,8 @@ PATH_STYLE: Final = "warehouse.s3.path.style.access"
 ACCESS_KEY: Final = "warehouse.s3.access.key"
 SECRET_KEY: Final = "warehouse.s3.secret.key"  # noqa: S105  the name of a key
 SESSION_TOKEN: Final = "warehouse.s3.session.token"  # noqa: S105  the name of a key
+KEY_OF_ERROR: Final = {TARGET_BUCKET: "warehouse.path", TARGET_AUTH: ACCESS_KEY, TARGET_RIGHTS: ACCESS_KEY}
+"""The keys that cause what a bucket refuses; of all else it is the endpoint."""
 _REGION: Final = re.compile(r"[a-z0-9-]{1,64}")
 _BUCKET: Final = re.compile(r"[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]")
 _URI: Final = re.compile(r"s3a?://(?P<bucket>[^/]+)(?:/(?P<prefix>.*))?")

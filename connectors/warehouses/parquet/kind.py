@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.warehouses import s3_config
@@ -15,6 +16,7 @@ from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
@@ -112,6 +114,18 @@ def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
         )
 
 
+def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
+    """Asks a bucket for a name, and returns what is wrong, at the key that causes it."""
+    if not s3_config.is_bucket(config["warehouse.path"]):
+        return []
+    try:
+        s3_config.bucket_of(config, ()).probe()
+    except CdcError as exc:
+        key = s3_config.KEY_OF_ERROR.get(exc.code, s3_config.ENDPOINT)
+        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
+    return []
+
+
 PARQUET: Final = WarehouseKind(
     name="parquet",
     title="Parquet",
@@ -119,6 +133,7 @@ PARQUET: Final = WarehouseKind(
     records_max=RECORDS_MAX,
     problems=problems,
     check_paths=check_paths,
+    probe=probe,
     open=open_writer,
     admin=open_admin,
     dead_letters=open_dead_letters,

@@ -67,6 +67,10 @@ class S3Bucket:
     def place(self, path: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{path}"
 
+    def probe(self) -> None:
+        """CdcError where the bucket cannot be listed now; nothing is changed there and nothing repeated."""
+        self._call("list_objects_v2", retry_s=0.0, Prefix=self._prefix, MaxKeys=1)
+
     def begin(self, where: Where) -> None:
         for _ in range(2):
             with contextlib.suppress(FileExistsError):
@@ -228,9 +232,11 @@ class S3Bucket:
     def _put(self, path: str, content: bytes, **conditions: Any) -> None:
         self._call("put_object", Key=self._key(path), Body=content, **conditions)
 
-    def _call(self, operation: str, *, read: bool = False, **arguments: Any) -> dict[str, Any]:
+    def _call(
+        self, operation: str, *, read: bool = False, retry_s: float | None = None, **arguments: Any
+    ) -> dict[str, Any]:
         """Sends a request, again where the store is busy or does not answer. With `read` the answer's body is in `content`."""
-        deadline, delay = time.monotonic() + RETRY_S_MAX, DELAY_S_MIN
+        deadline, delay = time.monotonic() + (RETRY_S_MAX if retry_s is None else retry_s), DELAY_S_MIN
         while True:
             try:
                 said: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)

@@ -11,6 +11,7 @@ import pytest
 from cdcworker.connectors.config import allowed_hosts
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
 from cdcworker.connectors.warehouses import s3_config
+from cdcworker.connectors.warehouses.parquet import kind
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.storage import s3_bucket, s3_client
@@ -20,7 +21,7 @@ from cdcworker.schemas.errors import CdcError
 from tests import change_streams
 from tests.contract import warehouses as contract
 from tests.s3_faults import FaultProxy
-from tests.s3_server import HOST, bucket_at
+from tests.s3_server import BUCKET, HOST, bucket_at, sink_config
 
 pytestmark = pytest.mark.s3
 TABLE = "public/orders"
@@ -239,6 +240,13 @@ def test_what_the_store_refuses_has_a_code_and_says_no_secret(s3, prefix, more, 
     assert (error.code, error.kind) == (code, "config")
     assert "secret" not in error.message
     assert "wrong" not in error.message
+    (finding,) = kind.probe(sink_config(s3.endpoint, f"s3://{BUCKET}/{prefix}", **more))
+    assert (finding.code, finding.key) == (code, next(iter(more)).replace("secret", "access"))
+
+
+def test_a_bucket_that_is_there_is_found_when_a_config_is_checked(s3, prefix):
+    assert kind.probe(sink_config(s3.endpoint, f"s3://{BUCKET}/{prefix}")) == []
+    assert s3.files(prefix).names("", "") == []
 
 
 def test_a_clock_that_is_wrong_has_a_code(s3, prefix, monkeypatch):
