@@ -20,16 +20,21 @@ PLACES = ("sink.staged", "sink.before_commit@2", "sink.after_commit", "sink.afte
 PUBLISHED = ("sink.before_publish", "sink.after_publish", "sink.after_commit@2")
 
 
-@pytest.mark.s3
-@pytest.mark.parametrize(
-    ("kind", "places"),
-    [
-        ("tables", ("sink.before_commit@2", "sink.after_commit@3")),
-        pytest.param("tables", PLACES, marks=pytest.mark.long),
-        pytest.param("sets", PUBLISHED, marks=pytest.mark.long),
-    ],
-)
-def test_drivers_that_are_killed_leave_each_row_once(s3, kind, places):
+pytestmark = pytest.mark.s3
+
+
+def test_drivers_that_are_killed_leave_each_row_once(s3):
+    killed_at(s3, "tables", ("sink.before_commit@2", "sink.after_commit@3"))
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("kind", "places"), [("tables", PLACES), ("sets", PUBLISHED)])
+def test_drivers_that_are_killed_at_every_step_leave_each_row_once(s3, kind, places):
+    killed_at(s3, kind, places)
+
+
+def killed_at(s3, kind, places):
+    """One driver is killed at each of these places; the last one writes the rest."""
     prefix = uuid.uuid4().hex
     for epoch, place in enumerate((*places, ""), 1):
         name, _, nth = place.partition("@")
