@@ -53,9 +53,15 @@ def open_client(endpoint: str, region: str, login: Login, *, path_style: bool, a
         aws_session_token=login.session_token,
         config=settings,
     )
+    client.meta.events.register("before-call.s3", _not_redirected)
     client.meta.events.register("before-send.s3", lambda request, **_: admit(request.url))
     client._endpoint.http_session._pool_classes_by_scheme.update(_judged_pools())
     return client
+
+
+def _not_redirected(params: dict[str, Any], **_: Any) -> None:
+    """A hook of botocore's by which it takes a request for one that it has sent to another region already."""
+    params["context"].setdefault("s3_redirect", {})["redirected"] = True
 
 
 def _judged_pools() -> dict[str, Any]:

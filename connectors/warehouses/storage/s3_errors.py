@@ -18,8 +18,13 @@ from cdcworker.connectors.sink_errors import (
 from cdcworker.connectors.warehouses.storage.files import Where
 from cdcworker.schemas.errors import CdcError
 
+_MISSING: Final = ("", "404", "NoSuchKey", "NotFound")
 _CODE: Final = re.compile(r"[A-Za-z0-9]{1,64}")
-_LOGIN: Final = ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired")
+_LOGIN: Final = (
+    *("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "ExpiredToken", "TokenRefreshRequired"),
+    # Of versitygw.
+    "XAdminUserNotFound",
+)
 _REGION: Final = ("AuthorizationHeaderMalformed", "PermanentRedirect", "IllegalLocationConstraintException")
 _BUSY: Final = ("ConditionalRequestConflict", "OperationAborted", "RequestTimeout", "SlowDown")
 _BY_CODE: Final = {
@@ -60,7 +65,7 @@ def answered(answer: str, status: int, where: Where) -> Exception:
         return CdcError(TARGET_UNREACHABLE, f"the object store could not do it now ({shown})", where=where)
     if status == 412:
         return Conflict(shown)
-    if status == 404:
+    if status == 404 and code in _MISSING:
         return FileNotFoundError(errno.ENOENT, "no such object")
     if status in (301, 307):
         return CdcError(TARGET_BUCKET, f"the bucket is in another region or at another endpoint ({shown})", where=where)

@@ -76,26 +76,49 @@ def refused(step):
     return caught.value
 
 
+def test_whichever_answer_is_lost_each_row_is_there_once(s3, proxy, prefix):
+    lose_each(s3, proxy, prefix, "lost", owners=False)
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("how", ["lost", "cut", "busy"])
-def test_whichever_answer_is_lost_each_row_is_there_once(s3, proxy, prefix, how):
+def test_whichever_answer_fails_when_a_task_begins_each_row_is_there_once(s3, proxy, prefix, how):
+    lose_each(s3, proxy, prefix, how, owners=True)
+
+
+def lose_each(s3, proxy, prefix, how, owners):
+    """Each of the requests of a batch fails, every second one twice; with `owners` each time in a new task."""
     files, stream = bucket_at(proxy.endpoint, prefix), change_streams.Stream(1)
+    writer = writer_of(files)
     batches(stream, 1)
-    apply(writer_of(files), stream)
+    apply(writer, stream)
     before = len(proxy.requests)
     batches(stream, 2)
-    apply(writer_of(files, (2, 0)), stream)
-    # Each of as many requests once, and then two of them in a row.
+    if owners:
+        writer = writer_of(files, (2, 0))
+    apply(writer, stream)
     for at in range(len(proxy.requests) - before):
-        fault = proxy.plan(
-            how, lambda _method, _path, left=[at]: left.append(left.pop() - 1) or left[0] < 0, 1 + at % 2
-        )
+        fault = proxy.plan(how, later(at), 1 + at % 2)
         batches(stream, 3 + at)
-        apply(writer_of(files, (3 + at, 0)), stream)
+        if owners:
+            writer = writer_of(files, (3 + at, 0))
+        apply(writer, stream)
         proxy.faults.remove(fault)
         assert len(fault.seen) == 1 + at % 2
     reader = ParquetWriter(s3.files(prefix), "sink")
     assert contract.rows(reader, "id") == sorted([(number,) for number in range(1, at + 4)], key=repr)
     assert dict(reader.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
+
+
+def later(count):
+    """All requests but for the first ones."""
+    left = [count]
+
+    def hits(_method, _path):
+        left[0] -= 1
+        return left[0] < 0
+
+    return hits
 
 
 def test_a_state_is_made_once_though_the_put_was_answered_with_an_error(s3, proxy, prefix):
@@ -209,19 +232,33 @@ def test_of_many_who_make_a_file_one_succeeds(s3, prefix):
         assert len(won) == 1
 
 
-def test_changes_of_a_file_do_not_overwrite_each_other(s3, prefix):
-    files = [s3.files(prefix) for _ in range(3)]
+@pytest.mark.parametrize("before", [b"1", None])
+def test_a_change_that_comes_between_is_not_overwritten(s3, prefix, before):
+    mine, other, seen = s3.files(prefix), s3.files(prefix), []
+    if before:
+        mine.replace("file", before)
 
-    def grow(mine):
-        for _ in range(3):
-            mine.update("grown", lambda before: (before or b"") + b"x")
+    def change(found):
+        seen.append(found)
+        if len(seen) == 1:
+            other.replace("file", b"other")
+        return (found or b"") + b"mine"
 
-    threads = [threading.Thread(target=grow, args=(mine,)) for mine in files]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert files[0].read("grown") == b"x" * 9
+    mine.update("file", change)
+    assert seen == [before, b"other"]
+    assert mine.read("file") == b"othermine"
+
+
+def test_a_file_that_is_removed_meanwhile_does_not_come_back_by_a_change(s3, prefix):
+    files = s3.files(prefix)
+    files.replace("file", b"1")
+
+    def change(found):
+        files.remove(["file"])
+        return None if found is None else b"2"
+
+    files.update("file", change)
+    assert not files.exists("file")
 
 
 # -- what is refused ------------------------------------------------------------------------------------------------------
