@@ -109,7 +109,7 @@ class S3Bucket:
         return [file.name for file in self.files(path, suffix)]
 
     def _pages(self, home: str) -> Iterator[dict[str, Any]]:
-        more: dict[str, str] = {}
+        more: dict[str, Any] = {}
         while True:
             page = self._call("list_objects_v2", Prefix=home, Delimiter="/", **more)
             yield page
@@ -151,7 +151,7 @@ class S3Bucket:
 
     def is_late(self, path: str) -> bool:
         tokens = self._unanswered.get(path)
-        return bool(tokens) and self._token(path) in tokens
+        return tokens is not None and self._token(path) in tokens
 
     def _token(self, path: str) -> str:
         found = self._head(path)
