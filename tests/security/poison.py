@@ -224,11 +224,9 @@ CORPUS: tuple[Poison, ...] = (
 
 # --- what they are given to -----------------------------------------------------------------------------------------
 
-GOOD = Connector("good", "i", 1, {"connector.class": "datagen"}, "RUNNING", "source")
-SINKS = tuple(
-    Connector(name, "i", 1, {"connector.class": "spark", "verify.interval.ms": "1000"}, "RUNNING", "sink")
-    for name in ("sink", "sink-after-it")
-)
+GOOD = Connector("good", "i", 1, {"connector.class": "datagen", "topic.prefix": "p"}, "RUNNING", "source")
+COMPARED = {"connector.class": "spark", "topics": "p.t", "verify.interval.ms": "60000"}
+SINKS = tuple(Connector(name, "i", 1, COMPARED, "RUNNING", "sink") for name in ("sink", "sink-after-it"))
 GOOD_TASKS = TaskSet("i", 1, ({"a": "b"},), task_epoch=1)
 GOOD_ASSIGNMENT = Assignment("b", (AssignedTask("good", "i", 0, 1),))
 READER = LeaseReader("w", "b", 1.0, 1.0)

@@ -42,6 +42,7 @@ from .poison import (
     BAD_TEXTS,
     CORPUS,
     DEEP,
+    GOOD,
     GOOD_LINES,
     GOOD_ROWS,
     GROUP,
@@ -82,7 +83,7 @@ def test_no_record_hides_another_connector(poison: Poison) -> None:
     state = read_configs(poison)
     if poison.key != b"leader":
         assert not state.connectors["good"].refused
-    assert state.connectors["good"].config == {"connector.class": "datagen"}
+    assert state.connectors["good"].config == GOOD.config
 
 
 SETTINGS_POISON = [one for one in CORPUS if (one.key or b"").startswith((b"logger/", b"verify/"))]
