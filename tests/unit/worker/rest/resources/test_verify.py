@@ -191,6 +191,107 @@ def test_a_comparison_is_due_so_long_after_the_last_one(serving, cluster, until)
     until(lambda: runs.get("w").is_over, 30)
 
 
+@pytest.fixture
+def scheduled(serving, cluster):
+    """Makes sinks of one source that are due, by name, bound and interval; returns a function that looks, the comparisons and
+    the clock."""
+
+    def make(**sinks):
+        now = [1000.0]
+        cluster.add("s", {"topic.prefix": "p"})
+        for name, (prefixes, interval) in sinks.items():
+            config = {"topics": "p.public.t", "verify.interval.ms": interval}
+            cluster.add(name, config, kind="sink", topic_prefixes=prefixes)
+        client, keeper, runs = serving(HANGS, clock=lambda: now[0])
+        client.app.state.api.clock = lambda: now[0]
+        return client, lambda: look(client, keeper), runs, now
+
+    return make
+
+
+def compared(runs):
+    return sorted(run.connector for run in runs.runs() if not run.is_over)
+
+
+def end_all(runs, until):
+    for run in runs.runs():
+        until(lambda run=run: run.child is not None, 30)
+    runs.stop()
+    until(lambda: compared(runs) == [], 30)
+
+
+def test_a_stored_interval_that_is_too_short_counts_as_the_shortest_and_the_log_says_so_once(
+    scheduled, cluster, until, caplog
+):
+    _client, look, runs, now = scheduled(w=((), "1"))
+    look()
+    assert compared(runs) == ["w"]
+    end_all(runs, until)
+    ended = runs.get("w").id
+    for later in (1000.5, 1059.0):
+        now[0] = later
+        look()
+        assert runs.get("w").id == ended
+    now[0] = 1061.0
+    look()
+    assert runs.get("w").id != ended
+    assert caplog.text.count("verify.interval.ms is too short and counts as 60000 connector=w") == 1
+
+
+def test_the_sink_that_waits_longest_is_compared_next_however_often_others_are_due(scheduled, until):
+    _client, look, runs, now = scheduled(a=((), "1"), b=((), "1"), c=((), "60000"), d=((), "120000"))
+    turns = []
+    for _ in range(4):
+        look()
+        turns.append(compared(runs))
+        end_all(runs, until)
+        now[0] += 61
+    assert turns == [["a", "b"], ["c", "d"], ["a", "b"], ["c", "d"]]
+
+
+def test_sinks_of_one_bound_have_one_place_together(scheduled, cluster):
+    client, look, runs, _now = scheduled(x=(("p.",), "60000"), y=(("p.",), "60000"), z=((), "120000"))
+    look()
+    assert compared(runs) == ["x", "z"]
+    answer = client.post("/v1/connectors/y/verify")
+    assert answer.status_code == 202, "another place for who asks"
+    cluster.add("v", {"topics": "p.public.t"}, kind="sink", topic_prefixes=("p.",))
+    answer = client.post("/v1/connectors/v/verify")
+    assert (answer.status_code, answer.json()["code"]) == (409, "verify.busy")
+
+
+def test_requests_leave_the_schedule_a_place_and_the_schedule_leaves_requests_one(scheduled, cluster):
+    client, look, runs, _now = scheduled(a=((), "60000"), b=((), "60000"), c=((), "60000"), d=((), "0"), e=((), "0"))
+    assert [client.post(f"/v1/connectors/{name}/verify").status_code for name in "deb"] == [202, 202, 409]
+    look()
+    assert compared(runs) == ["a", "d", "e"]
+
+
+def test_the_schedule_leaves_a_place_for_requests(scheduled, cluster):
+    client, look, runs, _now = scheduled(a=((), "60000"), b=((), "60000"), c=((), "60000"), d=((), "0"))
+    look()
+    assert compared(runs) == ["a", "b"]
+    assert client.post("/v1/connectors/d/verify").status_code == 202
+
+
+def test_long_comparisons_of_the_schedule_give_way_to_others_but_for_one(scheduled, cluster, until):
+    _client, look, runs, now = scheduled(a=((), "60000"), b=((), "61000"))
+    look()
+    assert compared(runs) == ["a", "b"]
+    for name in "ab":
+        until(lambda name=name: runs.get(name).child is not None, 30)
+    now[0] += 3_601
+    look()
+    assert compared(runs) == ["a", "b"], "nobody waits"
+    cluster.add("c", {"topics": "p.public.t", "verify.interval.ms": "60000"}, kind="sink")
+    look()
+    until(lambda: len(compared(runs)) == 1, 30)
+    look()
+    assert compared(runs) in (["a", "c"], ["b", "c"])
+    (ended,) = [run for run in runs.runs() if run.is_over]
+    assert (ended.error["code"], "had run for an hour" in ended.error["message"]) == ("verify.timeout", True)
+
+
 def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_second(serving, cluster):
     cluster.add("w", {"topics": "p.public.t", "verify.interval.ms": "1000"}, kind="sink")
     client, keeper, runs = serving(SAYS)
