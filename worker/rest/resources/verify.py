@@ -7,8 +7,9 @@ import logging
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.api.sink import IsCompared
 from cdcworker.connectors.sink_engine.config import VERIFY_INTERVAL_MS_MIN
-from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, UNFIT
 from cdcworker.coordinator.log.record_fields import NUMBER_DIGITS_MAX
 from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, readable
 from cdcworker.coordinator.model import Connector, PutSetting, View
@@ -58,6 +59,7 @@ async def start(api: ApiContext, request: Request) -> Response:
         _require_source(request, asked.source)
     source = source_of(view.state, connector, asked.source)
     _require_source(request, source.name)
+    check_class(api, connector)
     if is_dry_run(request):
         return dry_run_answer(connector=connector.name, effect="compared", source=source.name)
     try:
@@ -85,6 +87,19 @@ async def show(api: ApiContext, request: Request) -> Response:
         raise e.not_found(f"Connector {connector.name} has not been compared")
     _require_source(request, str(record.get("source", "")))
     return JSONResponse(_shown(connector, record, None))
+
+
+def check_class(api: ApiContext, connector: Connector) -> None:
+    """CdcError when the sink is of a class that cannot be compared. Of a class that this worker does not know the comparison
+    says so itself."""
+    try:
+        found = api.catalog.plugin_of(connector.config).load()
+    except (CdcError, ImportError, AttributeError):
+        return
+    if not issubclass(found, IsCompared):
+        raise CdcError(
+            UNFIT, f"{connector.name} is of a class that cannot be compared", where={"connector": connector.name}
+        )
 
 
 def _require_source(request: Request, source: str) -> None:
@@ -249,6 +264,7 @@ class VerifySchedule:
     async def _begin(self, view: View, connector: Connector) -> None:
         try:
             source = scheduled_source(view.state, connector)
+            check_class(self._api, connector)
             asked = VerifyRequest(source.name, by=SCHEDULE, held=held_of(view, connector.name))
             self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
