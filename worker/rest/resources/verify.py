@@ -42,6 +42,8 @@ LOOK_EVERY_S: Final = 0.5
 WRITE_EVERY_S: Final = 5.0
 """How often the state of a comparison that runs is written to the config log; the worker that runs it knows more."""
 TIMEOUT_MS: Final = 3_600_000
+BEGUN_AT_ONCE_MAX: Final = 20
+"""Due comparisons that one look takes up: those that cannot be made fail at once, and may be thousands."""
 Json = dict[str, Any]
 
 
@@ -177,6 +179,8 @@ class VerifySchedule:
         self._written: dict[str, tuple[Json, float]] = {}
         self._clamped: dict[str, tuple[str, int]] = {}
         """Incarnation and version of the configs about whose interval the log has a line."""
+        self._ends: dict[str, tuple[object, str, int]] = {}
+        """When comparisons on record ended, with the record and the incarnation: to look is cheap with thousands of sinks."""
 
     async def run_once(self) -> None:
         """Looks once. That the cluster has no leader now, or that Kafka is away, is an error that passes."""
@@ -214,8 +218,11 @@ class VerifySchedule:
 
     async def _end_lost(self, view: View, connector: Connector) -> bool:
         """Writes that a comparison has failed whose worker is gone; returns whether there was one."""
-        record, run = record_of(view, connector), self._run_of(connector)
-        if record is None or record.get("state") != "running" or (run is not None and run.id == record.get("id")):
+        found, run = view.state.settings.get(f"{COMPARISON}{connector.name}"), self._run_of(connector)
+        if found is None or found.get("state") != "running" or (run is not None and run.id == found.get("id")):
+            return False
+        record = record_of(view, connector)
+        if record is None:
             return False
         error = CdcError(INTERRUPTED, "the worker that compared has ended, or leads no more").to_dict()
         await self._put(connector.name, {**record, "state": "failed", "ended": self._now(), "error": error})
@@ -225,12 +232,11 @@ class VerifySchedule:
         """Begins comparisons that are due, first the one that is due longest: a sink that is compared often, or takes long, has
         its next turn behind those that wait."""
         due = [(at, connector) for connector in sinks if (at := self._due_ms(view, connector)) is not None]
-        waits = False
-        for at, connector in sorted(due, key=lambda item: item[0]):
-            if at > self._now():
-                break
+        waits, left, now = False, BEGUN_AT_ONCE_MAX, self._now()
+        for _, connector in sorted((item for item in due if item[0] <= now), key=lambda item: item[0]):
             hindrance = self._verifier.hindrance(connector, SCHEDULE)
-            if hindrance is None:
+            if hindrance is None and left:
+                left -= 1
                 await self._begin(view, connector)
             waits = waits or isinstance(hindrance, NoPlaceError)
         if waits:
@@ -245,9 +251,18 @@ class VerifySchedule:
         every, run = self._interval_ms(connector), self._run_of(connector)
         if not every or connector.target_state != "RUNNING" or (run is not None and not run.is_over):
             return None
-        record = record_of(view, connector) or {}
-        ended = int(record.get("ended") or record.get("started") or 0)
+        ended = self._ended_ms(view, connector)
         return max(connector.created_ms, run.ended_ms if run is not None else 0, ended) + every
+
+    def _ended_ms(self, view: View, connector: Connector) -> int:
+        """Returns when the comparison on record ended; 0: there is none."""
+        found, incarnation = view.state.settings.get(f"{COMPARISON}{connector.name}"), connector.incarnation
+        known = self._ends.get(connector.name)
+        if known is None or known[0] is not found or known[1] != incarnation:
+            record = record_of(view, connector) or {}
+            known = (found, incarnation, int(record.get("ended") or record.get("started") or 0))
+            self._ends[connector.name] = known
+        return known[2]
 
     def _interval_ms(self, connector: Connector) -> int:
         """Returns the interval of the config, no shorter than one that is taken today: older versions took any."""

@@ -7,9 +7,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cdcworker.coordinator.log.setting_records import COMPARISON
+from cdcworker.coordinator.log.setting_records import COMPARISON, readable
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
+from cdcworker.worker.rest.resources import verify
 from cdcworker.worker.rest.resources.verify import VerifySchedule
 from cdcworker.worker.security.access import Caller, Grant
 from httpx import ASGITransport
@@ -290,6 +291,30 @@ def test_long_comparisons_of_the_schedule_give_way_to_others_but_for_one(schedul
     assert compared(runs) in (["a", "c"], ["b", "c"])
     (ended,) = [run for run in runs.runs() if run.is_over]
     assert (ended.error["code"], "had run for an hour" in ended.error["message"]) == ("verify.timeout", True)
+
+
+def test_to_look_is_cheap_with_many_sinks(serving, cluster, monkeypatch):
+    """No record is read twice, and comparisons that cannot be made are so many at a time: other requests wait meanwhile."""
+    config = {"topics": "p.public.t", "verify.interval.ms": "60000"}
+    record = {"v": 1, "id": "x", "incarnation": "inc-1", "state": "done", "started": 1, "ended": 900_000}
+    for number in range(50):
+        cluster.add(f"w{number}", config, kind="sink")
+    settings = {f"{COMPARISON}w{number}": record for number in range(50)}
+    cluster.state = replace(cluster.state, settings=settings)
+    client, keeper, _ = serving(SAYS)
+    read, now = [], [901.0]
+    client.app.state.api.clock = lambda: now[0]
+    monkeypatch.setattr(verify, "readable", lambda parse, found: read.append(found) or readable(parse, found))
+    look(client, keeper)
+    assert len(read) == 50
+    look(client, keeper)
+    assert len(read) == 50
+    now[0] = 961.0
+    failed = []
+    for _ in range(3):
+        look(client, keeper)
+        failed.append(sum(item["state"] == "failed" for item in cluster.state.settings.values()))
+    assert failed == [20, 40, 50]
 
 
 def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_second(serving, cluster):
