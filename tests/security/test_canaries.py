@@ -292,12 +292,10 @@ def log_and_topics(worker):
 
 def processes(worker):
     """(where, text) of the arguments and the environment of the worker and of all processes below it."""
-    group = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
     pids, todo = [], [worker.process.pid]
     while todo:
         pids.append(todo.pop())
-        children = group.parents[3] / str(pids[-1]) / "task" / str(pids[-1]) / "children"
-        todo += map(int, children.read_text().split() if children.exists() else ())
+        todo += children_of(pids[-1])
     for pid in filter(partial(is_itself, worker.process.pid), pids):
         try:
             limits, *told = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("limits", "cmdline", "environ"))
@@ -308,6 +306,15 @@ def processes(worker):
         whose = "the worker" if pid == worker.process.pid else f"{program} {pid}"
         for name, text in zip(("cmdline", "environ"), told, strict=True):
             yield f"{name} of {whose}", text.decode("utf-8", "replace")
+
+
+def children_of(pid):
+    """The processes that any thread of a process has started."""
+    for children in Path(f"/proc/{pid}/task").glob("*/children"):
+        try:
+            yield from map(int, children.read_text().split())
+        except (FileNotFoundError, ProcessLookupError):
+            continue  # the thread has ended meanwhile
 
 
 def is_itself(worker, pid):
@@ -403,6 +410,34 @@ def test_no_canary_is_heard(worker, ask, postgres, canaries):
     keys = session_keys(worker)
     assert keys
     assert leaks(heard, canaries, keys) == []
+
+
+@pytest.mark.spark
+@pytest.mark.iceberg
+@pytest.mark.long
+@pytest.mark.timeout(400)
+def test_no_canary_is_heard_where_java_runs(worker, ask, postgres, canaries):
+    """Java's arguments and environment are seen while it starts, runs, and fails to find its cluster."""
+    good = source(postgres, canaries)
+    heard = [("answer", start(worker, ask, good).text)]
+    for name, config in sinks(postgres, canaries, good):
+        answer = ask("PUT", f"/connectors/{name}/config?validate=false", config)
+        assert answer.status_code == 201, answer.text
+        heard.append(("answer", answer.text))
+
+    def settled():
+        heard.extend(one for one in processes(worker) if one not in heard)
+        return state_of(ask, "out") == "RUNNING" and state_of(ask, "lake") == "FAILED"
+
+    worker.wait(settled, lambda: ask("GET", "/connectors?expand=status").text, 300.0)
+    command = r"cmdline of java \d+"
+    assert len({where for where, _ in heard if re.fullmatch(command, where)}) >= 1, "the driver of the lake was seen"
+    for name in SINKS:
+        for path in ("doctor", "dead-letters", "verify"):
+            heard.append((path, ask("GET", f"/v1/connectors/{name}/{path}").text))
+        heard.append(("offsets", ask("GET", f"/connectors/{name}/offsets").text))
+    heard += [*bundle(worker), *log_and_topics(worker)]
+    assert leaks(heard, canaries, session_keys(worker)) == []
 
 
 def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
