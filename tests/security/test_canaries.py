@@ -2,6 +2,7 @@
 children's arguments and environments, a support bundle. None is found."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -310,11 +311,12 @@ def processes(worker):
 
 def children_of(pid):
     """The processes that any thread of a process has started."""
-    for children in Path(f"/proc/{pid}/task").glob("*/children"):
-        try:
-            yield from map(int, children.read_text().split())
-        except (FileNotFoundError, ProcessLookupError):
-            continue  # the thread has ended meanwhile
+    found = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # A thread or the process may end meanwhile.
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
 
 
 def is_itself(worker, pid):
