@@ -92,7 +92,9 @@ def opened(
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
         # The source's login may read more than the source hands on: keys of such rows are not for the sink.
         both.plans += [
-            ComparisonPlan(one.topic, one.table, None, reason=NOT_CAPTURED) for one in tables if not one.is_sent
+            ComparisonPlan(one.topic, one.table, None, reason=NOT_CAPTURED, is_held=True)
+            for one in tables
+            if not one.is_sent
         ]
         sent = [table for table in tables if table.is_sent]
         for one in (table for table in sent if table.topic in wanted.held):
