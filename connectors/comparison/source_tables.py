@@ -64,8 +64,9 @@ def sent_tables(
             continue
         info = catalog.table(table.oid)
         is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
+        names, is_filtered = published.get(path, (None, False))
         keyed = table.keyed(info.key if info else ())
-        found.append(SentTable(topic, keyed, *published.get(path, (None, False)), is_sent=is_sent))
+        found.append(SentTable(topic, keyed, names, is_filtered, is_sent))
     return found, gone
 
 
