@@ -23,6 +23,7 @@ import pytest
 import yaml
 from cdcworker.worker.security.credentials import hashed, new_token
 
+from tests import plain_http
 from tests.app_in_memory import operations, path_of
 from tests.integration import one_worker
 
@@ -122,7 +123,7 @@ def ask(worker):
     def ask(method, path, body=None, **options):
         headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
         limit_s = options.pop("timeout", 30.0)
-        return httpx.request(method, worker.url + path, json=body, headers=headers, timeout=limit_s, **options)
+        return plain_http.request(method, worker.url + path, json=body, headers=headers, timeout=limit_s, **options)
 
     return ask
 
@@ -203,9 +204,9 @@ def turned_away(ask, worker, canaries, good):
     }
     closed = ("${env:AWS_SECRET_ACCESS_KEY}", f"${{file:{folder}/outside}}")
     validate = "/connector-plugins/postgres/config/validate"
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"Bearer {canaries['bad token']}"})
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"Basic {basic}"})
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"X {canaries['other scheme']}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"Bearer {canaries['bad token']}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"Basic {basic}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"X {canaries['other scheme']}"})
     sent = {"X-Api-Key": canaries["header"], "Cookie": f"s={canaries['cookie']}", "User-Agent": canaries["user agent"]}
     yield ask("GET", f"/connectors?password={canaries['query']}", headers=sent)
     yield ask("PUT", "/connectors/wrong/config", wrong)
@@ -485,16 +486,18 @@ def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
     for number, one in enumerate((worker, second)):
         # Who has had something changed has read up to there, the key included; before, callers vouch for themselves.
         one.wait(
-            lambda url=one.url: httpx.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume"
+            lambda url=one.url: plain_http.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume"
         )
         headers = {**token, "X-Request-Id": f"pause-{number}"}
         paused = one.wait(
-            lambda url=one.url, sent=headers: httpx.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202,
+            lambda url=one.url, sent=headers: (
+                plain_http.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202
+            ),
             "pause",
         )
         assert paused
-        assert httpx.put(f"{one.url}/connectors/d/pause").status_code == 401
-        assert httpx.put(f"{one.url}/connectors/d/fence", headers=token).status_code == 400
+        assert plain_http.put(f"{one.url}/connectors/d/pause").status_code == 401
+        assert plain_http.put(f"{one.url}/connectors/d/fence", headers=token).status_code == 400
     logs = [one.log.read_text() for one in (worker, second)]
     heard = [["pause-0" in text, "pause-1" in text] for text in logs]
     leads = heard.index([True, True])

@@ -17,6 +17,7 @@ from cdcworker.worker.security.credentials import new_token
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import plain_http
 from tests.integration.one_worker import Worker
 
 from .canaries import COLUMNS, Canaries, Row
@@ -84,7 +85,7 @@ class FailingWorker:
 
     def ask(self, method: str, path: str, body: Any = None, *, user: str = "ops", **options: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.tokens[user]}"}
-        return httpx.request(method, self.worker.url + path, json=body, headers=headers, timeout=90.0, **options)
+        return plain_http.request(method, self.worker.url + path, json=body, headers=headers, timeout=90.0, **options)
 
     def listen(self) -> None:
         """Follows the events from now on; what has come is read at the end."""

@@ -51,7 +51,7 @@ def pair(cluster):
 
 
 @pytest.fixture
-def serving(connect, herder):
+def serving(connect, herder, until):
     """A client of the leader and its keeper, whose comparisons run this script."""
     made = []
 
@@ -62,6 +62,8 @@ def serving(connect, herder):
 
     yield make
     for one in made:
+        # A child that is still being started would be left behind.
+        until(lambda one=one: all(run.is_over or run.child is not None for run in one.runs()), 30)
         one.stop()
 
 
