@@ -18,6 +18,7 @@ import httpx
 import psycopg
 import pytest
 import yaml
+from cdcworker.worker.cli.client.remote import detailed
 from cdcworker.worker.security.credentials import hashed, new_token
 
 from tests.app_in_memory import operations, path_of
@@ -118,7 +119,7 @@ def second(worker, kafka, tmp_path):
 def ask(worker):
     def ask(method, path, body=None, **options):
         headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
-        return httpx.request(method, worker.url + path, json=body, headers=headers, timeout=30.0, **options)
+        return httpx.request(method, worker.url + detailed(path), json=body, headers=headers, timeout=30.0, **options)
 
     return ask
 
