@@ -59,7 +59,8 @@ def sent_tables(
             gone.append(".".join(path))
             continue
         info = catalog.table(table.oid)
-        found.append(SentTable(topic, table.keyed(info.key if info else ()), *published.get(path, (None, False))))
+        keyed = table.keyed(info.key if info else (), settings.keys.columns_of(*path))
+        found.append(SentTable(topic, keyed, *published.get(path, (None, False))))
     return found, gone
 
 
