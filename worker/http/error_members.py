@@ -47,7 +47,8 @@ def has_own_errors(scope: Scope) -> bool:
 
 def is_own(segments: Sequence[str] | None) -> bool:
     """Returns whether a path, by its segments, is one that only this product has."""
-    return bool(segments) and segments[0] in OWN_PATHS
+    first = segments[0] if segments else ""
+    return first in OWN_PATHS
 
 
 def _without_more(send: Send) -> Send:
