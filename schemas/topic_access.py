@@ -112,6 +112,8 @@ class TopicAccess:
         self, topics: Iterable[str], exists: Exists, may: Callable[[str, Collection[str]], bool], verb: str
     ) -> None:
         wanted = sorted(set(topics))
+        if (own := next(filter(self.is_own, wanted), None)) is not None:
+            raise self.refusal(own, (), verb)  # known by its name alone, also while Kafka cannot be asked
         asked = frozenset[str]().union(*map(relatives, wanted))
         there = frozenset(exists(asked)) if asked else asked
         for topic in wanted:

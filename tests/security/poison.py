@@ -225,8 +225,16 @@ CORPUS: tuple[Poison, ...] = (
 # --- what they are given to -----------------------------------------------------------------------------------------
 
 GOOD = Connector("good", "i", 1, {"connector.class": "datagen"}, "RUNNING", "source")
+SHOP = Connector("shop", "i", 1, {"connector.class": "datagen", "topic.prefix": "shop"}, "RUNNING", "source")
 SINKS = tuple(
-    Connector(name, "i", 1, {"connector.class": "spark", "verify.interval.ms": "1000"}, "RUNNING", "sink")
+    Connector(
+        name,
+        "i",
+        1,
+        {"connector.class": "spark", "topics": "shop.a", "verify.interval.ms": "1000"},
+        "RUNNING",
+        "sink",
+    )
     for name in ("sink", "sink-after-it")
 )
 GOOD_TASKS = TaskSet("i", 1, ({"a": "b"},), task_epoch=1)
@@ -244,7 +252,7 @@ def _log_record(record: LogRecord, topic: str, headers: Any = (("e", b"5"),)) ->
 def read_configs(*poisons: Poison) -> ClusterState:
     """Folds them behind a good connector and shows the result as REST does."""
     records = (
-        *map(connector_record, (GOOD, *SINKS)),
+        *map(connector_record, (GOOD, SHOP, *SINKS)),
         task_set_record("good", GOOD_TASKS),
         assignment_record("w", GOOD_ASSIGNMENT),
     )

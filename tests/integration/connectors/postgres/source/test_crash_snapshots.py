@@ -65,13 +65,14 @@ class Loading(Stage):
         return position is not None and not position["snapshot"].get("loads")
 
     def write(self, ended: threading.Event) -> None:
-        """Rows of all ages are changed and deleted, and new ones come."""
+        """Rows of all ages are changed and deleted, one in a transaction: a deadlock needs two."""
         rng = self._writes
         with psycopg.connect(self._postgres.dsn(self.database), autocommit=True) as db:
             while not ended.wait(PAUSE_S):
-                some = [rng.randrange(1, ROWS) for _ in range(20)]
-                db.execute("update t set v = v || '.' where id = any(%s::int[])", (some[1:],))
-                db.execute("delete from t where id = %s", (some[0],))
+                gone, *changed = [rng.randrange(1, ROWS) for _ in range(20)]
+                for number in changed:
+                    db.execute("update t set v = v || '.' where id = %s", (number,))
+                db.execute("delete from t where id = %s", (gone,))
 
     def held(self) -> dict[int, str]:
         return dict(self.db.execute("select id, v from t").fetchall())
