@@ -26,7 +26,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.threads import start_thread
 from cdcworker.worker.children.warm import WarmChildren
 from cdcworker.worker.config.file_roots import FILE_ROOTS, checked_roots
-from cdcworker.worker.config.worker_properties import WorkerConfig
+from cdcworker.worker.config.worker_properties import ERROR_DETAILS, WorkerConfig
 from cdcworker.worker.dead_letters.service import DeadLetters
 from cdcworker.worker.diagnostics.doctor_child import run_child
 from cdcworker.worker.diagnostics.explain import Explainer
@@ -131,6 +131,7 @@ class App:
             topics=access_of(config.providers),
             warnings=(*config.warnings, *found),
             takes_unknown_keys=config.values["config.unknown.keys"] == "warn",
+            error_details=config.values[ERROR_DETAILS],
             configs_as_written=config.values["rest.configs.as.written"] == "admin",
             topic_tracking=config.values["topic.tracking.enable"],
             topic_tracking_reset=config.values["topic.tracking.allow.reset"],

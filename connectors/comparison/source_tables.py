@@ -65,7 +65,7 @@ def sent_tables(
         info = catalog.table(table.oid)
         is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
         names, is_filtered = published.get(path, (None, False))
-        keyed = table.keyed(info.key if info else ())
+        keyed = table.keyed(info.key if info else (), settings.keys.columns_of(*path))
         found.append(SentTable(topic, keyed, names, is_filtered, is_sent))
     return found, gone
 

@@ -47,9 +47,11 @@ class SideTable:
     oid: int = 0
     hides: str = ""
     """A column that is true in rows which count as deleted."""
+    record_key: tuple[str, ...] = ()
+    """The columns of its records' key, where the source's configuration chooses others than those of `key`."""
 
-    def keyed(self, key: Sequence[str]) -> SideTable:
-        return replace(self, key=tuple(key))
+    def keyed(self, key: Sequence[str], record_key: Sequence[str] = ()) -> SideTable:
+        return replace(self, key=tuple(key), record_key=tuple(record_key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,9 +118,11 @@ def plan(
         if isinstance(text, str):
             left_out.append((column.name, text))
         elif found is not None:
-            # Rows are found by the texts of their keys, which stay those of the values that the source has.
+            # Rows are found by the texts of their keys, which stay those of the values that the source has; and what is in the
+            # key of a record, the sink takes from there.
             required = column.name not in source.nullable
-            told = text if column.name in source.key else bounded(text, column, found, modes, required=required)
+            is_exact = column.name in (*source.key, *source.record_key)
+            told = text if is_exact else bounded(text, column, found, modes, required=required)
             columns.append(ComparedColumn(column, found, told))
     key = tuple(item for name in source.key for item in columns if item.name == name)
     reason = _unfit(source, target, key, dict(left_out))

@@ -52,7 +52,7 @@ def config(cluster: Cluster, **changes: str) -> dict[str, str]:
 
 
 def refused(cluster: Cluster, submitted: dict[str, str]) -> dict[str, Any]:
-    answer = cluster.rest("POST", "/connectors", {"name": "bad", "config": submitted})
+    answer = cluster.rest("POST", "/connectors?details=true", {"name": "bad", "config": submitted})
     assert answer.status_code == 400, answer.text
     body: dict[str, Any] = answer.json()
     assert body["error_code"] == 400

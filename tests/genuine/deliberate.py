@@ -27,10 +27,6 @@ class Rule:
 
 
 RULES = (
-    Rule(
-        "An error tells its code, its place and what to do, beside Connect's two members.", "errors",
-        ANY, r"^/(code|suggestion|configPath|errors|where) is ours alone$",
-    ),
     Rule("Every answer with a body says what it is, and a 405 what is allowed.", "headers and bodies of answers", ANY, r"^headers/(content-type|allow) is ours alone$"),
     Rule("Allowed methods are told by a header alone.", "headers and bodies of answers", "^OPTIONS", r"^(headers/content-type is missing|/ is None, not 'HEAD)"),
     Rule("Its methods are in another order.", "headers and bodies of answers", "^OPTIONS", r"^headers/allow is 'GET, HEAD, OPTIONS, POST'"),

@@ -21,6 +21,7 @@ import httpx
 import psycopg
 import pytest
 import yaml
+from cdcworker.worker.cli.client.remote import detailed
 from cdcworker.worker.security.credentials import hashed, new_token
 
 from tests import plain_http
@@ -123,7 +124,9 @@ def ask(worker):
     def ask(method, path, body=None, **options):
         headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
         limit_s = options.pop("timeout", 30.0)
-        return plain_http.request(method, worker.url + path, json=body, headers=headers, timeout=limit_s, **options)
+        return plain_http.request(
+            method, worker.url + detailed(path), json=body, headers=headers, timeout=limit_s, **options
+        )
 
     return ask
 

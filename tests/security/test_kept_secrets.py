@@ -74,7 +74,15 @@ def shop(tmp_path_factory):
     authenticator = Authenticator(UserFile(path), decoy_hash=HASH)
     cluster, checks = Cluster(), Checks()
     herder = FakeHerder(cluster)
-    chosen = api_settings({"leader_wait_s": 0.0, "catch_up_s": 0.0, "events_s_max": 0.0, "gate": Gate(authenticator)})
+    chosen = api_settings(
+        {
+            "leader_wait_s": 0.0,
+            "catch_up_s": 0.0,
+            "events_s_max": 0.0,
+            "error_details": True,
+            "gate": Gate(authenticator),
+        }
+    )
     transport = httpx.MockTransport(lambda request: httpx.Response(500))
     app = create_app(herder, settings=chosen, catalog=CATALOG, checks=checks, transport=transport)
     with asyncio.Runner() as runner:

@@ -19,7 +19,7 @@ from tests.e2e.cluster import Cluster, Worker, wait
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
 
-PATH = "/admin/loggers/cdcworker.testing?scope=cluster"
+PATH = "/admin/loggers/cdcworker.testing?scope=cluster&details=true"
 BODY = json.dumps({"level": "WARN"})
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 import httpx
 import pytest
 import yaml
+from cdcworker.worker.cli.client.remote import detailed
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.security.credentials import new_token
 from confluent_kafka import Consumer, Producer, TopicPartition
@@ -73,7 +74,7 @@ class Tenancy:
     def ask(self, method, path, body=None, *, who="tenant", worker=0):
         headers = {"Authorization": f"Bearer {self.tokens[who]}"}
         with httpx.Client(verify=self.context, trust_env=False, timeout=ANSWER_S_MAX, headers=headers) as client:
-            return client.request(method, self.workers[worker].url + path, json=body)
+            return client.request(method, self.workers[worker].url + detailed(path), json=body)
 
     def cluster(self):
         """Who leads since when, and the starts of both workers: another value says that a worker was lost."""

@@ -59,6 +59,7 @@ CLIENT_OVERRIDES = re.compile(
     r"|queue\.buffering\.max\.\w+|fetch\..+)"
 )
 """Properties that may be set for one kind of client. librdkafka refuses Java's other names."""
+ERROR_DETAILS = "rest.error.details"
 REPLICATION_KEYS = tuple(f"{kind}.storage.replication.factor" for kind in ("config", "offset", "status", "schema"))
 
 KEYS = (
@@ -189,6 +190,14 @@ KEYS = (
         doc="A connector's keys that nobody knows. refuse: the config is refused, so that a slip is found. warn: it is taken,"
         " and validation names them, as for configs that come from Kafka Connect. The same on all workers, and only once all"
         " of them know it: an earlier worker's tasks fail at such keys.",
+    ),
+    ConfigKey(
+        ERROR_DETAILS,
+        "BOOLEAN",
+        default=False,
+        importance="LOW",
+        doc="Errors of Kafka Connect's routes also have code, suggestion, configPath and the like for clients that do not ask "
+        "with details=true, as in earlier versions. Some clients take no other members than error_code and message.",
     ),
     ConfigKey("topic.tracking.enable", "BOOLEAN", default=True, doc="Remember which topics a connector used."),
     ConfigKey("topic.tracking.allow.reset", "BOOLEAN", default=True, doc="Allow PUT /connectors/{c}/topics/reset."),

@@ -109,7 +109,7 @@ def _codes() -> str:
     found = sorted(CODES.values(), key=lambda each: each.name)
     return page(
         "Error codes",
-        "Every error has a stable code: in REST answers, in the status of a task, in logs and in metrics."
+        "Every error has a stable code: in REST answers (on Kafka Connect's routes with `?details=true`), in the status of a task, in logs and in metrics."
         " `cdcworker errors CODE` prints what stands here, without a cluster. Each code has a kind:",
         bullets(f"`{kind}`: {words}" for kind, words in KINDS.items()),
         f"There are {len(found)} codes.",

@@ -39,7 +39,8 @@ def rest_page() -> str:
         "Kafka Connect's REST API and cdcworker's own under `/v1`, on every worker. What only the leader can do is forwarded"
         f" to it. The same as OpenAPI 3.1: `GET {PATH}`.",
         REGISTRY,
-        "Answers with a status of 400 or above have the body [`Error`](#error).",
+        "Answers with a status of 400 or above have the body [`Error`](#error). Of its members the routes of Kafka Connect have"
+        " `error_code` and `message` alone, unless the request asks for all of them with `?details=true`, which each route takes.",
         *parts,
         "## Bodies",
         "A name in the lists below is a JSON object; `?` marks a property that may be missing.",

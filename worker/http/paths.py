@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes
 
-from starlette.types import Scope
+if TYPE_CHECKING:
+    from starlette.types import Scope
 
 
 def split_path(scope: Scope) -> list[str] | None:

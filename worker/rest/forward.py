@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlencode
 
 import httpx
 from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.error_members import FORWARD
 from cdcworker.worker.http.paths import encode_segment
 from cdcworker.worker.security.access import REQUEST_ID, caller_of
 from cdcworker.worker.security.audit import ASKED_FROM
@@ -76,12 +77,12 @@ class Forwarder:
 
         `epoch`: the leader epoch that this worker knows; a worker of another epoch must not act on the request.
         """
-        hop = request.query_params.get("forward")
+        hop = request.query_params.get(FORWARD)
         if hop not in NEXT_HOP:
             raise e.RestError(409, e.CONFLICTING_OPERATION, e.NO_LEADER, headers=e.no_leader().headers)
         if not leader_url:
             raise e.no_leader()
-        url = _target(request, leader_url, {**extra, "forward": NEXT_HOP[hop]})
+        url = _target(request, leader_url, {**extra, FORWARD: NEXT_HOP[hop]})
         assert self._client is not None, "forwarding outside the server's lifespan"
         try:
             answer = await self._send(request, url, leader_url, epoch)

@@ -10,6 +10,7 @@ from typing import Any
 
 from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.error_members import DETAILS
 from cdcworker.worker.http.paths import split_path
 from cdcworker.worker.rest.connect_json import task_configs, whole_shares
 from cdcworker.worker.rest.context import ApiContext
@@ -30,7 +31,6 @@ Handler = Callable[[ApiContext, Request], Awaitable[Response]]
 JSON = "application/json"
 INT_SEGMENT = re.compile(r"-?[0-9]{1,10}")
 INT_MAX = (1 << 31) - 1
-DETAILS = "details"
 
 
 @dataclass(frozen=True, slots=True)

@@ -129,6 +129,8 @@ class ApiSettings:
     """What this worker has warned about its own properties."""
     takes_unknown_keys: bool = False
     """True if a config may have keys that its connector does not know (`config.unknown.keys=warn`)."""
+    error_details: bool = False
+    """True if errors have all members for every client (`rest.error.details`)."""
     configs_as_written: bool = False
     """True if admins read the configs of their connectors with the secrets in them."""
     live_checks: bool = True

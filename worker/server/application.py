@@ -9,6 +9,7 @@ import httpx
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.answer_headers import AnswerHeaders
 from cdcworker.worker.http.body import BodyLimit
+from cdcworker.worker.http.error_members import ErrorMembers
 from cdcworker.worker.http.request_limits import RequestLimitsMiddleware
 from cdcworker.worker.rest.audit_trail import AuditedState
 from cdcworker.worker.rest.context import ApiContext, HerderLike
@@ -99,6 +100,7 @@ def create_app(
         routes=[*routes(ENDPOINTS), *map(guarded, registry_routes)],
         middleware=[
             Middleware(AnswerHeaders),
+            Middleware(ErrorMembers, details=settings.error_details),
             Middleware(RequestLimitsMiddleware),
             Middleware(AuditMiddleware, audit=protection.audit, states=AuditedState(api)),
             Middleware(GateMiddleware, gate=protection.gate, signer=signer, bytes_max=settings.limits.body_bytes_max),

@@ -12,6 +12,7 @@ from typing import Any, Final
 import h11
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.answer_headers import EVERY_ANSWER, AnswerHeaders
+from cdcworker.worker.http.error_members import ErrorMembers
 from cdcworker.worker.http.framing import problem_of
 from cdcworker.worker.security.caller_shares import CallerShares, ConnectionOwner
 from cdcworker.worker.security.gate import CONNECTION, HEALTH_PATHS, LIVE_PATHS, PEER
@@ -214,7 +215,7 @@ def probes_only(app: Any) -> Any:
     async def answer(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["method"] not in ("GET", "HEAD") or scope["path"] not in LIVE_PATHS | HEALTH_PATHS:
             refusal = e.RestError(503, "Too many connections", e.TOO_MANY, headers=BEYOND)
-            await AnswerHeaders(refusal.response())(scope, receive, send)
+            await AnswerHeaders(ErrorMembers(refusal.response()))(scope, receive, send)
             return
 
         async def last(message: Message) -> None:

@@ -160,7 +160,8 @@ def build_plan(
             continue
         facts = _Facts.of(column, info, in_key, numbers.get(column.name, 0))
         # A key stays what it is: two rows must not become one, and records of before have it so. In the row it is bounded.
-        modes = replace(planner.modes, out_of_range="exact") if in_key else planner.modes
+        exact = in_key or column.name in planner.keys.columns_of(relation.schema, relation.table)
+        modes = replace(planner.modes, out_of_range="exact") if exact else planner.modes
         mapped = map_type(pg, -1 if column.type_oid in wide else column.typmod, modes, types, facts.dims)
         if facts.not_null and mapped.required:
             mapped = replace(mapped, parse=mapped.required)
@@ -168,14 +169,13 @@ def build_plan(
             _allow_unknown(relation, column.name, planner.modes)
             guessed.append(column.name)
         source_type = known.names.get((column.type_oid, column.typmod), "")
-        masked = planner.masks.apply(
-            mapped, *(relation.schema, relation.table, column.name), length=_length(pg, column.typmod), in_key=in_key
-        )
+        place = (relation.schema, relation.table, column.name)
+        masked = planner.masks.apply(mapped, *place, length=_length(pg, column.typmod), in_key=exact)
         source_type = source_type if masked is mapped or in_key else "text"
-        masked = planner.propagated.apply(masked, (relation.schema, relation.table, column.name), pg, column.typmod)
+        masked = planner.propagated.apply(masked, place, pg, column.typmod)
         if planner.any_encoding:
             masked = replace(masked, parse=checked(masked.parse, masked.avro, column.name))
-        columns.append(_column(column.name, masked, source_type, facts, bounded=in_key and not planner.modes.exact))
+        columns.append(_column(column.name, masked, source_type, facts, bounded=exact and not planner.modes.exact))
         parsers.append(masked.parse)
     names = [column.name for column in columns]
     key = tuple(names.index(name) for name in key_names)
@@ -294,7 +294,7 @@ def _is_of_type(constant: bytes, mapped: MappedType, source_type: str) -> bool:
 
 
 def _column(name: str, mapped: MappedType, source_type: str, facts: _Facts, *, bounded: bool) -> Column:
-    bound = bound_of(mapped.avro) if bounded else None
+    bound = bound_of(mapped.avro, required=facts.not_null) if bounded else None
     default: Any = NO_DEFAULT
     constant = constant_default(facts.default)
     if constant is not None and _is_of_type(constant, mapped, source_type):

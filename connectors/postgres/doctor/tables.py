@@ -148,6 +148,33 @@ def _keyless(
     )
 
 
+_TYPED = """
+select n.nspname, c.relname, a.attname, format_type(a.atttypid, a.atttypmod), coalesce(a.attnum = any(i.indkey), false)
+from pg_attribute a join pg_class c on c.oid = a.attrelid join pg_namespace n on n.oid = c.relnamespace
+left join pg_index i on i.indrelid = c.oid and i.indisprimary
+where c.oid = any(%s) and a.attnum > 0 and not a.attisdropped and format_type(a.atttypid, null) = any(%s)
+order by 1, 2, a.attnum
+"""
+
+
+def _key_values(examined: ExaminedServer) -> Iterator[CheckResult]:
+    """Keys are exact, so they may hold values that no reader of their types has."""
+    modes, keys = examined.settings.modes, examined.settings.keys
+    types = ["numeric"] * (modes.decimal == "precise")
+    types += ["date", "time without time zone", "timestamp without time zone"] if modes.time == "connect" else []
+    found = [
+        f"{schema}.{table}.{column} ({declared})"
+        for schema, table, column, declared, is_primary in examined.rows(_TYPED, examined.oids, types)
+        if is_primary or column in keys.columns_of(schema, table)
+    ]
+    if not found:
+        yield ok("none")
+        return
+    text = f"some readers fail at NaN and infinite or far dates and times in keys, which are exact: {listed(found)}"
+    hint = "Where there are such values: another key (message.key.columns), decimal.handling.mode=string or another time.precision.mode."
+    yield CheckResult("note", f"{len(found)} columns", text, hint=hint)
+
+
 def _unlogged(examined: ExaminedServer) -> Iterator[CheckResult]:
     rows = examined.rows(
         "select n.nspname, c.relname from pg_class c join pg_namespace n on n.oid = c.relnamespace"
@@ -282,6 +309,8 @@ CHECKS = _of(
     DoctorCheck("rights.select", "The snapshot reads the rows themselves.", _select),
     DoctorCheck("rights.row_security", "Policies hide rows from ordinary reads, not from the log.", _row_security),
     DoctorCheck("tables.keys", "Without a key nobody can say which row was updated or deleted.", _keys),
+    DoctorCheck("tables.key_values", "Keys hold values that some readers do not take: two keys must never become one.",
+          _key_values, validates=False),
     DoctorCheck("tables.unlogged", "What is not in the log cannot be captured.", _unlogged),
     DoctorCheck("tables.toast", "The server does not send large values again that did not change.", _toast, validates=False),
     DoctorCheck("tables.partitions", "Decides how many topics there are.", _partitions, validates=False),

@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import psycopg
 import yaml
+from cdcworker.worker.cli.client.remote import detailed
 from cdcworker.worker.security.credentials import new_token
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -85,7 +86,9 @@ class FailingWorker:
 
     def ask(self, method: str, path: str, body: Any = None, *, user: str = "ops", **options: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.tokens[user]}"}
-        return plain_http.request(method, self.worker.url + path, json=body, headers=headers, timeout=90.0, **options)
+        return plain_http.request(
+            method, self.worker.url + detailed(path), json=body, headers=headers, timeout=90.0, **options
+        )
 
     def listen(self) -> None:
         """Follows the events from now on; what has come is read at the end."""

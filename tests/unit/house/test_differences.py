@@ -60,7 +60,11 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     # REST API
     "malformed JSON, wrong types": (f"{CONNECTORS}::test_malformed_json_is_400_with_its_place",),
     "409": (f"{CONNECTORS}::test_no_leader_is_409_with_a_reason",),
-    "errors": (f"{CONNECTORS}::test_malformed_json_is_400_with_its_place",),
+    "errors": (
+        "unit/worker/rest/test_error_members.py::test_an_error_of_connects_routes_has_its_members_alone",
+        "unit/worker/rest/test_error_members.py::test_who_asks_for_details_gets_the_code_too",
+        *GENUINE,
+    ),
     "secrets on read": (
         f"{CONNECTORS}::test_keeps_the_secret_behind_a_mask",
         "unit/worker/rest/test_configs_as_written.py"

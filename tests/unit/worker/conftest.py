@@ -284,11 +284,13 @@ Connect = Callable[..., Client]
 
 @pytest.fixture
 def connect(runner: asyncio.Runner, checks: Checks) -> Iterator[Connect]:
-    """Makes clients: `connect(herder)`, optionally with settings or the transport to other workers."""
+    """Makes clients: `connect(herder)`, optionally with settings or the transport to other workers. Errors have all their
+    members unless `error_details` is false, as it is by default in a worker."""
     clients: list[Client] = []
+    quick = {"leader_wait_s": 0.0, "catch_up_s": 0.0, "events_s_max": 0.0, "error_details": True}
 
     def make(herder: FakeHerder, transport: httpx.AsyncBaseTransport | None = None, **settings: Any) -> Client:
-        chosen = api_settings({"leader_wait_s": 0.0, "catch_up_s": 0.0, "events_s_max": 0.0, **settings})
+        chosen = api_settings({**quick, **settings})
         transport = transport or httpx.MockTransport(_nowhere)
         app = create_app(herder, settings=chosen, catalog=FakeCatalog(), checks=checks, transport=transport)
         clients.append(Client(runner, app, herder.view().url))

@@ -24,6 +24,7 @@ from cdcworker.worker.cli.render.output import (
     show,
     summary_of,
 )
+from cdcworker.worker.http.error_members import DETAILS, is_own
 
 ANSWER_S = 100.0
 """Longer than the worker's own limit, so that the user sees the worker's answer."""
@@ -166,7 +167,7 @@ class RemoteCluster:
             url = self.url
             try:
                 response = httpx.request(
-                    method, url + path, json=body, headers=sent, timeout=timeout, trust_env=False, **options
+                    method, url + detailed(path), json=body, headers=sent, timeout=timeout, trust_env=False, **options
                 )
                 if silent:
                     self.note(f"{url} answers instead of {', '.join(silent)}")
@@ -191,6 +192,12 @@ class RemoteCluster:
         suggestion = CODES[code].hint
         message = f"{url}: {str(exc) or type(exc).__name__}"
         return self.error({"code": code, "message": message, "suggestion": suggestion}, EXIT_ENVIRONMENT)
+
+
+def detailed(path: str) -> str:
+    """Returns a path with the flag that asks for this product's members, where it is one that Kafka Connect has, too."""
+    segments = path.partition("?")[0].split("/")[1:]
+    return path if is_own(segments) else f"{path}{'&' if '?' in path else '?'}{DETAILS}=true"
 
 
 def _content(answer: Any) -> Any:

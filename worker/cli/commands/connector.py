@@ -43,7 +43,7 @@ def _of(name: str) -> str:
 @remote_command(connector, "list")
 def list_(remote: RemoteCluster) -> None:
     """All connectors with their states."""
-    remote.call("GET", "/connectors?expand=status&details=true", connector_texts.listing)
+    remote.call("GET", "/connectors?expand=status", connector_texts.listing)
 
 
 @remote_command(connector, "get")
@@ -59,14 +59,14 @@ def get(remote: RemoteCluster, name: str) -> None:
 @NAME
 def status(remote: RemoteCluster, name: str) -> None:
     """States of the connector and its tasks."""
-    remote.call("GET", f"{_of(name)}/status?details=true", connector_texts.status)
+    remote.call("GET", f"{_of(name)}/status", connector_texts.status)
 
 
 @remote_command(connector, "describe")
 @NAME
 def describe(remote: RemoteCluster, name: str) -> None:
     """Everything about one connector: states, errors and what they ask for, numbers, topics, config."""
-    state = remote.get(f"{_of(name)}/status?details=true")
+    state = remote.get(f"{_of(name)}/status")
     tasks = [task for task in remote.get("/v1/cluster")["tasks"] if task["connector"] == name]
     content = {"status": state, "tasks": tasks, "topics": _topics(remote, name)}
     remote.tell({**content, "config": remote.get(f"{_of(name)}/config")}, connector_texts.description)
@@ -117,7 +117,7 @@ def create(
 
 
 def _query(no_live_checks: bool) -> str:
-    return "?details=true" + ("&validate=false" if no_live_checks else "")
+    return "?validate=false" if no_live_checks else ""
 
 
 @remote_command(connector, "apply")

@@ -28,7 +28,7 @@ CLUSTER: Final = {
 }
 CONNECTOR: Final = {
     "info.json": "/connectors/{}",
-    "status.json": "/connectors/{}/status?details=true",
+    "status.json": "/connectors/{}/status",
     "topics.json": "/connectors/{}/topics",
     "offsets.json": "/connectors/{}/offsets",
     "snapshots.json": "/v1/connectors/{}/snapshots",

@@ -9,6 +9,7 @@ from http import HTTPStatus
 from importlib.metadata import version
 from typing import Any
 
+from cdcworker.worker.http.error_members import DETAILS, is_own
 from cdcworker.worker.rest.openapi.json_schemas import ANSWERS, SCHEMAS
 from cdcworker.worker.rest.openapi.parameters import PARAMETERS
 from cdcworker.worker.rest.routing import JSON, Endpoint
@@ -103,9 +104,7 @@ def _operation(endpoint: Endpoint, *, closed: bool) -> Json:
     }
     if closed:
         out["security"] = [] if endpoint.role == "open" else CLOSED
-    parameters = [
-        _in_query(name) for name in (*endpoint.query, *(("min_version",) if endpoint.method == "GET" else ()))
-    ]
+    parameters = [_in_query(name) for name in parameter_names(endpoint)]
     if 412 in endpoint.statuses:
         parameters.append(IF_MATCH)
     if parameters:
@@ -117,6 +116,16 @@ def _operation(endpoint: Endpoint, *, closed: bool) -> Json:
     # Sizes, rates and time have limits too, and a worker may be in trouble.
     out["responses"]["default"] = _error("Any other refusal.")
     return out
+
+
+def parameter_names(endpoint: Endpoint) -> list[str]:
+    """Returns the query parameters that the endpoint declares, and those that every such endpoint has."""
+    names = dict.fromkeys(endpoint.query)
+    if not is_own(endpoint.path.split("/")[1:]):
+        names[DETAILS] = None  # errors have more members with it
+    if endpoint.method == "GET":
+        names["min_version"] = None
+    return list(names)
 
 
 def operation_id(endpoint: Endpoint) -> str:

@@ -18,7 +18,8 @@ PARAMETERS: Mapping[str, Json] = {
     },
     "validate": {"description": "Anything but true leaves live checks out.", "schema": FLAG},
     "details": {
-        "description": "true: with the members that Kafka Connect's answers do not have; strict clients refuse them.",
+        "description": "true: with the members that Kafka Connect's answers, errors among them, do not have; strict clients "
+        "refuse them.",
         "schema": FLAG,
     },
     "dry_run": {

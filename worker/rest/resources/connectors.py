@@ -15,6 +15,7 @@ from cdcworker.coordinator.model import Connector, DeleteConnector, PutConnector
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import parse_labels, read_object, scalar, string_map
+from cdcworker.worker.http.error_members import DETAILS, FORWARD
 from cdcworker.worker.http.paths import encode_segment
 from cdcworker.worker.offsets.model import DropsLeftovers
 from cdcworker.worker.offsets.source_database import leftovers
@@ -33,7 +34,7 @@ from cdcworker.worker.rest.dry_run import is_dry_run, preview
 from cdcworker.worker.rest.long_answers import answer_of_parts
 from cdcworker.worker.rest.refusals import refusal
 from cdcworker.worker.rest.resources import connector_creation, offsets
-from cdcworker.worker.rest.routing import DETAILS, Endpoint, flag, wants_details
+from cdcworker.worker.rest.routing import Endpoint, flag, wants_details
 from cdcworker.worker.security import secret_retention
 from cdcworker.worker.security.access import caller_of, require, visible
 from cdcworker.worker.validation.config_limits import check_count, check_size
@@ -122,7 +123,7 @@ async def patch_config(api: ApiContext, request: Request) -> Response:
     if patch.get("name", name) != name:
         raise name_mismatch(patch["name"] or "", name)
     view = api.view()
-    if not view.is_leader and view.state.leader is not None and request.query_params.get("forward") != "false":
+    if not view.is_leader and view.state.leader is not None and request.query_params.get(FORWARD) != "false":
         return await forward_to_leader(api, request, view.state.leader.url)
     _, version = if_match(api, request, name)
     deadline, live = time.monotonic() + api.limits.patch_s, True

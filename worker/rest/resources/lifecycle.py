@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from cdcworker.coordinator.model import PutConnector, Reply, Restart, TargetState, TaskId
 from cdcworker.worker.http import errors as e
+from cdcworker.worker.http.error_members import DETAILS
 from cdcworker.worker.rest import connect_json
 from cdcworker.worker.rest.commands import carry_out
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import dry_run_answer, is_dry_run
 from cdcworker.worker.rest.resources.connectors import if_match
-from cdcworker.worker.rest.routing import DETAILS, Endpoint, flag, wants_details
+from cdcworker.worker.rest.routing import Endpoint, flag, wants_details
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 

@@ -11,9 +11,10 @@ from cdcworker.connectors.registry import Plugin
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.http import errors as e
 from cdcworker.worker.http.body import read_object
+from cdcworker.worker.http.error_members import DETAILS
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.resources.connectors import config_map, topic_bound
-from cdcworker.worker.rest.routing import DETAILS, Endpoint, flag, wants_details
+from cdcworker.worker.rest.routing import Endpoint, flag, wants_details
 from cdcworker.worker.security import secret_retention
 from cdcworker.worker.security.access import require
 from cdcworker.worker.validation.validate import NO_CLASS, NO_CLASS_TEXT

@@ -56,7 +56,9 @@ def test_a_source_goes_on_where_it_is_told_and_a_frozen_task_cannot_take_it_back
     worker.wait(lambda: len(offsets(worker, "gen")) == 2, "positions")
     place = {"server": prefix, "task": 0}
     refused = plain_http.patch(
-        f"{worker.url}/connectors/gen/offsets", json={"offsets": [{"partition": place, "offset": None}]}, timeout=30.0
+        f"{worker.url}/connectors/gen/offsets?details=true",
+        json={"offsets": [{"partition": place, "offset": None}]},
+        timeout=30.0,
     )
     assert (refused.status_code, refused.json()["code"]) == (400, "rest.not_stopped")
     # This one wakes long after it has been stopped, with a transaction of its own half done.
@@ -94,7 +96,10 @@ def test_a_file_sink_reads_again_what_its_ledger_forgets(worker, tmp_path):
     (found,) = offsets(worker, "out")
     assert found["partition"] == place
     missing = {"offsets": [{"partition": {**place, "kafka_partition": 7}, "offset": {"kafka_offset": 1}}]}
-    assert ask(worker, "PATCH", "/connectors/out/offsets", missing).json()["code"] == "offsets.unknown_partition"
+    assert (
+        ask(worker, "PATCH", "/connectors/out/offsets?details=true", missing).json()["code"]
+        == "offsets.unknown_partition"
+    )
     change = {"offsets": [{"partition": place, "offset": {"kafka_offset": "1"}}]}
     assert ask(worker, "PATCH", "/connectors/out/offsets", change).status_code == 200
     assert offsets(worker, "out") == [{"partition": place, "offset": {"kafka_offset": 1}}]

@@ -100,7 +100,7 @@ def test_a_position_that_the_server_has_given_up_is_refused_when_it_is_written(w
     assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
     now = offset(worker)
     assert ask(worker, "PATCH", "/connectors/shop/offsets", {"offsets": [now]}).status_code == 200, "what was just read"
-    for path in ("/connectors/shop/offsets?dry_run=true", "/connectors/shop/offsets"):
+    for path in ("/connectors/shop/offsets?dry_run=true&details=true", "/connectors/shop/offsets?details=true"):
         refused = ask(worker, "PATCH", path, {"offsets": [old]})
         assert refused.status_code == 400, refused.text
         found = refused.json()

@@ -279,7 +279,7 @@ def test_a_signed_request_needs_the_certificate_of_a_worker(serve, pki):
     following.key, following.leader_url = leading.key, leader.url
     leading.leader_url = leader.url
     follower = serve(following)
-    path, admin = "/connectors/shop/pause", Caller("root", (Grant("admin"),), "token")
+    path, admin = "/connectors/shop/pause?details=true", Caller("root", (Grant("admin"),), "token")
     signed = Signer(following.view).sign(SignedRequest("PUT", path, b"", leader.url), admin)
 
     def put(server, context, **headers):

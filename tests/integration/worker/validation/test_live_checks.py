@@ -50,7 +50,7 @@ def post(herder):
         async def ask():
             transport = httpx.ASGITransport(app=app)
             async with httpx.AsyncClient(transport=transport, base_url="http://w:1") as http:
-                return await http.post("/connectors", json={"name": "c", "config": config})
+                return await http.post("/connectors?details=true", json={"name": "c", "config": config})
 
         return asyncio.run(ask())
 

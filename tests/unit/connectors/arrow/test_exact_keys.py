@@ -62,3 +62,15 @@ def test_a_log_takes_the_row_where_the_key_cannot_be_read():
     stream.records[0]["key"] = b"{}"
     batch = stream.assembler(True).build(change_streams.arrow(stream.records), {}, 1)
     assert [row["at"] for row in batch.tables[0].upserts.to_pylist()] == [LAST, 3]
+
+
+@pytest.mark.parametrize("log", [False, True])
+def test_a_chosen_key_that_may_be_null_has_its_own_value(log):
+    at = change_streams.column("at", MOMENT, "timestamp", True, bound=lambda value: min(value, LAST))
+    table = change_streams.table(change_streams.ID, at, key=(1,))
+    stream = change_streams.Stream(1)
+    for row in ((1, INFINITY), (2, LAST), (3, INFINITY)):
+        stream.insert(table, row)
+    batch = stream.assembler(log).build(change_streams.arrow(stream.records), {}, 1)
+    found = [(row["id"], row["at"]) for part in batch.tables for row in part.upserts.to_pylist()]
+    assert sorted(found) == ([(1, INFINITY)] if log else []) + [(2, LAST), (3, INFINITY)]

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from cdcworker.connectors.capture.config.filters import TableFilters
+from cdcworker.connectors.capture.config.message_keys import MessageKeys
 from cdcworker.connectors.postgres.decode import native_path
 from cdcworker.connectors.postgres.decode.decoder import PgoutputDecoder
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner, build_plan, key_of, source_template
@@ -140,6 +141,8 @@ class Stream:
     form: RecordFormat = field(default_factory=RecordFormat)
     schemas: dict[int, JsonObject] = field(default_factory=dict)
     """By id."""
+    chosen: str = ""
+    """`message.key.columns`: other columns than those of the table's key, which a full identity logs."""
 
     def __post_init__(self) -> None:
         self.encoder = make_encoder(self.form, "shop", self._register, clock_ns=lambda: 1_700_000_000_000_000_000)
@@ -160,7 +163,8 @@ class Stream:
         }
         key = tuple(c.name for c in self.columns if c.in_key)
         info = TableInfo(1, "public", "t", "d", facts, key)
-        planner = TableDecodePlanner(None, self.modes, TableFilters())  # type: ignore[arg-type]
+        keys = MessageKeys.parse(self.chosen)
+        planner = TableDecodePlanner(None, self.modes, TableFilters(), keys=keys)  # type: ignore[arg-type]
         known = TypeNames(TYPES, {})
 
         def resolve(relation: Any) -> Any:
@@ -169,11 +173,11 @@ class Stream:
         return PgoutputDecoder(resolve, source_template("shop", "db"))
 
     def description(self) -> bytes:
-        head = struct.pack(">cI", b"R", 1) + b"public\0t\0d" + struct.pack(">H", len(self.columns))
+        identity = b"f" if self.chosen else b"d"
+        head = struct.pack(">cI", b"R", 1) + b"public\0t\0" + identity + struct.pack(">H", len(self.columns))
         for column in self.columns:
-            head += (
-                bytes([column.in_key]) + column.name.encode() + b"\0" + struct.pack(">Ii", column.oid, column.typmod)
-            )
+            flags = bytes([column.in_key or bool(self.chosen)])
+            head += flags + column.name.encode() + b"\0" + struct.pack(">Ii", column.oid, column.typmod)
         return m.frame(head)
 
     def changes(self, *rows: bytes) -> list[Change]:

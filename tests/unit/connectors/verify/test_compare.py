@@ -366,3 +366,12 @@ def test_a_result_names_hashes_only_and_a_table_that_is_not_there_differs_when_i
     assert report.keys(tally, b"other") != {item["key"]: ["4711"]}
     assert [entry["verdict"] for entry in found["tables"]] == ["different", "different"]
     assert report.TableVerdict(plan.plan("p.public.u", table("u", rows=0), None, SourceModes()), "x").verdict == "equal"
+
+
+def test_columns_of_a_key_are_compared_as_the_source_has_them_and_others_as_readers_hold_them():
+    columns = (INT, *(VerifiedColumn(name, "timestamp", declared="timestamp") for name in ("at", "until")))
+    modes = SourceModes(out_of_range="clamp")
+    sides = table(columns=columns).keyed(("id",), ("at",)), table(columns=columns)
+    found = {one.name: one.text.source for one in plan.plan("p.public.t", *sides, modes).columns}
+    assert "least(" not in found["at"]
+    assert "least(" in found["until"]

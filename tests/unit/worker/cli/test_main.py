@@ -125,7 +125,7 @@ def test_a_change_that_was_handed_over_is_never_sent_twice(net):
     answer = run("connector", "pause", "c", "--url", "http://a:1,http://b:2", "--json")
     assert answer.exit_code == 3
     assert json.loads(answer.stdout)["error"]["code"] == "rest.no_answer"
-    assert [url for _, url in net.asked] == ["http://a:1/connectors/c/pause"]
+    assert [url for _, url in net.asked] == ["http://a:1/connectors/c/pause?details=true"]
 
 
 def test_a_read_that_was_cut_is_asked_of_the_next(net):

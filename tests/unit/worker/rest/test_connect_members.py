@@ -34,6 +34,13 @@ def deviations(expected, found, at=""):
 
 
 @pytest.fixture
+def client(connect, herder, kept):
+    """A worker whose errors have what clients ask for, as it is by default."""
+    plan = [{"table": "t0"}, {"table": "t1"}]
+    return connect(herder, offsets=kept, plan=lambda connector: plan, error_details=False)
+
+
+@pytest.fixture
 def asked(client, cluster, checks, config, kept, stopped):
     """Asks everything of a cluster in which each of our own members would have a reason to be there."""
     checks.findings = [CheckFinding("host", "warning", "postgres.pooler", "a pooler answers")]

@@ -59,7 +59,9 @@ def body_of(operation):
 def answered(herder, operation, body=None):
     tail = SchemaTail("schemas", {}, "t")
     limits = RequestLimits(leader_wait_s=0.0, catch_up_s=0.0, events_s_max=0.0)
-    settings = ApiSettings(limits=limits, services=Services(schemas=tail.current), live_checks=False)
+    settings = ApiSettings(
+        limits=limits, services=Services(schemas=tail.current), live_checks=False, error_details=True
+    )
     app = create_app(
         herder, settings=settings, catalog=FakeCatalog(), registry_routes=registry_api.routes(tail.current)
     )
@@ -90,7 +92,9 @@ def test_what_depends_on_the_cluster_is_not_answered_before_its_logs_are_read(op
 @pytest.mark.parametrize("herder", [unread, leaderless], ids=["unread", "leaderless"])
 def test_a_level_for_the_whole_cluster_waits_for_the_cluster(herder):
     found = herder()
-    settings = ApiSettings(limits=RequestLimits(leader_wait_s=0.0, catch_up_s=0.0), live_checks=False)
+    settings = ApiSettings(
+        limits=RequestLimits(leader_wait_s=0.0, catch_up_s=0.0), live_checks=False, error_details=True
+    )
     app = create_app(found, settings=settings, catalog=FakeCatalog())
     sent = ask(app, "PUT", "/admin/loggers/cdcworker?scope=cluster", b'{"level": "INFO"}')
     answer = asyncio.run(sent)

@@ -263,6 +263,20 @@ def test_unlogged_toasted_partitioned_generated_and_odd_columns_are_told_of(conf
     assert statuses(given, "tables.unlogged") == {"ok"}
 
 
+def test_keys_of_types_with_values_that_readers_do_not_take_are_told_of(config, sql):
+    sql("create table priced (n numeric(8,3) primary key, m numeric, at date)")
+    sql("alter table priced replica identity full")
+    given = {**config, "table.include.list": "public.priced"}
+    for more, named in (
+        ({}, "public.priced.n (numeric(8,3))"),
+        ({"time.precision.mode": "connect", "message.key.columns": "public.priced:at"}, "public.priced.at (date)"),
+    ):
+        (found,) = look({**given, **more})["tables.key_values"]
+        assert (found.status, found.message.count("public.priced")) == ("note", 2 if more else 1)
+        assert named in found.message
+    assert statuses({**given, "decimal.handling.mode": "string"}, "tables.key_values") == {"ok"}
+
+
 def test_a_pattern_without_a_table_and_no_table_at_all(config, sql):
     assert statuses({**config, "table.include.list": "public.item,public.itme"}, "tables.matched") == {"warning"}
     assert statuses({**config, "table.include.list": "public.itme"}, "tables.matched") == {"error"}

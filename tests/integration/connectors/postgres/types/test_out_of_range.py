@@ -203,18 +203,23 @@ def check(db: Any, kind: Bounded, column: str, found: dict[int, Any]) -> None:
     assert wrong == [], kind.type
 
 
-@pytest.mark.parametrize("native", [True, False], ids=["native", "python"])
-def test_keys_stay_apart_and_readers_take_them(postgres, native):
+@pytest.mark.parametrize("way", ["native", "python", "chosen"])
+def test_keys_stay_apart_and_readers_take_them(postgres, way):
+    """Keys of the server, natively and in Python, and those that `message.key.columns` chooses."""
+    chosen = {"message.key.columns": "public.keyed:at,clock,day"} if way == "chosen" else {}
+    key = "primary key (what)" if chosen else "primary key (at, clock, day)"
     database = postgres.create_database()
     with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
-        db.execute("create table keyed (at timestamp, clock time, day date, what int, primary key (at, clock, day))")
+        db.execute(f"create table keyed (at timestamp, clock time, day date, what int, {key})")
+        if chosen:
+            db.execute("alter table keyed replica identity full")
         db.execute(
             "insert into keyed values ('infinity', '24:00', 'infinity', 1), ('9999-12-31 23:59:59.999999', '24:00', 'infinity', 2),"
             " ('infinity', '23:59:59.999999', '9999-12-31', 3), ('0044-03-15 BC', '12:00', '-infinity', 4)"
         )
-        one = postgres_reader.Reader(postgres, database, slot_name=f"keys_{database}").start()
+        one = postgres_reader.Reader(postgres, database, slot_name=f"keys_{database}", **chosen).start()
         registry = Registry()
-        if native:
+        if way != "python":
             one.task.lend(registry)
         one.until(one.loaded)
         db.execute("update keyed set what = what + 10")

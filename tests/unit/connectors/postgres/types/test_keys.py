@@ -2,14 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
 from cdcworker.connectors.arrow.envelope_schemas import BOUNDED
+from cdcworker.connectors.capture.config.column_masks import ColumnMasks, MaskRule
+from cdcworker.connectors.capture.config.filters import TableFilters
+from cdcworker.connectors.capture.config.message_keys import MessageKeys
+from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner, build_plan
+from cdcworker.connectors.postgres.errors import CAPTURE
+from cdcworker.connectors.postgres.pgoutput import Relation, RelationColumn
+from cdcworker.connectors.postgres.server.catalog import TypeNames
 from cdcworker.connectors.postgres.types.bounded_values import bound_of
+from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType
 from cdcworker.schemas.change import Change, Position
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas, key_schema
+from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.log import Registration, RegistrationMeta, SchemaLog, register_in_memory
 from cdcworker.schemas.record_format import FlatFormat, RecordFormat, WireFormat
 
@@ -17,11 +27,22 @@ from .. import messages as m
 from ..oracle import needs_native
 from ..stock_readers import means, read_avro, read_connect
 from ..strict_avro import StrictParser
-from ..type_matrix import EXTREMES, MODES, TOO_FAR, TYPES, MatrixColumn, Stream, columns, extremes, placeholders
+from ..type_matrix import (
+    EXTREMES,
+    MODES,
+    TOO_FAR,
+    TYPES,
+    MatrixColumn,
+    Stream,
+    columns,
+    extremes,
+    placeholders,
+    registered,
+)
 
 JSON = RecordFormat(WireFormat(json=True), WireFormat(json=True))
 FORMS = {"envelope": RecordFormat(), "flat": RecordFormat(flat=FlatFormat(deletes="rewrite")), "json": JSON}
-DEFAULTS = pytest.mark.parametrize("mode", ["default", "text"])
+DEFAULTS = pytest.mark.parametrize("mode", ["default", pytest.param("text", marks=pytest.mark.long)])
 
 
 def deleted(stream: Stream) -> Change:
@@ -94,6 +115,76 @@ def test_keys_stay_apart_in_the_key(name: str, typmod: int, form: str) -> None:
     made = [m.insert(1, b"1", (f"{{{text}}}" if name[0] == "_" else text).encode()) for text in texts]
     records = stream.records(*made)
     assert len({record.key for record in records}) == len(set(texts))
+
+
+CHOSEN = "public.t:c"
+APART = [
+    *(("timestamp", -1), ("timestamp", 3), ("time", -1), ("time", 3), ("timetz", -1), ("date", -1)),
+    *(("numeric", -1), ("numeric", (12 << 16 | 2) + 4), ("_timestamp", -1), ("_numeric", -1)),
+]
+
+
+def chosen(name: str, typmod: int, required: bool) -> list[MatrixColumn]:
+    """A table with the key `id`, whose records have the column `c` as theirs."""
+    first, column = keyed(name, typmod)
+    return [first, replace(column, required=required, in_key=False)]
+
+
+def held(name: str, typmod: int) -> list[str]:
+    """Extremes that a column of this type holds: without digits of a second and infinities that its precision has not."""
+    texts = [text for text in EXTREMES[name.lstrip("_")] if not text.startswith(TOO_FAR)]
+    if typmod >= 0:
+        texts = (
+            ["NaN", "0.00", "-1.00"] if name == "numeric" else list(dict.fromkeys(text.split(".")[0] for text in texts))
+        )
+    return [f"{{{text}}}" for text in texts] if name[0] == "_" else texts
+
+
+@pytest.mark.parametrize(("name", "typmod"), APART)
+@pytest.mark.parametrize("required", [True, False])
+@pytest.mark.parametrize("form", FORMS)
+def test_keys_of_chosen_columns_stay_apart_and_the_row_is_as_of_any_column(
+    name: str, typmod: int, required: bool, form: str
+) -> None:
+    """`message.key.columns` makes of a column a key as the server's own is one."""
+    made, plain = (
+        Stream(chosen(name, typmod, required), form=FORMS[form], chosen=key) for key in (CHOSEN, "public.other:c")
+    )
+    texts = held(name, typmod)
+    rows = [m.insert(1, b"1", text.encode()) for text in texts]
+    records = made.records(*rows)
+    assert len({record.key for record in records}) == len(set(texts))
+    read = read_connect if form == "json" else None
+    for of_key, of_row in zip(made.values(*rows), plain.values(*rows), strict=True):
+        found = read(of_key) if read else read_avro(made.schemas, of_key)
+        other = read(of_row) if read else read_avro(plain.schemas, of_row)
+        assert [repr(value) for value in rows_of(found)] == [repr(value) for value in rows_of(other)]
+
+
+def test_a_chosen_timestamp_is_a_number_in_the_key_and_one_that_may_be_null() -> None:
+    stream = Stream(chosen("timestamp", -1, required=False), chosen=CHOSEN)
+    rows = [m.insert(1, b"1", text) for text in (b"infinity", None)]
+    [change, _], records = stream.changes(*rows), stream.records(*rows)
+    schema = key_schema("shop", change.table)
+    assert schema
+    plain = {"type": "long", "connect.version": 1, "connect.name": "io.debezium.time.MicroTimestamp"}
+    assert schema["fields"] == [{"name": "c", "type": ["null", plain], "default": None}]
+    keys = [read_avro(stream.schemas, record.key) for record in records if record.key]
+    assert keys == [{"c": 9_223_372_036_825_200_000}, {"c": None}]
+    StrictParser().parse(registered(schema))
+
+
+def test_a_mask_that_would_make_two_chosen_keys_one_is_refused() -> None:
+    planner = TableDecodePlanner(
+        None,  # type: ignore[arg-type]
+        HandlingModes(),
+        TableFilters(),
+        ColumnMasks(CAPTURE, (MaskRule("column.truncate.to.3.chars", (r"public\.t\.c",)),)),
+        MessageKeys.parse(CHOSEN),
+    )
+    relation = Relation(1, "public", "t", "f", (RelationColumn("c", 25, -1, True),))
+    with pytest.raises(CdcError, match="rows would share one"):
+        build_plan(relation, None, TypeNames({25: PgType(25, "text")}, {}), (), planner)
 
 
 def test_a_timestamp_of_the_key_is_a_number_in_the_key_as_debezium_has_it() -> None:
