@@ -12,6 +12,7 @@ ARGS ?=
 STAMP := $(VENV)/.installed
 LOCKS := locks/build.txt locks/all.txt
 SERVERS := $(VENV)/servers
+GATEWAY := $(VENV)/versitygw
 CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
@@ -39,13 +40,20 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions, for tests. Without them those tests are skipped.
-servers: $(SERVERS)/.installed
+# PostgreSQL of other versions and a server of S3, for tests. Without them those tests are skipped.
+servers: $(SERVERS)/.installed $(GATEWAY)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
 	@$(BIN)/python tests/servers.py $(SERVERS) \
 	  && touch $@ || echo "other PostgreSQL versions cannot be had here: their tests are skipped" >&2
+
+# The hashes of what it is built from are in go.sum.
+$(GATEWAY)/.installed: $(wildcard locks/versitygw/*) $(STAMP)
+	@rm -rf $(GATEWAY) && mkdir -p $(GATEWAY)
+	@cd locks/versitygw && CGO_ENABLED=0 nice go build -mod=readonly -trimpath -o $(abspath $(GATEWAY))/versitygw \
+	  github.com/versity/versitygw/cmd/versitygw \
+	  && touch $(abspath $@) || echo "versitygw cannot be built here: tests with a server of S3 are skipped" >&2
 
 # Confluent's AvroConverter with all that it needs (200 MB), for the long tier.
 converter: $(CONVERTER)/.installed
@@ -133,7 +141,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

@@ -85,7 +85,7 @@ TARGET_AUTH = declare(
     "spark.target_auth",
     "config",
     "The warehouse refused the user or the password",
-    "Correct warehouse.user and warehouse.password.",
+    "Correct warehouse.user and warehouse.password; of an object store, warehouse.s3.access.key and warehouse.s3.secret.key.",
 )
 TARGET_DATABASE = declare(
     "spark.target_database",
@@ -97,14 +97,36 @@ TARGET_RIGHTS = declare(
     "spark.target_rights",
     "config",
     "The warehouse user lacks a right",
-    "Grant CREATE on the database, or on the schemas it writes to, to warehouse.user; of files, let the worker's user write.",
+    "Grant CREATE on the database, or on the schemas it writes to, to warehouse.user; of files, let the worker's user write; in an"
+    " object store, let the access key list the bucket and get, put and delete the objects below warehouse.path.",
 )
 TARGET_UNREACHABLE = declare(
     "spark.target_unreachable",
     "transient",
     "The warehouse cannot be reached",
-    "Check warehouse.hostname, warehouse.port and the network; of files, that the disk is there, writable and not full."
+    "Check warehouse.hostname, warehouse.port and the network; of files, that the disk is there, writable and not full;"
+    " of an object store, warehouse.s3.endpoint and whether it is up or asks for fewer requests."
     " The task tries again.",
+)
+TARGET_BUCKET = declare(
+    "spark.target_bucket",
+    "config",
+    "The bucket of the warehouse is not there, or is elsewhere",
+    "Create the bucket, or correct warehouse.path, warehouse.s3.region, warehouse.s3.endpoint or"
+    " warehouse.s3.path.style.access; then restart the task.",
+)
+TARGET_CLOCK = declare(
+    "spark.target_clock",
+    "environment",
+    "The object store refuses requests because the clocks differ",
+    "Set the worker's clock, by NTP: an object store takes a request within some minutes of its own time. Then restart the task.",
+)
+TARGET_STORE_UNFIT = declare(
+    "spark.target_store_unfit",
+    "config",
+    "The warehouse cannot lie in this store",
+    "Use a folder, or s3://bucket/prefix in a store that does conditional puts (If-None-Match and If-Match), without which two"
+    " writers could both take the same number of a manifest. Other stores cannot be written to yet.",
 )
 TARGET_GONE = declare(
     "spark.target_gone",

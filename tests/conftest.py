@@ -46,6 +46,7 @@ NEEDS = {
     "iceberg": ("iceberg", "delta"),
     "delta": ("iceberg", "delta"),
     "zookeeper": ("kafka", "zookeeper"),
+    "s3": ("versitygw",),
 }
 
 
@@ -55,6 +56,11 @@ def missing(part: str) -> str | None:
     try:
         if part == "postgres":
             find_programs()
+        elif part == "versitygw":
+            from tests.s3_server import find_program
+
+            if find_program() is None:
+                return f"{part}: it was not built (make servers)"
         elif part == "zookeeper":
             find_java()
             zookeeper_libraries()
@@ -206,6 +212,17 @@ def postgres(devstack_dir: Path):
 def zookeeper(devstack_dir: Path):
     """The session's ZooKeeper, one server: `.connect`, `.kill_server(0)`, `.rebuild()`. Leave it running."""
     with serving(EmbeddedZooKeeper(devstack_dir / "zookeeper")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def s3(devstack_dir: Path):
+    """The session's server of S3: `.endpoint`, `.files(prefix)`. Tests that use it have the marker `s3`."""
+    from tests.s3_server import S3Server, find_program
+
+    program = find_program()
+    assert program is not None
+    with serving(S3Server(program, devstack_dir / "s3")) as server:
         yield server
 
 

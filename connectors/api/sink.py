@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
@@ -147,3 +148,11 @@ class KeepsDeadLetters(Protocol):
     def redrive(self, place: LedgerAccess, asked: DeadLetterFilter) -> Mapping[str, Any]:
         """Applies them again. Returns `redriven`, `rows`, `failed`, `left`, `causes`, and in `next` where it stopped when its
         time was over."""
+
+
+@runtime_checkable
+class IsCompared(Protocol):
+    """A sink whose target can be compared with a source. Runs in a child process with a time limit."""
+
+    def verify_side(self, access: LedgerAccess) -> AbstractContextManager[Any]:
+        """Opens the target, as the target side of a comparison, as long as the context lasts; raises CdcError."""

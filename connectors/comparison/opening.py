@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from cdcworker.connectors.postgres.config.settings import PostgresSettings
 
 APPLICATION: Final = "cdcworker-verify"
+NOT_CAPTURED: Final = "the source's configuration or its publication leaves the table out"
 
 
 @dataclass
@@ -89,10 +90,17 @@ def opened(
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
-        for one in (table for table in tables if table.topic in wanted.held):
+        # The source's login may read more than the source hands on: keys of such rows are not for the sink.
+        both.plans += [
+            ComparisonPlan(one.topic, one.table, None, reason=NOT_CAPTURED, is_held=True)
+            for one in tables
+            if not one.is_sent
+        ]
+        sent = [table for table in tables if table.is_sent]
+        for one in (table for table in sent if table.topic in wanted.held):
             why = f"the sink holds it back: {wanted.held[one.topic]}"
             both.plans.append(ComparisonPlan(one.topic, one.table, None, reason=why, is_held=True))
-        compared = [table for table in tables if table.topic not in wanted.held]
+        compared = [table for table in sent if table.topic not in wanted.held]
         both.plans += _plans(compared, settings, sink, both, catch_up)
         yield both
 
@@ -127,6 +135,7 @@ def planned_table(
     is_sent = {
         column.name: settings.filters.column(ours.schema, ours.name, column.name)
         and (not sent.names or column.name in sent.names)
+        and settings.masks.rule(ours.schema, ours.name, column.name) is None
         for column in ours.columns
         if not column.generated
     }

@@ -32,6 +32,8 @@ class SentTable:
     """Columns that are sent; None: every column."""
     is_filtered: bool = False
     """Whether a part of the rows only is sent."""
+    is_sent: bool = True
+    """False: the sink names the topic, and the source's filters or its publication leave the table out."""
 
 
 def sent_tables(
@@ -45,8 +47,10 @@ def sent_tables(
     """Returns the tables of the source that the sink holds and one of the patterns of `schema.table` matches (none: all), and the
     names of those that are not in the source any more. `topics` are those that exist, `access` is that of the sink."""
     from cdcworker.connectors.postgres.server.catalog import SourceCatalog
+    from cdcworker.connectors.postgres.server.slot import has_publication
 
     published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
+    is_all_sent = not published and not has_publication(source.connection, settings)
     catalog = SourceCatalog(source.connection)
     found: list[SentTable] = []
     gone: list[str] = []
@@ -59,8 +63,10 @@ def sent_tables(
             gone.append(".".join(path))
             continue
         info = catalog.table(table.oid)
+        is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
+        names, is_filtered = published.get(path, (None, False))
         keyed = table.keyed(info.key if info else (), settings.keys.columns_of(*path))
-        found.append(SentTable(topic, keyed, *published.get(path, (None, False))))
+        found.append(SentTable(topic, keyed, names, is_filtered, is_sent))
     return found, gone
 
 

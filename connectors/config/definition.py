@@ -105,6 +105,8 @@ class ConfigKey:
     and nothing in the name suggests it. A key whose name speaks of a place has to say one or the other."""
     has_effect: bool = True
     """False: its values are judged when a config is submitted, and a config that runs has the default, whatever it says."""
+    of_task: bool = True
+    """Whether tasks read it. The values of another key are judged when a config is submitted, and keep no task from starting."""
     spellings: tuple[str, ...] = ()
     """Further values that are known beside those that are recommended. All of these are read without regard to case."""
     topics: TopicUse = ""
@@ -424,7 +426,7 @@ class ConfigDef:
     def _counts(self, name: str) -> bool:
         """Whether a key says anything to a config that runs."""
         key = self.keys.get(name)
-        return key.has_effect if key is not None else self.note_of(name) is not None
+        return key.has_effect and key.of_task if key is not None else self.note_of(name) is not None
 
     def note_of(self, name: str) -> str | None:
         """Returns the note of a key that is accepted without effect, None for any other."""

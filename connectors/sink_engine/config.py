@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.config.definition import ConfigKey, between, is_regex, one_of
+from cdcworker.connectors.config.refusals import Refusal
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy
 from cdcworker.connectors.warehouses.output_config import output_keys, output_problems
@@ -14,6 +15,8 @@ TRIGGER_MS: Final = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
 RECORDS_MAX: Final = 100_000
 """About 32 MB of ordinary rows, which go through the task's process at once."""
+VERIFY_INTERVAL_MS_MIN: Final = 60_000
+"""A comparison reads whole tables of a database that is somebody else's. Metrics of its result are seldom read more often."""
 BATCHES: Final = "Batches"
 
 ACCEPTED: Final = {
@@ -111,6 +114,12 @@ def batch_keys() -> Iterable[ConfigKey]:
     )
 
 
+def _interval_problem(value: int) -> str | None:
+    if 0 < value < VERIFY_INTERVAL_MS_MIN:
+        return Refusal(f"Value must be 0 or at least {VERIFY_INTERVAL_MS_MIN}")
+    return between(0, 31 * 86_400_000)(value)
+
+
 def verify_keys() -> Iterable[ConfigKey]:
     """Returns the keys of comparisons with the source."""
     key = ConfigKey
@@ -119,9 +128,10 @@ def verify_keys() -> Iterable[ConfigKey]:
         "verify.interval.ms",
         "LONG",
         0,
-        validator=between(0, 31 * 86_400_000),
+        validator=_interval_problem,
         group=verify,
-        doc="Compare with the source so long after the last comparison; 0: only when asked.",
+        of_task=False,
+        doc="Compare with the source so long after the last comparison: 60,000 or more; 0: only when asked.",
     )
     yield key(
         "verify.range.rows",

@@ -82,7 +82,7 @@ class ComparisonPlan:
     lacking: tuple[str, ...] = ()
     """Columns that hold values in the source and are not in the warehouse at all: that is a difference."""
     is_held: bool = False
-    """The sink holds the table back: what is in the warehouse is not what it was asked to be compared with."""
+    """The sink holds the table back, or the source does not hand it on: the warehouse has not what it would be compared with."""
 
     @property
     def name(self) -> str:

@@ -5,30 +5,33 @@ from __future__ import annotations
 
 import base64
 import contextlib
-import fcntl
 import json
-import os
 import time
-import uuid
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_batch import SinkBatch
-from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED, TARGET_COLLISION, TARGET_LOCKED, TARGET_TWICE, gone
+from cdcworker.connectors.sink_errors import (
+    FENCED,
+    LEDGER_MOVED,
+    TARGET_COLLISION,
+    TARGET_TWICE,
+    TARGET_UNREACHABLE,
+    gone,
+)
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 FOLDER = "_cdc"
+OWN = "_cdcworker"
+"""The folder of what belongs to no table."""
 KEPT = 5
 """Manifests whose files stay, for readers that have begun with them."""
-LOCK_S_MAX = 30.0
-"""Who has a lock looks at a file and changes it."""
-LOCK_POLL_S = 0.02
 YOUNG_S = 3600.0
 """A file that no manifest names may belong to one that is being written."""
 BESIDE = "beside-"
@@ -153,24 +156,33 @@ def parse(text: str) -> Manifest:
 class Manifests:
     """The manifests of one table, in its folder."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, files: Storage, folder: str) -> None:
+        self.files = files
         self.folder = folder
+        self._home = f"{folder}/{FOLDER}"
+
+    def at(self, path: str) -> str:
+        """Returns where a file of the table is, by its path in the table's folder."""
+        return f"{self.folder}/{path}"
 
     def newest(self) -> Manifest | None:
         # All that were listed are gone when so many have come meanwhile.
-        while paths := self._paths():
-            for path in paths:
+        while names := self._names():
+            for name in names:
                 with contextlib.suppress(FileNotFoundError):
-                    return parse(path.read_text(encoding="utf-8"))
+                    return self._read(name)
         return None
+
+    def _read(self, name: str) -> Manifest:
+        return parse(self.files.read(f"{self._home}/{name}").decode())
 
     def there(self) -> bool:
         """Folders alone are what a restore has brought so far."""
-        return bool(self._paths())
+        return bool(self._names())
 
     def make(self) -> None:
         """Folders of a new table. Of one that has a state none is made: it would stand where the table is to come back."""
-        (self.folder / FOLDER).mkdir(parents=True, exist_ok=True)
+        self.files.make_folder(self._home)
 
     @contextlib.contextmanager
     def writing(self, state: Manifest) -> Iterator[None]:
@@ -182,9 +194,9 @@ class Manifests:
                 raise gone(state.topic) from exc
             raise
 
-    def _paths(self) -> list[Path]:
+    def _names(self) -> list[str]:
         """The newest first."""
-        return sorted((self.folder / FOLDER).glob("*.json"), reverse=True)
+        return sorted(self.files.names(self._home, ".json"), reverse=True)
 
     def commit(self, manifest: Manifest) -> Manifest:
         """The next state. CdcError when somebody else has made it already, or must not be overtaken."""
@@ -195,23 +207,17 @@ class Manifests:
 
     def _commit(self, manifest: Manifest) -> Manifest:
         made = manifest.next(manifest.epoch)
-        home = self.folder / FOLDER
-        scratch = home / f".{uuid.uuid4().hex}"
+        newest = next(iter(self._names()), None)
+        if newest is None and manifest.version:
+            # What the state rests on went away with the folder that was there.
+            raise gone(manifest.topic)
+        if newest is not None and number_of(newest) >= made.version:
+            # The number itself may be free again: old ones are swept.
+            raise self._overtaken(manifest)
         try:
-            write_synced(scratch, made.text().encode())
-            newest = next(iter(self._paths()), None)
-            if newest is None and manifest.version:
-                # What the state rests on went away with the folder that was there.
-                raise gone(manifest.topic)
-            if newest is not None and int(newest.stem) >= made.version:
-                # The number itself may be free again: old ones are swept.
-                raise self._overtaken(manifest)
-            os.link(scratch, home / f"{made.version:012d}.json")
+            self.files.create(f"{self._home}/{made.version:012d}.json", made.text().encode())
         except FileExistsError as exc:
             raise self._overtaken(manifest) from exc
-        finally:
-            scratch.unlink(missing_ok=True)
-        sync_folder(home)
         return made
 
     def _overtaken(self, mine: Manifest) -> CdcError:
@@ -221,26 +227,44 @@ class Manifests:
             return collision(found, mine.topic)
         if found is not None and found.epoch > mine.epoch:
             return CdcError(FENCED, "a newer task writes this table", where=where)
+        if found is not None and self.files.is_late(f"{self._home}/{found.version:012d}.json"):
+            return late(where)
         return moved(mine)
 
     def sweep(self, newest: Manifest, everything: bool = False, versions: Collection[int] = ()) -> None:
         """Remove manifests that are old, but for some `versions`, and files that none of those left names; young unnamed
         ones only when asked to, by a new owner: nobody else may still name them."""
-        kept = []
-        for path in self._paths():
-            if newest.version - int(path.stem) < KEPT or int(path.stem) in versions:
+        listed = self.files.files(self._home, "")
+        manifests = [file for file in listed if file.name.endswith(".json")]
+        kept, gone = [], []
+        for file in manifests:
+            number = number_of(file.name)
+            if newest.version - number < KEPT or number in versions:
                 # Whoever writes to the table beside its owner sweeps too.
                 with contextlib.suppress(FileNotFoundError):
-                    kept.append(parse(path.read_text(encoding="utf-8")))
+                    kept.append(self._read(file.name))
             else:
-                path.unlink(missing_ok=True)
+                gone.append(f"{self._home}/{file.name}")
         named = {file.path for manifest in kept for file in manifest.files} | {manifest.tombstones for manifest in kept}
-        for path in [*self.folder.glob("*.parquet"), *(self.folder / FOLDER).glob("*.parquet")]:
-            with contextlib.suppress(FileNotFoundError):
-                old = time.time() - path.stat().st_mtime > YOUNG_S
-                mine = everything and not path.name.startswith(BESIDE)
-                if str(path.relative_to(self.folder)) not in named and (old or mine):
-                    path.unlink()
+        # Clocks of the storage and of this machine may differ: a file counts as old when both say so.
+        now = min([time.time(), *(file.modified for file in manifests if number_of(file.name) == newest.version)])
+        found = [(file.name, file) for file in self.files.files(self.folder, ".parquet")]
+        found += [(f"{FOLDER}/{file.name}", file) for file in listed if file.name.endswith(".parquet")]
+        for path, file in found:
+            old, mine = now - file.modified > YOUNG_S, everything and not file.name.startswith(BESIDE)
+            if path not in named and (old or mine):
+                gone.append(self.at(path))
+        self.files.remove(gone)
+
+
+def number_of(name: str) -> int:
+    """Returns the number in the name of a manifest or of a set."""
+    return int(name.rpartition("/")[2].removesuffix(".json"))
+
+
+def late(where: Mapping[str, str | int]) -> CdcError:
+    """Returns the error for a write that reached an object store after its writer had given it up: the ledger has changed by it."""
+    return CdcError(TARGET_UNREACHABLE, "a write that the object store had not answered has arrived late", where=where)
 
 
 def moved(state: Manifest) -> CdcError:
@@ -253,18 +277,19 @@ def collision(found: Manifest, topic: str) -> CdcError:
     return CdcError(TARGET_COLLISION, "two topics or sinks write to one table", where=where)
 
 
-def tables(root: Path) -> Iterator[Path]:
-    """Folders that hold manifests."""
-    for found in root.glob(f"*/*/{FOLDER}"):
-        yield found.parent
+def tables(files: Storage) -> Iterator[str]:
+    """Folders of which each may be a table's."""
+    for schema in files.folders(""):
+        if schema != OWN:
+            yield from (f"{schema}/{table}" for table in files.folders(schema))
 
 
 Table = tuple[Manifests, Manifest]
 
 
-def of_sink(root: Path, sink: str) -> Iterator[Table]:
+def of_sink(files: Storage, sink: str) -> Iterator[Table]:
     """Its tables with their newest states, wherever somebody has moved them in the warehouse."""
-    for manifests in map(Manifests, tables(root)):
+    for manifests in (Manifests(files, folder) for folder in tables(files)):
         found = manifests.newest()
         if found is not None and found.sink == sink:
             yield manifests, found
@@ -277,56 +302,24 @@ def begun(found: Iterable[Table]) -> dict[str, Table]:
     for manifests, state in found:
         other, _ = out.setdefault(state.topic, (manifests, state)) if state.begun else (manifests, state)
         if other.folder != manifests.folder:
-            first, second = sorted("/".join(each.folder.parts[-2:]) for each in (other, manifests))
+            first, second = sorted((other.folder, manifests.folder))
             where = {"topic": state.topic, "table": first, "other": second}
             raise CdcError(TARGET_TWICE, "two tables hold offsets of one topic", where=where)
     return out
 
 
-def folders(found: Sequence[Table], home: Callable[[str], Path]) -> dict[str, Path]:
+def folders(found: Sequence[Table], home: Callable[[str], str]) -> dict[str, str]:
     """Returns, by topic, the folder of the table that the sink goes on with. One that somebody has put aside, its offsets
     reset, is none: another one is begun at the topic's `home`."""
     there = {state.topic: manifests.folder for manifests, state in found if manifests.folder == home(state.topic)}
     return there | {topic: manifests.folder for topic, (manifests, _) in begun(found).items()}
 
 
-@contextlib.contextmanager
-def alone(lock: Path, where: Mapping[str, str | int]) -> Iterator[None]:
-    """Locks a folder against other processes. CdcError TARGET_LOCKED when another one does not release it in time."""
-    with lock.open("w") as file:
-        deadline = time.monotonic() + LOCK_S_MAX
-        while True:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-                break
-            except BlockingIOError as exc:
-                if time.monotonic() > deadline:
-                    text = f"a lock was not let go of within {LOCK_S_MAX:g} s"
-                    raise CdcError(TARGET_LOCKED, text, where=where) from exc
-                time.sleep(LOCK_POLL_S)
-        yield
-
-
-def write_synced(path: Path, content: bytes) -> None:
-    with path.open("wb") as file:
-        file.write(content)
-        file.flush()
-        os.fsync(file.fileno())
-
-
-def sync_folder(path: Path) -> None:
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
-
-
-def alter(root: str, place: LedgerAccess, changes: SinkOffsets | None) -> None:
+def alter(files: Storage, place: LedgerAccess, changes: SinkOffsets | None) -> None:
     """Every table that changes gets a state with the new offsets and the epoch of whoever asks, which fences off tasks
     from before; the rows stay. CdcError when a newer task has been there; then nothing is changed. A table that was put
     aside with its offsets reset is given none while another one holds the topic's."""
-    mine = list(of_sink(Path(root), place.connector))
+    mine = list(of_sink(files, place.connector))
     held = {state.topic for _, state in mine if state.begun}
     for _, state in mine:
         if state.epoch > place.epoch:

@@ -281,6 +281,8 @@ class StartTask:
     config: Mapping[str, str]
     paused: bool
     attempt: int
+    topic_prefixes: tuple[str, ...]
+    """The bound of the connector's topics; empty: none."""
 
 
 @dataclass(frozen=True, slots=True)

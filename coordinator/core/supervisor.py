@@ -255,7 +255,7 @@ def _start(transition: StateTransition, local: LocalTask) -> None:
     due = transition.mono + policy_of(config, transition.settings).start_timeout_s
     starting = replace(local, phase="starting", paused=paused, killed=False, due=due, jobs_sent=())
     transition.set_local(entry.id, starting)
-    transition.emit(StartTask(entry, connector.kind, config, paused, local.attempt))
+    transition.emit(StartTask(entry, connector.kind, config, paused, local.attempt, connector.topic_prefixes))
     _tell_jobs(transition, starting)
 
 

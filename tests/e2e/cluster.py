@@ -21,6 +21,8 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program
 from cdcworker.worker.quickstart.roles import make_reader, make_writer
 
+from tests import plain_http
+
 PASSWORD = "a password of no use anywhere else"
 SESSION_S = 6.0
 """The broker's minimum: tests wait less."""
@@ -101,7 +103,7 @@ class Cluster:
     def healthy(self, worker: Worker) -> bool:
         assert worker.process.alive(), f"{worker.id} ended:\n{worker.process.failure('ended').message}"
         try:
-            return httpx.get(worker.url + "/health", timeout=5).status_code == 200
+            return plain_http.get(worker.url + "/health", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -111,7 +113,7 @@ class Cluster:
         while True:
             for each in [worker] if worker else list(self.workers.values()):
                 try:
-                    answer = httpx.request(method, each.url + path, json=body, timeout=30)
+                    answer = plain_http.request(method, each.url + path, json=body, timeout=30)
                 except httpx.TransportError:
                     continue
                 if answer.status_code != 409 or answer.headers.get("X-CDC-Reason") == "exists":

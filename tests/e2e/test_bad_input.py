@@ -9,11 +9,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
+
+from tests import plain_http
 
 from .cluster import Cluster
 
@@ -97,7 +98,7 @@ def test_a_server_without_logical_decoding_is_refused_with_the_setting(cluster: 
 def test_broken_json_says_where(cluster: Cluster) -> None:
     (worker,) = cluster.workers.values()
     headers = {"Content-Type": "application/json"}
-    answer = httpx.post(worker.url + "/connectors", content='{"name": "x",\n "config": {', headers=headers)
+    answer = plain_http.post(worker.url + "/connectors", content='{"name": "x",\n "config": {', headers=headers)
     assert answer.status_code == 400
     assert "line 2" in answer.json()["message"]
 

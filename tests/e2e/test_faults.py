@@ -15,7 +15,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from cdcworker.worker.rest.resources.metric_table import SINK, SOURCE
@@ -23,6 +22,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.schema_registry import SchemaRegistryClient
 from confluent_kafka.schema_registry.avro import AvroDeserializer
 from confluent_kafka.serialization import MessageField, SerializationContext
+
+from tests import plain_http
 
 from .cluster import Cluster, Worker, descendants, paused, send, wait
 from .load import COLUMNS, IDS, REST_S, SCHEMA, TABLES, Load, differences
@@ -286,7 +287,7 @@ def await_metrics(cluster: Cluster, verdict: str, differences: int) -> None:
     found: dict[str, float] = {}
 
     def shown() -> bool:
-        texts = "\n".join(httpx.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
+        texts = "\n".join(plain_http.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
         pairs = re.findall(r"^cdc_verify_((?:result|differences)\{.*\}) (\S+)$", texts, re.MULTILINE)
         found.clear()
         found.update((name, float(value)) for name, value in pairs)
@@ -384,7 +385,7 @@ def test_real_tasks_report_every_metric_of_the_table(cluster: Cluster, load: Loa
     missing: set[str] = set()
 
     def reported() -> bool:
-        texts = "\n".join(httpx.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
+        texts = "\n".join(plain_http.get(f"{w.url}/metrics", timeout=30).text for w in cluster.workers.values())
         shown = set(re.findall(r"^(cdc_\w+)", texts, re.MULTILINE))
         missing.clear()
         missing.update(name for name, series in wanted.items() if series not in shown)

@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.devstack.process import Program
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
@@ -39,7 +39,7 @@ TAKEOVER_S = 60.0
 def broker(tmp_path_factory) -> Iterator[EmbeddedKafka]:
     """One of its own, that takes sessions shorter than a broker does by default."""
     settings = {"group.min.session.timeout.ms": "1000"}
-    found = EmbeddedKafka(tmp_path_factory.mktemp("broker"), settings, heap="384m")
+    found = EmbeddedKafka(tmp_path_factory.mktemp("broker"), settings, heap="384m", jvm_options=QUICK_COMPILER_ONLY)
     found.start()
     try:
         yield found

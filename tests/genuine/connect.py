@@ -12,6 +12,8 @@ from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program
 from cdcworker.worker.java.runtime import find_java
 
+from tests import plain_http
+
 START_TIMEOUT_S = 300.0
 LOGGING = """
 appender.console.type = Console
@@ -80,6 +82,6 @@ class GenuineConnect(EmbeddedServer):
     def answers(self) -> bool:
         """Whether it serves requests that need the cluster, too."""
         try:
-            return httpx.get(f"{self.url}/health", timeout=2.0).status_code == 200
+            return plain_http.get(f"{self.url}/health", timeout=2.0).status_code == 200
         except httpx.HTTPError:
             return False

@@ -20,6 +20,8 @@ from cdcworker.schemas.log import SchemaLog
 from cdcworker.worker.devstack.ports import free_ports
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaException, TopicPartition
 
+from tests import plain_http
+
 DEADLINE_S = 60.0
 STARTED = re.compile(r"task started task=(\S+) pid=(\d+)")
 
@@ -64,13 +66,13 @@ class Worker:
     # -- REST ---------------------------------------------------------------------------------------------------------
 
     def get(self, path: str) -> Any:
-        return httpx.get(self.url + path, timeout=30.0).json()
+        return plain_http.get(self.url + path, timeout=30.0).json()
 
     def put(self, name: str, config: dict[str, str]) -> None:
         """Tried again while there is no leader: a worker is healthy a moment before one is elected."""
 
         def answered() -> httpx.Response | None:
-            answer = httpx.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
+            answer = plain_http.put(f"{self.url}/connectors/{name}/config", json=config, timeout=30.0)
             return None if answer.status_code == 409 else answer
 
         answer = self.wait(answered, "a leader")

@@ -231,7 +231,7 @@ SINKS = tuple(
         name,
         "i",
         1,
-        {"connector.class": "spark", "topics": "shop.a", "verify.interval.ms": "1000"},
+        {"connector.class": "spark", "topics": "shop.a", "verify.interval.ms": "60000"},
         "RUNNING",
         "sink",
     )

@@ -45,16 +45,21 @@ DATABASE: Final = {
     "warehouse": "postgres", "warehouse.path": "", "warehouse.hostname": "127.0.0.1", "warehouse.port": "1",
     "warehouse.user": "u", "warehouse.dbname": "d",
 }  # fmt: skip
+BUCKET: Final = {
+    "warehouse": "parquet", "warehouse.path": "s3://bucket/lake", "warehouse.s3.endpoint": "http://127.0.0.1:1",
+    "warehouse.s3.access.key": "k", "warehouse.s3.secret.key": "s",
+}  # fmt: skip
 OF_DATABASES: Final = ("hostname", "user", "password", "dbname", "ssl", "schema")
 BESIDE: Final = {
     **{f"warehouse.{name}": DATABASE for name in OF_DATABASES},
     "warehouse.catalog": CATALOG,
+    "warehouse.s3.": BUCKET,
     "spark.": CLIENT,
     "verify.": {"topics.regex": r"billing\..*"},
 }
 """What a key needs beside it to have an effect, by the beginning of its name."""
-SCHEDULES: Final = {"verify.interval.ms": "1000"}
-"""Numbers by which the leader acts for a connector."""
+SCHEDULES: Final = {"verify.interval.ms": ("1", "60000")}
+"""Numbers by which the leader acts for a connector: one that is refused, and the shortest time after which it does."""
 ROUTER: Final = {
     "transforms": "r", "transforms.r.type": "org.apache.kafka.connect.transforms.RegexRouter",
     "transforms.r.regex": "(.*)", "transforms.r.replacement": "shop-r",
@@ -87,8 +92,8 @@ class Attack:
 
     @property
     def leads_elsewhere(self) -> bool:
-        """Whether the definition says so, or the leader acts for it."""
-        return bool(self.key.topics or self.key.connects) or self.key.name in SCHEDULES
+        """Whether the definition says so."""
+        return bool(self.key.topics or self.key.connects)
 
 
 class Attacks:
@@ -147,7 +152,7 @@ class Attacks:
         elif (pairs := PAIRS_OF.get(key.name, key.name)) in PAIRS:
             yield from PAIRS[pairs]
         elif key.name in SCHEDULES:
-            yield SCHEDULES[key.name]
+            yield from SCHEDULES[key.name]
         elif key.type == "CLASS":
             yield from CLASSES
         elif key.type in ("STRING", "LIST", "PASSWORD") and not key.recommended:

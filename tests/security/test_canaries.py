@@ -2,6 +2,7 @@
 children's arguments and environments, a support bundle. None is found."""
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -11,6 +12,8 @@ import socket
 import subprocess
 import sys
 import tarfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
 
@@ -21,6 +24,7 @@ import yaml
 from cdcworker.worker.cli.client.remote import detailed
 from cdcworker.worker.security.credentials import hashed, new_token
 
+from tests import plain_http
 from tests.app_in_memory import operations, path_of
 from tests.integration import one_worker
 
@@ -119,7 +123,10 @@ def second(worker, kafka, tmp_path):
 def ask(worker):
     def ask(method, path, body=None, **options):
         headers = {"Authorization": f"Bearer {worker.token}", **options.pop("headers", {})}
-        return httpx.request(method, worker.url + detailed(path), json=body, headers=headers, timeout=30.0, **options)
+        limit_s = options.pop("timeout", 30.0)
+        return plain_http.request(
+            method, worker.url + detailed(path), json=body, headers=headers, timeout=limit_s, **options
+        )
 
     return ask
 
@@ -200,9 +207,9 @@ def turned_away(ask, worker, canaries, good):
     }
     closed = ("${env:AWS_SECRET_ACCESS_KEY}", f"${{file:{folder}/outside}}")
     validate = "/connector-plugins/postgres/config/validate"
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"Bearer {canaries['bad token']}"})
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"Basic {basic}"})
-    yield httpx.get(url + "/connectors", headers={"Authorization": f"X {canaries['other scheme']}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"Bearer {canaries['bad token']}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"Basic {basic}"})
+    yield plain_http.get(url + "/connectors", headers={"Authorization": f"X {canaries['other scheme']}"})
     sent = {"X-Api-Key": canaries["header"], "Cookie": f"s={canaries['cookie']}", "User-Agent": canaries["user agent"]}
     yield ask("GET", f"/connectors?password={canaries['query']}", headers=sent)
     yield ask("PUT", "/connectors/wrong/config", wrong)
@@ -293,12 +300,10 @@ def log_and_topics(worker):
 
 def processes(worker):
     """(where, text) of the arguments and the environment of the worker and of all processes below it."""
-    group = Path(f"/proc/{worker.process.pid}/task/{worker.process.pid}/children")
     pids, todo = [], [worker.process.pid]
     while todo:
         pids.append(todo.pop())
-        children = group.parents[3] / str(pids[-1]) / "task" / str(pids[-1]) / "children"
-        todo += map(int, children.read_text().split() if children.exists() else ())
+        todo += children_of(pids[-1])
     for pid in filter(partial(is_itself, worker.process.pid), pids):
         try:
             limits, *told = (Path(f"/proc/{pid}/{name}").read_bytes() for name in ("limits", "cmdline", "environ"))
@@ -311,10 +316,45 @@ def processes(worker):
             yield f"{name} of {whose}", text.decode("utf-8", "replace")
 
 
+@contextlib.contextmanager
+def watched(worker):
+    """Gathers what `processes` tells, as long as the context lasts: of processes that end soon, too."""
+    seen, over = set(), threading.Event()
+
+    def look():
+        while not over.wait(0.1):
+            seen.update(processes(worker))
+
+    with ThreadPoolExecutor(1) as pool:
+        looking = pool.submit(look)
+        try:
+            yield seen
+        finally:
+            over.set()
+            looking.result()
+
+
+def javas(seen):
+    """The processes of Java among those that were seen."""
+    return {where for where, _ in list(seen) if re.fullmatch(r"cmdline of java \d+", where)}
+
+
+def children_of(pid):
+    """The processes that any thread of a process has started."""
+    found = []
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        # A thread or the process may end meanwhile.
+        for thread in os.listdir(f"/proc/{pid}/task"):
+            found += map(int, Path(f"/proc/{pid}/task/{thread}/children").read_text().split())
+    return found
+
+
 def is_itself(worker, pid):
     """Whether a process is more than a copy of the worker that is about to become something else."""
-    command = [Path(f"/proc/{one}/cmdline") for one in (pid, worker)]
-    return pid == worker or (command[0].exists() and command[0].read_bytes() != command[1].read_bytes())
+    with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+        ours, its = (Path(f"/proc/{one}/cmdline").read_bytes() for one in (worker, pid))
+        return pid == worker or its != ours
+    return False  # it has ended meanwhile
 
 
 def results(records):
@@ -406,6 +446,34 @@ def test_no_canary_is_heard(worker, ask, postgres, canaries):
     assert leaks(heard, canaries, keys) == []
 
 
+@pytest.mark.spark
+@pytest.mark.iceberg
+@pytest.mark.long
+@pytest.mark.timeout(900)
+def test_no_canary_is_heard_where_java_runs(worker, ask, postgres, canaries):
+    """Java's arguments and environment are seen while it starts, runs, fails to find its cluster, and answers requests."""
+    good = source(postgres, canaries)
+    heard = [("answer", start(worker, ask, good).text)]
+    for name, config in sinks(postgres, canaries, good):
+        answer = ask("PUT", f"/connectors/{name}/config?validate=false", config)
+        assert answer.status_code == 201, answer.text
+        heard.append(("answer", answer.text))
+
+    def settled():
+        return state_of(ask, "out") == "RUNNING" and state_of(ask, "lake") == "FAILED"
+
+    with watched(worker) as seen:
+        worker.wait(settled, lambda: ask("GET", "/connectors?expand=status").text, 300.0)
+        drivers = javas(seen)
+        assert len(drivers) >= len(SINKS)
+        for name in SINKS:
+            for path in ("v1/connectors/{}/doctor", "v1/connectors/{}/dead-letters", "connectors/{}/offsets"):
+                heard.append((path, ask("GET", "/" + path.format(name), timeout=120.0).text))
+        assert javas(seen) > drivers, "of requests as well"
+    heard += [*seen, *bundle(worker), *log_and_topics(worker)]
+    assert leaks(heard, canaries, session_keys(worker)) == []
+
+
 def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
     """The request is signed with the key of the config log, and stands in the trail of both workers."""
     config = {"connector.class": "datagen", "topic.prefix": "x", "tables": "1", "rows.per.second": "1"}
@@ -421,16 +489,18 @@ def test_a_follower_has_the_leader_do_what_its_caller_may(worker, second, ask):
     for number, one in enumerate((worker, second)):
         # Who has had something changed has read up to there, the key included; before, callers vouch for themselves.
         one.wait(
-            lambda url=one.url: httpx.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume"
+            lambda url=one.url: plain_http.put(f"{url}/connectors/d/resume", headers=token).status_code == 202, "resume"
         )
         headers = {**token, "X-Request-Id": f"pause-{number}"}
         paused = one.wait(
-            lambda url=one.url, sent=headers: httpx.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202,
+            lambda url=one.url, sent=headers: (
+                plain_http.put(f"{url}/connectors/d/pause", headers=sent).status_code == 202
+            ),
             "pause",
         )
         assert paused
-        assert httpx.put(f"{one.url}/connectors/d/pause").status_code == 401
-        assert httpx.put(f"{one.url}/connectors/d/fence", headers=token).status_code == 400
+        assert plain_http.put(f"{one.url}/connectors/d/pause").status_code == 401
+        assert plain_http.put(f"{one.url}/connectors/d/fence", headers=token).status_code == 400
     logs = [one.log.read_text() for one in (worker, second)]
     heard = [["pause-0" in text, "pause-1" in text] for text in logs]
     leads = heard.index([True, True])

@@ -6,10 +6,10 @@ import uuid
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 from confluent_kafka import Producer
 
+from tests import plain_http
 from tests.integration.one_worker import Worker
 
 from .poison import CORPUS, DEEP
@@ -38,7 +38,7 @@ def _write(bootstrap: str, group: str, place: tuple[int, bytes]) -> None:
 
 def _refused(worker: Worker) -> dict[str, float]:
     """How many records the worker has refused, by log."""
-    lines = httpx.get(f"{worker.url}/metrics", timeout=30.0).text.splitlines()
+    lines = plain_http.get(f"{worker.url}/metrics", timeout=30.0).text.splitlines()
     found = (line.rpartition(" ") for line in lines if line.startswith(REFUSED + "{"))
     return {name.partition('log="')[2].partition('"')[0]: float(number) for name, _, number in found}
 
@@ -70,7 +70,7 @@ def test_a_worker_and_its_next_start_live_through_poison_in_all_own_topics(kafka
             return next(((one.partition(), one.key()) for one in records if b'"halted"' in one.key()), None)
 
         place = worker.wait(stored, "a position")
-        httpx.put(f"{worker.url}/connectors/halted/stop", timeout=30.0)
+        plain_http.put(f"{worker.url}/connectors/halted/stop", timeout=30.0)
         worker.wait(lambda: not worker.get("/connectors/halted/status")["tasks"], "the stop")
         _write(kafka.bootstrap, group, place)
         worker.wait(lambda: {"configs", "status", "schemas"} <= _refused(worker).keys(), "refusals of three logs")
@@ -80,7 +80,7 @@ def test_a_worker_and_its_next_start_live_through_poison_in_all_own_topics(kafka
         worker = Worker(tmp_path, kafka.bootstrap, group, "w2")
         worker.wait_ready()
         _requires_a_working_cluster(worker)
-        httpx.put(f"{worker.url}/connectors/halted/resume", timeout=30.0)
+        plain_http.put(f"{worker.url}/connectors/halted/resume", timeout=30.0)
         halted = worker.wait_state("halted", "FAILED", timeout_s=120.0)
         assert "kafka.malformed_record" in str(halted["error"])
         assert "thread died" not in log + worker.log.read_text()

@@ -14,6 +14,7 @@ from cdcworker.worker.security.access import Caller, Grant
 from cdcworker.worker.security.signing import SESSION_KEY, SignedRequest, Signer, keys_of
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
+from tests import plain_http
 from tests.e2e.cluster import Cluster, Worker, wait
 
 pytestmark = [pytest.mark.kafka, pytest.mark.timeout(300)]
@@ -63,7 +64,7 @@ def published_key(cluster: Cluster) -> dict[str, object]:
 
 def put(worker: Worker, headers: dict[str, str] | None = None) -> httpx.Response:
     sent = {"content-type": "application/json", **(headers or {})}
-    return httpx.put(worker.url + PATH, content=BODY, headers=sent, timeout=30, trust_env=False)
+    return plain_http.put(worker.url + PATH, content=BODY, headers=sent, timeout=30, trust_env=False)
 
 
 def test_workers_forward_with_the_secret_and_the_published_key_signs_nothing(cluster, secrets):

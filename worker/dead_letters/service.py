@@ -12,6 +12,7 @@ from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children.call import call_child
 from cdcworker.worker.dead_letters.child import COMMAND
+from cdcworker.worker.http.errors import NOT_OFFERED
 
 NOT_KEPT: Final = declare(
     "letters.not_kept",
@@ -72,6 +73,8 @@ class DeadLetters:
         error = answer.get("error")
         if error is None:
             return answer
+        if error["code"] in NOT_OFFERED:
+            raise CdcError(error["code"], error["message"], hint=error["hint"])
         if error["kind"] == "transient":
             raise CdcError(UNFINISHED, f"[{error['code']}] {error['message']}", hint=error["hint"])
         raise CdcError(REFUSED, f"[{error['code']}] {error['message']}", where=error.get("where"), hint=error["hint"])

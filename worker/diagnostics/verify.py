@@ -23,6 +23,13 @@ from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.diagnostics.verify_child import COMMAND
 
 RUNNING_MAX: Final = 2
+"""Comparisons that the schedule has begun, and as many that somebody has asked for."""
+PLACES: Final = 3
+"""Comparisons in all: neither of the two kinds has every place, so that the other one goes on."""
+SHARE_S: Final = 3_600.0
+"""Seconds after which a comparison of the schedule gives its place up for others that are due, unless it is the only one that
+takes so long: the default of `verify.timeout.ms`."""
+SCHEDULE: Final = "schedule"
 OUT_OF_TIME_S: Final = 30.0
 """Past its own limit a child ends itself; one that does not is ended."""
 FOUND_MAX: Final = 500
@@ -41,6 +48,9 @@ class VerifyRun:
     started_ms: int
     timeout_s: float
     by: str = "request"
+    bound: tuple[str, ...] = ()
+    """What the names of the sink's topics begin with."""
+    gave_way: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     progress: Json = field(default_factory=dict)
     result: Json | None = None
@@ -58,6 +68,10 @@ class VerifyRun:
         state = "running" if not self.is_over else "done" if self.result is not None else "failed"
         out |= {"state": state, "worker": self.worker, "started": self.started_ms, "ended": self.ended_ms or None}
         return out | {"progress": self.progress, "result": self.result, "error": self.error}
+
+
+class NoPlaceError(CdcError):
+    """Another comparison has to end before this one can begin."""
 
 
 class Verifier:
@@ -81,13 +95,18 @@ class Verifier:
     def start(self, state: ClusterState, connector: Connector, asked: VerifyRequest, timeout_s: float) -> VerifyRun:
         source = source_of(state, connector, asked.source)
         with self._lock:
-            running = [run for run in self._runs.values() if not run.is_over]
-            if any(run.connector == connector.name for run in running):
-                raise CdcError(BUSY, f"{connector.name} is being compared", where={"connector": connector.name})
-            if len(running) >= RUNNING_MAX:
-                raise CdcError(BUSY, f"{len(running)} comparisons run on this worker")
+            hindrance = self.hindrance(connector, asked.by)
+            if hindrance is not None:
+                raise hindrance
             run = VerifyRun(
-                connector.name, connector.incarnation, source.name, self._worker, self._now(), timeout_s, asked.by
+                connector=connector.name,
+                incarnation=connector.incarnation,
+                source=source.name,
+                worker=self._worker,
+                started_ms=self._now(),
+                timeout_s=timeout_s,
+                by=asked.by,
+                bound=connector.topic_prefixes,
             )
             self._runs[connector.name] = run
         question = {
@@ -103,6 +122,28 @@ class Verifier:
         }
         start_thread(self._follow, run, question, name=f"verify-{run.id}", kind="verify")
         return run
+
+    def hindrance(self, connector: Connector, by: str) -> CdcError | None:
+        """Returns why a comparison of the sink cannot begin now. Sinks of one bound, which are those of one tenant, have one place
+        of each kind together."""
+        running = [run for run in self.runs() if not run.is_over]
+        same = [run for run in running if run.by == by]
+        if any(run.connector == connector.name for run in running):
+            return CdcError(BUSY, f"{connector.name} is being compared", where={"connector": connector.name})
+        if any(run.bound == connector.topic_prefixes for run in same if run.bound):
+            return CdcError(BUSY, "another sink whose topics have the same bound is being compared")
+        if len(same) >= RUNNING_MAX or len(running) >= PLACES:
+            return NoPlaceError(BUSY, f"{len(running)} comparisons run on this worker")
+        return None
+
+    def give_way(self) -> None:
+        """Ends the comparison that the schedule has begun last, if each of its comparisons takes longer than its share."""
+        running = [run for run in self.runs() if run.by == SCHEDULE and not run.is_over]
+        late = [run for run in running if self._now() - run.started_ms > SHARE_S * 1000]
+        if len(late) == len(running) >= RUNNING_MAX:
+            last = max(late, key=lambda run: run.started_ms)
+            last.gave_way = True
+            _end(last.child)
 
     def runs(self) -> list[VerifyRun]:
         return list(self._runs.values())
@@ -140,9 +181,13 @@ class Verifier:
                 watch.set()
             _end(run.child)
             if not run.is_over:
-                late = self._now() - run.started_ms > run.timeout_s * 1000
-                error = CdcError(TIMEOUT if late else INTERRUPTED, "the process that compared has ended early")
-                run.ended_ms, run.error = self._now(), error.to_dict()
+                run.ended_ms, run.error = self._now(), self._early_end(run).to_dict()
+
+    def _early_end(self, run: VerifyRun) -> CdcError:
+        if run.gave_way:
+            return CdcError(TIMEOUT, "others were due, and it had run for an hour: start the comparison over REST")
+        late = self._now() - run.started_ms > run.timeout_s * 1000
+        return CdcError(TIMEOUT if late else INTERRUPTED, "the process that compared has ended early")
 
     def said(self, run: VerifyRun, line: bytes) -> None:
         try:

@@ -58,7 +58,7 @@ def compare(question: JsonObject, say: Say) -> None:
 
     providers, began = question["providers"], time.monotonic()
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
-    access, roots = access_of(providers, question["sink"].get("prefixes", ())), file_roots(providers)
+    access, roots = access_of(providers, question["sink"]["prefixes"]), file_roots(providers)
     topics = _topics(question, sink, access)
     machine, held = finder(lookup(sink.get("connector.class", "")).load()(sink)), question.get("held", {})
     wanted = ComparedConnectors(

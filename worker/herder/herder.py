@@ -363,13 +363,8 @@ class Herder(SupervisedThread):
             attempt=command.attempt,
             paused=command.paused,
             config=dict(command.config),
-            topic_prefixes=self._topic_prefixes(task.connector),
+            topic_prefixes=command.topic_prefixes,
         )
-
-    def _topic_prefixes(self, connector: str) -> tuple[str, ...]:
-        """Returns the bound of a connector's topics."""
-        found = self._state.cluster.connectors.get(connector)
-        return found.topic_prefixes if found is not None else ()
 
     def _presence(self) -> Presence:
         config = self.config

@@ -93,9 +93,12 @@ RETRY_AFTER_S = 1
 STATUS_OF_KIND: Mapping[str, int] = {"config": 400, "fenced": 409}
 """Statuses by the kind of an error. An error of any other kind is not the caller's: 500, as in Kafka Connect."""
 
-STATUS_OF_CODE: Mapping[str, int] = {"worker.stopped": 503, STARTING: 503}
-"""Statuses of errors that another worker does not have: one that stops does not know what became of the request, one
-that starts does not know what exists."""
+NOT_OFFERED = frozenset(("letters.not_kept", "letters.not_offered", "offsets.not_offered", "spark.letters_elsewhere"))
+"""Codes of what a connector cannot be asked for, by its class or its config: the request is wrong, and nothing is broken."""
+
+STATUS_OF_CODE: Mapping[str, int] = {"worker.stopped": 503, STARTING: 503, **dict.fromkeys(NOT_OFFERED, 400)}
+"""Statuses of errors whose kind does not tell. Another worker does not have the first two: one that stops does not know what
+became of the request, one that starts does not know what exists."""
 HEADERS_OF_STATUS: Mapping[int, Mapping[str, str]] = {
     409: {"Retry-After": str(RETRY_AFTER_S), "X-CDC-Reason": "epoch"},
     503: {"Retry-After": str(RETRY_AFTER_S)},

@@ -10,6 +10,7 @@ from cdcworker.coordinator.model import Connector, JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
 from cdcworker.worker.children.call import call_child
+from cdcworker.worker.http.errors import NOT_OFFERED
 from cdcworker.worker.offsets.model import (
     BAD_POSITION,
     INTERRUPTED,
@@ -98,6 +99,8 @@ class SinkOffsetsClient:
         error = answer.get("error")
         if error is None:
             return answer
+        if error["code"] in NOT_OFFERED:
+            raise CdcError(error["code"], error["message"], hint=error["hint"])
         if error["kind"] == "fenced":
             raise CdcError(INTERRUPTED, error["message"], where=error.get("where"))
         raise CdcError(REFUSED, f"[{error['code']}] {error['message']}", where=error.get("where"), hint=error["hint"])

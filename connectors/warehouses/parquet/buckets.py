@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import zlib
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from cdcworker.connectors.api.table_batch import KEY
 from cdcworker.connectors.warehouses import merge, staged_rows, target_columns
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_state import Manifest
 
 if TYPE_CHECKING:
@@ -37,27 +36,24 @@ def split(rows: pa.Table, count: int) -> Iterator[tuple[int, pa.Table]]:
         yield bucket, rows.take(np.flatnonzero(found == bucket))
 
 
-def save(path: Path, rows: pa.Table) -> int:
-    """Writes the rows; they are on disk when it returns, since the manifest that names it must not outlive it."""
+def save(files: Storage, path: str, rows: pa.Table) -> int:
+    """Writes the rows; they are in the storage when it returns, since the manifest that names it must not outlive it."""
     from pyarrow import parquet
 
-    parquet.write_table(rows, path, compression="zstd", compression_level=1, use_dictionary=repeating(rows))
-    handle = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-        return os.fstat(handle).st_size
-    finally:
-        os.close(handle)
+    few = repeating(rows)
+    return files.write(
+        path, lambda sink: parquet.write_table(rows, sink, compression="zstd", compression_level=1, use_dictionary=few)
+    )
 
 
-def batches(folder: Path, manifest: Manifest) -> Iterator[pa.RecordBatch]:
+def batches(files: Storage, folder: str, manifest: Manifest) -> Iterator[pa.RecordBatch]:
     """Rows of a table, in the columns of its state."""
     from pyarrow import parquet
 
     schema = manifest.arrow
     assert schema is not None
     for file in manifest.files:
-        with parquet.ParquetFile(folder / file.path) as source:
+        with parquet.ParquetFile(files.source(f"{folder}/{file.path}")) as source:
             for group in range(source.num_row_groups):
                 yield from target_columns.conform(source.read_row_group(group), schema).to_batches()
 

@@ -6,12 +6,9 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
-import os
 import time
-import uuid
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote
 
@@ -21,7 +18,8 @@ from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED
 from cdcworker.connectors.warehouses import consistent_sets
 from cdcworker.connectors.warehouses.consistent_sets import Marks, PublishedSet, PublishedSets, SetMember
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
-from cdcworker.connectors.warehouses.table_state import FOLDER, Manifest, Manifests, parse, sync_folder, write_synced
+from cdcworker.connectors.warehouses.storage.files import Storage
+from cdcworker.connectors.warehouses.table_state import FOLDER, OWN, Manifest, Manifests, late, number_of, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -49,17 +47,17 @@ class _Set:
         """Topic and number of each."""
         for source in self.sources.values():
             for topic, table in source["tables"].items():
-                yield topic, int(Path(table["manifest"]).stem)
+                yield topic, number_of(table["manifest"])
 
 
 class ParquetSets(PublishedSets):
     """The consistent sets of one sink, in the folder `_cdcworker/sets/<sink>`."""
 
-    def __init__(self, root: str, sink: str) -> None:
+    def __init__(self, files: Storage, sink: str) -> None:
         super().__init__()
-        self._root = Path(root)
+        self._storage = files
         self._sink = sink
-        self._home = self._root / "_cdcworker" / "sets" / quote(sink, safe="")
+        self._home = f"{OWN}/sets/{quote(sink, safe='')}"
         self._now = _Set()
         self._kept: list[_Set] = []
 
@@ -67,6 +65,11 @@ class ParquetSets(PublishedSets):
     def marks(self) -> Marks:
         pairs = [(name.partition(":"), at) for name, at in self._now.marks.items()]
         return {(topic, int(number)): at for (number, _, topic), at in pairs}
+
+    @property
+    def number(self) -> int:
+        """The number of the newest set."""
+        return self._now.version
 
     def versions(self, topic: str) -> set[int]:
         """Numbers of the manifests that a set which stays names."""
@@ -104,41 +107,46 @@ class ParquetSets(PublishedSets):
 
     def _commit(self, wanted: _Set) -> None:
         made = replace(wanted, version=self._now.version + 1)
-        self._home.mkdir(parents=True, exist_ok=True)
+        self._storage.make_folder(self._home)
         said = {"epoch": made.epoch, "marks": made.marks, "sources": made.sources, "at_ms": time.time_ns() // 1_000_000}
-        scratch = self._home / f".{uuid.uuid4().hex}"
+        path = self._path(made.version)
         try:
-            write_synced(scratch, json.dumps(said).encode())
-            os.link(scratch, self._home / f"{made.version:012d}.json")
+            self._storage.create(path, json.dumps(said).encode())
         except FileExistsError as exc:
-            newest = next(self._files(), made)
-            if newest.epoch > made.epoch:
-                raise self._newer() from exc
-            text = "another task has published a set meanwhile"
-            raise CdcError(LEDGER_MOVED, text, where={"sink": self._sink}) from exc
-        finally:
-            scratch.unlink(missing_ok=True)
-        sync_folder(self._home)
+            raise self._overtaken(made) from exc
         self._now = made
         self._kept = [made, *self._kept][:KEPT]
-        for path in self._paths():
-            if int(path.stem) <= made.version - KEPT:
-                path.unlink(missing_ok=True)
+        if made.version % self._storage.commits_per_sweep == 0:
+            numbers = map(number_of, self._names())
+            self._storage.remove([self._path(number) for number in numbers if number <= made.version - KEPT])
+
+    def _overtaken(self, mine: _Set) -> CdcError:
+        newest = next(self._files(), mine)
+        if newest.epoch > mine.epoch:
+            return self._newer()
+        if self._storage.is_late(self._path(mine.version)):
+            self._kept = [newest, *self._kept][:KEPT]
+            self._now = newest
+            return late({"sink": self._sink})
+        return CdcError(LEDGER_MOVED, "another task has published a set meanwhile", where={"sink": self._sink})
 
     def _newer(self) -> CdcError:
         return CdcError(FENCED, "a newer task publishes the sets of this sink", where={"sink": self._sink})
 
     # -- files --------------------------------------------------------------------------------------------------------
 
-    def _paths(self) -> list[Path]:
+    def _path(self, number: int) -> str:
+        return f"{self._home}/{number:012d}.json"
+
+    def _names(self) -> list[str]:
         """The newest first."""
-        return sorted(self._home.glob("*.json"), reverse=True)
+        return sorted(self._storage.names(self._home, ".json"), reverse=True)
 
     def _files(self) -> Iterator[_Set]:
-        for path in self._paths():
+        for name in self._names():
             with contextlib.suppress(FileNotFoundError):
-                said = json.loads(path.read_text(encoding="utf-8"))
-                yield _Set(tuple(said["epoch"]), int(path.stem), said["marks"], said["sources"])
+                said = json.loads(self._storage.read(f"{self._home}/{name}"))
+                yield _Set(tuple(said["epoch"]), number_of(name), said["marks"], said["sources"])
 
     def _shown(self, found: _Set, whole: bool = True) -> dict[str, PublishedSet]:
         """Not `whole`: without tables that were dropped, and may be there anew; the next set does not name them so."""
@@ -146,12 +154,14 @@ class ParquetSets(PublishedSets):
         for source, said in found.sources.items():
             members = {}
             for topic, table in said["tables"].items():
-                manifest = self._root / table["folder"] / table["manifest"]
-                if not whole and not manifest.exists():
+                try:
+                    state = parse(self._storage.read(f"{table['folder']}/{table['manifest']}").decode())
+                except FileNotFoundError:
+                    if whole:
+                        raise
                     log.warning("a table of the consistent set no longer exists topic=%s", topic)
                     continue
-                state = parse(manifest.read_text(encoding="utf-8"))
-                schema, name = Path(table["folder"]).parts
+                schema, _, name = table["folder"].partition("/")
                 members[topic] = SetMember((schema, name), state, state.version)
             out[source] = PublishedSet(
                 VisibleThrough(said["position"], said["committed_ms"], tuple(said["left_out"])), members
@@ -176,9 +186,9 @@ def _told(shown: PublishedSet) -> dict[str, Any]:
 class WholeParquetWriter(ParquetWriter):
     """A folder of which readers see whole transactions of the source, all tables at one position, by its sets."""
 
-    def __init__(self, root: str, sink: str, task: int = 0, **more: Any) -> None:
-        super().__init__(root, sink, task, **more)
-        self._sets = ParquetSets(root, sink)
+    def __init__(self, files: Storage, sink: str, task: int = 0, **more: Any) -> None:
+        super().__init__(files, sink, task, **more)
+        self._sets = ParquetSets(files, sink)
         self._places: dict[str, tuple[str, str]] = {}
 
     def _begin(self) -> None:
@@ -207,7 +217,7 @@ class WholeParquetWriter(ParquetWriter):
         for shown in self._sets.read().values():
             if topic in shown.members:
                 member = shown.members[topic]
-                return self._rows_of(self._root.joinpath(*member.place), member.state)
+                return self._rows_of("/".join(member.place), member.state)
         return None
 
     # -- what sets ask for --------------------------------------------------------------------------------------------
@@ -223,15 +233,16 @@ class WholeParquetWriter(ParquetWriter):
             self._still_ours()
             self._sets.publish(self._epoch, shown, marks)
             hit("sink.after_publish")
-            for topic, state in self._states.items():
-                self._sweep(Manifests(self._root.joinpath(*self._places[topic])), state)
+            due = self._sets.number % self._storage.commits_per_sweep == 0
+            for topic, state in self._states.items() if due else ():
+                self._sweep(self._at("/".join(self._places[topic])), state)
 
     def _tend(self, manifests: Manifests, made: Manifest) -> None:
         """Not before the next set: what the valid ones name is needed."""
         self._note(manifests, made)
 
     def _note(self, manifests: Manifests, state: Manifest) -> None:
-        schema, table = manifests.folder.parts[-2:]
+        schema, _, table = manifests.folder.partition("/")
         self._places[state.topic] = schema, table
 
     def _sweep(self, manifests: Manifests, newest: Manifest, everything: bool = False) -> None:

@@ -6,14 +6,14 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from cdcworker.connectors.api.table_batch import DeadLetter
 from cdcworker.connectors.warehouses.dead_letters import headers_text
-from cdcworker.connectors.warehouses.table_state import alone, sync_folder, write_synced
+from cdcworker.connectors.warehouses.storage.files import Storage
+from cdcworker.connectors.warehouses.table_state import OWN
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.dead_letters import Place
@@ -22,65 +22,74 @@ if TYPE_CHECKING:
 class DeadLetterFiles:
     """The files of one sink's dead letters."""
 
-    def __init__(self, root: Path, sink: str) -> None:
+    def __init__(self, files: Storage, sink: str) -> None:
         self._sink = sink
-        self._home = root / "_cdcworker" / "dead" / quote(sink, safe="")
+        self._storage = files
+        self._home = f"{OWN}/dead/{quote(sink, safe='')}"
 
     @contextlib.contextmanager
     def alone(self) -> Iterator[None]:
-        self._home.mkdir(parents=True, exist_ok=True)
-        with alone(self._home / "lock", {"sink": self._sink}):
+        with self._storage.alone(f"{self._home}/lock", {"sink": self._sink}):
             yield
 
-    def path(self, place: Place) -> Path:
-        return self._home / place[0] / f"{place[1]}-{place[2]}.json"
+    def path(self, place: Place) -> str:
+        return f"{self._home}/{place[0]}/{place[1]}-{place[2]}.json"
 
     def places(self, topic: str = "") -> list[Place]:
         """Returns topic, partition and offset of each letter, in order; of all topics when none is named."""
         out = []
-        for path in self._home.glob("*/*.json"):
-            if topic in ("", path.parent.name):
-                partition, offset = map(int, path.stem.split("-"))
-                out.append((path.parent.name, partition, offset))
+        for found in [topic] if topic else self._storage.folders(self._home):
+            for name in self._storage.names(f"{self._home}/{found}", ".json"):
+                partition, offset = map(int, name.removesuffix(".json").split("-"))
+                out.append((found, partition, offset))
         return sorted(out)
 
     def has(self, topic: str) -> bool:
-        return any((self._home / topic).glob("*.json"))
+        return bool(self._storage.names(f"{self._home}/{topic}", ".json"))
 
-    def read(self, place: Place) -> Mapping[str, Any]:
-        found: Mapping[str, Any] = json.loads(self.path(place).read_text(encoding="utf-8"))
-        return found
+    def exists(self, place: Place) -> bool:
+        return self._storage.exists(self.path(place))
 
-    def write(self, place: Place, said: Mapping[str, Any]) -> None:
-        """Writes a letter; to be called inside `alone`."""
-        path = self.path(place)
-        scratch = path.with_suffix(".new")
-        write_synced(scratch, json.dumps(said).encode())
-        scratch.replace(path)
+    def written_ms(self, place: Place) -> int:
+        """Returns when a letter was written, for those of a version that did not store it."""
+        return int(self._storage.modified(self.path(place)) * 1000)
+
+    def read(self, place: Place) -> bytes:
+        """Returns a letter as it is stored: the JSON of an object. FileNotFoundError where it was dropped."""
+        return self._storage.read(self.path(place))
+
+    def update(self, place: Place, change: Callable[[Mapping[str, Any]], Mapping[str, Any]]) -> None:
+        """Changes a letter; one that was dropped meanwhile does not come back. To be called inside `alone`."""
+
+        def changed(before: bytes | None) -> bytes | None:
+            return None if before is None else json.dumps(change(json.loads(before))).encode()
+
+        self._storage.update(self.path(place), changed)
+
+    def remove(self, places: Sequence[Place]) -> None:
+        """Removes letters; to be called inside `alone`."""
+        self._storage.remove(self.path(place) for place in places)
 
     def add(self, letters: Sequence[DeadLetter]) -> None:
         """A file each, before the offsets pass them; the same name again when the batch comes again."""
         if not letters:
             return
         with self.alone():
-            for letter in letters:
-                place = letter.topic, letter.partition, letter.offset
-                self.path(place).parent.mkdir(exist_ok=True)
-                self.write(place, _said(letter))
             for topic in {letter.topic for letter in letters}:
-                sync_folder(self._home / topic)
+                self._storage.make_folder(f"{self._home}/{topic}")
+            for letter in letters:
+                path = self.path((letter.topic, letter.partition, letter.offset))
+                self._storage.replace(path, json.dumps(_said(letter)).encode())
 
     def forget(self, topics: Sequence[str], ends: Mapping[tuple[str, int], int]) -> None:
         """Removes letters at or behind the ledger's offsets: their records are read again."""
         if not self._ahead(topics, ends):
             return
         with self.alone():
-            for place in self._ahead(topics, ends):
-                self.path(place).unlink()
+            self.remove(self._ahead(topics, ends))
 
     def _ahead(self, topics: Sequence[str], ends: Mapping[tuple[str, int], int]) -> list[Place]:
-        found = self.places() if self._home.exists() else ()
-        return [place for place in found if place[0] in topics and place[2] >= ends.get(place[:2], 0)]
+        return [place for place in self.places() if place[0] in topics and place[2] >= ends.get(place[:2], 0)]
 
 
 def _said(letter: DeadLetter) -> dict[str, Any]:

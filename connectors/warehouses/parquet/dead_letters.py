@@ -6,7 +6,6 @@ import contextlib
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
@@ -15,6 +14,7 @@ from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Pla
 from cdcworker.connectors.warehouses.offline_redrive import Failed, Listed, OfflineLetters
 from cdcworker.connectors.warehouses.parquet.dead_letter_files import DeadLetterFiles
 from cdcworker.connectors.warehouses.parquet.writer import OpenTable, ParquetWriter
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_state import BESIDE, Manifest, begun, moved
 from cdcworker.schemas.errors import CdcError
 
@@ -22,15 +22,15 @@ from cdcworker.schemas.errors import CdcError
 class ParquetLetters:
     """Files of letters."""
 
-    def __init__(self, root: str, sink: str) -> None:
-        self._files = DeadLetterFiles(Path(root), sink)
+    def __init__(self, files: Storage, sink: str) -> None:
+        self._files = DeadLetterFiles(files, sink)
 
     def listed(self, topic: str, after: Place, limit: int) -> tuple[int, list[Listed]]:
         places = self._files.places(topic)
         out = []
         for place in [place for place in places if place > after][:limit]:
             with contextlib.suppress(FileNotFoundError):
-                said = self._files.read(place)
+                said = json.loads(self._files.read(place))
                 sizes = [None if said[name] is None else len(said[name]) // 2 for name in ("key", "value")]
                 out.append((*place, said["code"], said["cause"], self._at_ms(place, said), sizes[0], sizes[1]))
         return len(places), out
@@ -42,33 +42,32 @@ class ParquetLetters:
         left = 2 * BYTES_MAX
         for place in [place for place in places if place[0] == first][:limit]:
             with contextlib.suppress(FileNotFoundError):
-                left -= self._files.path(place).stat().st_size if out else 0
+                text = self._files.read(place)
+                left -= len(text) if out else 0
                 if left < 0:
                     break
-                said = self._files.read(place)
+                said = json.loads(text)
                 key, value = (None if said[name] is None else bytes.fromhex(said[name]) for name in ("key", "value"))
                 headers = headers_of(json.loads(said["headers"])) if "headers" in said else None
                 out.append(StoredLetter(*place, key, value, headers, said["code"], said["cause"]))
         return out
 
     def there(self, places: Sequence[Place]) -> set[Place]:
-        return {place for place in places if self._files.path(place).exists()}
+        return {place for place in places if self._files.exists(place)}
 
     def drop(self, places: Sequence[Place]) -> None:
         if places:
             with self._files.alone():
-                for place in places:
-                    self._files.path(place).unlink(missing_ok=True)
+                self._files.remove(places)
 
     def note(self, failed: Sequence[Failed]) -> None:
         for letter, error in failed:
-            # A letter that was dropped meanwhile does not come back.
-            with self._files.alone(), contextlib.suppress(FileNotFoundError):
-                said = self._files.read(letter.place)
-                self._files.write(letter.place, {**said, "code": error.code, "cause": error.message})
+            why = {"code": error.code, "cause": error.message}
+            with self._files.alone():
+                self._files.update(letter.place, lambda said, why=why: {**said, **why})  # type: ignore[misc]
 
     def _at_ms(self, place: Place, said: Mapping[str, Any]) -> int:
-        return int(said.get("at_ms") or self._files.path(place).stat().st_mtime * 1000)
+        return int(said.get("at_ms") or self._files.written_ms(place))
 
 
 class ParquetOfflineTables(ParquetWriter):
@@ -96,10 +95,11 @@ class ParquetOfflineTables(ParquetWriter):
                 self._commit(table, SinkBatch([], {}, 0))
                 table.added.clear()
         finally:
-            for file in table.added:
-                (manifests.folder / file.path).unlink(missing_ok=True)
+            manifests.files.remove(manifests.at(file.path) for file in table.added)
         return table.written
 
 
-def letters_of(root: str, sink: str, output: target_columns.OutputForm, buckets: int = 8) -> OfflineLetters:
-    return OfflineLetters(ParquetLetters(root, sink), ParquetOfflineTables(root, sink, output=output, buckets=buckets))
+def letters_of(files: Storage, sink: str, output: target_columns.OutputForm, buckets: int = 8) -> OfflineLetters:
+    return OfflineLetters(
+        ParquetLetters(files, sink), ParquetOfflineTables(files, sink, output=output, buckets=buckets)
+    )

@@ -1,4 +1,4 @@
-"""Parquet files in a folder as a kind of warehouse."""
+"""Parquet files in a folder or a bucket as a kind of warehouse."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
+from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
+from cdcworker.connectors.warehouses.storage.files import Storage
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
@@ -21,6 +26,13 @@ RECORDS_MAX: Final = 250_000
 """Each batch is one more file per table: fewer and larger ones are read faster. About 80 MB of ordinary rows."""
 
 
+def storage_of(config: ParsedConfig, roots: Sequence[str]) -> Storage:
+    """Returns where the files of a sink lie. CdcError when the worker does not open that to connectors."""
+    if "://" in config["warehouse.path"]:
+        return s3_config.bucket_of(config, roots)
+    return LocalDisk(folder(config, roots))
+
+
 def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
     """Returns the writer of a task."""
     from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
@@ -28,7 +40,7 @@ def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
 
     writer = WholeParquetWriter if config["consistency"] == "source" else ParquetWriter
     return writer(
-        folder(config, task.file_roots),
+        storage_of(config, task.file_roots),
         task.sink,
         task.task,
         schema=config["warehouse.schema"],
@@ -52,7 +64,7 @@ class ParquetLedgerAdmin:
     def alter(self, changes: SinkOffsets | None) -> None:
         from cdcworker.connectors.warehouses.table_state import alter
 
-        alter(folder(self.config, self.access.file_roots), self.access, changes)
+        alter(storage_of(self.config, self.access.file_roots), self.access, changes)
 
     def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
         return {"next_offset": self.offsets().get((change["topic"], change["partition"]))}
@@ -69,8 +81,8 @@ def open_dead_letters(config: ParsedConfig, access: LedgerAccess, _spark: SparkH
     """Opens the files of a sink's dead letters."""
     from cdcworker.connectors.warehouses.parquet.dead_letters import letters_of
 
-    path = folder(config, access.file_roots)
-    yield letters_of(path, access.connector, output_of(config), config["warehouse.buckets"])
+    files = storage_of(config, access.file_roots)
+    yield letters_of(files, access.connector, output_of(config), config["warehouse.buckets"])
 
 
 @contextlib.contextmanager
@@ -79,30 +91,49 @@ def open_verify_side(config: ParsedConfig, access: LedgerAccess, _spark: SparkHo
     from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
     from cdcworker.connectors.warehouses.parquet.verify_tables import ParquetTables
 
-    path, has_sets = folder(config, access.file_roots), config["consistency"] == "source"
-    with contextlib.closing(LakeTarget(ParquetTables(path, access.connector, has_sets), access.connector)) as side:
+    files, has_sets = storage_of(config, access.file_roots), config["consistency"] == "source"
+    with contextlib.closing(LakeTarget(ParquetTables(files, access.connector, has_sets), access.connector)) as side:
         yield side
 
 
 def check_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
-    """CdcError when the folder is in none of the worker's file roots."""
-    folder(config, roots)
+    """CdcError when the folder is in none of the worker's file roots, or the worker does not let connectors reach the store."""
+    storage_of(config, roots)
 
 
 def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
-    """Returns what is wrong with the path: files need a folder, not a store."""
+    """Returns what is wrong with the path, and with the keys of a bucket."""
     yield from missing(config, "warehouse.path")
-    if "://" in config["warehouse.path"]:
-        yield "warehouse.path", "expects a folder: Parquet tables need a file system that all workers share"
+    path = config["warehouse.path"]
+    if s3_config.is_bucket(path):
+        yield from s3_config.problems(config)
+    elif "://" in path:
+        yield (
+            "warehouse.path",
+            "expects a folder, or s3://bucket/prefix: Parquet files cannot be written to other stores yet",
+        )
+
+
+def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
+    """Asks a bucket for a name, and returns what is wrong, at the key that causes it."""
+    if not s3_config.is_bucket(config["warehouse.path"]):
+        return []
+    try:
+        s3_config.bucket_of(config, ()).probe()
+    except CdcError as exc:
+        key = s3_config.KEY_OF_ERROR.get(exc.code, s3_config.ENDPOINT)
+        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
+    return []
 
 
 PARQUET: Final = WarehouseKind(
     name="parquet",
     title="Parquet",
-    keys=(SCHEMA, PATH, BUCKETS),
+    keys=(SCHEMA, PATH, BUCKETS, *s3_config.KEYS),
     records_max=RECORDS_MAX,
     problems=problems,
     check_paths=check_paths,
+    probe=probe,
     open=open_writer,
     admin=open_admin,
     dead_letters=open_dead_letters,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote
 
@@ -13,6 +12,7 @@ from cdcworker.connectors.warehouses import target_columns
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_state import Manifest, Manifests, tables
 
 if TYPE_CHECKING:
@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 class ParquetTables:
     """The tables of one sink as a `LakeTarget` reads them."""
 
-    def __init__(self, root: str, sink: str, whole: bool = False) -> None:
+    def __init__(self, files: Storage, sink: str, whole: bool = False) -> None:
         """`whole`: as the valid set has them."""
-        self._root = Path(root)
+        self._storage = files
         self._sink = sink
-        self._sets = ParquetSets(root, sink) if whole else None
+        self._sets = ParquetSets(files, sink) if whole else None
 
     def place(self, schema: str, table: str) -> TableName:
         return TableName(statements.stored_name(schema), statements.stored_name(table))
@@ -42,17 +42,17 @@ class ParquetTables:
             for shown in self._sets.read().values():
                 yield from ((member.place, member.state) for member in shown.members.values())
             return
-        for folder in tables(self._root):
-            state = Manifests(folder).newest()
+        for folder in tables(self._storage):
+            state = Manifests(self._storage, folder).newest()
             if state is not None:
-                yield folder.parts[-2:], state
+                yield folder.split("/"), state
 
     def read(self, place: TableName, found: TableVersion, names: Sequence[str], work: Work, columns: str) -> pa.Table:
         import pyarrow as pa
 
         schema, table = (quote(statements.plain_name(name), safe=" ") for name in place)
         try:
-            made = list(work(_batches(self._root / schema / table, found, names)))
+            made = list(work(_batches(self._storage, f"{schema}/{table}", found, names)))
         except FileNotFoundError as exc:
             raise TableFailed("its files were replaced while they were read") from exc
         return pa.Table.from_batches(made) if made else pa.table({})
@@ -61,7 +61,7 @@ class ParquetTables:
         """Nothing is open."""
 
 
-def _batches(folder: Path, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _batches(files: Storage, folder: str, found: TableVersion, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """Rows that are there; those that a soft delete left are not."""
     import pyarrow.compute as pc
     from pyarrow import parquet
@@ -70,7 +70,7 @@ def _batches(folder: Path, found: TableVersion, names: Sequence[str]) -> Iterato
     schema = found.state.arrow
     assert schema is not None
     for file in found.state.files:
-        with parquet.ParquetFile(folder / file.path) as source:
+        with parquet.ParquetFile(files.source(f"{folder}/{file.path}")) as source:
             for group in range(source.num_row_groups):
                 rows = target_columns.conform(source.read_row_group(group), schema)
                 if DELETED in rows.column_names:

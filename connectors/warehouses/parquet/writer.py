@@ -11,7 +11,6 @@ import time
 import uuid
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
@@ -23,21 +22,20 @@ from cdcworker.connectors.warehouses.parquet.buckets import batches, save, split
 from cdcworker.connectors.warehouses.parquet.dead_letter_files import DeadLetterFiles
 from cdcworker.connectors.warehouses.recreated_topics import RecreatedTopics
 from cdcworker.connectors.warehouses.staged_rows import count, each_table, no_counts, parts_of
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.table_state import (
     FOLDER,
+    OWN,
     DataFile,
     Manifest,
     Manifests,
     advanced,
-    alone,
     begun,
     collision,
     folders,
     fresh,
     of_sink,
-    sync_folder,
-    write_synced,
 )
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -68,13 +66,13 @@ class OpenTable:
 
 
 class ParquetWriter(RecreatedTopics):
-    """A TableWriter for a folder. Each table commits alone, rows with their offsets."""
+    """A TableWriter for files. Each table commits alone, rows with their offsets."""
 
     _prefix = ""
 
     def __init__(
         self,
-        root: str,
+        files: Storage,
         sink: str,
         task: int = 0,
         *,
@@ -82,7 +80,7 @@ class ParquetWriter(RecreatedTopics):
         output: target_columns.OutputForm | None = None,
         buckets: int = 8,
     ) -> None:
-        self._root = Path(root)
+        self._storage = files
         self._sink = sink
         self._task = task
         self._schema = schema
@@ -92,10 +90,10 @@ class ParquetWriter(RecreatedTopics):
         self._states: dict[str, Manifest] = {}
         self._seen: set[str] = set()
         """Topics whose tables were there."""
-        self._folders: dict[str, Path] = {}
+        self._folders: dict[str, str] = {}
         """Of tables that are gone on with, wherever they lie."""
         self._pruned: dict[str, float] = {}
-        self._letters = DeadLetterFiles(self._root, sink)
+        self._letters = DeadLetterFiles(files, sink)
         self._ids: dict[str, str] = {}
 
     # -- the seam -----------------------------------------------------------------------------------------------------
@@ -111,18 +109,21 @@ class ParquetWriter(RecreatedTopics):
         self._states.clear()
 
     def _fence(self, epoch: Epoch) -> None:
-        home = self._root / "_cdcworker"
-        if self._seen and not home.is_dir():
+        if self._seen and not self._storage.has_folder(OWN):
             raise gone(min(self._seen))
-        home.mkdir(parents=True, exist_ok=True)
-        path = home / f"{quote(self._sink, safe='')}-{self._task}.json"
-        with alone(home / "lock", {"sink": self._sink}):
-            if path.exists() and tuple(json.loads(path.read_text())["epoch"]) > epoch:
+        self._storage.begin({"sink": self._sink})
+
+        def raised(before: bytes | None) -> bytes:
+            if before is not None and _epoch_in(before) > epoch:
                 raise CdcError(FENCED, "the target's fence holds a newer epoch", where={"sink": self._sink})
-            scratch = path.with_suffix(f".{uuid.uuid4().hex}")
-            write_synced(scratch, json.dumps({"epoch": epoch}).encode())
-            scratch.replace(path)
-            sync_folder(home)
+            return json.dumps({"epoch": epoch}).encode()
+
+        with self._storage.alone(f"{OWN}/lock", {"sink": self._sink}):
+            self._storage.update(self._fence_path, raised)
+
+    @property
+    def _fence_path(self) -> str:
+        return f"{OWN}/{quote(self._sink, safe='')}-{self._task}.json"
 
     def claim(self, topics: Sequence[str]) -> None:
         with self._reached():
@@ -142,12 +143,25 @@ class ParquetWriter(RecreatedTopics):
         """Called before tables are claimed, once it is known that they exist."""
 
     def _claim(self, manifests: Manifests, found: Manifest) -> None:
-        if found.epoch > self._epoch:
-            raise CdcError(FENCED, "a newer task applies this topic", where={"topic": found.topic})
-        mine = found.epoch == self._epoch
-        if not mine:
-            found = manifests.commit(replace(found, epoch=self._epoch, version=found.version))
-        self._sweep(manifests, found, not mine)
+        owned = self._owned(manifests, found)
+        self._sweep(manifests, owned, owned is not found)
+
+    def _owned(self, manifests: Manifests, found: Manifest) -> Manifest:
+        """Returns the table's state with this task's epoch, after which no older task can commit."""
+        for left in reversed(range(TRIES)):
+            if found.epoch > self._epoch:
+                raise CdcError(FENCED, "a newer task applies this topic", where={"topic": found.topic})
+            if found.epoch == self._epoch:
+                return found
+            try:
+                return manifests.commit(replace(found, epoch=self._epoch))
+            except CdcError as exc:
+                # What a task from before had sent before it ended may still arrive.
+                newest = manifests.newest()
+                if exc.code != LEDGER_MOVED or not left or newest is None:
+                    raise
+                found = newest
+        return found
 
     @contextlib.contextmanager
     def _reached(self) -> Iterator[None]:
@@ -166,7 +180,7 @@ class ParquetWriter(RecreatedTopics):
         return [found for own, found in pairs if self._folders.get(found.topic, own.folder) == own.folder]
 
     def _mine(self) -> Iterator[tuple[Manifests, Manifest]]:
-        return of_sink(self._root, self._sink)
+        return of_sink(self._storage, self._sink)
 
     def _of(self, topic: str) -> Iterator[tuple[Manifests, Manifest]]:
         return ((manifests, state) for manifests, state in self._mine() if state.topic == topic)
@@ -181,23 +195,26 @@ class ParquetWriter(RecreatedTopics):
             tables = [table for table in each_table(batch, work, topics) if table is not None]
         for table in tables:
             counts["orphans"] += table.orphans
-            count(counts, ".".join(table.manifests.folder.parts[-2:]), topics[table.state.topic])
+            count(counts, table.manifests.folder.replace("/", "."), topics[table.state.topic])
         counts["replayed"] = bool(topics) and not tables
         refusals.tell(counts)
         return counts
 
     def rows(self, topic: str) -> TargetRows | None:
-        manifests = Manifests(self._folder(topic))
+        manifests = self._at(self._folder(topic))
         found = manifests.newest()
         if found is None or not found.begun:
             manifests, found = begun(self._of(topic)).get(topic, (manifests, found))
         return None if found is None else self._rows_of(manifests.folder, found)
 
-    def _rows_of(self, folder: Path, found: Manifest) -> TargetRows | None:
+    def _at(self, folder: str) -> Manifests:
+        return Manifests(self._storage, folder)
+
+    def _rows_of(self, folder: str, found: Manifest) -> TargetRows | None:
         if found.arrow is None:
             return None
         applied = {int(number): bytes.fromhex(at) for number, (at, _) in found.applied.items()}
-        return TargetRows(str(folder), found.key, applied, batches(folder, found))
+        return TargetRows(self._storage.place(folder), found.key, applied, batches(self._storage, folder, found))
 
     def cancel(self) -> None:
         """A batch ends by itself soon, and its manifest alone makes it count."""
@@ -208,17 +225,16 @@ class ParquetWriter(RecreatedTopics):
     # -- one table ----------------------------------------------------------------------------------------------------
 
     def _still_ours(self) -> None:
-        path = self._root / "_cdcworker" / f"{quote(self._sink, safe='')}-{self._task}.json"
-        if tuple(json.loads(path.read_text())["epoch"]) != self._epoch:
+        if _epoch_in(self._storage.read(self._fence_path)) != self._epoch:
             raise CdcError(FENCED, "the target's fence changed", where={"sink": self._sink, "task": self._task})
 
-    def _folder(self, topic: str, path: Sequence[str] = ()) -> Path:
+    def _folder(self, topic: str, path: Sequence[str] = ()) -> str:
         schema, table = target_columns.place_of(topic, path, self._schema)
-        return self._folders.get(topic) or self._root / quote(schema, safe=" ") / quote(table, safe=" ")
+        return self._folders.get(topic) or f"{quote(schema, safe=' ')}/{quote(table, safe=' ')}"
 
     def _topic(self, topic: str, parts: Sequence[TableBatch], batch: SinkBatch) -> OpenTable | None:
         """None: all of it had been applied before."""
-        manifests = Manifests(self._folder(topic, parts[0].path if parts else ()))
+        manifests = self._at(self._folder(topic, parts[0].path if parts else ()))
         for left in reversed(range(TRIES)):
             state = self._state(topic, manifests)
             if (state.sink, state.topic) != (self._sink, topic):
@@ -236,8 +252,11 @@ class ParquetWriter(RecreatedTopics):
                 self._folders[topic] = manifests.folder
                 return table
             except CdcError as exc:
+                self._states.pop(topic, None)
+                if exc.code != LEDGER_MOVED or not left:
+                    raise
                 newest = manifests.newest()
-                if exc.code != LEDGER_MOVED or not left or newest is None or not newest.is_beside(state):
+                if newest is None or not newest.is_beside(state):
                     raise
                 self._states[topic] = newest
         return None
@@ -256,7 +275,7 @@ class ParquetWriter(RecreatedTopics):
         table.state = replace(table.state, floor=staged_rows.floor_of(parts, table.state.floor))
 
     def _part(self, table: OpenTable, part: TableBatch) -> None:
-        where = {"table": "/".join(table.manifests.folder.parts[-2:]), "topic": part.table}
+        where = {"table": table.manifests.folder, "topic": part.table}
         part, how = dropped_columns.judged(part, table.schema, table.state.at, self._output, where)
         shape = staged_rows.evolve(table.schema, table.state.key, part, how, where)
         before, table.schema = table.schema, shape.schema
@@ -322,7 +341,7 @@ class ParquetWriter(RecreatedTopics):
         for file in files:
             if file in table.added:
                 table.added.remove(file)
-                (table.manifests.folder / file.path).unlink(missing_ok=True)
+                table.manifests.files.remove([table.manifests.at(file.path)])
             else:
                 table.dropped.append(file)
 
@@ -332,14 +351,16 @@ class ParquetWriter(RecreatedTopics):
         from pyarrow import parquet
 
         assert table.schema is not None
-        parts = [parquet.read_table(table.manifests.folder / file.path, partitioning=None) for file in files]
+        source, at = table.manifests.files.source, table.manifests.at
+        parts = [parquet.read_table(source(at(file.path)), partitioning=None) for file in files]
         shaped = [target_columns.conform(part, table.schema) for part in parts]
         return pa.concat_tables([table.schema.empty_table(), *shaped])
 
     def _write(self, table: OpenTable, rows: pa.Table, bucket: int) -> None:
         if rows.num_rows:
             path = f"{self._prefix}{uuid.uuid4().hex}.parquet"
-            table.added.append(DataFile(path, rows.num_rows, save(table.manifests.folder / path, rows), bucket))
+            written = save(self._storage, table.manifests.at(path), rows)
+            table.added.append(DataFile(path, rows.num_rows, written, bucket))
 
     def _tombstones(self, table: OpenTable) -> pa.Table:
         from pyarrow import parquet
@@ -348,7 +369,8 @@ class ParquetWriter(RecreatedTopics):
         empty = merge.tombstones_of(table.schema.empty_table(), False)
         if not table.state.tombstones:
             return empty
-        found = parquet.read_table(table.manifests.folder / table.state.tombstones, partitioning=None)
+        source = table.manifests.files.source(table.manifests.at(table.state.tombstones))
+        found = parquet.read_table(source, partitioning=None)
         return target_columns.conform(found, empty.schema, defaults=False)
 
     def _needed(self, state: Manifest, tombstones: pa.Table) -> pa.Table:
@@ -372,7 +394,7 @@ class ParquetWriter(RecreatedTopics):
             table.state = replace(table.state, tombstones="")
             return
         path = f"{FOLDER}/{self._prefix}{uuid.uuid4().hex}.parquet"
-        save(table.manifests.folder / path, tombstones)
+        save(self._storage, table.manifests.at(path), tombstones)
         table.state = replace(table.state, tombstones=path)
 
     def _commit(self, table: OpenTable, batch: SinkBatch) -> Manifest:
@@ -386,7 +408,13 @@ class ParquetWriter(RecreatedTopics):
 
     def _tend(self, manifests: Manifests, made: Manifest) -> None:
         """Called after a commit."""
-        self._sweep(manifests, made)
+        if made.version % self._storage.commits_per_sweep == 0:
+            self._sweep(manifests, made)
 
     def _sweep(self, manifests: Manifests, newest: Manifest, everything: bool = False) -> None:
         manifests.sweep(newest, everything)
+
+
+def _epoch_in(fence: bytes) -> Epoch:
+    first, second = json.loads(fence)["epoch"]
+    return first, second

@@ -26,6 +26,8 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program
 from confluent_kafka.admin import AdminClient
 
+from tests import plain_http
+
 from ..measure import wait
 
 GROUP = "failover"
@@ -180,7 +182,7 @@ class Stage:
         if not worker.process.alive():
             sys.exit(f"{worker.id} ended:\n{worker.process.failure('ended').message}")
         try:
-            return httpx.get(worker.url + "/health", timeout=5).status_code == 200
+            return plain_http.get(worker.url + "/health", timeout=5).status_code == 200
         except httpx.TransportError:
             return False
 
@@ -192,7 +194,7 @@ class Stage:
         while True:
             for worker in self.living():
                 try:
-                    answer = httpx.request(method, worker.url + path, json=body, timeout=30)
+                    answer = plain_http.request(method, worker.url + path, json=body, timeout=30)
                 except httpx.TransportError:
                     continue
                 if answer.status_code != 409:

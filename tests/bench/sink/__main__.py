@@ -19,12 +19,14 @@ from pathlib import Path
 import psycopg
 from cdcworker.connectors.api.table_batch import OP, POSITION, UNCHANGED
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
 from ..measure import cpu_s, finish, tree, wait
 from . import equal as whole
 from . import lakes as lakes
+from . import object_store
 from . import verify as verify
 from .floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from .load import COLUMNS, DDL, Feed, Slice, Workload
@@ -127,7 +129,7 @@ def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
     settings["max.batch.records"] = str(batch_of(workload.changes))
     with sink(stage, workload.topics, **settings) as run:
         figures = steady(run, workload)
-    writer = ParquetWriter(str(lake), f"sink{stage.sinks}")
+    writer = ParquetWriter(LocalDisk(lake), f"sink{stage.sinks}")
     for at, topic in enumerate(workload.topics):
         changes = whole.read(writer.rows(topic), OP, POSITION, UNCHANGED)
         whole.check(whole.replayed(changes), workload, at, f"the log of {topic}")
@@ -237,7 +239,8 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
     parser.add_argument(
         "--parts",
-        default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large",
+        default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
+        "object_store",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
@@ -248,6 +251,11 @@ def main() -> None:
     with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
         root = Path(folder)
         root.chmod(0o711)
+        if "object_store" in parts:
+            figures |= told(object_store.part(root, max(2_000, options.changes // 40)))
+        if parts == ["object_store"]:
+            finish({name: round(value, 3) for name, value in figures.items()})
+            return
         with EmbeddedPostgres(root / "postgres") as postgres, EmbeddedKafka(root / "kafka") as kafka:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))

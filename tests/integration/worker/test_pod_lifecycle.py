@@ -14,6 +14,8 @@ import httpx
 import pytest
 import yaml
 
+from tests import plain_http
+
 from .. import one_worker
 
 pytestmark = pytest.mark.kafka
@@ -33,7 +35,7 @@ TASKS = 2
 def probe(worker: one_worker.Worker, name: str) -> int | None:
     """What the kubelet would see; None: nobody listens."""
     try:
-        return httpx.get(worker.url + CONTAINER[name]["httpGet"]["path"], timeout=5.0).status_code
+        return plain_http.get(worker.url + CONTAINER[name]["httpGet"]["path"], timeout=5.0).status_code
     except httpx.TransportError:
         return None
 

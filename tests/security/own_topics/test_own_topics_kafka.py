@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 
-import httpx
 import pytest
 import yaml
 from cdcworker.worker.cli.client.remote import detailed
@@ -13,6 +12,7 @@ from cdcworker.worker.security.credentials import new_token
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = pytest.mark.kafka
@@ -57,7 +57,7 @@ class World:
 
     def ask(self, who, method, path, body=None):
         headers = {"Authorization": f"Bearer {self.tokens[who]}"}
-        return httpx.request(method, self.worker.url + detailed(path), json=body, headers=headers, timeout=60.0)
+        return plain_http.request(method, self.worker.url + detailed(path), json=body, headers=headers, timeout=60.0)
 
     def put(self, who, name, unchecked=False, **config):
         given = {key.replace("_", "."): value for key, value in config.items()}

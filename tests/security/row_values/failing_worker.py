@@ -18,6 +18,7 @@ from cdcworker.worker.security.credentials import new_token
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from tests import plain_http
 from tests.integration.one_worker import Worker
 
 from .canaries import COLUMNS, Canaries, Row
@@ -85,7 +86,7 @@ class FailingWorker:
 
     def ask(self, method: str, path: str, body: Any = None, *, user: str = "ops", **options: Any) -> httpx.Response:
         headers = {"Authorization": f"Bearer {self.tokens[user]}"}
-        return httpx.request(
+        return plain_http.request(
             method, self.worker.url + detailed(path), json=body, headers=headers, timeout=90.0, **options
         )
 

@@ -102,6 +102,17 @@ def test_every_guarantee_names_a_test() -> None:
     assert [part.splitlines()[0] for part in sections if not re.search(r"`tests/\S+::test_\w+`", part)] == []
 
 
+def test_every_promise_about_security_has_a_test_in_its_section() -> None:
+    """The threat model says who is trusted; its sections on what is protected, and on what is to be done, promise nothing."""
+    text = (ROOT / "docs" / "security.md").read_text()
+    sections = re.split(r"^##+ ", text, flags=re.MULTILINE)[1:]
+    without = [part.splitlines()[0] for part in sections if not re.search(r"`tests/\S+::test_\w+`", part)]
+    assert without == [
+        "Threat model", "What is protected", "Who is trusted with what", "Topics of connectors",
+        "Introduce the secret, change it", "Roles in PostgreSQL and Kafka",
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("path", ALL_PAGES, ids=name_of)
 def test_links_lead_to_files_and_to_one_heading_there(path: Path) -> None:
     missing = []

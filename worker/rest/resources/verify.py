@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED
+from cdcworker.connectors.api.sink import IsCompared
+from cdcworker.connectors.sink_engine.config import VERIFY_INTERVAL_MS_MIN
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, UNFIT
 from cdcworker.coordinator.log.record_fields import NUMBER_DIGITS_MAX
 from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, readable
 from cdcworker.coordinator.model import Connector, PutSetting, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import repeated
 from cdcworker.worker.diagnostics.verify import (
+    SCHEDULE,
+    NoPlaceError,
     Verifier,
     VerifyRequest,
     VerifyRun,
@@ -38,6 +42,8 @@ LOOK_EVERY_S: Final = 0.5
 WRITE_EVERY_S: Final = 5.0
 """How often the state of a comparison that runs is written to the config log; the worker that runs it knows more."""
 TIMEOUT_MS: Final = 3_600_000
+BEGUN_AT_ONCE_MAX: Final = 20
+"""Due comparisons that one look takes up: those that cannot be made fail at once, and may be thousands."""
 Json = dict[str, Any]
 
 
@@ -55,6 +61,7 @@ async def start(api: ApiContext, request: Request) -> Response:
         _require_source(request, asked.source)
     source = source_of(view.state, connector, asked.source)
     _require_source(request, source.name)
+    check_class(api, connector)
     if is_dry_run(request):
         return dry_run_answer(connector=connector.name, effect="compared", source=source.name)
     try:
@@ -82,6 +89,19 @@ async def show(api: ApiContext, request: Request) -> Response:
         raise e.not_found(f"Connector {connector.name} has not been compared")
     _require_source(request, str(record.get("source", "")))
     return JSONResponse(_shown(connector, record, None))
+
+
+def check_class(api: ApiContext, connector: Connector) -> None:
+    """CdcError when the sink is of a class that cannot be compared. Of a class that this worker does not know the comparison
+    says so itself."""
+    try:
+        found = api.catalog.plugin_of(connector.config).load()
+    except (CdcError, ImportError, AttributeError):
+        return
+    if not issubclass(found, IsCompared):
+        raise CdcError(
+            UNFIT, f"{connector.name} is of a class that cannot be compared", where={"connector": connector.name}
+        )
 
 
 def _require_source(request: Request, source: str) -> None:
@@ -157,6 +177,10 @@ class VerifySchedule:
         self._api = api
         self._verifier = verifier
         self._written: dict[str, tuple[Json, float]] = {}
+        self._clamped: dict[str, tuple[str, int]] = {}
+        """Incarnation and version of the configs about whose interval the log has a line."""
+        self._ends: dict[str, tuple[object, str, int]] = {}
+        """When comparisons on record ended, with the record and the incarnation: to look is cheap with thousands of sinks."""
 
     async def run_once(self) -> None:
         """Looks once. That the cluster has no leader now, or that Kafka is away, is an error that passes."""
@@ -176,8 +200,8 @@ class VerifySchedule:
             connector = view.state.connectors.get(run.connector)
             if connector is not None and connector.incarnation == run.incarnation:
                 await self._write(run)
-        for connector in list(view.state.connectors.values()):
-            await self._end_or_begin(view, connector)
+        sinks = [connector for connector in view.state.connectors.values() if connector.kind == "sink"]
+        await self._begin_due(view, [connector for connector in sinks if not await self._end_lost(view, connector)])
 
     async def _write(self, run: VerifyRun) -> None:
         record, now = run.record(), self._api.clock()
@@ -192,42 +216,77 @@ class VerifySchedule:
                 verdict, differences = result.get("verdict", "failed"), result.get("differences", "")
                 log.info("compared connector=%s verdict=%s differences=%s", run.connector, verdict, differences)
 
-    async def _end_or_begin(self, view: View, connector: Connector) -> None:
-        """Writes that a comparison has failed whose worker is gone, and begins one that is due."""
-        if connector.kind != "sink":
-            return
-        record, run = record_of(view, connector), self._verifier.get(connector.name)
-        mine = run is not None and run.incarnation == connector.incarnation
-        if (
-            record is not None
-            and record.get("state") == "running"
-            and not (mine and run and run.id == record.get("id"))
-        ):
-            error = CdcError(INTERRUPTED, "the worker that compared has ended, or leads no more").to_dict()
-            await self._put(connector.name, {**record, "state": "failed", "ended": self._now(), "error": error})
-            return
-        if self._is_due(connector, record, run if mine else None):
-            await self._begin(view, connector)
-
-    def _is_due(self, connector: Connector, record: Json | None, run: VerifyRun | None) -> bool:
-        every = _number(connector, "verify.interval.ms", 0)
-        if not every or connector.target_state != "RUNNING" or (run is not None and not run.is_over):
+    async def _end_lost(self, view: View, connector: Connector) -> bool:
+        """Writes that a comparison has failed whose worker is gone; returns whether there was one."""
+        found, run = view.state.settings.get(f"{COMPARISON}{connector.name}"), self._run_of(connector)
+        if found is None or found.get("state") != "running" or (run is not None and run.id == found.get("id")):
             return False
-        last = max(connector.created_ms, run.ended_ms if run is not None else 0)
-        if record is not None:
-            last = max(last, int(record.get("ended") or record.get("started") or 0))
-        return self._now() - last >= every
+        record = record_of(view, connector)
+        if record is None:
+            return False
+        error = CdcError(INTERRUPTED, "the worker that compared has ended, or leads no more").to_dict()
+        await self._put(connector.name, {**record, "state": "failed", "ended": self._now(), "error": error})
+        return True
+
+    async def _begin_due(self, view: View, sinks: Sequence[Connector]) -> None:
+        """Begins comparisons that are due, first the one that is due longest: a sink that is compared often, or takes long, has
+        its next turn behind those that wait."""
+        due = [(at, connector) for connector in sinks if (at := self._due_ms(view, connector)) is not None]
+        waits, left, now = False, BEGUN_AT_ONCE_MAX, self._now()
+        for _, connector in sorted((item for item in due if item[0] <= now), key=lambda item: item[0]):
+            hindrance = self._verifier.hindrance(connector, SCHEDULE)
+            if hindrance is None and left:
+                left -= 1
+                await self._begin(view, connector)
+            waits = waits or isinstance(hindrance, NoPlaceError)
+        if waits:
+            self._verifier.give_way()
+
+    def _run_of(self, connector: Connector) -> VerifyRun | None:
+        run = self._verifier.get(connector.name)
+        return run if run is not None and run.incarnation == connector.incarnation else None
+
+    def _due_ms(self, view: View, connector: Connector) -> int | None:
+        """Returns since when, or from when on, the next comparison by schedule is due; None: there is none."""
+        every, run = self._interval_ms(connector), self._run_of(connector)
+        if not every or connector.target_state != "RUNNING" or (run is not None and not run.is_over):
+            return None
+        ended = self._ended_ms(view, connector)
+        return max(connector.created_ms, run.ended_ms if run is not None else 0, ended) + every
+
+    def _ended_ms(self, view: View, connector: Connector) -> int:
+        """Returns when the comparison on record ended; 0: there is none."""
+        found, incarnation = view.state.settings.get(f"{COMPARISON}{connector.name}"), connector.incarnation
+        known = self._ends.get(connector.name)
+        if known is None or known[0] is not found or known[1] != incarnation:
+            record = record_of(view, connector) or {}
+            known = (found, incarnation, int(record.get("ended") or record.get("started") or 0))
+            self._ends[connector.name] = known
+        return known[2]
+
+    def _interval_ms(self, connector: Connector) -> int:
+        """Returns the interval of the config, no shorter than one that is taken today: older versions took any."""
+        every = _number(connector, "verify.interval.ms", 0)
+        if not 0 < every < VERIFY_INTERVAL_MS_MIN:
+            return every
+        version = (connector.incarnation, connector.config_version)
+        if self._clamped.get(connector.name) != version:
+            self._clamped[connector.name] = version
+            text = "verify.interval.ms is too short and counts as %d connector=%s"
+            log.warning(text, VERIFY_INTERVAL_MS_MIN, connector.name)
+        return VERIFY_INTERVAL_MS_MIN
 
     async def _begin(self, view: View, connector: Connector) -> None:
         try:
             source = scheduled_source(view.state, connector)
-            asked = VerifyRequest(source.name, by="schedule", held=held_of(view, connector.name))
+            check_class(self._api, connector)
+            asked = VerifyRequest(source.name, by=SCHEDULE, held=held_of(view, connector.name))
             self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
             if error.code == BUSY:
                 return  # its turn comes
             now = self._now()
-            run = VerifyRun(connector.name, connector.incarnation, "", view.worker_id, now, 0.0, "schedule")
+            run = VerifyRun(connector.name, connector.incarnation, "", view.worker_id, now, 0.0, SCHEDULE)
             run.ended_ms, run.error = now, error.to_dict()
             log.warning("not compared connector=%s error=%s", connector.name, error)
             await self._put(connector.name, run.record())

@@ -20,9 +20,9 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
+from cdcworker.connectors.warehouses.storage.local_disk import sync_folder, write_synced
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
-from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
 from cdcworker.connectors.warehouses.target_columns import position_of
 from cdcworker.schemas.failpoints import hit
 

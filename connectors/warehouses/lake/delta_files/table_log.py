@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from cdcworker.connectors.warehouses.table_state import sync_folder, write_synced
+from cdcworker.connectors.warehouses.storage.local_disk import sync_folder, write_synced
 
 Action = Mapping[str, Any]
 FileId = tuple[str, str]

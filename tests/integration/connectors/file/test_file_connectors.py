@@ -8,10 +8,10 @@ import random
 import signal
 import uuid
 
-import httpx
 import pytest
 from cdcworker.schemas.decode import RecordDecoder
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = pytest.mark.kafka
@@ -109,7 +109,7 @@ def test_a_generated_stream_has_no_gap_and_no_double_over_kills_and_a_new_worker
 
 def test_files_that_the_operator_has_not_opened_are_not_read(worker, tmp_path):
     config = {**SOURCE, "file": "/etc/hostname", "topic": f"spy-{worker.group}"}
-    answer = httpx.put(f"{worker.url}/connectors/spy/config?details=true", json=config, timeout=30.0)
+    answer = plain_http.put(f"{worker.url}/connectors/spy/config?details=true", json=config, timeout=30.0)
     assert answer.status_code == 400
     (said,) = answer.json()["errors"]
     assert (said["code"], said["configPath"]) == ("file.path_not_allowed", "/config/file")
@@ -120,7 +120,7 @@ def test_they_are_listed_and_validated_under_connects_names(worker):
     assert {"datagen", "file", "file-sink", "org.apache.kafka.connect.file.FileStreamSourceConnector"} <= names
     config = {"name": "f", "connector.class": "FileStreamSource", "file": "relative.txt", "topic": "t", "topik": "u"}
     url = f"{worker.url}/connector-plugins/FileStreamSource/config/validate"
-    answer = httpx.put(url, json=config, timeout=30.0).json()
+    answer = plain_http.put(url, json=config, timeout=30.0).json()
     found = {item["value"]["name"]: item["value"]["errors"] for item in answer["configs"] if item["value"]["errors"]}
     assert found == {
         "file": ["file expects an absolute path"],

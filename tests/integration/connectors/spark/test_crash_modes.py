@@ -10,6 +10,7 @@ import pytest
 from cdcworker.connectors.api.table_batch import OP
 from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 
 from ..spark_world import eventually, is_stopped
 from .test_crashes import TABLES, WRITTEN, Matrix, NoCluster, drivers_are_killed
@@ -37,7 +38,7 @@ class Mode(Matrix):
 
     def listed(self, table, names):
         if self.kind == "parquet":
-            found = READERS[self.whole](str(self.folder), self.world.name).rows(self.world.topic(table))
+            found = READERS[self.whole](LocalDisk(self.folder), self.world.name).rows(self.world.topic(table))
             rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
             return [tuple(row[name] for name in names) for row in rows]
         with psycopg.connect(self.world.dsn, autocommit=True) as connection:

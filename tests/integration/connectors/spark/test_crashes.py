@@ -19,6 +19,7 @@ from dataclasses import dataclass, field
 import psycopg
 import pytest
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 
 from tests import change_streams
 from tests.change_streams import NARROW
@@ -173,7 +174,7 @@ class Matrix:
             with psycopg.connect(self.world.dsn, autocommit=True) as connection:
                 listed = connection.execute(f"select {', '.join(names)} from public.{table.path[-1]}").fetchall()
         else:
-            found = ParquetWriter(str(self.folder), self.world.name).rows(self.world.topic(table))
+            found = ParquetWriter(LocalDisk(self.folder), self.world.name).rows(self.world.topic(table))
             listed = [[row[name] for name in names] for batch in found.batches for row in batch.to_pylist()]
         rows = {(row[0],): list(row) for row in listed}
         assert len(rows) == len(listed)

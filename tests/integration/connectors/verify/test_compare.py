@@ -143,6 +143,26 @@ def test_a_table_whose_topic_the_sink_may_not_read_is_not_compared(dsns):
         pass
 
 
+@pytest.mark.parametrize("source", [{"table.exclude.list": "public.salaries"}, {}], ids=["excluded", "not published"])
+def test_no_key_of_a_table_that_the_source_does_not_hand_on_reaches_the_warehouse(dsns, source):
+    """The source's login reads the table, and whoever owns the sink names its topic."""
+    for dsn in dsns:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            for name in ("t", "salaries"):
+                db.execute(f"create table {name} (id int primary key)")
+                db.execute(f"insert into {name} values (4711)")
+    with psycopg.connect(dsns[0], autocommit=True) as db:
+        db.execute(f"create publication dbz_publication for {'all tables' if source else 'table t'}")
+    waited_for, named = [], {"topics.regex": "", "topics": "p.public.t,p.public.salaries"}
+    asked = wanted(dsns, topics=["t"], sink=named, source=source)
+    with opened(asked, LIMITS, lambda topics, *_: waited_for.append(list(topics))) as both:
+        tally = Comparison(both.source, both.target, lambda *_: Now(), CompareSettings(LIMITS)).run(both.plans)
+    found = {state.plan.source.name: (state.verdict, state.reason, state.source_rows) for state in tally.tables}
+    reason = "the source's configuration or its publication leaves the table out"
+    assert found == {"t": ("equal", "", 1), "salaries": ("impossible", reason, 0)}
+    assert waited_for == [["p.public.t"]]
+
+
 @pytest.fixture
 def plant(pair):
     """Runs statements in the warehouse; afterwards it is again what it was."""

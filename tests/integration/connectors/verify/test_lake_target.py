@@ -21,6 +21,7 @@ from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
 from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
 from cdcworker.connectors.warehouses.parquet.verify_tables import ParquetTables
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_state import Manifest, schema_text
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 
@@ -210,7 +211,7 @@ def test_a_lake_is_looked_at_once_for_all_its_tables_and_a_table_read_once_for_a
 
 def test_a_parquet_warehouse_is_compared_by_its_files(source, tmp_path):
     stream = change_streams.Stream()
-    writer = ParquetWriter(str(tmp_path), "sink", output=OutputForm(soft=True))
+    writer = ParquetWriter(LocalDisk(tmp_path), "sink", output=OutputForm(soft=True))
     writer.fence((1, 0))
     for number in range(300):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b" * (number % 5)))
@@ -218,7 +219,7 @@ def test_a_parquet_warehouse_is_compared_by_its_files(source, tmp_path):
     contract.run(stream, writer, [100])
     source.db.execute("create table orders (id bigint primary key, n int, a text, big text)")
     source.db.execute("insert into orders select g, 1, 'a', repeat('b', g % 5) from generate_series(0, 298) g")
-    target = LakeTarget(ParquetTables(str(tmp_path), "sink"), "sink")
+    target = LakeTarget(ParquetTables(LocalDisk(tmp_path), "sink"), "sink")
 
     def compare():
         ours = source.table("public", "orders", ("id",))

@@ -13,6 +13,7 @@ from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.postgres import ledger_admin as offsets
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
@@ -81,7 +82,7 @@ def warehouse(request, postgres, tmp_path):
     def opened(epoch):
         made = {
             "postgres": lambda: PostgresWriter(postgres.dsn(name), "sink"),
-            "parquet": lambda: ParquetWriter(str(tmp_path), "sink"),
+            "parquet": lambda: ParquetWriter(LocalDisk(tmp_path), "sink"),
             "iceberg": lake,
         }
         writers.append(made[request.param]())
@@ -94,7 +95,7 @@ def warehouse(request, postgres, tmp_path):
         if request.param == "postgres":
             offsets.alter(postgres.dsn(name), place, changes)
         elif request.param == "parquet":
-            manifests.alter(str(tmp_path), place, changes)
+            manifests.alter(LocalDisk(tmp_path), place, changes)
         else:
             writers.append(lake())
             writers[-1].alter(place.epoch, changes)

@@ -7,6 +7,7 @@ import pytest
 from cdcworker.connectors.warehouses.lake import statements as lakesql
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_state import Manifests
 
 from tests import change_streams
@@ -132,12 +133,12 @@ def declared(dsn):
 
 def declared_in_files(stream, folder):
     """The same of a Parquet warehouse, in the words of Spark's SQL: a lake's tables have these columns too."""
-    writer = ParquetWriter(str(folder), "sink")
+    writer = ParquetWriter(LocalDisk(folder), "sink")
     writer.fence((1, 0))
     writer.apply(stream.assembler().build(change_streams.arrow(stream.records), {}, 0))
     out = {}
     for number, type_ in enumerate(VALUES):
-        found = Manifests(folder / "public" / table_of(number)).newest()
+        found = Manifests(LocalDisk(folder), f"public/{table_of(number)}").newest()
         out[type_] = lakesql.type_of(found.arrow.field("c").type)
     return out
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 import uuid
 
-import httpx
 import pytest
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = pytest.mark.zookeeper
@@ -55,7 +55,7 @@ def test_a_killed_leader_costs_no_more_than_the_session_and_two_seconds(workers)
     killed = time.monotonic()
 
     def accepted():
-        answer = httpx.put(f"{rest.url}/connectors/more/config", json=config("zk2"), timeout=30.0)
+        answer = plain_http.put(f"{rest.url}/connectors/more/config", json=config("zk2"), timeout=30.0)
         return answer.status_code == 201
 
     rest.wait(accepted, "a config write", SESSION_S + 10)

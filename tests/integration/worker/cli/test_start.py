@@ -25,6 +25,8 @@ from cdcworker.worker.rest.resources.metric_table import SOURCE
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 from prometheus_client.parser import text_string_to_metric_families
 
+from tests import plain_http
+
 pytestmark = pytest.mark.kafka
 
 DEADLINE_S = 60.0
@@ -51,7 +53,7 @@ class Worker:
             )
 
     def get(self, path: str):
-        return httpx.get(self.url + path, timeout=30.0).json()
+        return plain_http.get(self.url + path, timeout=30.0).json()
 
     def wait(self, condition, what: str):
         deadline = time.monotonic() + DEADLINE_S
@@ -89,7 +91,7 @@ SOMETIMES = {"cdc_slot_safe_bytes", "cdc_slot_lost_in_seconds", "cdc_slot_failov
 
 
 def shown(worker) -> dict[str, float]:
-    families = text_string_to_metric_families(httpx.get(worker.url + "/metrics", timeout=30.0).text)
+    families = text_string_to_metric_families(plain_http.get(worker.url + "/metrics", timeout=30.0).text)
     return {sample.name: sample.value for family in families for sample in family.samples}
 
 
@@ -113,7 +115,7 @@ def test_a_worker_comes_up_and_ends_when_told(start, number):
     worker = start()
     worker.wait_ready()
     assert worker.get("/")["version"]
-    assert worker.get("/connectors") == []
+    worker.wait(lambda: worker.get("/connectors") == [], "a leader")
     code, seconds = worker.end(number)
     assert code == 0
     assert seconds < 20
@@ -122,7 +124,7 @@ def test_a_worker_comes_up_and_ends_when_told(start, number):
 
 def test_a_worker_that_is_told_before_it_is_up_ends_too(start):
     worker = start(CDC_BOOTSTRAP_SERVERS="127.0.0.1:1")
-    worker.wait(lambda: httpx.get(worker.url + "/health").status_code == 503, "starting")
+    worker.wait(lambda: plain_http.get(worker.url + "/health").status_code == 503, "starting")
     code, seconds = worker.end(signal.SIGTERM)
     assert code in (0, 3)
     assert seconds < 20
@@ -189,7 +191,9 @@ def test_a_worker_denies_nothing_from_its_first_connection_on(start):
     config = {"connector.class": "datagen", "topic.prefix": f"p{start.group}", "tasks.max": "1"}
 
     def created():
-        return httpx.post(f"{first.url}/connectors", json={"name": "gen", "config": config, "initial_state": "STOPPED"})
+        return plain_http.post(
+            f"{first.url}/connectors", json={"name": "gen", "config": config, "initial_state": "STOPPED"}
+        )
 
     assert first.wait(lambda: (answer := created()).status_code != 409 and answer, "a leader").status_code == 201
     assert first.end(signal.SIGTERM)[0] == 0
@@ -198,7 +202,7 @@ def test_a_worker_denies_nothing_from_its_first_connection_on(start):
 
     def all_told():
         for path in paths:
-            answer = httpx.get(second.url + path, timeout=30.0)
+            answer = plain_http.get(second.url + path, timeout=30.0)
             answers.append((path, answer.status_code, answer.json()))
         return all(status == 200 for _, status, _ in answers[-len(paths) :])
 
@@ -220,7 +224,7 @@ def test_a_source_delivers_survives_a_killed_worker_and_is_handed_over_at_the_en
         worker = start(**env)
         worker.wait_ready()
         prefix = f"p{start.group}"
-        answer = httpx.put(f"{worker.url}/connectors/shop/config", json=connector(dsn, prefix), timeout=30.0)
+        answer = plain_http.put(f"{worker.url}/connectors/shop/config", json=connector(dsn, prefix), timeout=30.0)
         assert answer.status_code == 201, answer.text
         worker.wait(lambda: worker.get("/connectors/shop/status")["tasks"][0]["state"] == "RUNNING", "running")
         schema_log = KafkaCompactedLog({"bootstrap.servers": kafka.bootstrap}, f"{start.group}.schemas", client_id="t")

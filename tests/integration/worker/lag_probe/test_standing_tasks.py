@@ -7,12 +7,12 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -67,7 +67,7 @@ class Source:
 
     def metric(self, name: str) -> float:
         """The value of one of its series, -1 of an absent one."""
-        text = httpx.get(self.worker.url + "/metrics", timeout=10).text
+        text = plain_http.get(self.worker.url + "/metrics", timeout=10).text
         for family in text_string_to_metric_families(text):
             for sample in family.samples:
                 if sample.name == name and sample.labels.get("connector") == self.name:
@@ -75,7 +75,7 @@ class Source:
         return -1.0
 
     def ask(self, what: str) -> None:
-        assert httpx.put(f"{self.worker.url}/connectors/{self.name}/{what}", timeout=30).status_code in (202, 204)
+        assert plain_http.put(f"{self.worker.url}/connectors/{self.name}/{what}", timeout=30).status_code in (202, 204)
 
     def wait(self, condition: Callable[[], Any], what: str) -> None:
         self.worker.wait(condition, f"{self.name}: {what}", 120)

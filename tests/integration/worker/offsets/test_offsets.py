@@ -9,7 +9,6 @@ import uuid
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-import httpx
 import psycopg
 import pytest
 from cdcworker.connectors.api.sink import LedgerAccess
@@ -20,6 +19,7 @@ from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.offsets.sink import SinkOffsetsClient
 
+from tests import plain_http
 from tests.integration import one_worker
 
 
@@ -37,7 +37,7 @@ def ask(worker, method, path, body=None):
     """Until the tasks are gone, and fenced, the worker asks to come back."""
 
     def answered():
-        answer = httpx.request(method, worker.url + path, json=body, timeout=60.0)
+        answer = plain_http.request(method, worker.url + path, json=body, timeout=60.0)
         return None if answer.status_code == 409 else answer
 
     return worker.wait(answered, f"{method} {path}")
@@ -55,7 +55,7 @@ def test_a_source_goes_on_where_it_is_told_and_a_frozen_task_cannot_take_it_back
     worker.wait_state("gen", "RUNNING", 1)
     worker.wait(lambda: len(offsets(worker, "gen")) == 2, "positions")
     place = {"server": prefix, "task": 0}
-    refused = httpx.patch(
+    refused = plain_http.patch(
         f"{worker.url}/connectors/gen/offsets?details=true",
         json={"offsets": [{"partition": place, "offset": None}]},
         timeout=30.0,

@@ -14,6 +14,7 @@ from cdcworker.worker.cli.commands.connector import connector
 from click.testing import CliRunner
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres, pytest.mark.timeout(300)]
@@ -60,7 +61,7 @@ def ask(worker: Any, method: str, path: str, body: Any = None) -> httpx.Response
     """Until the tasks are gone, and fenced, the worker asks to come back."""
 
     def answered() -> httpx.Response | None:
-        answer = httpx.request(method, worker.url + path, json=body, timeout=60.0)
+        answer = plain_http.request(method, worker.url + path, json=body, timeout=60.0)
         return None if answer.status_code == 409 else answer
 
     return worker.wait(answered, f"{method} {path}")
@@ -138,8 +139,8 @@ def test_a_deleted_connector_says_what_it_leaves(worker, db):
 
 def test_slot_and_publication_are_dropped_once_the_task_has_ended(worker, db):
     running(worker, db)
-    assert httpx.delete(f"{worker.url}/connectors/shop?drop=tables", timeout=30).status_code == 400
-    dry = httpx.delete(f"{worker.url}/connectors/shop?drop=slot&dry_run=true", timeout=30)
+    assert plain_http.delete(f"{worker.url}/connectors/shop?drop=tables", timeout=30).status_code == 400
+    dry = plain_http.delete(f"{worker.url}/connectors/shop?drop=slot&dry_run=true", timeout=30)
     assert dry.json()["effect"] == "deleted"
     assert slots(db)
     answer = ask(worker, "DELETE", "/connectors/shop?drop=slot,publication")

@@ -11,6 +11,7 @@ import httpx
 import pytest
 from confluent_kafka import Consumer, TopicPartition
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = pytest.mark.kafka
@@ -126,7 +127,7 @@ def bad(worker):
 
     yield make
     for name in made:
-        assert httpx.delete(f"{worker.url}/connectors/{name}", timeout=30.0).status_code == 204
+        assert plain_http.delete(f"{worker.url}/connectors/{name}", timeout=30.0).status_code == 204
     for name in made:
         pid = worker.starts(f"{name}-0")[-1]
         worker.wait(lambda pid=pid: not one_worker.alive(pid), "the end of its process")
@@ -152,7 +153,7 @@ def test_a_bad_task_ends_in_quarantine_and_nobody_else_notices(worker, neighbour
     assert task["error"]["cause"]["code"] in cause.split()
     budget = int(config.get("task_restart_max", "1"))
     assert len(worker.starts(f"{name}-0")) == budget + 1
-    answer = httpx.post(f"{worker.url}/connectors/{name}/tasks/0/restart", timeout=30.0)
+    answer = plain_http.post(f"{worker.url}/connectors/{name}/tasks/0/restart", timeout=30.0)
     assert answer.status_code == 204
     worker.wait(lambda: len(worker.starts(f"{name}-0")) == budget + 2, "a start after the restart")
 
@@ -161,10 +162,10 @@ def test_a_task_that_hangs_in_its_stop_is_killed_and_nobody_else_notices(worker,
     name = bad(hang_in="stop")
     worker.wait_state(name, "RUNNING")
     (pid,) = worker.starts(f"{name}-0")
-    assert httpx.put(f"{worker.url}/connectors/{name}/stop", timeout=30.0).status_code == 204
+    assert plain_http.put(f"{worker.url}/connectors/{name}/stop", timeout=30.0).status_code == 204
     worker.wait(lambda: not one_worker.alive(pid), "the end of its process")
     worker.wait(lambda: worker.get(f"/connectors/{name}/status")["tasks"] == [], "no task")
-    assert httpx.put(f"{worker.url}/connectors/{name}/resume", timeout=30.0).status_code == 202
+    assert plain_http.put(f"{worker.url}/connectors/{name}/resume", timeout=30.0).status_code == 202
     worker.wait_state(name, "RUNNING")
 
 

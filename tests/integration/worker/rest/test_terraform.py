@@ -9,7 +9,6 @@ import subprocess
 import uuid
 from pathlib import Path
 
-import httpx
 import pytest
 import yaml
 from cdcworker.coordinator.kafka.internal_topics import TopicNames
@@ -25,7 +24,7 @@ from cdcworker.worker.security.users import UserFile
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
 
-from tests import herders
+from tests import herders, plain_http
 from tests.conftest import REQUIRE_PARTS
 from tests.herders import eventually
 
@@ -123,7 +122,7 @@ class Terraform:
 
 
 def stored(url: str) -> dict[str, str]:
-    answer = httpx.get(f"{url}/connectors/shop/config", headers={"Authorization": f"Bearer {TOKEN}"})
+    answer = plain_http.get(f"{url}/connectors/shop/config", headers={"Authorization": f"Bearer {TOKEN}"})
     return dict(answer.json()) if answer.status_code == 200 else {}
 
 

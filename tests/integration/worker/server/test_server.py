@@ -12,6 +12,8 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.server.application import create_app
 from cdcworker.worker.server.server import RestServer
 
+from tests import plain_http
+
 
 class Herder:
     """Knows one connector, and answers every request with ok from another thread."""
@@ -118,6 +120,6 @@ def test_every_address_is_listened_on_by_default():
     server = RestServer(create_app(Herder()), "", 0)
     server.start()
     try:
-        assert httpx.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False).status_code == 200
+        assert plain_http.get(f"http://127.0.0.1:{server.port}/healthz", trust_env=False).status_code == 200
     finally:
         server.stop()

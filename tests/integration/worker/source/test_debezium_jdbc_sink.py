@@ -8,11 +8,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-import httpx
 import psycopg
 import pytest
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import plain_http
 from tests.genuine import parts
 from tests.genuine.connect import GenuineConnect
 from tests.genuine.sources import formats, source_config
@@ -113,7 +113,7 @@ def delivering(
             registry = {f"{side}.converter.schema.registry.url": worker.url for side in ("key", "value")}
             converters = {f"{side}.converter": AVRO for side in ("key", "value")} | registry
             made = sink_config(target, worker.group, **(formats(schemas=True) if form == "json" else converters))
-            answer = httpx.post(f"{connect.url}/connectors", json={"name": "jdbc", "config": made}, timeout=60.0)
+            answer = plain_http.post(f"{connect.url}/connectors", json={"name": "jdbc", "config": made}, timeout=60.0)
             assert answer.status_code == 201, answer.text
             yield worker, connect
         assert worker.end() == 0
@@ -173,7 +173,7 @@ def test_values_that_readers_do_not_hold_and_keys_of_dates_and_numbers_arrive(ka
     of_extremes = "select id, free, always, at::text, at3::text, day::text, clock::text, zone::text from extremes where id < 3 order by id"
     of_keyed = "select day::text, n::text, what from keyed order by 1, 2"
     with delivering(kafka, databases, tmp_path, form) as (worker, connect):
-        status = lambda: httpx.get(f"{connect.url}/connectors/jdbc/status", timeout=10.0).text[:3000]  # noqa: E731
+        status = lambda: plain_http.get(f"{connect.url}/connectors/jdbc/status", timeout=10.0).text[:3000]  # noqa: E731
         worker.wait(lambda: texts(target, of_extremes) == EXPECTED, status, 300.0)
         source.execute(
             "update keyed set what = 'again' where n = 2.5; update keyed set day = '2024-03-01' where n = 1.5"
@@ -183,6 +183,6 @@ def test_values_that_readers_do_not_hold_and_keys_of_dates_and_numbers_arrive(ka
 
 def told(connect: GenuineConnect, source: psycopg.Connection, target: psycopg.Connection) -> str:
     """What is not as it should be, for whoever reads the failure."""
-    status = httpx.get(f"{connect.url}/connectors/jdbc/status", timeout=10.0).text
+    status = plain_http.get(f"{connect.url}/connectors/jdbc/status", timeout=10.0).text
     differ = [pair for pair in zip(rows(source), rows(target), strict=False) if pair[0] != pair[1]]
     return f"{len(rows(target))} of {len(rows(source))} rows; {differ[:2]}\n{status[:3000]}"

@@ -10,7 +10,7 @@ import pytest
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.coordinator.kafka.leader_writer import leader_transactional_id
 from cdcworker.schemas.errors import CdcError
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.herder.backends import KafkaBackend
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.protocol.task_spec import TRANSACTIONAL_IDS
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.kafka
 @pytest.fixture(scope="module")
 def kafka(devstack_dir):
     """A broker of these tests' own: each stops it and starts it again, when it reads all of its logs."""
-    with serving(EmbeddedKafka(devstack_dir / "cut")) as broker:
+    with serving(EmbeddedKafka(devstack_dir / "cut", jvm_options=QUICK_COMPILER_ONLY)) as broker:
         yield broker
 
 
@@ -108,6 +108,7 @@ def test_what_was_committed_without_markers_is_there_once_the_task_goes_on(kafka
     assert_all_there(cluster, 31, len(hidden))
 
 
+@pytest.mark.long
 def test_a_task_that_goes_on_ends_what_its_broker_left_open(kafka, cluster):
     """Nothing changes any more at the source: no next transaction would show what is hidden."""
     child = cluster.child(cluster.spec(30))
@@ -141,6 +142,7 @@ def test_a_transaction_without_any_marker_is_sent_again(kafka, cluster):
     assert_exactly_once(cluster, 60)
 
 
+@pytest.mark.long
 def test_schemas_behind_a_transaction_without_markers_are_registered(kafka, cluster):
     run_to(cluster, 30)
     assert cut(kafka, [(cluster.names.schemas, 0)], "commit")

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from cdcworker.connectors.comparison.source_tables import chosen_topics, source_notes
+from cdcworker.connectors.comparison.opening import planned_table
+from cdcworker.connectors.comparison.source_tables import SentTable, chosen_topics, source_notes
 from cdcworker.connectors.postgres.config.settings import parse
+from cdcworker.connectors.verify.canonical_text import VerifiedColumn
+from cdcworker.connectors.verify.plan import SideTable
 from cdcworker.schemas.topic_access import TopicAccess
 
 CONFIG = {
@@ -52,3 +55,28 @@ def test_what_a_source_does_not_send_is_noted():
     assert len(notes) == 2
     assert "kinds d" in notes[0]
     assert "snapshot.mode" in notes[1]
+
+
+class Warehouse:
+    """A target that has the table of the source."""
+
+    def __init__(self, table):
+        self._table = table
+
+    def table(self, schema, name):
+        return self._table
+
+
+@pytest.mark.parametrize(
+    "rule", ["column.mask.hash.SHA-256.with.salt.s", "column.mask.with.4.chars", "column.truncate.to.2.chars"]
+)
+@pytest.mark.parametrize("column", ["email", "note"])
+def test_a_column_that_is_not_handed_on_as_it_is_is_not_compared(rule, column):
+    """Keys of the source go to the warehouse's database: there a masked one is what the mask hides."""
+    columns = tuple(VerifiedColumn(name, "text") for name in ("email", "note", "other"))
+    table = SideTable("public", "people", columns, ("email",))
+    settings = parse(CONFIG | {rule: f"public.people.{column}"})
+    sink = {"warehouse.schema": "", "delete.mode": "hard"}
+    found = planned_table(SentTable("shop.public.people", table), settings, sink, Warehouse(table))
+    assert found.left_out == ((column, "left out by the source's configuration"),)
+    assert ("email" in found.reason) == (column == "email")

@@ -8,6 +8,7 @@ import pytest
 from cdcworker.connectors.sink_engine.paused_tables import RETRY_S_MAX, RETRY_S_MIN, PausedTables
 from cdcworker.connectors.sink_errors import DATA_LOST, SCHEMA_REFUSED, TARGET_BROKEN
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_state import Manifests, schema_text
 from cdcworker.schemas.errors import CdcError
 
@@ -20,7 +21,7 @@ def of_type(type_, source_type, name="orders"):
 
 
 def opened(root, enabled=True):
-    writer = ParquetWriter(str(root), "sink")
+    writer = ParquetWriter(LocalDisk(root), "sink")
     writer.fence((1, 0))
     return contract.TwoTables(writer, enabled)
 
@@ -50,7 +51,7 @@ def test_once_its_target_fits_it_goes_on_from_where_it_stopped(tmp_path):
     refused(world)
     assert not world.paused.due()
     # A person takes the column out of the table's state, which makes room for one of the new type.
-    manifests = Manifests(world.writer._folder(contract.TOPIC))
+    manifests = Manifests(world.writer._storage, world.writer._folder(contract.TOPIC))
     state = manifests.newest()
     manifests.commit(replace(state, schema=schema_text(state.arrow.remove(state.arrow.get_field_index("n")))))
     world.now = RETRY_S_MIN

@@ -221,3 +221,18 @@ def test_a_lake_has_libraries_of_its_own():
     assert SparkSink(LAKE).jars == "spark+iceberg"
     assert SparkSink({**LAKE, "warehouse": "delta"}).jars == "spark+delta"
     assert SparkSink(BASE).jars == "spark"
+
+
+def test_an_interval_of_comparisons_that_is_too_short_is_refused_and_keeps_no_stored_config_from_running():
+    for text, is_taken in (("0", True), ("1", False), ("59999", False), ("60000", True), ("2678400001", False)):
+        found = CONFIG_DEF.validate({**BASE, "topics": "t", "verify.interval.ms": text})
+        (errors,) = [value.errors for value in found if value.name == "verify.interval.ms"]
+        assert (errors == ()) == is_taken, text
+        assert CONFIG_DEF.parse({**BASE, "topics": "t", "verify.interval.ms": text})["topics"] == ["t"]
+    (told,) = [
+        error
+        for value in CONFIG_DEF.validate({"verify.interval.ms": "1"})
+        for error in value.errors
+        if "interval" in error
+    ]
+    assert told == "Invalid value 1 for configuration verify.interval.ms: Value must be 0 or at least 60000"

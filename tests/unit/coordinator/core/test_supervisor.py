@@ -33,7 +33,13 @@ from .follower_herd import CONFIG, CONNECTOR, ENTRY, ME, TASKS, TRANSIENT, Drive
 def test_an_assigned_task_starts_with_its_share_over_the_config():
     driver = Driver()
     (start,) = of(driver.assigned(ENTRY), events.StartTask)
-    assert start == events.StartTask(ENTRY, "source", {"a": "1", "b": "3"}, False, 0)
+    assert start == events.StartTask(ENTRY, "source", {"a": "1", "b": "3"}, False, 0, ())
+
+
+def test_a_task_starts_with_the_bound_of_its_connectors_topics():
+    driver = Driver(connector_record(replace(CONNECTOR, topic_prefixes=("shop-",))))
+    (start,) = of(driver.assigned(ENTRY), events.StartTask)
+    assert start.topic_prefixes == ("shop-",)
 
 
 def test_an_assignment_of_another_boot_is_not_ours():

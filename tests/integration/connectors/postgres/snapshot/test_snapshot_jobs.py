@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-import httpx
 import psycopg
 import pytest
 from cdcworker.schemas.decode import RecordDecoder
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -63,7 +63,7 @@ def test_it_goes_on_at_the_next_worker_and_its_progress_can_be_read_all_the_time
     first = start("w1")
     first.put("shop", config_of(source, first.group))
     first.wait_state("shop", "RUNNING")
-    made = httpx.post(
+    made = plain_http.post(
         f"{first.url}/v1/connectors/shop/snapshots", json={"tables": ["public.t"], "rows_per_s": RATE}, timeout=30
     )
     assert made.status_code == 202, made.text

@@ -11,12 +11,12 @@ import uuid
 from collections.abc import Iterator
 from contextlib import closing
 
-import httpx
 import psycopg
 import pytest
 from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.worker.quickstart.roles import make_reader
 
+from tests import plain_http
 from tests.integration import one_worker
 
 from ..standbys import follow
@@ -203,7 +203,7 @@ def test_a_connector_halts_where_its_slot_is_not_on_the_promoted_standby(drill):
     assert task["error"]["code"] == "postgres.slot_missing"
     drill.worker.wait(lambda: load.count > 200, "load on the new primary")
     asked = f"{drill.worker.url}/connectors/shop/restart?includeTasks=true"
-    assert httpx.post(asked, timeout=30).is_success
+    assert plain_http.post(asked, timeout=30).is_success
     drill.worker.wait(lambda: len(drill.worker.starts("shop-0")) > 1, "another start")
     assert drill.worker.wait_state("shop", "FAILED")["error"]["code"] == "postgres.slot_missing"
     load.end()

@@ -8,13 +8,13 @@ import signal
 import time
 import uuid
 
-import httpx
 import pytest
 from cdcworker.connectors.capture.config.table_share import TableShare
 from cdcworker.schemas.decode import RecordDecoder
 from cdcworker.worker.quickstart.roles import make_reader
 from psycopg.conninfo import conninfo_to_dict
 
+from tests import plain_http
 from tests.integration import one_worker
 
 pytestmark = [pytest.mark.kafka, pytest.mark.postgres]
@@ -168,4 +168,4 @@ def test_records_of_data_name_their_writer_where_that_is_asked_for(worker, db, r
     assert sum(len(record.headers()) > 3 for record in records) >= 2, "those of the key's change have their own too"
     (position,) = {json.dumps(m.headers()) for m in worker.read(f"{prefix}.watermark")}
     assert "context" not in position
-    assert httpx.delete(f"{worker.url}/connectors/{name}", timeout=30.0).status_code == 204
+    assert plain_http.delete(f"{worker.url}/connectors/{name}", timeout=30.0).status_code == 204

@@ -6,6 +6,7 @@ import pytest
 from cdcworker.connectors.sink_engine.kafka.group_offsets import OffsetGroup
 from cdcworker.connectors.sink_engine.kafka.written_tables import forget, group_of
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.coordinator.model import Connector
 from cdcworker.worker.offsets import child as offsets_main
 from cdcworker.worker.offsets.sink import SinkOffsetsClient
@@ -41,7 +42,7 @@ def test_a_broker_keeps_offsets_with_their_note_in_a_group_that_nobody_joins(kaf
 
 
 def parquet_rows(world):
-    found = ParquetWriter(str(world.tmp_path / "lake"), world.name).rows(world.topic(NARROW))
+    found = ParquetWriter(LocalDisk(world.tmp_path / "lake"), world.name).rows(world.topic(NARROW))
     rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
     return {(row["id"],): [row[name] for name in ("id", "n", "a", "big")] for row in rows}
 

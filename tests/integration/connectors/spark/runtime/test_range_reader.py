@@ -113,6 +113,7 @@ def test_a_range_that_is_gone_ends_the_batch_and_the_next_query_reads_on(engine,
             assert 5 <= offsets[0] <= offsets[-1] < 25
 
 
+@pytest.mark.long
 def test_without_javas_part_spark_reads(engine, kafka, topics, tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "_made", {})
     monkeypatch.setattr(reading, "SOURCE", tmp_path / "none")

@@ -12,6 +12,7 @@ from cdcworker.connectors.warehouses.lake.consistent_sets import WholeLakeWriter
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.schemas import failpoints
 from cdcworker.schemas.errors import CdcError
 
@@ -48,12 +49,13 @@ class Died(BaseException):
 class Folder:
     """Writers of Parquet files, and what their readers see."""
 
-    def __init__(self, root, name="sink"):
+    def __init__(self, root, name="sink", open_files=None):
         self.root, self.name = root, name
+        self.open_files = open_files or (lambda: LocalDisk(root))
         self.reader = self.writer()
 
     def writer(self):
-        return WholeParquetWriter(str(self.root), self.name, buckets=2)
+        return WholeParquetWriter(self.open_files(), self.name, buckets=2)
 
     def look(self):
         sets = self.reader.valid().read()
@@ -62,7 +64,7 @@ class Folder:
         (shown,) = sets.values()
         balance = {}
         for topic, member in shown.members.items():
-            found = self.reader._rows_of(self.root.joinpath(*member.place), member.state)
+            found = self.reader._rows_of("/".join(member.place), member.state)
             rows = [] if found is None else [row for batch in found.batches for row in batch.to_pylist()]
             balance.update({(topic.rpartition(".")[2], row["id"]): row["balance"] for row in rows})
         return shown.through.position, balance

@@ -11,6 +11,7 @@ from cdcworker.connectors.warehouses.lake.iceberg_files import MERGED_FILES, Fil
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
 
@@ -96,7 +97,7 @@ def mixed(stream, chance, live, count):
 def test_random_batches_leave_the_rows_that_a_merge_in_memory_leaves(lake, tmp_path, memory, soft):
     """Also where the writer changes, one of which works in SQL, and where a batch comes twice."""
     chance, stream, live = random.Random(memory + soft), change_streams.Stream(2), set()
-    other = ParquetWriter(str(tmp_path / "parquet"), "sink", output=OutputForm(soft=soft), buckets=2)
+    other = ParquetWriter(LocalDisk(tmp_path / "parquet"), "sink", output=OutputForm(soft=soft), buckets=2)
     other.fence((1, 0))
     writer, files = lake.open(cache=FilesCache(memory), soft=soft), 0
     for number in range(9):

@@ -10,6 +10,7 @@ from cdcworker.connectors.warehouses.consistent_sets import PublishedSet, SetMem
 from cdcworker.connectors.warehouses.parquet import consistent_sets as parquetsets
 from cdcworker.connectors.warehouses.parquet.consistent_sets import ParquetSets
 from cdcworker.connectors.warehouses.parquet.verify_tables import ParquetTables
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_state import KEPT, Manifests
 from cdcworker.schemas.errors import CdcError
 
@@ -54,9 +55,12 @@ def test_readers_of_a_set_find_its_files_after_many_batches_without_one(tmp_path
     assert folder.look() == before
     assert dict(folder.reader.rows("shop.public.giro").applied) != {}
     found = {
-        tuple(place): state.state.version for place, state in ParquetTables(str(folder.root), "sink", True).found()
+        tuple(place): state.state.version
+        for place, state in ParquetTables(LocalDisk(folder.root), "sink", True).found()
     }
-    newest = {tuple(place): state.state.version for place, state in ParquetTables(str(folder.root), "sink").found()}
+    newest = {
+        tuple(place): state.state.version for place, state in ParquetTables(LocalDisk(folder.root), "sink").found()
+    }
     assert found.keys() == newest.keys()
     assert all(found[place] < newest[place] for place in found)
 
@@ -89,13 +93,13 @@ def test_old_sets_and_what_only_they_name_go_away(tmp_path):
 
 def test_of_two_who_publish_the_older_one_is_fenced_and_the_second_notices(tmp_path):
     folder, _, sink = moved(tmp_path, 1)
-    manifests = Manifests(folder.root / "public" / "giro")
+    manifests = Manifests(LocalDisk(folder.root), "public/giro")
     shown = {
         "shop": PublishedSet(
             VisibleThrough(9, 1), {"shop.public.giro": SetMember(("public", "giro"), manifests.newest(), 1)}
         )
     }
-    one, other, newer = (ParquetSets(str(folder.root), "sink") for _ in range(3))
+    one, other, newer = (ParquetSets(LocalDisk(folder.root), "sink") for _ in range(3))
     one.claim((1, 0))
     other.claim((1, 0))
     one.publish((1, 0), shown, {})

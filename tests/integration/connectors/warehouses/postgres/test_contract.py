@@ -491,5 +491,6 @@ def test_any_changes_of_columns_leave_rows_as_the_source_has_them(postgres, scri
         postgres.drop_database(name)
 
 
+@pytest.mark.long
 class TestPostgresStagedOverSeveralConnections(TestPostgres):
     more: ClassVar = {"staging": parallel.StagingPlan(2, 1, parallel.in_threads(2))}

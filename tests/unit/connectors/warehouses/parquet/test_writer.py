@@ -14,6 +14,7 @@ from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 from cdcworker.connectors.warehouses.parquet.consistent_sets import WholeParquetWriter
 from cdcworker.connectors.warehouses.parquet.dead_letters import ParquetOfflineTables
 from cdcworker.connectors.warehouses.parquet.writer import SMALL_FILES_MAX, ParquetWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_state import FOLDER, KEPT, Manifest, Manifests, alter, parse
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
@@ -30,7 +31,7 @@ from tests.unit.connectors.arrow import test_reduce as scripts
 @pytest.fixture
 def open_writer(tmp_path):
     def make(epoch=(1, 0), **output):
-        writer = ParquetWriter(str(tmp_path), "sink", output=OutputForm(**output), buckets=2)
+        writer = ParquetWriter(LocalDisk(tmp_path), "sink", output=OutputForm(**output), buckets=2)
         writer.fence(epoch)
         return writer
 
@@ -60,7 +61,7 @@ class TestParquet(contract.Contract):
 def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cuts):
     stream, model = change_streams.Stream(), change_streams.Model()
     scripts.play(script, stream, model)
-    writer = ParquetWriter(str(tmp_path_factory.mktemp("split")), "sink", buckets=3)
+    writer = ParquetWriter(LocalDisk(tmp_path_factory.mktemp("split")), "sink", buckets=3)
     writer.fence((1, 0))
     contract.run(stream, writer, cuts)
     found = contract.rows(writer, "id", "n", "a", "big")
@@ -70,7 +71,7 @@ def test_any_split_into_batches_gives_the_same_rows(tmp_path_factory, script, cu
 @settings(max_examples=40, deadline=None, suppress_health_check=list(HealthCheck))
 @given(st.lists(column_scripts.changes, max_size=12), st.lists(st.integers(0, 12)))
 def test_any_changes_of_columns_leave_rows_as_the_source_has_them(tmp_path_factory, script, cuts):
-    writer = ParquetWriter(str(tmp_path_factory.mktemp("columns")), "sink", buckets=2)
+    writer = ParquetWriter(LocalDisk(tmp_path_factory.mktemp("columns")), "sink", buckets=2)
     writer.fence((1, 0))
     column_scripts.play(script, writer, cuts)
 
@@ -94,7 +95,7 @@ def test_files_of_a_log_have_the_names_of_today_and_rows_the_default_of_their_ti
     stream.insert(shape("b", "a", default=2), (3, "A", "B", 6))
     contract.run(stream, writer, log=True)
     assert contract.rows(writer, "id", "b", "a", "d") == [(1, "A", "B", 1), (2, "A", "B", 5), (3, "A", "B", 6)]
-    state = Manifests(tmp_path / "public" / "orders").newest()
+    state = Manifests(LocalDisk(tmp_path), "public/orders").newest()
     found = [parquet.read_table(tmp_path / "public" / "orders" / file.path).to_pylist() for file in state.files]
     assert sorted((row["id"], row["b"], row["a"], row["d"]) for rows in found for row in rows) == [
         (1, "A", "B", 1),
@@ -118,7 +119,7 @@ def test_files_lose_the_values_of_a_column_that_another_of_its_name_and_type_rep
     contract.run(stream, writer)
     stream.update(after, (1, "new"))
     contract.run(stream, writer)
-    state = Manifests(tmp_path / "public" / "orders").newest()
+    state = Manifests(LocalDisk(tmp_path), "public/orders").newest()
     found = [parquet.read_table(tmp_path / "public" / "orders" / file.path).to_pylist() for file in state.files]
     values = {row["id"]: row.get("s") for rows in found for row in rows}
     assert values == {0: None, 1: "new", **dict.fromkeys(range(2, 9))}
@@ -128,7 +129,7 @@ def test_files_lose_the_values_of_a_column_that_another_of_its_name_and_type_rep
 def test_a_folder_that_is_away_is_waited_for_and_no_other_is_begun(tmp_path, instead):
     root, stream = tmp_path / "lake", change_streams.Stream(1)
     stream.insert(change_streams.NARROW, (1, 2, "a", "b"))
-    writer = ParquetWriter(str(root), "sink")
+    writer = ParquetWriter(LocalDisk(root), "sink")
     writer.fence((1, 0))
     contract.run(stream, writer)
     stream.insert(change_streams.NARROW, (2, 2, "a", "b"))
@@ -234,7 +235,7 @@ def test_of_a_table_that_is_moved_away_in_a_batch_no_folder_is_made(tmp_path, op
 @pytest.mark.parametrize(("aside", "schema"), [("public/aside", ""), ("public/zz", ""), ("public/orders", "z")])
 def test_a_table_that_lies_elsewhere_is_gone_on_with_until_its_offsets_are_reset(tmp_path, kind, aside, schema):
     def start(schema, *seen):
-        writer = kind(str(tmp_path), "sink", schema=schema, buckets=2)
+        writer = kind(LocalDisk(tmp_path), "sink", schema=schema, buckets=2)
         writer.expect(seen)
         writer.fence((1, 0))
         return writer
@@ -242,7 +243,8 @@ def test_a_table_that_lies_elsewhere_is_gone_on_with_until_its_offsets_are_reset
     def end():
         return stream.records[-1]["offset"] + 1
 
-    stream, home = change_streams.Stream(1), tmp_path / (schema or "public") / "orders"
+    schema_home = f"{schema or 'public'}/orders"
+    stream, home = change_streams.Stream(1), tmp_path / schema_home
     stream.insert(change_streams.NARROW, (1, 2, "a", "b"))
     contract.run(stream, start(""))
     (tmp_path / "public" / "orders").rename(tmp_path / aside)
@@ -252,15 +254,18 @@ def test_a_table_that_lies_elsewhere_is_gone_on_with_until_its_offsets_are_reset
         contract.run(stream, writer)
         assert dict(writer.ledger()) == {(contract.TOPIC, 0): end()}
     assert not home.exists()
-    for reader in (ParquetWriter(str(tmp_path), "sink", schema=schema), writer if kind is ParquetWriter else None):
+    for reader in (
+        ParquetWriter(LocalDisk(tmp_path), "sink", schema=schema),
+        writer if kind is ParquetWriter else None,
+    ):
         assert reader is None or contract.rows(reader, "id") == [(1,), (2,), (3,)]
-    alter(str(tmp_path), LedgerAccess("sink", (1, 0)), {(contract.TOPIC, 0): None})
+    alter(LocalDisk(tmp_path), LedgerAccess("sink", (1, 0)), {(contract.TOPIC, 0): None})
     contract.run(stream, start(schema))
-    found = [Manifests(folder).newest() for folder in (home, tmp_path / aside)]
+    found = [Manifests(LocalDisk(tmp_path), folder).newest() for folder in (schema_home, aside)]
     assert [state.offsets for state in found] == [{"0": end()}, {}]
     assert sum(file.rows for file in found[0].files) == 3
     # What was put aside is not given offsets again.
-    alter(str(tmp_path), LedgerAccess("sink", (1, 0)), {(contract.TOPIC, 0): end() - 1})
+    alter(LocalDisk(tmp_path), LedgerAccess("sink", (1, 0)), {(contract.TOPIC, 0): end() - 1})
     writer = start(schema, contract.TOPIC)
     contract.run(stream, writer)
     assert dict(writer.ledger()) == {(contract.TOPIC, 0): end()}
@@ -278,7 +283,7 @@ def test_of_two_tables_with_offsets_of_one_topic_a_person_says_which_it_is(tmp_p
     shutil.copytree(tmp_path / "public" / "orders", other)
     stream.insert(change_streams.NARROW, (2, 2, "a", "b"))
     writer = open_writer()
-    for step in (claim(writer), lambda: ParquetOfflineTables(str(tmp_path), "sink").state(contract.TOPIC)):
+    for step in (claim(writer), lambda: ParquetOfflineTables(LocalDisk(tmp_path), "sink").state(contract.TOPIC)):
         with pytest.raises(CdcError) as caught:
             step()
         assert (caught.value.code, caught.value.kind) == ("spark.target_twice", "config")
@@ -304,7 +309,7 @@ def test_a_lock_that_somebody_keeps_is_not_waited_for_forever(tmp_path, open_wri
         "lock": lambda: writer.fence((1, 0)),
         "dead/sink/lock": lambda: writer.apply(assembler.build(change_streams.arrow(stream.records), {}, 1)),
     }
-    monkeypatch.setattr("cdcworker.connectors.warehouses.table_state.LOCK_S_MAX", 0.1)
+    monkeypatch.setattr("cdcworker.connectors.warehouses.storage.local_disk.LOCK_S_MAX", 0.1)
     held = tmp_path / "_cdcworker" / lock
     held.parent.mkdir(parents=True, exist_ok=True)
     with held.open("w") as other:
@@ -320,10 +325,9 @@ def test_a_state_is_not_gone_on_from_where_its_folder_is_empty(open_writer):
     stream, writer = change_streams.Stream(1), open_writer()
     stream.insert(change_streams.NARROW, (1, 2, "a", "b"))
     contract.run(stream, writer)
-    table = Manifests(writer._folder(contract.TOPIC, ()))
+    table = manifests_of(writer)
     state = table.newest()
-    for path in table._paths():
-        path.unlink()
+    table.files.remove(f"{table.folder}/{FOLDER}/{name}" for name in table._names())
     with pytest.raises(CdcError) as caught:
         table.commit(state)
     assert caught.value.code == "spark.target_gone"
@@ -362,7 +366,7 @@ def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
     stream.insert(change_streams.NARROW, (2, 2, "a", "b"))
     batch = stream.assembler().build(change_streams.arrow(stream.records), one.ledger(), 1)
     later = stream.assembler().build(change_streams.arrow(stream.records), other.ledger(), 1)
-    other._states[contract.TOPIC] = Manifests(other._folder(contract.TOPIC, ())).newest()
+    other._states[contract.TOPIC] = manifests_of(other).newest()
     one.apply(batch)
     with pytest.raises(CdcError) as caught:
         other.apply(later)
@@ -370,12 +374,12 @@ def test_of_two_writers_with_one_epoch_the_second_notices(open_writer):
     assert contract.rows(one, "id") == [(1,), (2,)]
 
 
-def test_files_of_old_states_and_of_writers_that_died_go_away(open_writer):
+def test_files_of_old_states_and_of_writers_that_died_go_away(tmp_path, open_writer):
     stream, writer = change_streams.Stream(1), open_writer()
     for number in range(12):
         stream.insert(change_streams.NARROW, (number, 2, "a", "b"))
         contract.run(stream, writer)
-    folder = writer._folder(contract.TOPIC, ())
+    folder = tmp_path / writer._folder(contract.TOPIC, ())
     (folder / "left-behind.parquet").write_bytes(b"")
     open_writer(epoch=(2, 0)).claim([contract.TOPIC])
     assert not (folder / "left-behind.parquet").exists()
@@ -389,7 +393,7 @@ def test_many_small_files_of_a_log_become_one(open_writer):
     for number in range(SMALL_FILES_MAX + 3):
         stream.insert(log, (number,))
         contract.run(stream, writer)
-    assert len(Manifests(writer._folder(contract.TOPIC, ())).newest().files) < 5
+    assert len(manifests_of(writer).newest().files) < 5
     assert contract.rows(writer, "n") == sorted([(number,) for number in range(SMALL_FILES_MAX + 3)], key=repr)
 
 
@@ -397,14 +401,14 @@ def test_offsets_can_be_altered_which_fences_off_tasks_from_before(tmp_path, ope
     stream, writer = change_streams.Stream(1), open_writer()
     stream.insert(change_streams.NARROW, (1, 2, "a", "b"))
     contract.run(stream, writer)
-    alter(str(tmp_path), LedgerAccess("sink", (1, 5)), {(contract.TOPIC, 0): 0})
+    alter(LocalDisk(tmp_path), LedgerAccess("sink", (1, 5)), {(contract.TOPIC, 0): 0})
     assert dict(open_writer(epoch=(2, 0)).ledger()) == {(contract.TOPIC, 0): 0}
     stream.insert(change_streams.NARROW, (2, 2, "a", "b"))
     with pytest.raises(CdcError) as caught:
         writer.apply(stream.assembler().build(change_streams.arrow(stream.records), {}, 1))
     assert caught.value.kind == "fenced"
     with pytest.raises(CdcError):
-        alter(str(tmp_path), LedgerAccess("sink", (1, 4)), None)
+        alter(LocalDisk(tmp_path), LedgerAccess("sink", (1, 4)), None)
 
 
 def test_offsets_that_go_back_forget_letters_that_stand_behind_them():
@@ -414,12 +418,16 @@ def test_offsets_that_go_back_forget_letters_that_stand_behind_them():
     assert state.altered(None).redriven == ()
 
 
+def manifests_of(writer):
+    return Manifests(writer._storage, writer._folder(contract.TOPIC))
+
+
 def batches(writer, count):
     stream = change_streams.Stream(1)
     for number in range(count):
         stream.insert(change_streams.NARROW, (number, 2, "a", "b"))
         contract.run(stream, writer)
-        yield Manifests(writer._folder(contract.TOPIC, ()))
+        yield manifests_of(writer)
 
 
 def test_a_state_from_long_ago_is_not_gone_on_from_although_its_number_is_free_again(open_writer):
@@ -432,15 +440,16 @@ def test_a_state_from_long_ago_is_not_gone_on_from_although_its_number_is_free_a
     assert len(contract.rows(writer, "id")) == KEPT + 4
 
 
-def test_two_who_sweep_one_folder_do_not_stop_each_other(open_writer):
+def test_two_who_sweep_one_folder_do_not_stop_each_other(tmp_path, open_writer):
     writer = open_writer()
     *_, manifests = batches(writer, 4)
-    (manifests.folder / "left-behind.parquet").write_bytes(b"")
+    folder = tmp_path / manifests.folder
+    (folder / "left-behind.parquet").write_bytes(b"")
     # It was listed, and is gone.
-    (manifests.folder / FOLDER / "000000000003.json").unlink()
-    (manifests.folder / FOLDER / "000000000003.json").symlink_to("gone")
+    (folder / FOLDER / "000000000003.json").unlink()
+    (folder / FOLDER / "000000000003.json").symlink_to("gone")
     manifests.sweep(manifests.newest(), everything=True)
-    assert not (manifests.folder / "left-behind.parquet").exists()
+    assert not (folder / "left-behind.parquet").exists()
     assert len(contract.rows(writer, "id")) == 4
 
 
@@ -455,7 +464,7 @@ def test_what_somebody_else_puts_beside_the_files_of_a_table_is_no_part_of_it(tm
     for number in (1, 2):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
     contract.run(stream, writer)
-    state = Manifests(folder).newest()
+    state = manifests_of(open_writer()).newest()
     theirs = parquet.read_table(folder / state.files[0].path)
     theirs = theirs.append_column("mine", pa.array(["theirs"] * theirs.num_rows))
     parquet.write_table(theirs, folder / "theirs.parquet")

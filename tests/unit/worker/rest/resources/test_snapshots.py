@@ -8,6 +8,7 @@ import httpx
 import pytest
 from cdcworker.coordinator.model import ChangeJob, PutJob
 from cdcworker.worker.cli.main import cli
+from cdcworker.worker.rest.resources import snapshots
 from cdcworker.worker.security import access
 from cdcworker.worker.security.access import Caller, parse_grants
 from click.testing import CliRunner
@@ -157,6 +158,19 @@ def test_a_condition_of_sql_takes_an_admin(client, reported, monkeypatch, grant,
     monkeypatch.setattr(access, "caller_of", lambda scope: Caller("someone", parse_grants([grant])))
     assert client.post(PATH, json={"tables": ["t"], "filters": {"t": "a = 1"}}).status_code == status
     assert client.post(PATH, json={"tables": ["u"]}).status_code == 202
+
+
+@pytest.mark.parametrize(
+    ("grants", "shown"),
+    [("read", "****"), ("read operate:d", "****"), ("operate:c", "name = 'k-4711'"), ("admin", "name = 'k-4711'")],
+)
+def test_a_condition_is_shown_to_who_may_see_rows(client, reported, monkeypatch, grants, shown):
+    made = client.post(PATH, json={"tables": ["t", "u"], "filters": {"t": "name = 'k-4711'"}}).json()
+    caller = Caller("someone", parse_grants(grants.split()))
+    monkeypatch.setattr(snapshots, "caller_of", lambda scope: caller)
+    (one,) = [item for item in client.get(PATH).json()["snapshots"] if item["id"] == made["id"]]
+    assert one == client.get(f"{PATH}/{made['id']}").json()
+    assert (one["filters"], one["tables"]) == ({"t": shown}, ["t", "u"])
 
 
 class TestCommandLine:

@@ -7,9 +7,10 @@ import sys
 from dataclasses import replace
 
 import pytest
-from cdcworker.coordinator.log.setting_records import COMPARISON
+from cdcworker.coordinator.log.setting_records import COMPARISON, readable
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
+from cdcworker.worker.rest.resources import verify
 from cdcworker.worker.rest.resources.verify import VerifySchedule
 from cdcworker.worker.security.access import Caller, Grant
 from httpx import ASGITransport
@@ -50,7 +51,7 @@ def pair(cluster):
 
 
 @pytest.fixture
-def serving(connect, herder):
+def serving(connect, herder, until):
     """A client of the leader and its keeper, whose comparisons run this script."""
     made = []
 
@@ -61,6 +62,8 @@ def serving(connect, herder):
 
     yield make
     for one in made:
+        # A child that is still being started would be left behind.
+        until(lambda one=one: all(run.is_over or run.child is not None for run in one.runs()), 30)
         one.stop()
 
 
@@ -189,6 +192,131 @@ def test_a_comparison_is_due_so_long_after_the_last_one(serving, cluster, until)
     look(client, keeper)
     assert runs.get("w").id != first
     until(lambda: runs.get("w").is_over, 30)
+
+
+@pytest.fixture
+def scheduled(serving, cluster):
+    """Makes sinks of one source that are due, by name, bound and interval; returns a function that looks, the comparisons and
+    the clock."""
+
+    def make(**sinks):
+        now = [1000.0]
+        cluster.add("s", {"topic.prefix": "p"})
+        for name, (prefixes, interval) in sinks.items():
+            config = {"topics": "p.public.t", "verify.interval.ms": interval}
+            cluster.add(name, config, kind="sink", topic_prefixes=prefixes)
+        client, keeper, runs = serving(HANGS, clock=lambda: now[0])
+        client.app.state.api.clock = lambda: now[0]
+        return client, lambda: look(client, keeper), runs, now
+
+    return make
+
+
+def compared(runs):
+    return sorted(run.connector for run in runs.runs() if not run.is_over)
+
+
+def end_all(runs, until):
+    for run in runs.runs():
+        until(lambda run=run: run.child is not None, 30)
+    runs.stop()
+    until(lambda: compared(runs) == [], 30)
+
+
+def test_a_stored_interval_that_is_too_short_counts_as_the_shortest_and_the_log_says_so_once(
+    scheduled, cluster, until, caplog
+):
+    _client, look, runs, now = scheduled(w=((), "1"))
+    look()
+    assert compared(runs) == ["w"]
+    end_all(runs, until)
+    ended = runs.get("w").id
+    for later in (1000.5, 1059.0):
+        now[0] = later
+        look()
+        assert runs.get("w").id == ended
+    now[0] = 1061.0
+    look()
+    assert runs.get("w").id != ended
+    assert caplog.text.count("verify.interval.ms is too short and counts as 60000 connector=w") == 1
+
+
+def test_the_sink_that_waits_longest_is_compared_next_however_often_others_are_due(scheduled, until):
+    _client, look, runs, now = scheduled(a=((), "1"), b=((), "1"), c=((), "60000"), d=((), "120000"))
+    turns = []
+    for _ in range(4):
+        look()
+        turns.append(compared(runs))
+        end_all(runs, until)
+        now[0] += 61
+    assert turns == [["a", "b"], ["c", "d"], ["a", "b"], ["c", "d"]]
+
+
+def test_sinks_of_one_bound_have_one_place_together(scheduled, cluster):
+    client, look, runs, _now = scheduled(x=(("p.",), "60000"), y=(("p.",), "60000"), z=((), "120000"))
+    look()
+    assert compared(runs) == ["x", "z"]
+    answer = client.post("/v1/connectors/y/verify")
+    assert answer.status_code == 202, "another place for who asks"
+    cluster.add("v", {"topics": "p.public.t"}, kind="sink", topic_prefixes=("p.",))
+    answer = client.post("/v1/connectors/v/verify")
+    assert (answer.status_code, answer.json()["code"]) == (409, "verify.busy")
+
+
+def test_requests_leave_the_schedule_a_place_and_the_schedule_leaves_requests_one(scheduled, cluster):
+    client, look, runs, _now = scheduled(a=((), "60000"), b=((), "60000"), c=((), "60000"), d=((), "0"), e=((), "0"))
+    assert [client.post(f"/v1/connectors/{name}/verify").status_code for name in "deb"] == [202, 202, 409]
+    look()
+    assert compared(runs) == ["a", "d", "e"]
+
+
+def test_the_schedule_leaves_a_place_for_requests(scheduled, cluster):
+    client, look, runs, _now = scheduled(a=((), "60000"), b=((), "60000"), c=((), "60000"), d=((), "0"))
+    look()
+    assert compared(runs) == ["a", "b"]
+    assert client.post("/v1/connectors/d/verify").status_code == 202
+
+
+def test_long_comparisons_of_the_schedule_give_way_to_others_but_for_one(scheduled, cluster, until):
+    _client, look, runs, now = scheduled(a=((), "60000"), b=((), "61000"))
+    look()
+    assert compared(runs) == ["a", "b"]
+    for name in "ab":
+        until(lambda name=name: runs.get(name).child is not None, 30)
+    now[0] += 3_601
+    look()
+    assert compared(runs) == ["a", "b"], "nobody waits"
+    cluster.add("c", {"topics": "p.public.t", "verify.interval.ms": "60000"}, kind="sink")
+    look()
+    until(lambda: len(compared(runs)) == 1, 30)
+    look()
+    assert compared(runs) in (["a", "c"], ["b", "c"])
+    (ended,) = [run for run in runs.runs() if run.is_over]
+    assert (ended.error["code"], "had run for an hour" in ended.error["message"]) == ("verify.timeout", True)
+
+
+def test_to_look_is_cheap_with_many_sinks(serving, cluster, monkeypatch):
+    """No record is read twice, and comparisons that cannot be made are so many at a time: other requests wait meanwhile."""
+    config = {"topics": "p.public.t", "verify.interval.ms": "60000"}
+    record = {"v": 1, "id": "x", "incarnation": "inc-1", "state": "done", "started": 1, "ended": 900_000}
+    for number in range(50):
+        cluster.add(f"w{number}", config, kind="sink")
+    settings = {f"{COMPARISON}w{number}": record for number in range(50)}
+    cluster.state = replace(cluster.state, settings=settings)
+    client, keeper, _ = serving(SAYS)
+    read, now = [], [901.0]
+    client.app.state.api.clock = lambda: now[0]
+    monkeypatch.setattr(verify, "readable", lambda parse, found: read.append(found) or readable(parse, found))
+    look(client, keeper)
+    assert len(read) == 50
+    look(client, keeper)
+    assert len(read) == 50
+    now[0] = 961.0
+    failed = []
+    for _ in range(3):
+        look(client, keeper)
+        failed.append(sum(item["state"] == "failed" for item in cluster.state.settings.values()))
+    assert failed == [20, 40, 50]
 
 
 def test_a_schedule_without_a_source_is_a_failed_comparison_and_not_one_each_second(serving, cluster):
