@@ -106,7 +106,7 @@ def neighbour(worker):
         worker.wait(lambda: watcher.rows > seen + 5, "rows of the neighbour afterwards")
     of_machine_s = PROCESSES * watcher.late_s
     assert watcher.gap_s <= GAP_S_MAX + of_machine_s
-    assert watcher.answers > 10
+    assert watcher.answers > 2
     assert watcher.answer_s < ANSWER_S_MAX + of_machine_s
     assert [worker.starts(f"{name}-{number}") for number in range(2)] == before
     assert worker.process.poll() is None
@@ -141,7 +141,15 @@ def bad(worker):
         ({"hang_in": "poll"}, "worker.task_hung"),
         ({"hang_prob": "0.02"}, "worker.task_hung"),
         ({"spin_prob": "0.02"}, "worker.task_hung"),
-        ({"leak_bytes_per_second": "150000000", "task_memory_limit_mb": "256"}, "worker.task_memory"),
+        (
+            {
+                "leak_bytes_per_second": "150000000",
+                "task_memory_limit_mb": "256",
+                # On a busy machine what fills its memory may stand still before it is full.
+                "task_hang_timeout_ms": "30000",
+            },
+            "worker.task_memory",
+        ),
         ({"crash_prob": "0.2", "task_restart_max": "4"}, "coordinator.task_crashed"),
     ],
     ids=["hangs-in-start", "hangs-in-poll", "hangs-at-a-row", "spins", "leaks", "crash-loops"],
