@@ -3,6 +3,7 @@ thousand in CI, a million in the long tier."""
 
 from __future__ import annotations
 
+import hashlib
 import importlib.util
 import os
 import shutil
@@ -61,22 +62,31 @@ def runtime() -> Path:
 
 
 @pytest.fixture(scope="module")
-def built(runtime: Path, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Path]:
-    """`built(source, module name, flags)`: the extension, compiled once."""
-    folder, made = tmp_path_factory.mktemp("sanitized"), dict[Path, Path]()
+def built(
+    runtime: Path, request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Callable[..., Path]:
+    """`built(source, module name, flags)`: the extension, compiled once for the same sources and flags."""
+    kept, scratch = request.config.cache.mkdir("sanitized"), tmp_path_factory.mktemp("sanitized")
 
     def build(source: Path, name: str, *flags: str) -> Path:
-        if source not in made:
-            place = folder / source.stem
-            shutil.copytree(
-                source.parent, place, ignore=lambda _, names: [n for n in names if ".p" not in n or n.endswith(".py")]
-            )
+        files = sorted(file for file in source.parent.iterdir() if file.suffix in (".pyx", ".pxd", ".pxi", ".h"))
+        parts = [str(runtime), sys.version, name, *flags, *(file.name + file.read_text() for file in files)]
+        out = kept / f"{source.stem}-{hashlib.sha256(chr(0).join(parts).encode()).hexdigest()[:16]}.so"
+        if not out.exists():
+            place = scratch / source.stem
+            place.mkdir()
+            for file in files:
+                shutil.copy(file, place)
             run(BUILD_S, sys.executable, "-m", "cython", "-3", "--module-name", name, place / source.name)
-            out = place / f"{source.stem}.so"
+            made = place / out.name
             include = f"-I{sysconfig.get_paths()['include']}"
-            run(BUILD_S, "gcc", "-shared", "-fPIC", *flags, include, place / f"{source.stem}.c", "-o", out)
-            made[source] = out
-        return made[source]
+            run(BUILD_S, "gcc", "-shared", "-fPIC", *flags, include, place / f"{source.stem}.c", "-o", made)
+            for older in kept.glob(f"{source.stem}-*.so"):
+                older.unlink(missing_ok=True)
+            unfinished = kept / f"{out.name}.{os.getpid()}"
+            shutil.copy(made, unfinished)
+            unfinished.replace(out)
+        return out
 
     return build
 
