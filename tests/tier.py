@@ -65,15 +65,13 @@ CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "1500"}
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
 WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
-WAITING_AT_ONCE = 2
-"""A third one ends a run on two cores 5 % earlier, and has tests wait for each other's servers."""
 NICE = 15
 FILES_AT_ONCE = 2
 """Of the long tier, where one waits while the other computes."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
 """Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
-BY_MODULE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""For several processes with servers of their own: a module's tests stay together, for the sake of what they share, and modules
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
 begin in the order of `conftest.py`, not of their number of tests."""
 
 
@@ -93,13 +91,13 @@ def ci(args: Sequence[str]) -> int:
     if "--fast" in args:
         os.environ.update({**FAST_ENVIRONMENT, **os.environ})
         rest = [arg for arg in args if arg != "--fast"]
-        lanes = [Lane("the fast tier", pytest_argv(seed, "-q", "-n", "2", *BY_MODULE, *FAST, *rest))]
+        lanes = [Lane("the fast tier", pytest_argv(seed, "-q", *TWO, *FAST, *rest))]
     elif args:
         lanes = [Lane("the tests asked for", pytest_argv(seed, *args))]
     else:
         os.environ.update({**CI_ENVIRONMENT, **os.environ})
         lanes = [
-            Lane(" ".join(WAITING), pytest_argv(seed, "-n", str(WAITING_AT_ONCE), *BY_MODULE, *WAITING)),
+            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING)),
             Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
         ]
     began = time.monotonic()
