@@ -62,8 +62,8 @@ class Storage(Protocol):
         """Returns what a file holds."""
 
     def create(self, path: str, content: bytes) -> None:
-        """Makes a file that nobody has made. Of several who try one alone succeeds; the others get FileExistsError. No two of them may have
-        the same content, since by it a writer finds out whether a file is its own."""
+        """Makes a file that nobody has made. Of several who try one alone succeeds; the others get FileExistsError. A call that had
+        its answer lost on the way knows its own file."""
 
     def is_late(self, path: str) -> bool:
         """Returns whether the file at this path is of a `create` of this process that failed without an answer."""
