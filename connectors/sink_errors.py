@@ -162,7 +162,10 @@ TARGET_FAILED = declare(
     "spark.target_failed", "internal", "The warehouse refused a statement", "Read the SQLSTATE in the message."
 )
 TARGET_VERSION = declare(
-    "spark.target_version", "environment", "The warehouse's PostgreSQL is too old", "Use PostgreSQL 15 or newer."
+    "spark.target_version",
+    "environment",
+    "The warehouse's server is too old",
+    "Use PostgreSQL 15, MySQL 8.0.19 or MariaDB 10.6, or newer.",
 )
 GATEWAY = declare(
     "spark.gateway",

@@ -47,6 +47,7 @@ NEEDS = {
     "delta": ("iceberg", "delta"),
     "zookeeper": ("kafka", "zookeeper"),
     "s3": ("versitygw",),
+    "mysql": ("mariadb",),
 }
 
 
@@ -61,6 +62,11 @@ def missing(part: str) -> str | None:
 
             if find_program() is None:
                 return f"{part}: it was not built (make servers)"
+        elif part == "mariadb":
+            from tests.mariadb_server import find_programs as find_mariadb
+
+            if find_mariadb() is None:
+                return f"{part}: its programs are not here (make servers)"
         elif part == "zookeeper":
             find_java()
             zookeeper_libraries()
@@ -72,7 +78,7 @@ def missing(part: str) -> str | None:
     return None
 
 
-COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2}
+COSTS = {"spark": 20, "zookeeper": 10, "kafka": 5, "postgres": 2, "mysql": 2}
 """About how many seconds a test takes that needs this."""
 CLASSES = (100, 25)
 """Modules of so many seconds, or more, begin before those of fewer."""
@@ -223,6 +229,17 @@ def s3(devstack_dir: Path):
     program = find_program()
     assert program is not None
     with serving(S3Server(program, devstack_dir / "s3")) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def mysql(devstack_dir: Path):
+    """The session's MariaDB: `.login()`, `.ask(*statements)`, `.wipe()`, `.restart()`. Tests that use it have the marker `mysql`."""
+    from tests.mariadb_server import MariaDbServer, find_programs
+
+    programs = find_programs()
+    assert programs is not None
+    with serving(MariaDbServer(programs, devstack_dir / "mariadb")) as server:
         yield server
 
 

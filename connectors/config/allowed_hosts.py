@@ -214,15 +214,25 @@ def judge(host: str, key: str) -> None:
 
     CdcError `config.host_not_allowed`; UnknownHost when the name leads to no address.
     """
+    addresses(host, key)
+
+
+def addresses(host: str, key: str) -> Sequence[str]:
+    """Returns the judged addresses of a host that `key` of a config names, for a client that connects to them as they are.
+
+    CdcError `config.host_not_allowed`; UnknownHost when the name leads to no address.
+    """
+    found: list[Address] = []
     problem = form_problem(host)
     if problem is None:
         try:
-            addresses = _addresses(host)
+            found = _addresses(host)
         except (OSError, UnicodeError):
             raise UnknownHost(host) from None
-        problem = next(filter(None, (_policy.problem(host, address) for address in addresses)), None)
+        problem = next(filter(None, (_policy.problem(host, address) for address in found)), None)
     if problem:
         raise CdcError(NOT_ALLOWED, f"the host of {key} {problem}", where={"key": key, "host": host})
+    return [str(address) for address in found[:ADDRESSES_MAX]]
 
 
 def host_of(place: str) -> str:

@@ -7,16 +7,67 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.config import refusals
+from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED, allowed_path
-from cdcworker.connectors.config.definition import ConfigKey, between
+from cdcworker.connectors.config.definition import ConfigKey, between, one_of
 from cdcworker.connectors.config.place_forms import FILES, store_problem
 from cdcworker.connectors.warehouses.places import admit_places
 from cdcworker.schemas.errors import CdcError
 
 GROUP: Final = "Warehouse"
 
+HOSTNAME: Final = ConfigKey(
+    "warehouse.hostname",
+    default="",
+    importance="HIGH",
+    group=GROUP,
+    validator=lambda value: host_list(value) if value else None,
+    doc="Host of the target.",
+    connects=True,
+)
+PORT: Final = ConfigKey(
+    "warehouse.port",
+    "INT",
+    validator=between(1, 65535),
+    importance="HIGH",
+    group=GROUP,
+    doc="Port of the target; unless it is given, 5432 for PostgreSQL and 3306 for MySQL.",
+    connects=True,
+)
+USER: Final = ConfigKey(
+    "warehouse.user",
+    default="",
+    importance="HIGH",
+    group=GROUP,
+    doc="A role, or in MySQL a user, that may create tables.",
+    connects=True,
+)
+PASSWORD: Final = ConfigKey(
+    "warehouse.password",
+    "PASSWORD",
+    importance="HIGH",
+    group=GROUP,
+    doc="Password of warehouse.user.",
+    connects=False,
+)
+SSLMODE: Final = ConfigKey(
+    "warehouse.sslmode",
+    default="prefer",
+    validator=one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
+    importance="LOW",
+    group=GROUP,
+    doc="TLS towards the server, in libpq's modes.",
+    connects=True,
+)
+SSLROOTCERT: Final = ConfigKey(
+    "warehouse.sslrootcert", importance="LOW", group=GROUP, doc="File of trusted root certificates.", connects=True
+)
 SCHEMA: Final = ConfigKey(
-    "warehouse.schema", default="", group=GROUP, doc="Schema of all tables; empty: as in the source.", connects=False
+    "warehouse.schema",
+    default="",
+    group=GROUP,
+    doc="Schema, in MySQL database, of all tables; empty: as in the source.",
+    connects=False,
 )
 PATH: Final = ConfigKey(
     "warehouse.path",

@@ -63,7 +63,6 @@ MEANINGS: Final[Mapping[str, str]] = {
     "money.fraction.digits": "Digits after the decimal point of `money`.",
     "snapshot.lock.timeout.ms": "How long a snapshot waits for a locked table before it reads others first.",
     "snapshot.include.collection.list": "Tables whose rows are read; the others are streamed only. Empty: all.",
-    "warehouse.port": "Port of the target.",
     "delete.mode": "What becomes of a deleted row in the warehouse.",
 }
 """Sentences for definitions that have no words of their own."""

@@ -11,14 +11,24 @@ from cdcworker.connectors.api.abilities import RoleOption, RoleRequest
 from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
-from cdcworker.connectors.config.allowed_hosts import guarded, host_list
-from cdcworker.connectors.config.definition import ConfigKey, between, one_of
+from cdcworker.connectors.config.allowed_hosts import guarded
+from cdcworker.connectors.config.definition import ConfigKey, between
 from cdcworker.connectors.config.server_authentication import WEAK_LOGIN
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_DATABASE, TARGET_RIGHTS
 from cdcworker.connectors.sql_script import ScriptStep
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.output_config import output_of, position_column
-from cdcworker.connectors.warehouses.shared_keys import GROUP, SCHEMA, missing
+from cdcworker.connectors.warehouses.shared_keys import (
+    GROUP,
+    HOSTNAME,
+    PASSWORD,
+    PORT,
+    SCHEMA,
+    SSLMODE,
+    SSLROOTCERT,
+    USER,
+    missing,
+)
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -36,52 +46,11 @@ _KEY_OF_ERROR: Final = {
     TARGET_RIGHTS: "warehouse.user",
 }
 
-KEYS: Final = (
-    ConfigKey(
-        "warehouse.hostname",
-        default="",
-        importance="HIGH",
-        group=GROUP,
-        validator=lambda value: host_list(value) if value else None,
-        doc="Host of the target.",
-        connects=True,
-    ),
-    ConfigKey(
-        "warehouse.port", "INT", 5432, validator=between(1, 65535), importance="HIGH", group=GROUP, connects=True
-    ),
-    ConfigKey(
-        "warehouse.user",
-        default="",
-        importance="HIGH",
-        group=GROUP,
-        doc="A role that may create tables.",
-        connects=True,
-    ),
-    ConfigKey(
-        "warehouse.password",
-        "PASSWORD",
-        importance="HIGH",
-        group=GROUP,
-        doc="Password of warehouse.user.",
-        connects=False,
-    ),
-    ConfigKey(
-        "warehouse.dbname", default="", importance="HIGH", group=GROUP, doc="The target database.", connects=True
-    ),
-    SCHEMA,
-    ConfigKey(
-        "warehouse.sslmode",
-        default="prefer",
-        validator=one_of("disable", "allow", "prefer", "require", "verify-ca", "verify-full"),
-        importance="LOW",
-        group=GROUP,
-        doc="TLS towards the server, in libpq's modes.",
-        connects=True,
-    ),
-    ConfigKey(
-        "warehouse.sslrootcert", importance="LOW", group=GROUP, doc="File of trusted root certificates.", connects=True
-    ),
+DBNAME: Final = ConfigKey(
+    "warehouse.dbname", default="", importance="HIGH", group=GROUP, doc="The target database.", connects=True
 )
+KEYS: Final = (HOSTNAME, PORT, USER, PASSWORD, DBNAME, SCHEMA, SSLMODE, SSLROOTCERT)
+DEFAULT_PORT: Final = 5432
 BATCH_KEYS: Final = (
     ConfigKey(
         "staging.parallel.min.bytes",
@@ -112,7 +81,7 @@ def conninfo(config: ParsedConfig) -> str:
     password = config["warehouse.password"]
     return make_conninfo(
         host=config["warehouse.hostname"],
-        port=config["warehouse.port"],
+        port=config["warehouse.port"] or DEFAULT_PORT,
         user=config["warehouse.user"],
         password=password.reveal() if password else None,
         dbname=config["warehouse.dbname"],

@@ -1,4 +1,4 @@
-"""Which rows of a batch are fresh, and which may be older than what a PostgreSQL warehouse remembers."""
+"""Which rows of a batch are fresh, and which may be older than what a warehouse remembers."""
 
 from __future__ import annotations
 

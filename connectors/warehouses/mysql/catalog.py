@@ -1,0 +1,397 @@
+"""The target's tables as they stand: read from the server's catalog, created and altered as the changes need it, before the
+transaction that writes their rows."""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.table_batch import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.arrow.decode import DecodePlan, arrow_type
+from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
+from cdcworker.connectors.warehouses import schema_policy, target_columns
+from cdcworker.connectors.warehouses.column_changes import ColumnNaming, TargetTableColumn, not_renamed, plan
+from cdcworker.connectors.warehouses.dead_letters import of_today
+from cdcworker.connectors.warehouses.dropped_columns import wanted, without
+from cdcworker.connectors.warehouses.mysql import column_changes, dropped_columns, found_tables, statements, types, values
+from cdcworker.connectors.warehouses.mysql.errors import of_alter
+from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
+from cdcworker.connectors.warehouses.source_types import TargetColumn
+from cdcworker.connectors.warehouses.target_columns import OutputForm, missing_key, named
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.topics import unescape
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
+
+log = logging.getLogger(__name__)
+
+RESERVED: Final = ("_cdcworker", "information_schema", "mysql", "performance_schema", "sys")
+"""Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
+POSITION_ID: Final = int(target_columns.POSITION_ID)
+"""Beside the numbers that the source gives to its columns."""
+_WRITTEN: Final = """select 1 from _cdcworker.columns c join _cdcworker.ledger l on l.sink = c.sink and l.topic = c.topic
+    where c.sink = %s and c.topic = %s and l.applied is not null limit 1"""
+"""Whether the sink has had a table for a topic and stands behind rows of it: not after its offsets were reset."""
+_PLAIN: Final = DecodePlan({"type": "record", "name": "r", "fields": []})
+
+
+@dataclass(frozen=True, slots=True)
+class _Prepared:
+    """A table for batches of one shape, and its columns by the source's identity of them."""
+
+    schema: Mapping[str, Any]
+    key: tuple[str, ...]
+    target: statements.TargetTable
+    names: Mapping[int, str]
+
+    def is_of(self, batch: TableBatch) -> bool:
+        return self.schema is batch.schema and self.key == batch.key
+
+
+class TargetCatalog:
+    """The tables of the target as this session has seen them. Forgotten whenever a transaction fails."""
+
+    def __init__(self, ledger: MySqlLedger, schema: str = "", output: OutputForm | None = None) -> None:
+        self._schema = schema
+        self._output = output or OutputForm()
+        self._ledger = ledger
+        self._known = dropped_columns.KnownColumns(ledger)
+        self._prepared: dict[str, _Prepared] = {}
+        self._owners: dict[tuple[str, str], str] = {}
+        self._looked: set[str] = set()
+        """Topics whose tables were looked at for the batches that are being applied."""
+
+    def forget(self) -> None:
+        self._prepared.clear()
+        self._known.newest.clear()
+
+    def begin(self) -> None:
+        self._looked.clear()
+
+    def is_old(self, topic: str) -> bool:
+        """Returns whether a topic's table is known from an earlier batch: somebody may have changed it since."""
+        return topic in self._prepared and topic not in self._looked
+
+    def prepare(self, connection: Connection, batch: TableBatch) -> None:
+        """Makes the table ready to take the batch: created, or with columns added and widened."""
+        known = self._prepared.get(batch.table)
+        if known is not None and (batch.bare or known.is_of(batch)):
+            return
+        with _of(batch):
+            if batch.bare:
+                self._standing(connection, batch)
+            else:
+                self._prepare(connection, batch)
+
+    def placed(self, batch: TableBatch) -> tuple[statements.TargetTable | None, TableBatch]:
+        """Returns the table of a batch that was prepared, None where there is none, and the batch with its columns as they are
+        called there: a later batch of the same transaction may have changed them."""
+        known = self._prepared.get(batch.table)
+        if known is None:
+            if batch.bare:
+                return None, batch
+            raise CdcError(SCHEMA_REFUSED, "the table is not there", where={"topic": batch.table})
+        if batch.bare or known.is_of(batch):
+            return known.target, batch
+        batch = of_today(batch, known.names, known.names)
+        gone_ = {column.name for column in wanted(batch)}.difference(known.target.types)
+        batch = without(batch, gone_)
+        columns = tuple(column for column in self._columns(batch) if column.name in known.target.types)
+        return replace(known.target, columns=columns), batch
+
+    def look(self, connection: Connection, batch: TableBatch) -> None:
+        """Finds the table for a batch without altering anything: columns that it lacks are left out."""
+        with _of(batch):
+            target = self._wanted(connection, batch)
+            found = found_tables.find(connection, target.schema, target.table)
+            if found is None:
+                return
+            found_tables.check_key(target, found)
+            names = column_changes.known(connection, (self._ledger.sink, batch.table))
+            own = tuple(column for column in target.own if column.name in found.columns)
+            target = replace(target, types=found.types, hashed=found.hashed, own=own, position=self._position(found, names))
+            self._prepared[batch.table] = _Prepared({}, batch.key, target, names)
+
+    # -- one shape ----------------------------------------------------------------------------------------------------
+
+    def _prepare(self, connection: Connection, batch: TableBatch) -> None:
+        target = self._wanted(connection, batch)
+        place = (self._ledger.sink, batch.table)
+        found = found_tables.find(connection, target.schema, target.table)
+        if found is None:
+            if connection.one(_WRITTEN, place) is not None:
+                raise gone(batch.table)
+            with self._ledger.altering(connection):
+                self._ledger.check_fence(connection)
+                self._create(connection, target)
+                column_changes.forget(connection, place)
+            found = found_tables.find(connection, target.schema, target.table)
+            assert found is not None
+        found_tables.check_key(target, found)
+        target = replace(target, hashed=found.hashed)
+        column_changes.recover(connection, place, found)
+        target, found, names, settled = self._follow(connection, target, found, batch)
+        found_tables.check(target, found)
+        target = replace(target, types=found.types, unique=found_tables.is_unique(target, found))
+        self._prepared[batch.table] = _Prepared(batch.schema if settled else {}, batch.key, target, names)
+        self._looked.add(batch.table)
+
+    def _columns(self, batch: TableBatch) -> tuple[TargetColumn, ...]:
+        columns = tuple(named(member) for member in batch.schema["fields"])
+        present = {column.field for column in columns}
+        return columns + tuple(missing_key(name, batch) for name in batch.key if name not in present)
+
+    def _wanted(self, connection: Connection, batch: TableBatch) -> statements.TargetTable:
+        """Returns the table as the batch alone would have it."""
+        schema, table = self._place(connection, batch)
+        columns = self._columns(batch)
+        key = tuple(unescape(name) for name in batch.key)
+        found = {column.name: types.type_of(column, column.name in key) for column in columns}
+        optional = {unescape(str(m["name"])) for m in batch.schema["fields"] if isinstance(m["type"], list)}
+        hashed = bool(key) and (bool(optional.intersection(key)) or not types.fits_index([found[name] for name in key]))
+        target = statements.TargetTable(
+            schema,
+            table,
+            types.fitting(found, key),
+            key,
+            columns,
+            hashed,
+            self._own(bool(key)),
+            self._output.soft and bool(key),
+            position=self._output.position,
+            collation=connection.server.collation,
+        )
+        target_columns.distinct(
+            target.names, [target.position, statements.HASH, *(column.name for column in target.own)], batch
+        )
+        return target
+
+    def _standing(self, connection: Connection, batch: TableBatch) -> None:
+        """Finds the table for a batch that is bare, where there is one. Its key is named where there is one, not told."""
+        place = self._place(connection, batch)
+        found = found_tables.find(connection, *place)
+        if found is None:
+            return
+        names = column_changes.known(connection, (self._ledger.sink, batch.table))
+        keyed = OP not in found.columns
+        target = statements.TargetTable(*place, found.types, found.key or (KEY,) if keyed else (), (), found.hashed)
+        target = replace(target, own=self._own(keyed), soft=self._output.soft and keyed)
+        target = replace(target, position=self._position(found, names), collation=connection.server.collation)
+        missing = [own for own in self._all_own(target) if own.name not in found.columns]
+        if missing:
+            with self._ledger.altering(connection):
+                self._ledger.check_fence(connection)
+                self._alter(connection, target, [f"add column {own.clause}" for own in missing], ())
+        # Another shape is looked at anew.
+        self._prepared[batch.table] = _Prepared({}, batch.key, target, names)
+        self._looked.add(batch.table)
+
+    # -- columns ------------------------------------------------------------------------------------------------------
+
+    def _follow(
+        self, connection: Connection, target: statements.TargetTable, found: FoundTable, batch: TableBatch
+    ) -> tuple[statements.TargetTable, FoundTable, Mapping[int, str], bool]:
+        """A column that the source calls otherwise now is called so here too, by the source's identity of it; one that the source
+        dropped makes room for another one of its name, or goes; others are added and widened: in one ALTER TABLE. What of the
+        batch the table takes, the table then, its names, and whether that holds for every batch in this shape."""
+        place, where = (self._ledger.sink, batch.table), {"table": target.plain_name}
+        known = column_changes.known(connection, place)
+        ids = {unescape(str(m["name"])): int(m["cdc.colid"]) for m in batch.schema["fields"] if m.get("cdc.colid")}
+        if target.position:
+            ids[target.position] = POSITION_ID
+        held = self._held(found, known, ids)
+        have = column_changes.have(found, held)
+        asked = [TargetTableColumn(name, ids.get(name)) for name in (*target.names, *_named(target.position))]
+        own = {target.position, POSITION, *(column.name for column in target.own)}
+        not_renamed(known, [c for c in have if c.name not in own], [c for c in asked if c.name not in own], where)
+        planned, settled, deleted = plan(have, asked, target.key, where), True, tuple[str, ...]()
+        if self._output.deletes(target.key):
+            said = dropped_columns.settled(connection, target, batch, planned, self._known)
+            settled, deleted = said.settled, said.deleted
+            have = [column for column in have if column.name not in deleted]
+            asked = [column for column in asked if column.name not in said.late]
+            target = replace(target, columns=tuple(c for c in target.columns if c.name not in said.late))
+            planned = plan(have, asked, target.key, where)
+        schema_policy.judge(self._output.follows, planned, self._output.own, where)
+        made = {id: planned.names[name] for name, id in held.items() if name in planned.names}
+        taken = {column.name for column in asked}
+        made |= {id: name for name, id in ids.items() if name in taken}
+        evolved = self._evolved(target, found, planned, where)
+        changes = [*column_changes.clauses(planned, deleted, evolved), *evolved.values()]
+        if changes:
+            order = [planned.names.get(name, name) for name in found.columns if name not in deleted]
+            order += [name for name in (*target.names, *(o.name for o in self._all_own(target))) if name not in order]
+            renamed: dict[str, str | None] = {name: planned.names[name] for name in planned.names}
+            renamed |= dict.fromkeys(deleted)
+            change = column_changes.NameChange(tuple(order), made, renamed)
+            found = self._changed(connection, target, changes, place, change, planned.dropped)
+            column_changes.tell(target, planned)
+        elif known != made:
+            column_changes.end(connection, place, column_changes.NameChange((), made))
+        return target, found, made, settled
+
+    def _changed(
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        clauses: Sequence[str],
+        place: tuple[str, str],
+        change: column_changes.NameChange,
+        dropped: Sequence[str],
+    ) -> FoundTable:
+        with self._ledger.altering(connection):
+            self._ledger.check_fence(connection)
+            if dropped:
+                # Rows to come have no value of them. A column that is renamed takes no other change.
+                bare = [f"alter column {statements.quote(name)} set default null" for name in dropped]
+                self._alter(connection, target, bare, dropped)
+            column_changes.begin(connection, place, change)
+            self._alter(connection, target, clauses, change.order)
+            column_changes.end(connection, place, change)
+        found = found_tables.find(connection, target.schema, target.table)
+        if found is None:
+            raise gone(place[1])
+        return found
+
+    @staticmethod
+    def _held(found: FoundTable, known: Mapping[int, str], ids: Mapping[str, int]) -> dict[str, int]:
+        # Of several that are said to be one column it is the one that the source has under its name, or the newest.
+        order = sorted(known.items(), key=lambda pair: (ids.get(pair[1]) == pair[0], pair[0]))
+        held = {name: id for id, name in order if name in found.columns}
+        if POSITION_ID not in held.values() and POSITION in found.columns:
+            held[POSITION] = POSITION_ID
+        return held
+
+    def _position(self, found: FoundTable, known: Mapping[int, str]) -> str:
+        """The name of a table's column of positions: as it is, where there is one, else as it is to be."""
+        names = (known.get(POSITION_ID, ""), POSITION)
+        return next((name for name in names if name in found.columns), self._output.position)
+
+    def _evolved(
+        self, target: statements.TargetTable, found: FoundTable, planned: ColumnNaming, where: Mapping[str, str]
+    ) -> dict[str, str]:
+        """Returns the clauses that add and widen columns, by the names that the columns have before."""
+        there = {planned.names[name]: column for name, column in found.columns.items() if name in planned.names}
+        added = {name: target.types[name] for name in target.names if name not in there}
+        room = types.ROW_BYTES_MAX - sum(types.row_bytes(column.type) for column in there.values())
+        added = types.fitting(added, (), max(0, room))
+        out: dict[str, str] = {}
+        before = {new: old for old, new in planned.names.items()}
+        for column in target.columns:
+            have = there.get(column.name)
+            if have is None:
+                kind = statements.declared(target, added[column.name])
+                default = _default(column, added[column.name])
+                out[f"+{column.name}"] = f"add column {statements.quote(column.name)} {kind}{default}"
+                continue
+            needed = types.widened(have.type, target.types[column.name])
+            if needed is None:
+                text = f"a column of type {have.type} cannot hold {target.types[column.name]}"
+                raise CdcError(SCHEMA_REFUSED, text, where={**where, "column": column.name})
+            if types.normal(needed) != have.type:
+                schema_policy.refuse(self._output.follows, "widen", column.name, where)
+                out[before[column.name]] = self._widen(target, column, needed, before[column.name])
+        own = {f"+{own.name}": f"add column {own.clause}" for own in self._all_own(target) if own.name not in there}
+        return out | own
+
+    @staticmethod
+    def _widen(target: statements.TargetTable, column: TargetColumn, needed: str, old: str) -> str:
+        """In one ALTER TABLE a column has the name of before it."""
+        bare = " not null" if column.name in target.key and not target.hashed else _default(column, needed)
+        kind = statements.declared(target, needed) + bare
+        return f"change column {statements.quote(old)} {statements.quote(column.name)} {kind}"
+
+    def _own(self, keyed: bool) -> tuple[statements.OwnColumn, ...]:
+        out = [] if keyed else [statements.OwnColumn(OP, "varchar(8)")]
+        if self._output.log:
+            out.append(statements.OwnColumn(UNCHANGED, types.TEXT))
+        if self._output.soft and keyed:
+            out.append(statements.OwnColumn(DELETED, types.BOOLEAN, "false"))
+        if self._output.synced:
+            out.append(statements.OwnColumn(self._output.synced, "datetime(6)", "current_timestamp(6)"))
+        return tuple(out)
+
+    @staticmethod
+    def _all_own(target: statements.TargetTable) -> list[statements.OwnColumn]:
+        place = [statements.OwnColumn(target.position, statements.POSITION_TYPE)] if target.position else []
+        return [*place, *target.own]
+
+    # -- tables -------------------------------------------------------------------------------------------------------
+
+    def _place(self, connection: Connection, batch: TableBatch) -> tuple[str, str]:
+        parts = batch.path or tuple(batch.table.split(".")[-2:])
+        place = (self._schema or (parts[-2] if len(parts) > 1 else "public"), parts[-1])
+        if place[0].lower() in RESERVED:
+            where = {"table": ".".join(place), "topic": batch.table}
+            raise CdcError(TARGET_RESERVED, "the topic's target schema is not for data", where=where)
+        name = (place[0].lower(), place[1].lower()) if connection.server.folds else place
+        owner = self._owners.setdefault(name, batch.table)
+        if owner != batch.table:
+            where = {"table": ".".join(place), "topic": batch.table}
+            raise CdcError(TARGET_COLLISION, "two topics write to one table", where=where)
+        return place
+
+    def _create(self, connection: Connection, target: statements.TargetTable) -> None:
+        query = "select count(*) from information_schema.schemata where schema_name = %s"
+        found = connection.one(query, (target.schema,))
+        if not found or not found[0]:
+            connection.do(f"create database if not exists {statements.quote(target.schema)}")
+        with _altering(target, ()):
+            connection.do(statements.create_table(target))
+        log.info("created table=%s columns=%d", target.plain_name, len(target.columns))
+
+    @staticmethod
+    def _alter(
+        connection: Connection, target: statements.TargetTable, clauses: Sequence[str], columns: Sequence[str]
+    ) -> None:
+        with _altering(target, columns):
+            connection.do(f"alter table {target.name} {', '.join(clauses)}")
+        log.info("altered table=%s changes=%d", target.plain_name, len(clauses))
+
+
+def _named(name: str) -> tuple[str, ...]:
+    return (name,) if name else ()
+
+
+@contextlib.contextmanager
+def _altering(target: statements.TargetTable, columns: Sequence[str]) -> Iterator[None]:
+    """Around what alters a table. CdcError SCHEMA_REFUSED where the server does not let it."""
+    import pymysql
+
+    try:
+        yield
+    except pymysql.Error as exc:
+        error = of_alter(exc, target.plain_name, ",".join(columns))
+        if error is None:
+            raise
+        raise error from exc
+
+
+@contextlib.contextmanager
+def _of(batch: TableBatch) -> Iterator[None]:
+    """Errors name the topic, by which a table is known."""
+    try:
+        yield
+    except CdcError as exc:
+        where = {"topic": batch.table, **(exc.where or {})}
+        raise CdcError(exc.code, exc.message, where=where, hint=exc.hint) from exc
+
+
+def _default(column: TargetColumn, kind: str) -> str:
+    """Rows that stand already got the source's default without an event; so do rows of the older shape. A long text takes an
+    expression for its default, on every server."""
+    import pyarrow as pa
+
+    if column.default is None:
+        return ""
+    raw = column.default.encode("latin-1") if column.kind in ("decimal", "bytes", "bits") else column.default
+    made = values.to_mysql(pa.array([raw], arrow_type(column.avro, _PLAIN)), column, kind)[0].as_py()
+    if made is None:
+        return ""
+    text = statements.binary(made) if isinstance(made, bytes) else statements.literal(made)
+    return f" default ({text})" if kind in (types.TEXT, types.BYTES, types.JSON) else f" default {text}"

@@ -1,0 +1,102 @@
+"""PyMySQL's connection as a warehouse uses it: it sends rows from memory, and no file and no password to whoever asks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import pymysql
+from pymysql.connections import Connection as PlainConnection
+from pymysql.connections import MySQLResult
+from pymysql.constants import CR
+
+PACKET_BYTES: Final = 256 * 1024
+CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog")
+"""Ways to log in that tell the server the password itself."""
+
+
+class WeakLoginError(pymysql.err.OperationalError):
+    """The server asked for the password itself over a connection that does not prove who the server is."""
+
+
+class _Refusal:
+    """Stands in for a way to log in that is not for connectors."""
+
+    def __init__(self, _connection: Any) -> None:
+        pass
+
+    def authenticate(self, _packet: Any) -> Any:
+        raise WeakLoginError(CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password itself")
+
+
+class _Result(MySQLResult):
+    def _read_load_local_packet(self, first_packet: Any) -> None:
+        """Sends the rows that `load` was given. A server that asks for a file gets what is there: nothing, where nothing was
+        to be loaded."""
+        connection = self.connection
+        rows, connection.rows = connection.rows, ()
+        try:
+            for packet in rows:
+                connection.write_packet(packet)
+        finally:
+            connection.write_packet(b"")
+            answer = connection._read_packet()
+        if not answer.is_ok_packet():
+            raise pymysql.err.OperationalError(CR.CR_COMMANDS_OUT_OF_SYNC, "the server did not take the rows")
+        self._read_ok_packet(answer)
+
+
+class Connection(PlainConnection):
+    """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
+
+    rows: Iterable[bytes] = ()
+    server: Any = None
+    """What kind of server it is: see `connection.Server`."""
+
+    def __init__(self, *, trusted: bool, **options: Any) -> None:
+        """`trusted`: whether a server may have the password itself."""
+        refused = {} if trusted else dict.fromkeys(CLEAR_PASSWORDS, _Refusal)
+        super().__init__(local_infile=True, auth_plugin_map=refused, defer_connect=True, **options)
+
+    def _read_query_result(self, unbuffered: bool = False) -> int:
+        self._result = None
+        result = _Result(self)
+        if unbuffered:
+            result.init_unbuffered_query()
+        else:
+            result.read()
+        self._result = result
+        if result.server_status is not None:
+            self.server_status = result.server_status
+        return int(result.affected_rows)
+
+    def wait_without_limit(self) -> None:
+        """Lets statements take as long as they need; that the server's machine is gone the kernel notices."""
+        self._read_timeout = self._write_timeout = None
+
+    def ask(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+        """Executes a statement and returns its rows. Without parameters no % has a meaning."""
+        with self.cursor() as cursor:
+            cursor.execute(statement, parameters)
+            return list(cursor.fetchall())
+
+    def one(self, statement: str, parameters: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
+        """Returns the first row of a statement; None: there is none."""
+        found = self.ask(statement, parameters)
+        return found[0] if found else None
+
+    def do(self, statement: str | bytes, parameters: Sequence[Any] | None = None) -> int:
+        """Executes a statement and returns how many rows it changed."""
+        if parameters is None:
+            return int(self.query(statement))
+        with self.cursor() as cursor:
+            return int(cursor.execute(statement, parameters))
+
+    def load(self, statement: str, rows: memoryview) -> tuple[int, int]:
+        """Executes a LOAD DATA LOCAL with these rows; returns how many were stored and how many warnings there were."""
+        self.rows = (bytes(rows[at : at + PACKET_BYTES]) for at in range(0, len(rows), PACKET_BYTES))
+        try:
+            stored = int(self.query(statement))
+        finally:
+            self.rows = ()
+        return stored, int(self._result.warning_count or 0) if self._result is not None else 0

@@ -1,0 +1,231 @@
+"""Connections to a MySQL or MariaDB warehouse: where they may lead, TLS, the session's settings, and what kind of server it is."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import ssl
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.config import allowed_hosts, server_authentication
+from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION
+from cdcworker.connectors.warehouses.mysql.errors import UNFIT, from_pymysql
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.mysql.client import Connection
+
+CONNECT_TIMEOUT_S: Final = 10
+MYSQL_MIN: Final = (8, 0, 19)
+MARIADB_MIN: Final = (10, 6)
+MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
+SESSION: Final = (
+    "set session transaction isolation level read committed",
+    # The server ends a transaction that nobody goes on with, as of a process that was stopped.
+    "set session wait_timeout = 600, innodb_lock_wait_timeout = 50, lock_wait_timeout = 60, time_zone = '+00:00'",
+)
+_FACTS: Final = "select version(), @@global.local_infile, @@lower_case_table_names, @@global.log_bin, @@binlog_format, @@max_allowed_packet"
+BOOKKEEPING: Final = "_cdcworker"
+_BOOKKEEPING: Final = f"select 1 from information_schema.schemata where schema_name = '{BOOKKEEPING}'"
+
+
+@dataclass(frozen=True, slots=True)
+class Login:
+    """Where a warehouse is and who logs in there. The password is in no text of it."""
+
+    hosts: str
+    port: int
+    user: str
+    password: str = field(repr=False)
+    sslmode: str = "prefer"
+    sslrootcert: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Server:
+    """What a server can do, as it is found when a connection is opened."""
+
+    is_mariadb: bool
+    loads: bool
+    """Whether it takes rows by LOAD DATA LOCAL."""
+    folds: bool
+    """Whether it does not tell upper from lower case in names of tables."""
+    packet: int
+    """The longest statement, in bytes."""
+
+    @property
+    def collation(self) -> str:
+        """The collation that tells all texts apart, those with blanks at their ends too."""
+        return "utf8mb4_nopad_bin" if self.is_mariadb else "utf8mb4_0900_bin"
+
+
+def opened(login: Login, program: str = "cdcworker-sink") -> Connection:
+    """Returns a connection with the session's settings. CdcError where the server may not be reached, or is none for it."""
+    import pymysql
+
+    try:
+        connection = _connected(login, program)
+        try:
+            for statement in SESSION:
+                connection.do(statement)
+            connection.server = _server(connection)
+            if connection.one(_BOOKKEEPING):
+                enter(connection)
+        except BaseException:
+            connection.close()
+            raise
+    except pymysql.Error as exc:
+        raise from_pymysql(exc) from exc
+    return connection
+
+
+def enter(connection: Connection) -> None:
+    """Makes the bookkeeping's database the session's, without which a DELETE of some rows of a join has none."""
+    connection.select_db(BOOKKEEPING)
+
+
+def _connected(login: Login, program: str) -> Connection:
+    from cdcworker.connectors.warehouses.mysql.client import Connection
+
+    last: Exception | None = None
+    for host, address in _addresses(login):
+        made = Connection(
+            trusted=login.sslmode in server_authentication.VERIFIED or server_authentication.passwords_are_open(),
+            host=host,
+            port=login.port,
+            user=login.user,
+            password=login.password,
+            charset="utf8mb4",
+            sql_mode=MODE,
+            autocommit=True,
+            program_name=program,
+            connect_timeout=CONNECT_TIMEOUT_S,
+            read_timeout=CONNECT_TIMEOUT_S,
+            write_timeout=CONNECT_TIMEOUT_S,
+            **_tls(login),
+        )
+        try:
+            made.connect(_socket(address, login.port))
+        except OSError as exc:
+            last = exc
+            continue
+        made.wait_without_limit()
+        return made
+    raise CdcError(TARGET_UNREACHABLE, f"the connection failed ({type(last).__name__})") from last
+
+
+def _addresses(login: Login) -> Iterator[tuple[str, str]]:
+    """Returns the hosts with the addresses that this worker lets connectors reach: names are not looked up again."""
+    for host in (part.strip() for part in login.hosts.split(",")):
+        try:
+            found = allowed_hosts.addresses(host, "warehouse.hostname")
+        except allowed_hosts.UnknownHost:
+            raise CdcError(TARGET_UNREACHABLE, "the name of the host leads to no address", where={"host": host}) from None
+        for address in found:
+            yield host, address
+
+
+def _socket(address: str, port: int) -> socket.socket:
+    """Returns a connected socket. A server whose machine is gone answers nothing at all: noticed within half a minute."""
+    made = socket.create_connection((address, port), CONNECT_TIMEOUT_S)
+    options = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
+    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, number in options.items():
+        if hasattr(socket, name):
+            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)
+    return made
+
+
+def _tls(login: Login) -> dict[str, Any]:
+    """Returns PyMySQL's options for a mode of libpq's: `allow` is `prefer`, and `require` with a root certificate verifies it."""
+    if login.sslmode == "disable":
+        return {"ssl_disabled": True}
+    if login.sslmode in ("allow", "prefer"):
+        return {}
+    try:
+        context = ssl.create_default_context(cafile=login.sslrootcert)
+    except (OSError, ssl.SSLError) as exc:
+        text = f"warehouse.sslrootcert cannot be read ({type(exc).__name__})"
+        raise CdcError(UNFIT, text, hint="Name a file of certificates in PEM.") from exc
+    # Certificates that MySQL makes by itself lack what this asks for.
+    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
+    context.check_hostname = login.sslmode == "verify-full"
+    if login.sslmode == "require" and not login.sslrootcert:
+        context.verify_mode = ssl.CERT_NONE
+    return {"ssl": context}
+
+
+def _server(connection: Connection) -> Server:
+    """CdcError where the server is too old, or its log could not hold what the sink does."""
+    found = connection.one(_FACTS)
+    assert found is not None
+    version, loads, folds, logs, form, packet = found
+    is_mariadb = "mariadb" in str(version).lower()
+    least = MARIADB_MIN if is_mariadb else MYSQL_MIN
+    if version_of(str(version)) < least:
+        raise CdcError(TARGET_VERSION, "the warehouse's server is older than MySQL 8.0.19, or than MariaDB 10.6")
+    if logs and str(form).upper() == "STATEMENT":
+        raise CdcError(UNFIT, "binlog_format is STATEMENT, with which rows cannot be written in isolation")
+    return Server(is_mariadb, bool(loads), bool(folds), int(packet))
+
+
+def version_of(text: str) -> tuple[int, ...]:
+    """Returns the numbers of a version such as `11.4.5-MariaDB` or `8.0.36`."""
+    numbers = text.removeprefix("5.5.5-").partition("-")[0].split(".")
+    return tuple(int(part) for part in numbers if part.isdecimal())
+
+
+@contextlib.contextmanager
+def transaction(connection: Connection) -> Iterator[Connection]:
+    """One transaction, undone where something is raised."""
+    connection.begin()
+    try:
+        yield connection
+    except BaseException:
+        with contextlib.suppress(Exception):
+            connection.rollback()
+        raise
+    connection.commit()
+
+
+@contextlib.contextmanager
+def savepoint(connection: Connection, name: str) -> Iterator[None]:
+    """A part of a transaction that is undone alone."""
+    connection.do(f"savepoint {name}")
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(Exception):
+            connection.do(f"rollback to savepoint {name}")
+        raise
+    connection.do(f"release savepoint {name}")
+
+
+def probe(login: Login) -> None:
+    """CdcError when the warehouse cannot be used: login, version, settings, rights. Changes nothing."""
+    import pymysql
+
+    connection = opened(login)
+    try:
+        grants = [str(row[0]) for row in connection.ask("show grants")]
+    except pymysql.Error as exc:
+        raise from_pymysql(exc) from exc
+    finally:
+        connection.close()
+    if not _may_create(grants):
+        raise CdcError(TARGET_RIGHTS, f"the warehouse user may not create tables in the database {BOOKKEEPING}")
+
+
+def _may_create(grants: Sequence[str]) -> bool:
+    """Whether a line of SHOW GRANTS gives the right to create. What a role gives is not in it, and is believed."""
+    for line in grants:
+        rights, _, rest = line.partition(" ON ")
+        if not rest:
+            return True
+        words = [word.strip() for word in rights.removeprefix("GRANT ").split(",")]
+        place = rest.partition(" TO ")[0].replace("\\", "").strip("`")
+        if ("CREATE" in words or "ALL PRIVILEGES" in words) and place.startswith(("*.*", BOOKKEEPING, "%")):
+            return True
+    return False

@@ -1,0 +1,151 @@
+"""MySQL and MariaDB as one kind of warehouse."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.api.context import CheckFinding
+from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.table_writer import TableWriter
+from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_RIGHTS
+from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.mysql.errors import CERTIFICATE, WEAK_LOGIN
+from cdcworker.connectors.warehouses.output_config import output_of, position_column
+from cdcworker.connectors.warehouses.shared_keys import (
+    HOSTNAME,
+    PASSWORD,
+    PORT,
+    SCHEMA,
+    SSLMODE,
+    SSLROOTCERT,
+    USER,
+    missing,
+)
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.mysql.connection import Login
+    from cdcworker.connectors.warehouses.mysql.redrive import MySqlLetters
+    from cdcworker.connectors.warehouses.mysql.verify_side import MySqlTarget
+
+DEFAULT_PORT: Final = 3306
+_KEY_OF_ERROR: Final = {
+    TARGET_AUTH: "warehouse.password",
+    WEAK_LOGIN: "warehouse.sslmode",
+    CERTIFICATE: "warehouse.sslmode",
+    TARGET_RIGHTS: "warehouse.user",
+}
+
+
+def login(config: ParsedConfig) -> Login:
+    """Returns what the driver logs in with; it holds the password."""
+    from cdcworker.connectors.warehouses.mysql.connection import Login
+
+    password = config["warehouse.password"]
+    return Login(
+        config["warehouse.hostname"],
+        config["warehouse.port"] or DEFAULT_PORT,
+        config["warehouse.user"],
+        password.reveal() if password else "",
+        config["warehouse.sslmode"],
+        config["warehouse.sslrootcert"] or None,
+    )
+
+
+def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
+    """Returns the writer of a task."""
+    from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
+
+    return MySqlWriter(
+        login(config), task.sink, task.task, schema=config["warehouse.schema"], output=output_of(config)
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class MySqlLedgerAdmin:
+    """The ledger's table in the target, over a connection of its own for each request."""
+
+    config: ParsedConfig
+    access: LedgerAccess
+
+    def offsets(self) -> SinkOffsets:
+        from cdcworker.connectors.warehouses.mysql.ledger_admin import stored
+
+        return stored(login(self.config), self.access)
+
+    def alter(self, changes: SinkOffsets | None) -> None:
+        from cdcworker.connectors.warehouses.mysql.ledger_admin import alter
+
+        alter(login(self.config), self.access, changes)
+
+    def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
+        from cdcworker.connectors.warehouses.mysql.ledger_admin import trace
+
+        schema, column = self.config["warehouse.schema"], position_column(self.config)
+        return trace(login(self.config), self.access, change, schema, column)
+
+
+@contextlib.contextmanager
+def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[MySqlLedgerAdmin]:
+    """Opens the ledger for a request; nothing is connected to yet."""
+    yield MySqlLedgerAdmin(config, access)
+
+
+@contextlib.contextmanager
+def open_dead_letters(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[MySqlLetters]:
+    """Opens the dead letters of a sink."""
+    from cdcworker.connectors.warehouses.mysql.redrive import MySqlLetters
+
+    schema, output = config["warehouse.schema"], output_of(config)
+    with contextlib.closing(MySqlLetters(login(config), access.connector, schema=schema, output=output)) as found:
+        yield found
+
+
+@contextlib.contextmanager
+def open_verify_side(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[MySqlTarget]:
+    """Opens a connection that reads both the tables and the ledger of a sink."""
+    from cdcworker.connectors.warehouses.mysql.verify_side import MySqlTarget
+
+    side = MySqlTarget(login(config), access.connector, position_column(config))
+    with contextlib.closing(side):
+        yield side
+
+
+def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
+    """Logs in to the target and checks its version, settings and the rights there; returns what is wrong, at the key that causes
+    it."""
+    from cdcworker.connectors.warehouses.mysql import connection
+
+    try:
+        connection.probe(login(config))
+    except CdcError as exc:
+        key = _KEY_OF_ERROR.get(exc.code, "warehouse.hostname")
+        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
+    return []
+
+
+def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    """Returns what is missing: keys, and the driver."""
+    yield from missing(config, "warehouse.hostname", "warehouse.user")
+    if importlib.util.find_spec("pymysql") is None:
+        yield "warehouse", "needs the worker's extra mysql: pip install 'cdcworker[mysql]'"
+
+
+MYSQL: Final = WarehouseKind(
+    name="mysql",
+    title="MySQL",
+    keys=(HOSTNAME, PORT, USER, PASSWORD, SCHEMA, SSLMODE, SSLROOTCERT),
+    redrives_consistent_sets=True,
+    problems=problems,
+    # A server that is away refuses connections: it does not look empty.
+    location=lambda _config: "",
+    probe=probe,
+    open=open_writer,
+    admin=open_admin,
+    dead_letters=open_dead_letters,
+    verify_side=open_verify_side,
+)

@@ -1,0 +1,140 @@
+"""Rows of a batch into the temporary tables of a session, from which they are merged."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api.table_batch import KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.warehouses.mysql import load, statements, values
+from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
+from cdcworker.schemas.topics import unescape
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from cdcworker.connectors.warehouses.mysql.client import Connection
+
+TABLES_MAX = 512
+"""Temporary tables of a session; when there are more, all are dropped."""
+
+
+class Stages:
+    """The temporary tables of one session. A transaction that ends leaves their rows: they go before the next one."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[str, str], tuple[str, statements.TargetTable]] = {}
+        self._used: set[str] = set()
+
+    def forget(self) -> None:
+        """The session is another one."""
+        self._made.clear()
+        self._used.clear()
+
+    def empty(self, connection: Connection) -> None:
+        """Before a transaction: some servers end one that truncates a temporary table."""
+        if len(self._made) > TABLES_MAX:
+            for name, _ in self._made.values():
+                connection.do(statements.drop_stage(name))
+            self.forget()
+        for name in self._used:
+            connection.do(f"truncate table {name}")
+        self._used.clear()
+
+    def take(self, connection: Connection, target: statements.TargetTable, kind: str) -> str:
+        """Returns an empty stage table of the target's shape; its name in SQL."""
+        known = self._made.get((target.name, kind))
+        same = known is not None and _shape(known[1]) == _shape(target)
+        name = known[0] if known else f"{BOOKKEEPING}.{statements.quote(f'_cdc_{kind}_{len(self._made)}')}"
+        if same and name in self._used:
+            connection.do(f"delete from {name}")
+        elif not same:
+            for statement in statements.stage(target, name):
+                connection.do(statement)
+        self._made[target.name, kind] = (name, target)
+        self._used.add(name)
+        return name
+
+
+def _shape(target: statements.TargetTable) -> object:
+    return target.names, target.key, [target.types[name] for name in target.names]
+
+
+def fill(
+    connection: Connection,
+    target: statements.TargetTable,
+    name: str,
+    rows: pa.Table,
+    unchanged: Mapping[str, Any],
+    origins: pa.Table | None,
+    keep_key: bool,
+) -> dict[str, int]:
+    """Fill the stage table `name`, in SQL; the bit of each column that some row did not bring."""
+    columns = _values(target, rows)
+    columns[POSITION] = one(rows[POSITION])
+    if unchanged:
+        columns[statements.KEPT] = _flags(unchanged)
+    if keep_key:
+        columns[statements.STAGE_KEY] = hashed(one(rows[KEY]))
+    if origins is not None:
+        columns[statements.ORIGIN_KEY] = hashed(one(origins[KEY]))
+        for column in target.columns:
+            if column.name in target.key:
+                found = values.to_mysql(one(origins[column.field]), column, target.types[column.name])
+                columns[statements.ORIGIN + column.name] = found
+    load.load(connection, name, columns)
+    return {unescape(column): bit for bit, column in enumerate(unchanged)}
+
+
+def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
+    """Straight into the table; RowExistsError where it holds a row of one of the keys."""
+    load.load(connection, target.name, {**_values(target, rows), target.position: one(rows[POSITION])})
+
+
+def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
+    if not batch.upserts.num_rows:
+        return
+    columns = _values(target, batch.upserts)
+    for name in (OP, UNCHANGED):
+        if name in batch.upserts.column_names:
+            columns[name] = one(batch.upserts[name])
+    if target.position:
+        columns[target.position] = one(batch.upserts[POSITION])
+    load.load(connection, target.name, columns)
+
+
+def _values(target: statements.TargetTable, rows: pa.Table) -> dict[str, Any]:
+    return {
+        column.name: values.to_mysql(one(rows[column.field]), column, target.types[column.name])
+        for column in target.columns
+        if column.field in rows.column_names
+    }
+
+
+def hashed(keys: pa.Array) -> pa.Array:
+    """Returns the hash of each encoded key, which is as long as an index takes."""
+    import pyarrow as pa
+
+    found = (None if key is None else hashlib.sha256(key).digest() for key in keys.to_pylist())
+    return pa.array(found, pa.binary())
+
+
+def _flags(unchanged: Mapping[str, Any]) -> Any:
+    """A digit per column, 1 where it is kept; null where nothing is."""
+    import numpy as np
+    import pyarrow as pa
+
+    matrix = np.stack([np.asarray(flags, np.bool_) for flags in unchanged.values()], axis=1)
+    digits = np.ascontiguousarray(matrix.astype(np.uint8) + ord("0"))
+    ends = np.arange(len(digits) + 1, dtype=np.int32) * digits.shape[1]
+    some = pa.array(matrix.any(axis=1)).buffers()[1]
+    return pa.Array.from_buffers(pa.binary(), len(digits), [some, pa.py_buffer(ends), pa.py_buffer(digits)])
+
+
+def one(column: Any) -> Any:
+    import pyarrow as pa
+
+    found = column.combine_chunks()
+    if isinstance(found, pa.ChunkedArray):
+        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
+    return found

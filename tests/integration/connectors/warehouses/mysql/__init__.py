@@ -1,0 +1,1 @@
+"""The MySQL warehouse on real servers."""

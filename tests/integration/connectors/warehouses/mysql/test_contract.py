@@ -1,0 +1,48 @@
+"""The contract of warehouses against MariaDB."""
+
+from __future__ import annotations
+
+import pytest
+from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
+from cdcworker.connectors.warehouses.target_columns import OutputForm
+
+from tests.contract import warehouses as contract
+
+pytestmark = pytest.mark.mysql
+
+
+class TestMySql(contract.ByHand, contract.Contract):
+    @pytest.fixture(autouse=True)
+    def _server(self, mysql):
+        mysql.wipe()
+        self.server = mysql
+
+    def drop_table(self, writer):
+        """And its offsets are reset."""
+        self.server.ask(
+            "drop table public.orders", f"delete from _cdcworker.ledger where topic = '{contract.TOPIC}'"
+        )
+
+    def retype(self, column, kind):
+        self.server.ask(
+            f"update public.orders set {column} = null",
+            f"alter table public.orders modify column {column} {kind}",
+        )
+
+    def letters(self):
+        return list(
+            self.server.ask("select topic, `partition`, `offset`, code, value from _cdcworker.dead_letter")
+        )
+
+    @pytest.fixture
+    def open_writer(self, mysql):
+        writers = []
+
+        def make(epoch=(1, 0), **output):
+            writers.append(MySqlWriter(mysql.login(), "sink", output=OutputForm(**output)))
+            writers[-1].fence(epoch)
+            return writers[-1]
+
+        yield make
+        for writer in writers:
+            writer.close()
