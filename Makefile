@@ -40,13 +40,13 @@ $(STAMP): $(LOCKS) pyproject.toml setup.py
 jars: env
 	@$(BIN)/cdcworker jars fetch
 
-# PostgreSQL of other versions and a server of S3, for tests. Without them those tests are skipped.
+# PostgreSQL of other versions, MariaDB and a server of S3, for tests. Without them those tests are skipped.
 servers: $(SERVERS)/.installed $(GATEWAY)/.installed
 
 $(SERVERS)/.installed: locks/servers.json tests/servers.py $(STAMP)
 	@rm -rf $(SERVERS)
 	@$(BIN)/python tests/servers.py $(SERVERS) \
-	  && touch $@ || echo "other PostgreSQL versions cannot be had here: their tests are skipped" >&2
+	  && touch $@ || echo "MariaDB or other PostgreSQL versions cannot be had here: their tests are skipped" >&2
 
 # The hashes of what it is built from are in go.sum.
 $(GATEWAY)/.installed: $(wildcard locks/versitygw/*) $(STAMP)
@@ -141,7 +141,7 @@ audit: env
 # The locks, anew, from what pyproject.toml asks for; needs uv.
 locks:
 	@for name in all worker spark; do \
-	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 -c locks/all.txt";; esac; \
+	  case $$name in all) more=--all-extras;; worker) more="-c locks/all.txt";; spark) more="--extra spark --extra java --extra s3 --extra mysql -c locks/all.txt";; esac; \
 	  uv pip compile pyproject.toml --generate-hashes --no-emit-index-url --no-header -p 3.11 --universal -q $$more -o locks/$$name.txt >/dev/null || exit 1; \
 	done
 	@uv pip compile locks/converter.in --no-deps --generate-hashes --no-emit-index-url --no-header --no-annotate -p 3.11 --universal \

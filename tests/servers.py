@@ -1,7 +1,7 @@
-"""Puts the programs of other PostgreSQL versions into a folder, one folder per major version: `servers.py FOLDER`.
+"""Puts the programs of other PostgreSQL versions, and of MariaDB, into a folder, one folder per version: `servers.py FOLDER`.
 
-They come from Maven Central as the Java libraries do, checked against `locks/servers.json`, and speak TLS and have the
-extensions of PostgreSQL's own source.
+They come from Maven Central as the Java libraries do, checked against `locks/servers.json`. Those of PostgreSQL speak TLS and have
+the extensions of its own source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ LOCK_FILE = Path(__file__).resolve().parents[1] / "locks" / "servers.json"
 
 
 def locked() -> dict[str, dict[str, dict[str, str]]]:
-    """Major version → machine → coordinates and SHA-256."""
+    """Version → machine → coordinates and SHA-256."""
     document: dict[str, dict[str, dict[str, str]]] = json.loads(LOCK_FILE.read_text(encoding="utf-8"))
     return document
 
@@ -29,22 +29,39 @@ def locked() -> dict[str, dict[str, dict[str, str]]]:
 def unpack(archive: Path, into: Path) -> None:
     """`bin`, `lib` and `share`, whole or not at all."""
     with tempfile.TemporaryDirectory(dir=into.parent) as scratch, zipfile.ZipFile(archive) as outer:
-        (name,) = (name for name in outer.namelist() if name.endswith(".txz"))
+        packed = [name for name in outer.namelist() if name.endswith(".txz")]
         programs = Path(scratch) / into.name
-        with outer.open(name) as compressed, tarfile.open(fileobj=compressed, mode="r:xz") as inner:
-            inner.extractall(programs, filter="data")
+        if packed:
+            with outer.open(packed[0]) as compressed, tarfile.open(fileobj=compressed, mode="r:xz") as inner:
+                inner.extractall(programs, filter="data")
+        else:
+            programs = plain(outer, Path(scratch))
         shutil.rmtree(into, ignore_errors=True)
         programs.replace(into)
+
+
+def plain(archive: zipfile.ZipFile, scratch: Path) -> Path:
+    """Returns the folder above `bin` of an archive that keeps no modes: what is in `bin` and `scripts` are programs."""
+    archive.extractall(scratch)
+    (found,) = scratch.rglob("linux/bin")
+    for folder in (found, found.parent / "scripts"):
+        for program in folder.iterdir():
+            program.chmod(0o755)
+    return found.parent
 
 
 def install(folder: Path) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     for version, machines in locked().items():
         entry = machines.get(platform.machine())
+        name = version if version.startswith("mariadb") else f"postgres-{version}"
         if entry is None:
-            sys.exit(f"there are no programs of PostgreSQL {version} for {platform.machine()}")
+            if version.startswith("mariadb"):
+                print(f"there are no programs of {name} for {platform.machine()}: its tests are skipped", file=sys.stderr)
+                continue
+            sys.exit(f"there are no programs of {name} for {platform.machine()}")
         jar = jars.Jar(*entry["jar"].split(":"), entry["sha256"])
-        (archive,) = jars.ensure_jars(f"postgres-{version}", (jar,), print)
+        (archive,) = jars.ensure_jars(name, (jar,), print)
         unpack(archive, folder / version)
 
 

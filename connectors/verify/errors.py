@@ -10,7 +10,7 @@ UNFIT: Final = declare(
     "verify.unfit",
     "config",
     "The connector cannot be compared with its source",
-    "Verify a sink whose warehouse is PostgreSQL or a lake, and name its source with --source if its topics do not tell.",
+    "Verify a sink whose warehouse is PostgreSQL, MySQL or a lake, and name its source with --source if its topics do not tell.",
 )
 BEHIND: Final = declare(
     "verify.behind",

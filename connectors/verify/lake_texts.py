@@ -16,23 +16,31 @@ from cdcworker.connectors.verify.canonical_text import SourceModes, TextPair, Ve
 
 LAKE: Final = "lake"
 """`kind` of a column in a lake; its `type` is Spark's."""
+MYSQL: Final = "mysql"
+"""`kind` of a column in MySQL; its `type` is the one that a lake would have, but for days, microseconds and JSON."""
 REAL: Final = "encode(float4send(({0})::real), 'hex')"
 DOUBLE: Final = "encode(float8send(({0})::double precision), 'hex')"
 ARRAY: Final = "to_jsonb({0})::text"
 _FIRST, _LAST = "0001-01-01", "9999-12-31 23:59:59.999999"
-DATE: Final = f"least(greatest(({{0}})::date, '{_FIRST}'::date), '9999-12-31'::date)::text"
-TIMESTAMP: Final = f"least(greatest(({{0}})::timestamp, '{_FIRST}'::timestamp), '{_LAST}'::timestamp)::text"
-ZONED: Final = (
-    f"least(greatest(({{0}})::timestamptz AT TIME ZONE 'UTC', '{_FIRST}'::timestamp), '{_LAST}'::timestamp)::text"
+_THERE: Final = "CASE WHEN ({{0}}) IS NOT NULL THEN %s END"
+"""GREATEST and LEAST take no notice of a null."""
+DATE: Final = (_THERE % "least(greatest(({{0}})::date, '{0}'::date), '9999-12-31'::date)::text").format(_FIRST)
+TIMESTAMP: Final = (_THERE % "least(greatest(({{0}})::timestamp, '{0}'::timestamp), '{1}'::timestamp)::text").format(
+    _FIRST, _LAST
 )
+ZONED: Final = (
+    _THERE % "least(greatest(({{0}})::timestamptz AT TIME ZONE 'UTC', '{0}'::timestamp), '{1}'::timestamp)::text"
+).format(_FIRST, _LAST)
 NUMERIC: Final = "trim_scale(nullif(({0})::numeric, 'NaN'))::text"
 Text = Callable[[Any], str]
 
 
 def pair(source: VerifiedColumn, target: VerifiedColumn, modes: SourceModes) -> TextPair | str:
     """Returns what `canonical_text.pair` returns, for a lake: the target's text is the name of one of `TEXTS`."""
-    none = f"no common text of {source.declared or source.type} and {target.type}"
+    none = f"no common text of {source.declared or source.type} and {target.declared or target.type}"
     held = target.type.partition("(")[0]
+    if target.kind == MYSQL and (source.element or (source.type, held) in _MYSQL_PAIRS):
+        return _mysql(source, held, modes) or none
     if source.element:
         is_list = held.startswith("array<") and source.element in canonical_text.JSON_ELEMENTS
         return TextPair(ARRAY, "json") if is_list else none
@@ -87,11 +95,34 @@ def _pairs() -> dict[tuple[str, str], TextPair]:
         ("bpchar", "string"): TextPair(canonical_text.PLAIN, "padded"),
         ("interval", "string"): TextPair(canonical_text.DURATION, "duration"),
     }
+    # The text of a single address, as it is sent, has no netmask.
+    out |= {("inet", "string"): TextPair("CASE WHEN ({0}) IS NOT NULL THEN format('%%s', {0}) END", "plain")}
     out |= {(name, "boolean"): TextPair(canonical_text.BIT, "boolean") for name in ("bit", "varbit")}
     out |= {(name, "string"): TextPair(canonical_text.BITS, "bits") for name in ("bit", "varbit")}
     return out
 
 
+def _mysql(source: VerifiedColumn, held: str, modes: SourceModes) -> TextPair | None:
+    """MySQL has no array, no infinite number, and one type of times for those with a zone and those without one."""
+    if source.element:
+        fits = held in ("json", "string") and source.element in canonical_text.JSON_ELEMENTS
+        return TextPair(ARRAY, "array") if fits else None
+    if source.type == "interval" and modes.interval == "string":
+        return None
+    found = _MYSQL_PAIRS[source.type, held]
+    return TextPair(canonical_text.rounded(found.source, source.type, modes), found.target)
+
+
+_FINITE: Final = "CASE WHEN ({0})::float8 NOT IN ('NaN', 'Infinity', '-Infinity') THEN %s END"
+_ENDLESS: Final = "WHEN {0} > '0' THEN '9223372036854775807' WHEN {0} < '0' THEN '-9223372036854775808' END"
+_MYSQL_PAIRS: Final[Mapping[tuple[str, str], TextPair]] = {
+    ("float4", "double"): TextPair(_FINITE % REAL, "real"),
+    ("float8", "double"): TextPair(_FINITE % DOUBLE, "double"),
+    ("date", "day"): TextPair(DATE, "date"),
+    ("timestamp", "timestamp_ntz"): TextPair(TIMESTAMP, "timestamp"),
+    ("timestamptz", "timestamp_ntz"): TextPair(ZONED, "timestamp"),
+    ("interval", "bigint"): TextPair(canonical_text.DURATION.replace("ELSE ({0})::text END", _ENDLESS), "plain"),
+}
 _PAIRS: Final[Mapping[tuple[str, str], TextPair]] = _pairs()
 
 
@@ -136,6 +167,7 @@ TEXTS: Final[Mapping[str, Text]] = {
     "duration": lambda value: str(value).removesuffix(" microseconds"),
     "bits": lambda value: str(value).lstrip("0"),
     "json": lambda value: json.dumps(value, ensure_ascii=False),
+    "array": lambda value: json.dumps(json.loads(value), ensure_ascii=False),
 }
 
 

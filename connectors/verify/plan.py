@@ -130,7 +130,8 @@ def plan(
 
 
 def _text(source: VerifiedColumn, target: VerifiedColumn, modes: SourceModes) -> TextPair | str:
-    return lake_texts.pair(source, target, modes) if target.kind == lake_texts.LAKE else pair(source, target, modes)
+    is_read_here = target.kind in (lake_texts.LAKE, lake_texts.MYSQL)
+    return lake_texts.pair(source, target, modes) if is_read_here else pair(source, target, modes)
 
 
 def _why_not(column: VerifiedColumn, target: VerifiedColumn | None, sent: Mapping[str, bool]) -> str:

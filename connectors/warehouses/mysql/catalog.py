@@ -22,6 +22,7 @@ from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.source_types import TargetColumn
 from cdcworker.connectors.warehouses.target_columns import OutputForm, missing_key, named
 from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.topics import unescape
 
 if TYPE_CHECKING:
@@ -251,7 +252,9 @@ class TargetCatalog:
                 bare = [f"alter column {statements.quote(name)} set default null" for name in dropped]
                 self._alter(connection, target, bare, dropped)
             column_changes.begin(connection, place, change)
+            hit("sink.before_alter")
             self._alter(connection, target, clauses, change.order)
+            hit("sink.after_alter")
             column_changes.end(connection, place, change)
         found = found_tables.find(connection, target.schema, target.table)
         if found is None:

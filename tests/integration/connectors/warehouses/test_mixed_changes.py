@@ -24,7 +24,7 @@ RUN_S_MAX = 3600
 BATCH = {"delta": "500000"}
 """Its commits, one for each table and batch, take seconds of CPU each, however many rows they have."""
 LAKES = {"iceberg": pytest.mark.iceberg, "delta": pytest.mark.delta}
-KINDS = ["postgres", "parquet", *(pytest.param(kind, marks=mark) for kind, mark in LAKES.items())]
+KINDS = ["postgres", "parquet", pytest.param("mysql", marks=pytest.mark.mysql), *(pytest.param(kind, marks=mark) for kind, mark in LAKES.items())]
 
 pytestmark = [
     pytest.mark.timeout(2 * RUN_S_MAX),
@@ -33,10 +33,16 @@ pytestmark = [
 ]
 
 
-def target(kind, mode, tmp_path, dsn=""):
+def target(kind, mode, tmp_path, dsn="", request=None):
     """The keys of a sink's config that say where it writes."""
     import psycopg
 
+    if kind == "mysql":
+        server = request.getfixturevalue("mysql")
+        server.wipe()
+        login = {"hostname": "127.0.0.1", "port": str(server.port), "user": server.login().user}
+        login["password"] = server.password
+        return {"warehouse": kind, "output.mode": mode, **{f"warehouse.{name}": value for name, value in login.items()}}
     if kind != "postgres":
         return {"warehouse": kind, "warehouse.path": str(tmp_path / "lake"), "output.mode": mode}
     parts = psycopg.conninfo.conninfo_to_dict(dsn)
@@ -74,26 +80,27 @@ def applied(stream, writer, mixed, changes, log):
 
 
 @pytest.mark.parametrize("mode", ["current", "log"])
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("postgres", marks=pytest.mark.postgres)])
+@pytest.mark.parametrize("kind", ["parquet", *(pytest.param(k, marks=getattr(pytest.mark, k)) for k in ("postgres", "mysql"))])
 def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, request):
     dsn = ""
     if kind == "postgres":
         postgres, database = request.getfixturevalue("postgres"), request.getfixturevalue("database")
         dsn = postgres.dsn(database)
-    few(kind, mode, tmp_path, dsn)
+    few(kind, mode, tmp_path, dsn, request=request)
 
 
 @pytest.mark.long
 @pytest.mark.spark
 @pytest.mark.parametrize("mode", ["current", "log"])
-@pytest.mark.parametrize("kind", KINDS[2:])
+@pytest.mark.parametrize("kind", KINDS[3:])
 def test_a_lake_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, spark):
     few(kind, mode, tmp_path, spark=spark)
 
 
-def few(kind, mode, tmp_path, dsn="", spark=None):
+def few(kind, mode, tmp_path, dsn="", spark=None, request=None):
     stream = change_streams.Stream()
-    mixed, writer = Mixed(stream, FEW_TABLES), opened(target(kind, mode, tmp_path, dsn), tmp_path, "sink", spark)
+    config = target(kind, mode, tmp_path, dsn, request)
+    mixed, writer = Mixed(stream, FEW_TABLES), opened(config, tmp_path, "sink", spark)
     applied(stream, writer, mixed, FEW_CHANGES, mode == "log")
     assert mixed.check(writer, lambda name: f"{change_streams.PREFIX}.public.{name}", mode == "log")
     writer.close()
@@ -113,7 +120,7 @@ def test_a_million_mixed_changes_over_fifty_tables_arrive(world, kind, mode, con
     for topic in topics:
         world.create(topic)
     world.create(f"{world.name}.watermark", 1)
-    config = {**target(kind, mode, world.tmp_path, world.dsn), "consistency": consistency}
+    config = {**target(kind, mode, world.tmp_path, world.dsn, request), "consistency": consistency}
     process = world.start(
         topics, **{**config, "max.batch.records": BATCH.get(kind, "200000"), "trigger.interval.ms": "1000"}
     )
