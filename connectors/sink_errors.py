@@ -41,6 +41,12 @@ LEDGER_MOVED = declare(
     "The target's ledger moved while a batch was being prepared",
     "Restart the task: it reads the ledger again.",
 )
+LEDGER_BUSY = declare(
+    "spark.ledger_busy",
+    "transient",
+    "A task of the connector still applies a batch",
+    "Wait until the task has stopped, then ask again.",
+)
 LEDGER_LOST = declare(
     "spark.ledger_lost",
     "data",

@@ -59,6 +59,10 @@ class MariaDbServer(EmbeddedServer):
     def log(self) -> Path:
         return self.directory / "mariadb.log"
 
+    @property
+    def pid(self) -> int:
+        return self._running().pid
+
     def start(self) -> None:
         """Makes the system tables on the first start, launches the server, and waits until a connection succeeds."""
         if not self.port:

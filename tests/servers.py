@@ -57,7 +57,9 @@ def install(folder: Path) -> None:
         name = version if version.startswith("mariadb") else f"postgres-{version}"
         if entry is None:
             if version.startswith("mariadb"):
-                print(f"there are no programs of {name} for {platform.machine()}: its tests are skipped", file=sys.stderr)
+                print(
+                    f"there are no programs of {name} for {platform.machine()}: its tests are skipped", file=sys.stderr
+                )
                 continue
             sys.exit(f"there are no programs of {name} for {platform.machine()}")
         jar = jars.Jar(*entry["jar"].split(":"), entry["sha256"])

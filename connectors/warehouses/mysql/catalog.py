@@ -16,7 +16,14 @@ from cdcworker.connectors.warehouses import schema_policy, target_columns
 from cdcworker.connectors.warehouses.column_changes import ColumnNaming, TargetTableColumn, not_renamed, plan
 from cdcworker.connectors.warehouses.dead_letters import of_today
 from cdcworker.connectors.warehouses.dropped_columns import wanted, without
-from cdcworker.connectors.warehouses.mysql import column_changes, dropped_columns, found_tables, statements, types, values
+from cdcworker.connectors.warehouses.mysql import (
+    column_changes,
+    dropped_columns,
+    found_tables,
+    statements,
+    types,
+    values,
+)
 from cdcworker.connectors.warehouses.mysql.errors import of_alter
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.source_types import TargetColumn
@@ -115,7 +122,9 @@ class TargetCatalog:
             found_tables.check_key(target, found)
             names = column_changes.known(connection, (self._ledger.sink, batch.table))
             own = tuple(column for column in target.own if column.name in found.columns)
-            target = replace(target, types=found.types, hashed=found.hashed, own=own, position=self._position(found, names))
+            target = replace(
+                target, types=found.types, hashed=found.hashed, own=own, position=self._position(found, names)
+            )
             self._prepared[batch.table] = _Prepared({}, batch.key, target, names)
 
     # -- one shape ----------------------------------------------------------------------------------------------------

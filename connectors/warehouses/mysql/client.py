@@ -15,7 +15,7 @@ CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog")
 """Ways to log in that tell the server the password itself."""
 
 
-class WeakLoginError(pymysql.err.OperationalError):
+class WeakLoginError(pymysql.err.OperationalError):  # type: ignore[misc]
     """The server asked for the password itself over a connection that does not prove who the server is."""
 
 
@@ -29,7 +29,7 @@ class _Refusal:
         raise WeakLoginError(CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password itself")
 
 
-class _Result(MySQLResult):
+class _Result(MySQLResult):  # type: ignore[misc]
     def _read_load_local_packet(self, first_packet: Any) -> None:
         """Sends the rows that `load` was given. A server that asks for a file gets what is there: nothing, where nothing was
         to be loaded."""
@@ -46,7 +46,7 @@ class _Result(MySQLResult):
         self._read_ok_packet(answer)
 
 
-class Connection(PlainConnection):
+class Connection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
     rows: Iterable[bytes] = ()

@@ -90,7 +90,9 @@ def _rename_waiting(connection: Connection, place: Place, renamed: Mapping[str, 
     names = {
         statements.row_name(old): None if new is None else statements.row_name(new) for old, new in renamed.items()
     }
-    rows = connection.ask(f"select `key`, `row` from _cdcworker.tombstone {_HERE} and `row` is not null for update", place)
+    rows = connection.ask(
+        f"select `key`, `row` from _cdcworker.tombstone {_HERE} and `row` is not null for update", place
+    )
     for key, text in rows:
         kept = {names.get(name, name): value for name, value in json.loads(text).items()}
         kept.pop(None, None)

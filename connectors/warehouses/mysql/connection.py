@@ -27,6 +27,8 @@ SESSION: Final = (
     "set session wait_timeout = 600, innodb_lock_wait_timeout = 50, lock_wait_timeout = 60, time_zone = '+00:00'",
 )
 _FACTS: Final = "select version(), @@global.local_infile, @@lower_case_table_names, @@global.log_bin, @@binlog_format, @@max_allowed_packet"
+SYSTEM: Final = "system"
+"""As a root certificate: the authorities of the machine."""
 BOOKKEEPING: Final = "_cdcworker"
 _BOOKKEEPING: Final = f"select 1 from information_schema.schemata where schema_name = '{BOOKKEEPING}'"
 
@@ -122,7 +124,9 @@ def _addresses(login: Login) -> Iterator[tuple[str, str]]:
         try:
             found = allowed_hosts.addresses(host, "warehouse.hostname")
         except allowed_hosts.UnknownHost:
-            raise CdcError(TARGET_UNREACHABLE, "the name of the host leads to no address", where={"host": host}) from None
+            raise CdcError(
+                TARGET_UNREACHABLE, "the name of the host leads to no address", where={"host": host}
+            ) from None
         for address in found:
             yield host, address
 
@@ -145,7 +149,7 @@ def _tls(login: Login) -> dict[str, Any]:
     if login.sslmode in ("allow", "prefer"):
         return {}
     try:
-        context = ssl.create_default_context(cafile=login.sslrootcert)
+        context = ssl.create_default_context(cafile=None if login.sslrootcert == SYSTEM else login.sslrootcert)
     except (OSError, ssl.SSLError) as exc:
         text = f"warehouse.sslrootcert cannot be read ({type(exc).__name__})"
         raise CdcError(UNFIT, text, hint="Name a file of certificates in PEM.") from exc

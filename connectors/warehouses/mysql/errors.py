@@ -18,7 +18,7 @@ from cdcworker.connectors.sink_errors import (
 from cdcworker.schemas.errors import CdcError, declare
 
 WEAK_LOGIN: Final = declare(
-    "mysql.weak_login",
+    "spark.target_weak_login",
     "config",
     "The server asks for the password itself",
     "Set warehouse.sslmode to verify-full with warehouse.sslrootcert, or give the user a plugin that does not need the password,"
@@ -26,14 +26,14 @@ WEAK_LOGIN: Final = declare(
     " password.",
 )
 CERTIFICATE: Final = declare(
-    "mysql.certificate",
+    "spark.target_certificate",
     "config",
     "The server's certificate, or its TLS, is not what warehouse.sslmode asks for",
     "Set warehouse.sslrootcert to the authority that signed the server's certificate and warehouse.hostname to a name in it; or"
     " let the server speak TLS.",
 )
 UNFIT: Final = declare(
-    "mysql.server_unfit",
+    "spark.target_unfit",
     "config",
     "The server's settings do not let it be a warehouse",
     "Set what the message names: binlog_format to ROW or MIXED.",

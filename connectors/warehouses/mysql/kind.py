@@ -60,9 +60,7 @@ def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
     """Returns the writer of a task."""
     from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
 
-    return MySqlWriter(
-        login(config), task.sink, task.task, schema=config["warehouse.schema"], output=output_of(config)
-    )
+    return MySqlWriter(login(config), task.sink, task.task, schema=config["warehouse.schema"], output=output_of(config))
 
 
 @dataclass(frozen=True, slots=True)

@@ -74,7 +74,9 @@ class MySqlLedger:
             # With IF NOT EXISTS it would need the right to create databases although there is nothing to create.
             connection.do(f"create database if not exists {BOOKKEEPING}")
         enter(connection)
-        form = f"engine = InnoDB row_format = dynamic default character set utf8mb4 collate {connection.server.collation}"
+        form = (
+            f"engine = InnoDB row_format = dynamic default character set utf8mb4 collate {connection.server.collation}"
+        )
         for table in TABLES:
             connection.do(f"create table if not exists {BOOKKEEPING}.{table} {form}")
 
@@ -111,7 +113,9 @@ class MySqlLedger:
         found = connection.one(f"select task_epoch, attempt from _cdcworker.fence {where} for update", place)
         if found is None or tuple(found) > epoch:
             raise CdcError(FENCED, "the target's fence row holds a newer epoch", where={"sink": self.sink})
-        connection.do(f"update _cdcworker.fence set task_epoch = %s, attempt = %s, at = {_LATER} {where}", (*epoch, *place))
+        connection.do(
+            f"update _cdcworker.fence set task_epoch = %s, attempt = %s, at = {_LATER} {where}", (*epoch, *place)
+        )
         row = connection.one(f"select at from _cdcworker.fence {where}", place)
         self.epoch, self._stamp = epoch, row and row[0]
 
@@ -133,7 +137,9 @@ class MySqlLedger:
         )
 
     def read(self, connection: Connection) -> dict[Partition, int]:
-        rows = connection.ask("select topic, `partition`, next_offset from _cdcworker.ledger where sink = %s", (self.sink,))
+        rows = connection.ask(
+            "select topic, `partition`, next_offset from _cdcworker.ledger where sink = %s", (self.sink,)
+        )
         return {(topic, partition): offset for topic, partition, offset in rows}
 
     def topic_ids(self, connection: Connection) -> dict[str, str]:

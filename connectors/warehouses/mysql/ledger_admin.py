@@ -8,22 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
-from cdcworker.connectors.sink_errors import FENCED
+from cdcworker.connectors.sink_errors import FENCED, LEDGER_BUSY
 from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.mysql.connection import Login, opened, transaction
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql, number_of
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
-from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.client import Connection
 
-BUSY: Final = declare(
-    "mysql.ledger_busy",
-    "transient",
-    "A task of the connector still applies a batch",
-    "Wait until the task has stopped, then ask again.",
-)
 LOCK_TIMEOUT: Final = "set session innodb_lock_wait_timeout = 5"
 """A task that has not noticed yet that it is to stop holds its fence row as long as its batch takes."""
 _LOCKED: Final = (1205, 3572)
@@ -117,12 +111,15 @@ def _fence(connection: Connection, place: LedgerAccess) -> None:
         "select task_epoch, attempt from _cdcworker.fence where sink = %s order by task for update", (sink,)
     )
     rows += connection.ask(
-        "select task_epoch, attempt from _cdcworker.ledger where sink = %s order by topic, `partition` for update", (sink,)
+        "select task_epoch, attempt from _cdcworker.ledger where sink = %s order by topic, `partition` for update",
+        (sink,),
     )
     if any((task_epoch, attempt) > place.epoch for task_epoch, attempt in rows):
         raise CdcError(FENCED, "a newer task has started meanwhile", where={"sink": sink})
     for table in ("fence", "ledger"):
-        connection.do(f"update _cdcworker.{table} set task_epoch = %s, attempt = %s where sink = %s", (*place.epoch, sink))
+        connection.do(
+            f"update _cdcworker.{table} set task_epoch = %s, attempt = %s where sink = %s", (*place.epoch, sink)
+        )
 
 
 def _set(connection: Connection, place: LedgerAccess, row: tuple[str, int, int]) -> None:
@@ -145,7 +142,7 @@ def _session(login: Login) -> Iterator[Connection]:
             yield connection
         except pymysql.Error as exc:
             if number_of(exc) in _LOCKED:
-                raise CdcError(BUSY, "the ledger is locked") from exc
+                raise CdcError(LEDGER_BUSY, "the ledger is locked") from exc
             raise from_pymysql(exc) from exc
 
 

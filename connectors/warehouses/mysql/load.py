@@ -121,7 +121,9 @@ def _rows(columns: Mapping[str, pa.Array]) -> list[bytes]:
             quoted = pc.binary_join_element_wise(pa.scalar(b"x'"), hexes(column), pa.scalar(b"'"), pa.scalar(b""))
         texts.append(pc.fill_null(quoted, b"null"))
     lines = pc.binary_join_element_wise(*texts, pa.scalar(b","))
-    found: list[bytes] = pc.binary_join_element_wise(pa.scalar(b"("), lines, pa.scalar(b")"), pa.scalar(b"")).to_pylist()
+    found: list[bytes] = pc.binary_join_element_wise(
+        pa.scalar(b"("), lines, pa.scalar(b")"), pa.scalar(b"")
+    ).to_pylist()
     return found
 
 

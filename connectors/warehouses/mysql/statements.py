@@ -143,7 +143,8 @@ def declared(target: TargetTable, kind: str) -> str:
 def create_table(target: TargetTable) -> str:
     keyed = set() if target.hashed else set(target.key)
     parts = [
-        f"{quote(column.name)} {declared(target, target.types[column.name])}" + (" not null" if column.name in keyed else "")
+        f"{quote(column.name)} {declared(target, target.types[column.name])}"
+        + (" not null" if column.name in keyed else "")
         for column in target.columns
     ]
     parts += [column.clause for column in target.own]
@@ -267,7 +268,8 @@ def delete(target: TargetTable, stage_name: str) -> str:
 
 def _marks(target: TargetTable, place: str = "") -> str:
     return ", ".join(
-        f"{place}{quote(column.name)} = {'true' if column.name == DELETED else column.value}" for column in target.stamps
+        f"{place}{quote(column.name)} = {'true' if column.name == DELETED else column.value}"
+        for column in target.stamps
     )
 
 

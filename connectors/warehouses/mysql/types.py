@@ -54,8 +54,17 @@ _TEXTS: Final = ("tinytext", "text", "mediumtext", TEXT)
 _BLOBS: Final = ("tinyblob", "blob", "mediumblob", BYTES)
 _TYPE: Final = re.compile(r"([a-z ]+?)(?:\((\d+)(?:,(\d+))?\))?( unsigned)?( zerofill)?")
 _FIXED: Final = {
-    **{"tinyint": 1, "smallint": 2, "mediumint": 3, "int": 4, "bigint": 8, "double": 8, "float": 4, "date": 3},
-    **{"time": 6, "datetime": 8, "timestamp": 7},
+    "tinyint": 1,
+    "smallint": 2,
+    "mediumint": 3,
+    "int": 4,
+    "bigint": 8,
+    "double": 8,
+    "float": 4,
+    "date": 3,
+    "time": 6,
+    "datetime": 8,
+    "timestamp": 7,
 }
 
 
@@ -109,7 +118,10 @@ def _decimal(args: Sequence[int]) -> str | None:
 
 
 def _plain(column: TargetColumn, in_key: bool) -> str:
-    found, avro = parse_type(column.type), str(column.avro.get("type") if isinstance(column.avro, dict) else column.avro)
+    found, avro = (
+        parse_type(column.type),
+        str(column.avro.get("type") if isinstance(column.avro, dict) else column.avro),
+    )
     other = _OF_AVRO.get(avro, TEXT)
     if found is None or found.array:
         return other
@@ -143,7 +155,11 @@ def row_bytes(text: str) -> int:
         return 4 * found.args[0] + 2
     if found.base in ("varbinary", "binary"):
         return found.args[0] + 2
-    return found.args[0] // 2 + 2 if found.base.startswith("decimal") else _FIXED.get(found.base.removesuffix(" unsigned"), 12)
+    return (
+        found.args[0] // 2 + 2
+        if found.base.startswith("decimal")
+        else _FIXED.get(found.base.removesuffix(" unsigned"), 12)
+    )
 
 
 def fits_index(types: Sequence[str]) -> bool:

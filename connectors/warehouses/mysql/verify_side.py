@@ -26,7 +26,7 @@ from cdcworker.connectors.verify.lake_texts import MYSQL
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
 from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.verify_side import TableReading
-from cdcworker.connectors.warehouses.mysql import column_changes, found_tables, statements, types
+from cdcworker.connectors.warehouses.mysql import found_tables, statements, types
 from cdcworker.connectors.warehouses.mysql.catalog import POSITION_ID
 from cdcworker.connectors.warehouses.mysql.connection import Login, opened
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
@@ -95,7 +95,8 @@ class MySqlTarget:
         if not self._ledger.is_there(connection):
             return []
         rows = connection.ask(
-            "select distinct name from _cdcworker.columns where sink = %s and colid = %s", (self._ledger.sink, POSITION_ID)
+            "select distinct name from _cdcworker.columns where sink = %s and colid = %s",
+            (self._ledger.sink, POSITION_ID),
         )
         return [str(name) for (name,) in rows]
 

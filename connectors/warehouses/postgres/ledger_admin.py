@@ -9,21 +9,15 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.config.allowed_hosts import guarded
-from cdcworker.connectors.sink_errors import FENCED, from_psycopg
+from cdcworker.connectors.sink_errors import FENCED, LEDGER_BUSY, from_psycopg
 from cdcworker.connectors.warehouses.postgres.ledger import PostgresLedger
-from cdcworker.schemas.errors import CdcError, declare
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import psycopg
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
-BUSY: Final = declare(
-    "spark.ledger_busy",
-    "transient",
-    "A task of the connector still applies a batch",
-    "Wait until the task has stopped, then ask again.",
-)
 CONNECT_TIMEOUT_S: Final = 5
 LOCK_TIMEOUT: Final = "set local lock_timeout = '5s'"
 """A task that has not noticed yet that it is to stop holds its fence row as long as its batch takes."""
@@ -153,6 +147,6 @@ def _transaction(conninfo: str) -> Iterator[Connection]:
         ) as connection:
             yield connection
     except psycopg.errors.LockNotAvailable as exc:
-        raise CdcError(BUSY, "the ledger is locked") from exc
+        raise CdcError(LEDGER_BUSY, "the ledger is locked") from exc
     except psycopg.Error as exc:
         raise from_psycopg(exc) from exc

@@ -12,10 +12,10 @@ from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE, from_psycopg
 from cdcworker.connectors.warehouses import dropped_columns
+from cdcworker.connectors.warehouses.fresh_rows import max_position, min_position, split
 from cdcworker.connectors.warehouses.postgres import copy, parallel_staging, statements, type_conflicts
 from cdcworker.connectors.warehouses.postgres.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.postgres.connection import judged, opened
-from cdcworker.connectors.warehouses.fresh_rows import max_position, min_position, split
 from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
 from cdcworker.connectors.warehouses.postgres.snapshot_read import read
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals

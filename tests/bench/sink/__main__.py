@@ -26,7 +26,7 @@ from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from ..measure import cpu_s, finish, tree, wait
 from . import equal as whole
 from . import lakes as lakes
-from . import object_store
+from . import mysql, object_store
 from . import verify as verify
 from .floor import batch_of, compare_decoders, compare_readers, parquet_limit
 from .load import COLUMNS, DDL, Feed, Slice, Workload
@@ -240,7 +240,7 @@ def main() -> None:
     parser.add_argument(
         "--parts",
         default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
-        "object_store",
+        "object_store,mysql",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
     options = parser.parse_args()
@@ -260,7 +260,7 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
-                if {"postgres", "parquet", "read"} & set(parts):
+                if {"postgres", "parquet", "read", "mysql"} & set(parts):
                     workload = Workload("bench", options.tables, options.changes // 5, options.changes)
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
@@ -272,6 +272,8 @@ def main() -> None:
                     figures |= told(compare_readers(spec, workload.preload, workload.changes, kafka.pid))
                 if "postgres" in parts:
                     figures |= postgres_part(stage, workload, slices, options.rounds)
+                if "mysql" in parts:
+                    figures |= mysql.part(stage, workload, slices, options.rounds, told)
                 if "parquet" in parts:
                     spec, sizes = stage.spec("limit", workload.topics, {}), (workload.preload, workload.changes)
                     figures |= told(parquet_limit(spec, *sizes, kafka.pid, lambda id: stage.feed.schema(id)))

@@ -38,8 +38,12 @@ def sent(name, value):
 
 
 def read(name, value):
-    """A reader gets JSON as text or as what it says."""
-    return json.loads(value) if name == "doc" and isinstance(value, str) else value
+    """A reader gets JSON, where arrays are that too, as text or as what it says, and times in UTC with their zone or without it."""
+    if name in ("doc", "tags") and isinstance(value, str):
+        return json.loads(value)
+    if name == "at" and isinstance(value, dt.datetime) and value.tzinfo is None:
+        return value.replace(tzinfo=dt.UTC)
+    return value
 
 
 class Shape:

@@ -24,7 +24,12 @@ RUN_S_MAX = 3600
 BATCH = {"delta": "500000"}
 """Its commits, one for each table and batch, take seconds of CPU each, however many rows they have."""
 LAKES = {"iceberg": pytest.mark.iceberg, "delta": pytest.mark.delta}
-KINDS = ["postgres", "parquet", pytest.param("mysql", marks=pytest.mark.mysql), *(pytest.param(kind, marks=mark) for kind, mark in LAKES.items())]
+KINDS = [
+    "postgres",
+    "parquet",
+    pytest.param("mysql", marks=pytest.mark.mysql),
+    *(pytest.param(kind, marks=mark) for kind, mark in LAKES.items()),
+]
 
 pytestmark = [
     pytest.mark.timeout(2 * RUN_S_MAX),
@@ -80,7 +85,9 @@ def applied(stream, writer, mixed, changes, log):
 
 
 @pytest.mark.parametrize("mode", ["current", "log"])
-@pytest.mark.parametrize("kind", ["parquet", *(pytest.param(k, marks=getattr(pytest.mark, k)) for k in ("postgres", "mysql"))])
+@pytest.mark.parametrize(
+    "kind", ["parquet", *(pytest.param(k, marks=getattr(pytest.mark, k)) for k in ("postgres", "mysql"))]
+)
 def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, request):
     dsn = ""
     if kind == "postgres":

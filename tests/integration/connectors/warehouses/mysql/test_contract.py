@@ -19,9 +19,7 @@ class TestMySql(contract.ByHand, contract.Contract):
 
     def drop_table(self, writer):
         """And its offsets are reset."""
-        self.server.ask(
-            "drop table public.orders", f"delete from _cdcworker.ledger where topic = '{contract.TOPIC}'"
-        )
+        self.server.ask("drop table public.orders", f"delete from _cdcworker.ledger where topic = '{contract.TOPIC}'")
 
     def retype(self, column, kind):
         self.server.ask(
@@ -30,9 +28,7 @@ class TestMySql(contract.ByHand, contract.Contract):
         )
 
     def letters(self):
-        return list(
-            self.server.ask("select topic, `partition`, `offset`, code, value from _cdcworker.dead_letter")
-        )
+        return list(self.server.ask("select topic, `partition`, `offset`, code, value from _cdcworker.dead_letter"))
 
     @pytest.fixture
     def open_writer(self, mysql):

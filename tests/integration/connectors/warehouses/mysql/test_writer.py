@@ -66,7 +66,7 @@ def test_rows_come_out_as_they_went_in_whether_the_server_takes_files_or_not(mys
             stream.insert(blob, (number, content))
         run(stream, writer)
         stream.records.clear()
-        stream.update(NARROW, ODD[2][:3] + ("x'y\\",))
+        stream.update(NARROW, (*ODD[2][:3], "x'y\\"))
         run(stream, writer)
         wanted = (*ODD[:2], (3, 0, ODD[2][2], "x'y\\"))
         assert mysql.ask("select id, n, a, big from public.orders order by id") == wanted
@@ -160,7 +160,10 @@ def test_any_split_into_batches_gives_the_same_rows(mysql, script, cuts):
 
 @pytest.mark.long
 @settings(max_examples=15, deadline=None, suppress_health_check=list(HealthCheck))
-@given(column_scripts.st.lists(column_scripts.changes, max_size=12), column_scripts.st.lists(column_scripts.st.integers(0, 12)))
+@given(
+    column_scripts.st.lists(column_scripts.changes, max_size=12),
+    column_scripts.st.lists(column_scripts.st.integers(0, 12)),
+)
 def test_any_changes_of_columns_leave_rows_as_the_source_has_them(mysql, script, cuts):
     mysql.wipe()
     writer = MySqlWriter(mysql.login(), "sink")
@@ -358,7 +361,9 @@ def test_a_server_that_goes_down_between_batches_loses_nothing(mysql, sink, how)
     TargetRetry(lambda: False, waits.append, lambda: len(applied)).run(copy)
     assert waits
     assert mysql.ask("select count(*), sum(n) from public.orders") == ((20, sum(range(20))),)
-    for (number,) in mysql.ask("select id from information_schema.processlist where info is null and id <> connection_id()"):
+    for (number,) in mysql.ask(
+        "select id from information_schema.processlist where info is null and id <> connection_id()"
+    ):
         mysql.ask(f"kill {number}")
     for message in ("", "the connection was lost after the ledger had been read"):
         with pytest.raises(CdcError) as caught:
@@ -392,7 +397,14 @@ def test_offsets_are_read_altered_and_traced_and_a_newer_task_is_not_touched(mys
     access, place = LedgerAccess("sink", (2, 0)), (TOPIC, 0)
     at = offsets.stored(mysql.login(), access)[place]
     source = {"commit_lsn": stream.lsn, "tx_index": 1, "tx_sub": 0}
-    change = {"topic": TOPIC, "partition": 0, "offset": at - 1, "table": "public.orders", "key": {"id": 1}, "source": source}
+    change = {
+        "topic": TOPIC,
+        "partition": 0,
+        "offset": at - 1,
+        "table": "public.orders",
+        "key": {"id": 1},
+        "source": source,
+    }
     told = offsets.trace(mysql.login(), access, change, "", "_cdc_position")
     assert (told["next_offset"], told["row"]) == (at, "this")
     assert told["at_ms"] == pytest.approx(dt.datetime.now(dt.UTC).timestamp() * 1000, abs=600_000)
