@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -111,3 +111,32 @@ class SinkBatch:
     """By source: what holds once this batch is applied."""
     moments: Mapping[str, Sequence[tuple[Any, Any]]] = field(default_factory=dict)
     """By topic, when its changes were committed in the source: pairs of arrays, a time in ms and how many changes."""
+
+
+def split_fresh(batch: TableBatch) -> tuple[pa.Table, TableBatch]:
+    """The rows that are fresh, and the batch without them."""
+    import numpy as np
+    import pyarrow as pa
+
+    fresh = np.asarray(batch.fresh, np.bool_)
+    rest = pa.array(~fresh)
+    unchanged = {name: np.asarray(flags)[~fresh] for name, flags in batch.unchanged.items()}
+    origins = None if batch.origins is None else batch.origins.filter(rest)
+    left = replace(batch, upserts=batch.upserts.filter(rest), unchanged=unchanged, origins=origins, fresh=None)
+    return batch.upserts.filter(pa.array(fresh)), left
+
+
+def min_position(rows: pa.Table) -> bytes:
+    """Returns the lowest position of the rows; empty when none of them has one."""
+    import pyarrow.compute as pc
+
+    found = pc.min(rows[POSITION]).as_py() if rows.num_rows else None
+    return found or b""
+
+
+def max_position(rows: pa.Table) -> bytes | None:
+    """Returns the highest position of the rows; None when none of them has one."""
+    import pyarrow.compute as pc
+
+    found: bytes | None = pc.max(rows[POSITION]).as_py()
+    return found

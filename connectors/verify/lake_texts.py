@@ -16,8 +16,9 @@ from cdcworker.connectors.verify.canonical_text import SourceModes, TextPair, Ve
 
 LAKE: Final = "lake"
 """`kind` of a column in a lake; its `type` is Spark's."""
-MYSQL: Final = "mysql"
-"""`kind` of a column in MySQL; its `type` is the one that a lake would have, but for days, microseconds and JSON."""
+CLIENT: Final = "client"
+"""`kind` of a column in a database that makes no texts by itself: a client does. Its `type` is the one that a lake would have, but
+for days, microseconds and JSON."""
 REAL: Final = "encode(float4send(({0})::real), 'hex')"
 DOUBLE: Final = "encode(float8send(({0})::double precision), 'hex')"
 ARRAY: Final = "to_jsonb({0})::text"
@@ -39,8 +40,8 @@ def pair(source: VerifiedColumn, target: VerifiedColumn, modes: SourceModes) -> 
     """Returns what `canonical_text.pair` returns, for a lake: the target's text is the name of one of `TEXTS`."""
     none = f"no common text of {source.declared or source.type} and {target.declared or target.type}"
     held = target.type.partition("(")[0]
-    if target.kind == MYSQL and (source.element or (source.type, held) in _MYSQL_PAIRS):
-        return _mysql(source, held, modes) or none
+    if target.kind == CLIENT and (source.element or (source.type, held) in _CLIENT_PAIRS):
+        return _of_client(source, held, modes) or none
     if source.element:
         is_list = held.startswith("array<") and source.element in canonical_text.JSON_ELEMENTS
         return TextPair(ARRAY, "json") if is_list else none
@@ -102,20 +103,20 @@ def _pairs() -> dict[tuple[str, str], TextPair]:
     return out
 
 
-def _mysql(source: VerifiedColumn, held: str, modes: SourceModes) -> TextPair | None:
-    """MySQL has no array, no infinite number, and one type of times for those with a zone and those without one."""
+def _of_client(source: VerifiedColumn, held: str, modes: SourceModes) -> TextPair | None:
+    """Such a database has no array, no infinite number, and one type of times for those with a zone and those without one."""
     if source.element:
         fits = held in ("json", "string") and source.element in canonical_text.JSON_ELEMENTS
         return TextPair(ARRAY, "array") if fits else None
     if source.type == "interval" and modes.interval == "string":
         return None
-    found = _MYSQL_PAIRS[source.type, held]
+    found = _CLIENT_PAIRS[source.type, held]
     return TextPair(canonical_text.rounded(found.source, source.type, modes), found.target)
 
 
 _FINITE: Final = "CASE WHEN ({0})::float8 NOT IN ('NaN', 'Infinity', '-Infinity') THEN %s END"
 _ENDLESS: Final = "WHEN {0} > '0' THEN '9223372036854775807' WHEN {0} < '0' THEN '-9223372036854775808' END"
-_MYSQL_PAIRS: Final[Mapping[tuple[str, str], TextPair]] = {
+_CLIENT_PAIRS: Final[Mapping[tuple[str, str], TextPair]] = {
     ("float4", "double"): TextPair(_FINITE % REAL, "real"),
     ("float8", "double"): TextPair(_FINITE % DOUBLE, "double"),
     ("date", "day"): TextPair(DATE, "date"),

@@ -130,7 +130,7 @@ def plan(
 
 
 def _text(source: VerifiedColumn, target: VerifiedColumn, modes: SourceModes) -> TextPair | str:
-    is_read_here = target.kind in (lake_texts.LAKE, lake_texts.MYSQL)
+    is_read_here = target.kind in (lake_texts.LAKE, lake_texts.CLIENT)
     return lake_texts.pair(source, target, modes) if is_read_here else pair(source, target, modes)
 
 

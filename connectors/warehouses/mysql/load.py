@@ -47,7 +47,7 @@ def load(connection: Connection, table: str, columns: Mapping[str, Any]) -> int:
             _load(connection, table, chunk)
         else:
             _insert(connection, table, chunk)
-    return rows.num_rows
+    return int(rows.num_rows)
 
 
 def _load(connection: Connection, table: str, columns: Mapping[str, pa.Array]) -> None:

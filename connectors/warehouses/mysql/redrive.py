@@ -164,15 +164,17 @@ class MySqlLetters(MySqlWriter):
         if found is None:
             return []
         letters, size = list[StoredLetter](), 0
-        for *place, length in connection.ask(_SOME, (sink, found[0], found[0], *after, AT_ONCE + 1)):
+        for found_topic, partition, offset, length in connection.ask(
+            _SOME, (sink, found[0], found[0], *after, AT_ONCE + 1)
+        ):
             if letters and size >= BYTES_MAX:
                 break
             size += length
-            content = connection.one(_ONE, (sink, *place))
+            content = connection.one(_ONE, (sink, found_topic, partition, offset))
             if content is not None:
                 key, value, headers = content
                 kept = None if headers is None else headers_of(_pairs(headers))
-                letters.append(StoredLetter(*place, _bytes(key), _bytes(value), kept))
+                letters.append(StoredLetter(found_topic, partition, offset, _bytes(key), _bytes(value), kept))
         # A delete and its tombstone go together.
         if len(letters) > AT_ONCE and not follows(letters[-1], letters[-2]):
             letters.pop()

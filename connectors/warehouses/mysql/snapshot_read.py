@@ -47,16 +47,15 @@ def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) 
 
 
 def batches(
-    connection: Connection, place: tuple[str, str], found: FoundTable, names: list[str], where: str = ""
+    connection: Connection, place: tuple[str, str], found: FoundTable, names: list[str]
 ) -> Iterator[pa.RecordBatch]:
     """Yields the rows as the server sends them, some at a time."""
     import pyarrow as pa
     from pymysql.cursors import SSCursor
 
-    table = f"{statements.quote(place[0])}.{statements.quote(place[1])}"
     truths = {at for at, name in enumerate(names) if found.columns[name].type == types.BOOLEAN}
     with connection.cursor(SSCursor) as cursor:
-        cursor.execute(f"select {statements.listed(names)} from {table}{where}")
+        cursor.execute(statements.select(place, names))
         while chunk := cursor.fetchmany(CHUNK_ROWS):
             rows = [
                 {name: _value(value, at in truths) for at, (name, value) in enumerate(zip(names, row, strict=True))}

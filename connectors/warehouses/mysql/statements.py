@@ -168,6 +168,12 @@ def key_comment(key: Sequence[str]) -> str:
     return "key: " + ", ".join(quote(name) for name in key)
 
 
+def select(place: tuple[str, str], names: Sequence[str], hides: str = "") -> str:
+    """The columns of all rows, but for those in which the column `hides` is true."""
+    where = f" where not coalesce({quote(hides)}, false)" if hides else ""
+    return f"select {listed(names)} from {quote(place[0])}.{quote(place[1])}{where}"
+
+
 def newest(target: TargetTable, position: str) -> str:
     """The highest position in the column that now has them."""
     return f"select max({quote(position)}) from {target.name}"

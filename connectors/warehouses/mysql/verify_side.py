@@ -22,7 +22,7 @@ from cdcworker.connectors.verify.databases import (
     VerifyLimits,
 )
 from cdcworker.connectors.verify.errors import BEHIND
-from cdcworker.connectors.verify.lake_texts import MYSQL
+from cdcworker.connectors.verify.lake_texts import CLIENT
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
 from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.verify_side import TableReading
@@ -85,7 +85,7 @@ class MySqlTarget:
             held = self._positions(connection)
         self._found[schema, name] = found
         columns = tuple(
-            VerifiedColumn(column.name, _type(connection, column), MYSQL, declared=column.type)
+            VerifiedColumn(column.name, _type(connection, column), CLIENT, declared=column.type)
             for column in found.columns.values()
         )
         position = next((at for at in (self._position, *held, POSITION) if at in found.columns), "")
@@ -165,10 +165,9 @@ class MySqlTarget:
         found = self._found[plan.target.schema, plan.target.name]
         position = [plan.target.position] if plan.target.position else []
         names = [*dict.fromkeys([*(item.target.name for item in plan.columns), *position])]
-        place = f"{statements.quote(plan.target.schema)}.{statements.quote(plan.target.name)}"
-        where = f" where not coalesce({statements.quote(DELETED)}, false)" if DELETED in found.columns else ""
+        table, hides = (plan.target.schema, plan.target.name), DELETED if DELETED in found.columns else ""
         with self._of_table() as connection, connection.cursor(SSCursor) as cursor:
-            cursor.execute(f"select {statements.listed(names)} from {place}{where}")
+            cursor.execute(statements.select(table, names, hides))
             while chunk := cursor.fetchmany(CHUNK_ROWS):
                 columns = zip(*chunk, strict=True)
                 # Arrow has no type for what differs from row to row, as decimals do.

@@ -8,11 +8,10 @@ import time
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch, max_position, min_position, split_fresh
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE
 from cdcworker.connectors.warehouses import dropped_columns
-from cdcworker.connectors.warehouses.fresh_rows import max_position, min_position, split
 from cdcworker.connectors.warehouses.mysql import staging, statements
 from cdcworker.connectors.warehouses.mysql.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.mysql.connection import Login, opened, transaction
@@ -350,7 +349,7 @@ class MySqlWriter:
             or not np.asarray(batch.fresh, np.bool_).any()
         ):
             return None, batch
-        return split(batch)
+        return split_fresh(batch)
 
     def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
         try:

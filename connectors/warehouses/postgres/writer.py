@@ -8,11 +8,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
+from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch, max_position, min_position, split_fresh
 from cdcworker.connectors.api.table_writer import TargetRows
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE, from_psycopg
 from cdcworker.connectors.warehouses import dropped_columns
-from cdcworker.connectors.warehouses.fresh_rows import max_position, min_position, split
 from cdcworker.connectors.warehouses.postgres import copy, parallel_staging, statements, type_conflicts
 from cdcworker.connectors.warehouses.postgres.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.postgres.connection import judged, opened
@@ -373,7 +372,7 @@ class PostgresWriter:
             or not batch.fresh.any()
         ):
             return None, batch
-        return split(batch)
+        return split_fresh(batch)
 
     def _insert(self, connection: Connection, target: statements.TargetTable, topic: str, rows: pa.Table) -> None:
         import psycopg

@@ -26,12 +26,16 @@ DDL = """(id bigint primary key, customer int, status longtext, amount decimal(1
 LOAD = r"load data local infile 'rows' into table {} character set utf8mb4 fields terminated by '\t' lines terminated by '\n'"
 
 
-def part(stage: Stage, workload: Workload, slices: Sequence[Slice], rounds: int, told: Callable[..., Any]) -> dict[str, float]:
+def part(
+    stage: Stage, workload: Workload, slices: Sequence[Slice], rounds: int, told: Callable[..., Any]
+) -> dict[str, float]:
     """Empty where the server was not installed."""
     programs = find_programs()
     if programs is None:
         return {}
-    pieces = [Slice({at: _text(rows) for at, rows in piece.rows.items()}, piece.gone, piece.changes) for piece in slices]
+    pieces = [
+        Slice({at: _text(rows) for at, rows in piece.rows.items()}, piece.gone, piece.changes) for piece in slices
+    ]
     server = MariaDbServer(programs, Path(stage.root, "mariadb"), SETTINGS)
     server.start()
     try:

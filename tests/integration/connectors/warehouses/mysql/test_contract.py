@@ -11,7 +11,7 @@ from tests.contract import warehouses as contract
 pytestmark = pytest.mark.mysql
 
 
-class TestMySql(contract.ByHand, contract.Contract):
+class MySql:
     @pytest.fixture(autouse=True)
     def _server(self, mysql):
         mysql.wipe()
@@ -42,3 +42,19 @@ class TestMySql(contract.ByHand, contract.Contract):
         yield make
         for writer in writers:
             writer.close()
+
+
+@pytest.mark.long
+class TestMySql(MySql, contract.ByHand, contract.Contract):
+    pass
+
+
+class TestMySqlInBrief(MySql):
+    """What of the contract says most, for the daily runs."""
+
+    test_rows = contract.Contract.test_rows_are_inserted_updated_and_deleted
+    test_twice = contract.Contract.test_the_same_batch_twice_changes_nothing
+    test_fence = contract.Contract.test_a_newer_epoch_stops_the_older_writer
+    test_null_keys = contract.Contract.test_keys_of_several_columns_and_keys_with_null
+    test_columns = contract.Contract.test_columns_are_added_with_their_default_and_widened
+    test_letters = contract.Contract.test_a_batch_may_hold_records_that_were_set_aside

@@ -19,14 +19,9 @@ PLACES = (
     *("sink.after_commit", "sink.after_alter", "sink.before_commit@2", "sink.before_alter", "sink.after_commit@2"),
 )
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.long]
 
 
-def test_drivers_that_are_killed_leave_each_row_once(mysql):
-    killed_at(mysql, "alone", ("sink.after_alter", "sink.before_commit@2"))
-
-
-@pytest.mark.long
 @pytest.mark.parametrize("how", ["alone", "together"])
 def test_drivers_that_are_killed_at_every_step_leave_each_row_once(mysql, how):
     killed_at(mysql, how, PLACES)

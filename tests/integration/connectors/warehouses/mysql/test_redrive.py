@@ -20,7 +20,7 @@ from tests.change_streams import ID, NARROW, column, table
 from tests.contract import dead_letters as contract
 from tests.contract.warehouses import TOPIC, rows
 
-pytestmark = pytest.mark.mysql
+pytestmark = [pytest.mark.mysql, pytest.mark.long]
 
 
 class Sink(contract.Sink):

@@ -14,7 +14,7 @@ from tests.integration.connectors.postgres import postgres_reader as reader
 from tests.integration.connectors.warehouses.test_source_types import VALUES, fill, pair, table_of
 
 __all__ = ["pair"]
-pytestmark = [pytest.mark.mysql, pytest.mark.postgres]
+pytestmark = [pytest.mark.mysql, pytest.mark.postgres, pytest.mark.long]
 
 DECLARED = {
     **dict.fromkeys(("boolean", "bit(1)"), "tinyint(1)"),
@@ -64,7 +64,7 @@ def compared(postgres, mysql, source, modes):
     return {type_: verdict for type_, (verdict, _) in found.items() if verdict != "equal"}, left_out
 
 
-@pytest.mark.parametrize("out_of_range", ["exact", pytest.param("clamp", marks=pytest.mark.long)])
+@pytest.mark.parametrize("out_of_range", ["exact", "clamp"])
 def test_every_type_arrives_as_it_left_from_the_snapshot_and_from_the_stream(postgres, mysql, pair, out_of_range):
     mysql.wipe()
     source, _ = pair

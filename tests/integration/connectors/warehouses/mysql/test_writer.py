@@ -24,6 +24,7 @@ from tests.contract.warehouses import TOPIC
 from tests.unit.connectors.arrow import test_reduce as scripts
 
 pytestmark = pytest.mark.mysql
+long = pytest.mark.long
 ONE = column("id", "long", "bigint", False, column_id=1)
 
 
@@ -112,6 +113,7 @@ KEYS = {
 }  # fmt: skip
 
 
+@long
 @pytest.mark.parametrize("kind", KEYS)
 def test_keys_that_no_index_holds_tell_all_rows_apart(mysql, sink, kind):
     avro, type_, found = KEYS[kind]
@@ -129,6 +131,7 @@ def test_keys_that_no_index_holds_tell_all_rows_apart(mysql, sink, kind):
     assert writer.rows(TOPIC).key == ("k",)
 
 
+@long
 @pytest.mark.parametrize("cuts", [(), (1, 2)])
 def test_a_row_takes_its_columns_along_under_a_key_that_no_index_holds(sink, cuts):
     of = table(column("k", "string", "text", False), column("n", "int", "integer"), column("big", "string", "text"))
@@ -140,6 +143,7 @@ def test_a_row_takes_its_columns_along_under_a_key_that_no_index_holds(sink, cut
     assert contract.rows(writer, "k", "n", "big") == [("three", 3, "large")]
 
 
+@long
 @settings(max_examples=8, deadline=None, suppress_health_check=list(HealthCheck))
 @given(scripts.actions, scripts.cuts)
 @scripts.moving
@@ -174,6 +178,7 @@ def test_any_changes_of_columns_leave_rows_as_the_source_has_them(mysql, script,
         writer.close()
 
 
+@long
 def test_columns_of_one_batch_are_named_anew_twice_and_its_rows_follow(mysql, sink):
     """The table is altered before the transaction that writes all of them."""
 
@@ -244,6 +249,7 @@ def test_names_that_need_quotes_are_names(mysql, sink):
     assert mysql.ask("select * from `my ``%`` schema`.`odd ``%s`` name`")[0][:5] == (2, "1", "2", "3", "5")
 
 
+@long
 def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(mysql, sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(NARROW, (1, 1, "a", "b"))
@@ -256,6 +262,7 @@ def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(mysql, si
     assert mysql.ask("select id, n, a from public.orders") == ((1, 2, "new"),)
 
 
+@long
 def test_fresh_rows_go_straight_in_and_those_that_are_there_already_are_merged(mysql, sink, monkeypatch):
     straight = []
     insert = staging.insert
@@ -273,6 +280,7 @@ def test_fresh_rows_go_straight_in_and_those_that_are_there_already_are_merged(m
     assert mysql.ask("select id, n from public.orders order by id") == ((0, 1), (1, 1), (2, 1), (7, 1), (8, 1))
 
 
+@long
 def test_another_unique_index_of_the_table_takes_no_row_of_another_key(mysql, sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(NARROW, (1, 1, "a", "b"))
@@ -294,6 +302,7 @@ MISFITS = {
 }
 
 
+@long
 @pytest.mark.parametrize("misfit", MISFITS)
 def test_a_table_that_takes_no_rows_is_left_out_alone(mysql, sink, misfit):
     statement, where = MISFITS[misfit]
@@ -307,6 +316,7 @@ def test_a_table_that_takes_no_rows_is_left_out_alone(mysql, sink, misfit):
     assert contract.rows(world.writer, "id", topic=contract.OTHER) == [(7,)]
 
 
+@long
 def test_a_key_whose_collation_takes_two_texts_for_one_is_refused(mysql, sink):
     mysql.ask(
         "create database public",
@@ -319,6 +329,7 @@ def test_a_key_whose_collation_takes_two_texts_for_one_is_refused(mysql, sink):
     assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "k")
 
 
+@long
 def test_columns_whose_names_differ_in_case_alone_are_refused(sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(table(ID, column("n", "int", "integer"), column("N", "int", "integer")), (1, 5, 6))
@@ -327,6 +338,7 @@ def test_columns_whose_names_differ_in_case_alone_are_refused(sink):
     assert (caught.value.code, caught.value.where["topic"]) == ("spark.schema_refused", TOPIC)
 
 
+@long
 @pytest.mark.parametrize("schema", ["_cdcworker", "mysql", "Information_Schema"])
 def test_bookkeeping_is_not_a_target(sink, schema):
     stream, writer = change_streams.Stream(1), sink(schema=schema)
@@ -336,6 +348,7 @@ def test_bookkeeping_is_not_a_target(sink, schema):
     assert caught.value.code == "spark.target_reserved"
 
 
+@long
 @pytest.mark.parametrize("how", ["restart", "crash"])
 def test_a_server_that_goes_down_between_batches_loses_nothing(mysql, sink, how):
     mysql.ask("set global innodb_flush_log_at_trx_commit = 1")
@@ -372,6 +385,7 @@ def test_a_server_that_goes_down_between_batches_loses_nothing(mysql, sink, how)
         assert message in caught.value.message
 
 
+@long
 def test_a_table_that_somebody_locks_for_long_is_waited_for(mysql, sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(NARROW, (1, 1, "a", "b"))
@@ -390,6 +404,7 @@ def test_a_table_that_somebody_locks_for_long_is_waited_for(mysql, sink):
     assert mysql.ask("select n from public.orders") == ((2,),)
 
 
+@long
 def test_offsets_are_read_altered_and_traced_and_a_newer_task_is_not_touched(mysql, sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(NARROW, (1, 1, "a", "b"))
@@ -420,6 +435,7 @@ def test_offsets_are_read_altered_and_traced_and_a_newer_task_is_not_touched(mys
     assert offsets.stored(mysql.login(), access) == {}
 
 
+@long
 def test_wide_rows_and_large_values_are_stored_whole(mysql, sink):
     wide = table(ID, *(column(f"c{n}", "string", "character varying(255)") for n in range(200)))
     large = table(ID, column("big", "string", "text"), name="large")
@@ -444,6 +460,7 @@ def test_a_server_that_asks_for_a_file_gets_none(mysql, tmp_path):
     assert (stored, mysql.ask("select count(*) from files.t")) == (0, ((0,),))
 
 
+@long
 def test_a_chunk_is_no_longer_than_its_bytes_allow(monkeypatch, mysql, sink):
     monkeypatch.setattr(load, "CHUNK_BYTES", 1000)
     stream, writer = change_streams.Stream(1), sink()
