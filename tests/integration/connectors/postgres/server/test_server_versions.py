@@ -86,6 +86,7 @@ def passes(version: str, *tests: str, marked: str = "not long") -> None:
     assert done.returncode == 0, done.stdout[-5000:]
 
 
+@pytest.mark.long
 @pytest.mark.postgres
 @pytest.mark.timeout(600)
 def test_a_second_version_is_read_like_the_one_of_the_suite():
