@@ -1,0 +1,99 @@
+"""Where a MySQL warehouse may be, and what its server may learn of the password."""
+
+from __future__ import annotations
+
+import socket
+import struct
+from contextlib import contextmanager
+
+import pytest
+from cdcworker.connectors.config import allowed_hosts, server_authentication
+from cdcworker.connectors.config.allowed_hosts import HostPolicy
+from cdcworker.connectors.warehouses.mysql.connection import Login, opened
+from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.threads import thread_pool
+
+SECRET = "hunter2hunter2"
+CAPABILITIES = 0x0008_0000 | 0x0000_8000 | 0x0000_0200 | 0x0000_0001
+"""Of a server: ways to log in have names, and passwords are scrambled. No TLS."""
+
+
+@pytest.fixture(autouse=True)
+def _as_before():
+    yield
+    allowed_hosts.use(HostPolicy())
+    server_authentication.use(server_authentication.METHODS[0])
+
+
+def packet(number, content):
+    return struct.pack("<I", len(content))[:3] + bytes([number]) + content
+
+
+def greeting():
+    low, high = CAPABILITIES & 0xFFFF, CAPABILITIES >> 16
+    head = b"\x0a8.0.36\0" + struct.pack("<I", 1) + b"x" * 8 + b"\0" + struct.pack("<HBHHB", low, 45, 2, high, 21)
+    return packet(0, head + bytes(10) + b"y" * 12 + b"\0mysql_native_password\0")
+
+
+@contextmanager
+def server_that_asks_for(plugin):
+    """Yields a port, and what a client sent there after it was asked to log in so."""
+    heard = []
+    with socket.create_server(("127.0.0.1", 0)) as listening, thread_pool(1, "server") as pool:
+
+        def serve():
+            with listening.accept()[0] as client:
+                client.settimeout(20)
+                client.sendall(greeting())
+                client.recv(65536)
+                client.sendall(packet(2, b"\xfe" + plugin + b"\0" + b"z" * 20 + b"\0"))
+                heard.append(client.recv(65536))
+
+        done = pool.submit(serve)
+        yield listening.getsockname()[1], heard
+        done.result(30)
+
+
+@pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
+def test_a_server_that_is_not_verified_does_not_get_the_password(plugin):
+    with server_that_asks_for(plugin) as (port, heard), pytest.raises(CdcError) as caught:
+        opened(Login("127.0.0.1", port, "cdc", SECRET))
+    assert caught.value.code == "spark.target_weak_login"
+    assert SECRET not in str(caught.value)
+    assert SECRET.encode() not in b"".join(heard)
+
+
+def test_it_gets_the_password_where_the_operator_says_so():
+    server_authentication.use("password")
+    with server_that_asks_for(b"mysql_clear_password") as (port, heard), pytest.raises(CdcError):
+        opened(Login("127.0.0.1", port, "cdc", SECRET))
+    assert SECRET.encode() in b"".join(heard)
+
+
+def test_tls_that_is_asked_for_is_not_left_out():
+    with server_that_asks_for(b"mysql_native_password") as (port, heard), pytest.raises(CdcError) as caught:
+        opened(Login("127.0.0.1", port, "cdc", SECRET, "verify-full"))
+    assert caught.value.code == "spark.target_certificate"
+    assert b"".join(heard) == b""
+
+
+@pytest.mark.parametrize(
+    ("policy", "host"),
+    [
+        (HostPolicy(loopback=False), "127.0.0.1"),
+        (HostPolicy(loopback=False), "localhost"),
+        (HostPolicy(), "169.254.169.254"),
+        (HostPolicy(allowed=("db.example",)), "127.0.0.1"),
+        (HostPolicy(), "/var/run/mysqld/mysqld.sock"),
+        (HostPolicy(allowed=("db.example",)), "127.0.0.1,db.example"),
+    ],
+)
+def test_a_warehouse_is_where_the_worker_lets_connectors_go(policy, host):
+    allowed_hosts.use(policy)
+    with pytest.raises(CdcError) as caught:
+        opened(Login(host, 3306, "cdc", SECRET))
+    assert caught.value.code == "config.host_not_allowed"
+
+
+def test_the_password_is_in_no_text_of_a_login():
+    assert SECRET not in repr(Login("db.example", 3306, "cdc", SECRET))
