@@ -99,7 +99,7 @@ bench-failover: env jars
 bench-scale: env jars
 	@$(BIN)/python -m tests.bench.scale $(ARGS)
 
-bench-rest: env
+bench-rest: env jars
 	@$(BIN)/python -m tests.bench.rest_post $(ARGS)
 
 bench-sink: env jars

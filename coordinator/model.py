@@ -273,6 +273,8 @@ class View:
     statuses: Mapping[TaskId, TaskStatus]
     topics: Mapping[str, frozenset[str]]
     """The topics that each connector uses, by connector."""
+    former_topics: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """The topics of each connector that an operator has had forgotten."""
     draining: bool = False
     last_tick_age_s: float = 0.0
     waiting_s: Mapping[TaskId, float] = field(default_factory=dict)

@@ -61,6 +61,8 @@ class ComparedColumn:
     source: VerifiedColumn
     target: VerifiedColumn
     text: TextPair
+    is_bounded: bool = False
+    """The warehouse has the nearest value that readers hold."""
 
     @property
     def name(self) -> str:
@@ -98,8 +100,9 @@ class ComparisonPlan:
 
     @property
     def is_ordered(self) -> bool:
-        """Returns whether both databases walk the key in the same order."""
-        return all(item.source.type in ORDERED and item.target.type in ORDERED for item in self.key)
+        """Returns whether both databases walk the key in the same order, and the source by an index."""
+        is_primary = tuple(item.name for item in self.key) == self.source.key
+        return is_primary and all(item.source.type in ORDERED and item.target.type in ORDERED for item in self.key)
 
 
 def plan(
@@ -110,6 +113,8 @@ def plan(
         missing = "the table is not in the warehouse"
         return ComparisonPlan(topic, source, None, reason=missing if source.rows else f"{missing}; it has no rows yet")
     there = {column.name: column for column in target.columns}
+    key_names = comparison_key(source)
+    exact = source.record_key or source.key
     columns, left_out = [], []
     for column in source.columns:
         found = there.get(column.name)
@@ -118,14 +123,12 @@ def plan(
         if isinstance(text, str):
             left_out.append((column.name, text))
         elif found is not None:
-            # Rows are found by the texts of their keys, which stay those of the values that the source has; and what is in the
-            # key of a record, the sink takes from there.
+            # What is in the key of a record, the sink takes from there, and a key holds the values that the source has.
             required = column.name not in source.nullable
-            is_exact = column.name in (*source.key, *source.record_key)
-            told = text if is_exact else bounded(text, column, found, modes, required=required)
-            columns.append(ComparedColumn(column, found, told))
-    key = tuple(item for name in source.key for item in columns if item.name == name)
-    reason = _unfit(source, target, key, dict(left_out))
+            told = text if column.name in exact else bounded(text, column, found, modes, required=required)
+            columns.append(ComparedColumn(column, found, told, is_bounded=told != text))
+    key = tuple(item for name in key_names for item in columns if item.name == name)
+    reason = _unfit(key_names, _nullable_keys(source, target), key, dict(left_out))
     return ComparisonPlan(topic, source, target, key, tuple(columns), tuple(left_out), reason)
 
 
@@ -142,17 +145,36 @@ def _why_not(column: VerifiedColumn, target: VerifiedColumn | None, sent: Mappin
     return ""
 
 
-def _unfit(source: SideTable, target: SideTable, key: Sequence[ComparedColumn], left_out: Mapping[str, str]) -> str:
-    if not source.key:
+def comparison_key(source: SideTable) -> tuple[str, ...]:
+    """Returns the columns by which a row is found on both sides: its primary key where the key of its records holds all of
+    it. Of columns outside of the records' key the warehouse may have another value than the source; so rows are found by the
+    records' key then, unless a column of it may be NULL."""
+    chosen = set(source.record_key)
+    if not chosen or (source.key and (chosen >= set(source.key) or source.nullable & chosen)):
+        return source.key
+    return source.record_key
+
+
+def _nullable_keys(source: SideTable, target: SideTable) -> frozenset[str]:
+    """Returns the columns of which NULL may be a value of the key, which is not found by its text."""
+    return target.nullable | (source.nullable & set(source.record_key))
+
+
+def _unfit(
+    names: Sequence[str], nullable: frozenset[str], key: Sequence[ComparedColumn], left_out: Mapping[str, str]
+) -> str:
+    if not names:
         return "it has no key: the warehouse appends its changes, and keeps what the source has no more"
-    for name in source.key:
+    for name in names:
         if name in left_out:
             return f"the key column {name} cannot be compared: {left_out[name]}"
-        if name in target.nullable:
+        if name in nullable:
             return f"the warehouse's key column {name} may be NULL"
     for item in key:
         if any(text in NOT_FOUND for text in (item.text.source, item.text.target)):
             return f"the key column {item.name} is of a type whose values are not found by their text"
+        if item.is_bounded:
+            return f"the key column {item.name} is not in the key of the records: the warehouse has what readers hold"
         if "bit" in (item.source.type, item.target.type):
             return f"the key column {item.name} is of a type whose values are not found by their text"
     return ""

@@ -8,7 +8,7 @@ from cdcworker.coordinator.core import fences
 from cdcworker.coordinator.core.herd_state import StateTransition
 from cdcworker.coordinator.core.write_batch import WriteBatch
 from cdcworker.coordinator.log.config_fold import current_record, task_set_of, tombstone
-from cdcworker.coordinator.log.status_fold import task_key, topics_key
+from cdcworker.coordinator.log.status_fold import former_topics_key, task_key, topics_key
 
 TOMBSTONE_RESEND_S = 5.0
 """A tombstone of the status log that was not read back after this is appended again."""
@@ -61,7 +61,7 @@ def _deleted_tasks(transition: StateTransition) -> set[str]:
             counts[name] = len(tasks.tasks) if tasks else 0
         if task_id.task >= counts[name] and task_id not in assigned:
             keys.add(task_key(task_id))
-    for task_id in transition.status.topics:
-        if task_id.connector not in transition.cluster.connectors:
-            keys.add(topics_key(task_id))
+    status, connectors = transition.status, transition.cluster.connectors
+    keys |= {topics_key(task_id) for task_id in status.topics if task_id.connector not in connectors}
+    keys |= {former_topics_key(task_id) for task_id in status.former_topics if task_id.connector not in connectors}
     return keys

@@ -23,10 +23,6 @@ def view(state: HerdState, now: Now, kafka_cluster_id: str = "") -> View:
     workers = live_workers(state.status, state.settings.session_timeout_s)
     has_lease = work.lease_acked is not None and now.mono - work.lease_acked < state.settings.stop_producing_after_s
     waiting = _waiting_s(state, now)
-    topics: dict[str, frozenset[str]] = {}
-    for task_id, names in state.status.topics.items():
-        if task_id.connector in state.cluster.connectors:
-            topics[task_id.connector] = topics.get(task_id.connector, frozenset()) | names
     return View(
         worker_id=me.worker_id,
         boot_id=me.boot_id,
@@ -37,11 +33,21 @@ def view(state: HerdState, now: Now, kafka_cluster_id: str = "") -> View:
         state=state.cluster,
         workers=workers,
         statuses=TaskStatuses(state, workers, waiting),
-        topics=topics,
+        topics=_of_connectors(state, state.status.topics),
+        former_topics=_of_connectors(state, state.status.former_topics),
         draining=me.draining,
         waiting_s=waiting,
         has_read_logs=state.started,
     )
+
+
+def _of_connectors(state: HerdState, of_tasks: Mapping[TaskId, frozenset[str]]) -> dict[str, frozenset[str]]:
+    """Returns the topics of all tasks of each connector that there is."""
+    out: dict[str, frozenset[str]] = {}
+    for task_id, names in of_tasks.items():
+        if task_id.connector in state.cluster.connectors:
+            out[task_id.connector] = out.get(task_id.connector, frozenset()) | names
+    return out
 
 
 def _waiting_s(state: HerdState, now: Now) -> dict[TaskId, float]:

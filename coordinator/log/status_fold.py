@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, get_args
 
 from cdcworker.coordinator.api import LogRecord
-from cdcworker.coordinator.log.config_records import error_of
+from cdcworker.coordinator.log.config_records import error_of, tombstone
 from cdcworker.coordinator.log.record_fields import (
     UNREADABLE,
     flag,
@@ -51,6 +51,8 @@ class StatusState:
     leases: Mapping[str, WorkerLease] = field(default_factory=dict)
     tasks: Mapping[TaskId, TaskStatus] = field(default_factory=dict)
     topics: Mapping[TaskId, frozenset[str]] = field(default_factory=dict)
+    former_topics: Mapping[TaskId, frozenset[str]] = field(default_factory=dict)
+    """The topics of each task up to the last time that an operator had them forgotten."""
     weights: Mapping[TaskId, TaskWeight] = field(default_factory=dict)
     """The measured weight of each task. Every worker keeps them, so that a new leader continues with the same
     weights."""
@@ -75,6 +77,7 @@ def fold_status(state: StatusState, records: Iterable[LogRecord], reader: LeaseR
     """Returns the state after these records; unreadable ones are counted, told and skipped."""
     draft = _StatusDraft(reader, dict(state.presence), dict(state.leases), state.lease_clock_s, state.own_seen_mono)
     tasks, topics, weights = _CopyOnWrite(state.tasks), _CopyOnWrite(state.topics), _CopyOnWrite(state.weights)
+    former_topics = _CopyOnWrite(state.former_topics)
     for record in records:
         kind, _, name = record.key.partition("/")
         if record.refused:
@@ -88,6 +91,8 @@ def fold_status(state: StatusState, records: Iterable[LogRecord], reader: LeaseR
                 _apply_task(tasks, weights, name, record.value)
             elif kind == "topics":
                 _apply_topics(topics, name, record.value)
+            elif kind == "former_topics":
+                _apply_topics(former_topics, name, record.value)
         except UNREADABLE as exc:
             reason = type(exc).__name__
             REFUSALS.add("status", reason, partition=record.partition, offset=record.offset, key=record.key)
@@ -97,6 +102,7 @@ def fold_status(state: StatusState, records: Iterable[LogRecord], reader: LeaseR
         leases=draft.leases,
         tasks=tasks.value,
         topics=topics.value,
+        former_topics=former_topics.value,
         weights=weights.value,
         probed_gone={w: lease for w, lease in state.probed_gone.items() if draft.leases.get(w) == lease}
         if state.probed_gone
@@ -108,7 +114,7 @@ def fold_status(state: StatusState, records: Iterable[LogRecord], reader: LeaseR
 
 def forget_statuses(state: StatusState) -> StatusState:
     """Prepares for reading the log again from its start: statuses are dropped, lease ages are kept."""
-    return replace(state, presence={}, tasks={}, topics={})
+    return replace(state, presence={}, tasks={}, topics={}, former_topics={})
 
 
 def drop_absent_leases(state: StatusState) -> StatusState:
@@ -349,3 +355,18 @@ def topics_key(task_id: TaskId) -> str:
 def topics_record(task_id: TaskId, topics: Iterable[str]) -> LogRecord:
     """Returns a `topics/<connector>/<task>` record."""
     return LogRecord(topics_key(task_id), {"topics": sorted(topics)})
+
+
+def former_topics_key(task_id: TaskId) -> str:
+    """Returns the key of a task's record of topics that were forgotten."""
+    return f"former_{topics_key(task_id)}"
+
+
+def topics_reset(state: StatusState, connector: str) -> list[LogRecord]:
+    """Returns the records that have the topics of a connector's tasks forgotten; what they were is kept for its deletion."""
+    out: list[LogRecord] = []
+    for task_id, topics in state.topics.items():
+        if task_id.connector == connector:
+            former = topics | state.former_topics.get(task_id, frozenset())
+            out += [LogRecord(former_topics_key(task_id), {"topics": sorted(former)}), tombstone(topics_key(task_id))]
+    return out

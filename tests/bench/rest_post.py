@@ -1,37 +1,24 @@
 """How long does POST /connectors take, its live checks included? Beside it: validation by definition alone, in the same run.
 
-A worker's REST server with its herder in memory, its own checking children and a real PostgreSQL; requests come one after
-the other. Each connector is created, read back and deleted again. Figures are milliseconds; the last line is one JSON object.
+A fresh cluster of one worker, as `cdcworker start` runs it, with a real Kafka and a real PostgreSQL; requests come one after the
+other. Each connector is created, read back and deleted again. Figures are milliseconds; the last line is one JSON object.
 """
 
 from __future__ import annotations
 
 import argparse
-import functools
 import statistics
 import sys
 import tempfile
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import httpx
 import psycopg
-from cdcworker.coordinator.kafka.internal_topics import TopicNames
-from cdcworker.worker.app import plan
-from cdcworker.worker.children.warm import WarmChildren
-from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.herder.config import HerderConfig
-from cdcworker.worker.herder.herder import Herder
-from cdcworker.worker.server.application import create_app
-from cdcworker.worker.server.server import RestServer
-from cdcworker.worker.validation.validate import CHILD, run_checks
+from cdcworker.worker.devstack.stack import DevStack
 from psycopg.conninfo import conninfo_to_dict
-
-from tests.herders import StubLauncher
 
 from .measure import finish, wait
 
@@ -40,48 +27,26 @@ LIMIT_MS = 300.0
 Config = Mapping[str, str]
 
 
-@contextmanager
-def worker(folder: Path) -> Iterator[str]:
-    """Yields the URL of a worker whose live checks run as those of a real one."""
-    (port,) = free_ports(1)
-    name, group = f"127.0.0.1:{port}", f"bench-{uuid.uuid4().hex[:8]}"
-    names = TopicNames.of_group(group)
-    config = HerderConfig({}, group, name, f"http://{name}", names, version="1", backend="memory")
-    herder, checkers = Herder(config, plan, StubLauncher()), WarmChildren(CHILD)
-    checks = functools.partial(run_checks, providers={"file.connector.paths": str(folder)}, call=checkers.call)
-    server = RestServer(create_app(herder, checks=checks), "127.0.0.1", port)
-    with ExitStack() as stack:
-        stack.callback(checkers.close)
-        checkers.open()
-        herder.start()
-        stack.callback(herder.stop)
-        server.start()
-        stack.callback(server.stop)
-        if not herder.wait_started(60):
-            sys.exit("the herder did not start")
-        wait("a leader", lambda: herder.view().state.leader is not None, 60.0)
-        yield config.url
-
-
-def configs(folder: Path, postgres: EmbeddedPostgres) -> dict[str, Config]:
-    """Returns a config of each kind: with nothing to check, with a file, and with a database that is asked."""
+def configs(folder: Path, stack: DevStack) -> dict[str, Config]:
+    """Returns a config of each kind: with nothing to check, with a file, and with a database that is asked, of a source and
+    of a sink."""
     (folder / "lines").write_text("a line\n")
-    with psycopg.connect(postgres.dsn(), autocommit=True) as connection:
+    found = stack.endpoints()
+    with psycopg.connect(found["postgres"], autocommit=True) as connection:
         connection.execute("CREATE TABLE items (id int PRIMARY KEY, name text)")
-    place = conninfo_to_dict(postgres.dsn())
     return {
         "datagen": {"connector.class": "datagen", "topic.prefix": "p"},
         "file": {"connector.class": "file", "file": str(folder / "lines"), "topic": "t"},
-        "postgres": {
-            "connector.class": "postgres",
-            "topic.prefix": "p",
-            "database.hostname": str(place["host"]),
-            "database.port": str(place["port"]),
-            "database.user": str(place["user"]),
-            "database.password": str(place.get("password", "")),
-            "database.dbname": str(place["dbname"]),
-        },
+        "postgres": {"connector.class": "postgres", "topic.prefix": "p", **login(found["postgres"], "database")},
+        "spark": {"connector.class": "spark", "topics": "p.public.items", **login(found["warehouse"], "warehouse")},
     }
+
+
+def login(dsn: str, prefix: str) -> Config:
+    """Returns the keys with which a connector reaches the database."""
+    place = conninfo_to_dict(dsn)
+    names = {"host": "hostname", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
+    return {f"{prefix}.{name}": str(place[part]) for part, name in names.items() if place.get(part)}
 
 
 def milliseconds(call: Callable[[], None], rounds: int) -> list[float]:
@@ -125,22 +90,30 @@ def validate_times(client: httpx.Client, kind: str, config: Config, rounds: int)
     return milliseconds(validate, rounds)
 
 
+def measured(client: httpx.Client, kind: str, config: Config, rounds: int) -> dict[str, float]:
+    post_times(client, kind, config, 2)
+    validate_times(client, kind, config, 2)
+    posted = statistics.median(post_times(client, kind, config, rounds))
+    checked = statistics.median(validate_times(client, kind, config, rounds))
+    print(f"{kind:10} POST p50 {posted:7.1f} ms   validate without live checks p50 {checked:7.1f} ms", flush=True)
+    return {f"{kind}_post_p50_ms": round(posted, 1), f"{kind}_validate_p50_ms": round(checked, 1)}
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rounds", type=int, default=30)
     rounds = parser.parse_args(arguments).rounds
     figures: dict[str, float | int | str] = {"rounds": rounds, "limit_ms": LIMIT_MS}
-    with tempfile.TemporaryDirectory() as made, EmbeddedPostgres(Path(made, "pg")) as postgres:
+    with tempfile.TemporaryDirectory() as made:
         folder = Path(made, "files")
-        folder.mkdir()
-        with worker(folder) as url, httpx.Client(base_url=url, timeout=60.0) as client:
-            for kind, config in configs(folder, postgres).items():
-                post_times(client, kind, config, 2)
-                validate_times(client, kind, config, 2)
-                posted = statistics.median(post_times(client, kind, config, rounds))
-                checked = statistics.median(validate_times(client, kind, config, rounds))
-                print(f"{kind:10} POST p50 {posted:7.1f} ms   validate without live checks p50 {checked:7.1f} ms")
-                figures |= {f"{kind}_post_p50_ms": round(posted, 1), f"{kind}_validate_p50_ms": round(checked, 1)}
+        folder.mkdir(mode=0o700)
+        with DevStack(Path(made, "stack"), worker_settings={"file.connector.paths": str(folder)}) as stack:
+            url = stack.start_worker().url
+            stack.await_workers()
+            with httpx.Client(base_url=url, timeout=60.0) as client:
+                wait("a leader", lambda: bool(client.get("/v1/cluster").json().get("leader")), 60.0)
+                for kind, config in configs(folder, stack).items():
+                    figures |= measured(client, kind, config, rounds)
     finish(figures)
     return 0 if all(value <= LIMIT_MS for name, value in figures.items() if "_post_" in name) else 1
 

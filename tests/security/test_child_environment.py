@@ -8,10 +8,11 @@ import subprocess
 import sys
 
 import pytest
+from cdcworker.connectors import class_archive
 from cdcworker.connectors.config import worker_logins
 from cdcworker.connectors.config.inherited_variables import MORE
 from cdcworker.connectors.config.worker_logins import NOWHERE
-from cdcworker.connectors.spark.runtime import class_archive, java_gateway
+from cdcworker.connectors.spark.runtime import java_gateway
 from cdcworker.connectors.spark.runtime.session import settings
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.config import task_environment

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from socket import create_connection
 
-from cdcworker.connectors.spark.runtime.class_archive import ClassArchive
+from cdcworker.connectors.class_archive import ClassArchive
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program, log_tail, run

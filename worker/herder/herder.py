@@ -14,8 +14,7 @@ from concurrent.futures import Future
 from dataclasses import replace
 
 from cdcworker.coordinator.core import events, state_machine
-from cdcworker.coordinator.log.config_records import tombstone
-from cdcworker.coordinator.log.status_fold import topics_key
+from cdcworker.coordinator.log.status_fold import topics_reset
 from cdcworker.coordinator.model import AssignedTask, JsonObject, Presence, Reply, Request, View
 from cdcworker.coordinator.versions import may_alternate_producers
 from cdcworker.schemas.errors import INTERNAL, CdcError, declare
@@ -126,9 +125,8 @@ class Herder(SupervisedThread):
         """Removes the topics recorded for the connector; topics that its tasks still use are reported again."""
 
         def forget() -> None:
-            known = [task for task in self._state.status.topics if task.connector == connector]
-            if known:
-                self._cluster.append_status([tombstone(topics_key(task)) for task in known])
+            if records := topics_reset(self._state.status, connector):
+                self._cluster.append_status(records)
 
         self._post(forget)
 

@@ -30,12 +30,14 @@ def wanted_drops(request: Request) -> frozenset[str]:
 
 
 def left_behind(view: View, connector: Connector) -> dict[str, list[str]]:
-    """Returns the names of what may be left, by kind: slots, publications, and the topics that were in use."""
+    """Returns the names of what may be left, by kind: slots, publications, and the topics that were in use,
+    also before they were reset."""
     out: dict[str, list[str]] = {}
     for item in leftovers(connector):
         out.setdefault(item.kind, []).append(item.name)
     # A sink only reads its topics.
-    topics = sorted(view.topics.get(connector.name, ())) if connector.kind == "source" else []
+    used = view.topics.get(connector.name, frozenset()) | view.former_topics.get(connector.name, frozenset())
+    topics = sorted(used) if connector.kind == "source" else []
     return {**out, "topics": topics} if topics else out
 
 

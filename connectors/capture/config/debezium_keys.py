@@ -85,7 +85,7 @@ _DEBEZIUM = {
     "statistics.metrics.enabled": UNNEEDED,
     "event.converting.failure.handling.mode": "A value that cannot be converted holds its table back; see table.failure.policy.",
     "topic.key.": "Only of a naming strategy that is not available: keys get no field.",
-    "fail.on.no.tables": "Tables may come later; the task's status and the doctor tell when there are none.",
+    "fail.on.no.tables": "Always on: a config for which no table is found is refused when it is submitted.",
     "advanced.metrics.enable": UNNEEDED,
     "snapshot.mode.configuration.based.": "Only of snapshot.mode=configuration_based, which is not available.",
     "snapshot.query.mode": "A snapshot reads whole tables.",

@@ -246,10 +246,17 @@ def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
         if config[f"{name}.include.list"] and config[f"{name}.exclude.list"]:
             yield f"{name}.exclude.list", f"cannot be combined with {name}.include.list"
     hosts, ports = config["database.hostname"].split(","), config["database.port"].split(",")
-    if not all(port.strip().isdigit() for port in ports) or len(ports) not in (1, len(hosts)):
-        yield "database.port", "expects one port, or one for each host"
+    if len(ports) not in (1, len(hosts)) or not all(_is_port(port.strip()) for port in ports):
+        yield "database.port", "expects one port, or one for each host, between 1 and 65535"
     yield from split_checks(config)
     yield from _format_checks(config)
+
+
+_PORT_MAX = 65535
+
+
+def _is_port(text: str) -> bool:
+    return text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _PORT_MAX
 
 
 _format_checks = format_checks(field["name"] for field in SOURCE_SCHEMA["fields"])

@@ -27,7 +27,7 @@ def archive_classes(java_home: str, jars: Sequence[str], cache: Path) -> Path:
     try:
         _batch(engine, state.path / "checkpoint")
         gateway = engine.gateway
-        made = gateway.archive_classes(lambda: False, nice=0) if gateway is not None else None
+        made = gateway.archive_classes(lambda: False, 0, waits=True) if gateway is not None else None
         if made is not None:
             made.join()
         path = gateway.class_archive if gateway is not None else None

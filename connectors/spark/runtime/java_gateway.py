@@ -16,11 +16,11 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 
+from cdcworker.connectors.class_archive import NICE, ClassArchive
 from cdcworker.connectors.config import inherited_variables, worker_logins
 from cdcworker.connectors.config.definition import Secret
 from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import GATEWAY
-from cdcworker.connectors.spark.runtime.class_archive import NICE, ClassArchive
 from cdcworker.connectors.spark.runtime.cluster import PYTHON
 from cdcworker.schemas.errors import CdcError
 
@@ -100,6 +100,16 @@ def _address(master: str) -> dict[str, str]:
     return {"SPARK_LOCAL_IP": "127.0.0.1"} if master.startswith("local") else {}
 
 
+def class_path_of(jars: Sequence[str]) -> list[str]:
+    """Returns Spark's own libraries and these."""
+    return [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *jars]
+
+
+def class_archive_of(cache: Path, java: str, jars: Sequence[str]) -> ClassArchive:
+    """Returns the archive in `cache` that a process with these libraries uses."""
+    return ClassArchive(cache, java, class_path_of(jars), jvm_flags())
+
+
 class JavaGateway:
     """The Java process. It stays in our process group, so that a signal to the group reaches it, and it reads the
     pipe that only we hold: when we die in whatever way, it sees the end and exits."""
@@ -118,8 +128,8 @@ class JavaGateway:
         self._scratch = scratch
         self._folder = TemporaryFolder()
         self._work = self._folder.path
-        class_path = [*map(str, sorted((spark_home() / "jars").glob("*.jar"))), *jars]
-        self._archive = ClassArchive(cache, java, class_path, jvm_flags()) if cache is not None else None
+        class_path = class_path_of(jars)
+        self._archive = class_archive_of(cache, java, jars) if cache is not None else None
         self._archived = self._archive.options(self._record) if self._archive is not None else []
         self._python = str(settings.get(PYTHON, sys.executable))
         self._process: subprocess.Popen[bytes] | None = None
@@ -145,10 +155,14 @@ class JavaGateway:
     def _record(self) -> Path:
         return self._work / "classes"
 
-    def archive_classes(self, stopping: Callable[[], bool], nice: int = NICE) -> threading.Thread | None:
+    def archive_classes(
+        self, stopping: Callable[[], bool], nice: int = NICE, waits: bool = False
+    ) -> threading.Thread | None:
         """Creates the archive of classes unless it exists; called once a batch went through, so that its classes are
-        loaded."""
-        return self._archive.make_in_background(self._record, stopping, nice) if self._archive is not None else None
+        loaded. With `waits` another process that creates it is waited for."""
+        if self._archive is None:
+            return None
+        return self._archive.make_in_background(self._record, stopping, nice, waits)
 
     @property
     def class_archive(self) -> Path | None:

@@ -151,11 +151,15 @@ class World:
         }
 
     def start(self, topics, failpoints="", **config):
+        from cdcworker.connectors.spark.runtime.java_gateway import class_archive_of, java_program
         from cdcworker.connectors.spark.spark_host import jars_of
         from cdcworker.worker.java import jars
         from cdcworker.worker.java.runtime import find_java
 
         self.attempt += 1
+        java, names = find_java(), jars_of(config).split("+")
+        libraries = [str(path) for name in names for path in jars.ensure(name)]
+        archive = class_archive_of(jars.cache_dir(), java_program(str(java.home)), libraries)
         spec = {
             "connector": self.name,
             "task": 0,
@@ -165,8 +169,10 @@ class World:
             "kafka": {"bootstrap.servers": self.kafka.bootstrap},
             "schema_topic": self.schema_topic,
             "state_dir": str(self.tmp_path),
-            "java_home": str(find_java().home),
-            "jars": [str(path) for name in jars_of(config).split("+") for path in jars.ensure(name)],
+            "java_home": str(java.home),
+            # What ends soon after its first batch comes to no archive of its own.
+            "cache_dir": str(jars.cache_dir()) if archive.path.exists() else "",
+            "jars": libraries,
             "config": {**self.config(topics), **config},
         }
         with (

@@ -25,6 +25,7 @@ CONNECTORS: Final = "unit/worker/rest/resources/test_connectors.py"
 DATABASE: Final = "integration/worker/offsets/test_source_database.py"
 POSITIONS: Final = "integration/connectors/postgres/doctor/test_position_checks.py"
 SNAPSHOTS: Final = "integration/connectors/postgres/snapshot/test_snapshots.py"
+EVENTS: Final = "integration/connectors/postgres/source/test_events.py"
 TASK: Final = "integration/connectors/postgres/source/test_task.py"
 GENUINE: Final = (
     "integration/worker/rest/test_genuine_answers.py"
@@ -71,6 +72,9 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "::test_only_admins_of_the_connector_read_its_secrets_and_the_audit_tells",
     ),
     "headers and bodies of answers": GENUINE,
+    "`version` of `GET /`": (
+        "unit/worker/rest/test_routing.py::test_the_root_tells_an_api_version_that_clients_understand",
+    ),
     "a body without a content type": GENUINE,
     "`null` as a value of a config": GENUINE,
     "errors about a config": GENUINE,
@@ -83,6 +87,10 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "`exactly.once.support=required` of the file source": GENUINE,
     "definitions of keys": GENUINE,
     "offsets and topics of the file connectors": GENUINE,
+    "offsets of a PostgreSQL source": (
+        "unit/connectors/postgres/test_rules.py::test_a_stored_position_comes_back_and_ignores_what_it_does_not_know",
+        "unit/worker/offsets/test_offsets.py::test_a_position_that_no_task_could_start_from_is_refused",
+    ),
     "unknown keys of a config": (
         f"{CONNECTORS}::test_the_refusal_of_an_unknown_key_names_the_property_that_takes_it",
         f"{CONNECTORS}::test_a_worker_with_warn_takes_and_keeps_an_unknown_key",
@@ -119,6 +127,20 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     ),
     "config, offset and status topics": (
         "contract/backends.py::test_a_worker_of_another_cluster_does_not_start_on_this_ones_log",
+    ),
+    "internal topics": (
+        "integration/coordinator/kafka/test_coordination.py"
+        "::test_internal_topics_are_made_once_and_taken_as_they_are_afterwards",
+        "integration/coordinator/kafka/test_coordination.py::test_a_coordination_topic_with_a_record_is_refused",
+    ),
+    "a standalone mode": ("integration/worker/cli/test_start.py::test_a_worker_comes_up_and_ends_when_told",),
+    "`config.providers`": (
+        "unit/worker/protocol/test_task_parts.py::test_references_are_replaced_inside_of_values",
+        "unit/worker/protocol/test_task_parts.py::test_what_is_not_allowed_is_refused_by_key_and_without_content",
+    ),
+    "client settings of Kafka": (
+        "unit/coordinator/kafka/test_clients.py"
+        "::test_java_properties_without_a_counterpart_have_no_effect_and_renamed_ones_keep_theirs",
     ),
     "converters, transforms": (UNAVAILABLE,),
     "predicates": ("unit/worker/validation/test_framework_keys.py::test_a_wrong_value_is_refused_for_every_connector",),
@@ -158,6 +180,9 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "::test_a_row_too_large_holds_its_table_back_until_the_config_is_changed",
     ),
     "a table without a key": (f"{TASK}::test_a_table_without_a_key_is_read_whole_and_started_again_after_a_kill",),
+    "a source for which no table is found": (
+        "integration/connectors/postgres/doctor/test_checks.py::test_a_pattern_without_a_table_and_no_table_at_all",
+    ),
     "prepared transactions": (
         "integration/connectors/postgres/server/test_failover_slots.py"
         "::test_a_prepared_transaction_is_handed_on_when_it_commits",
@@ -178,6 +203,9 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "integration/connectors/postgres/config/test_posted_configs.py"
         "::test_posted_configurations_write_what_debezium_writes",
     ),
+    "`txId` and `sequence` in `source` of rows of a snapshot": (
+        f"{TASK}::test_rows_come_first_and_changes_after_them",
+    ),
     "a large value that was not sent again": (
         "unit/schemas/test_encode.py"
         "::test_unchanged_values_are_listed_in_a_header_and_carry_the_placeholder_where_the_type_has_one",
@@ -195,11 +223,20 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "unit/connectors/postgres/types/test_keys.py::test_the_row_of_a_key_has_values_of_what_its_types_mean",
     ),
     "the key's schema": (f"{KEYS}::test_chosen_columns_name_their_source_type_in_parameters",),
+    "`column.exclude.list` over a column of the key": (
+        "unit/connectors/postgres/decode/test_decoder.py::test_excluded_columns_are_not_read_but_the_key_always_is",
+    ),
+    "`message.key.columns` with a column that a deletion does not log": (
+        f"{EVENTS}::test_a_message_key_that_a_deletion_would_not_hold_is_refused",
+    ),
     "`__debezium.newkey`, `__debezium.oldkey` where keys are Avro": (
         "unit/schemas/test_encode.py::test_a_key_change_is_delete_tombstone_create_with_both_keys_in_headers",
     ),
     "`column.truncate.to.N.chars` and masks with stars over text of the key": (
         "unit/connectors/capture/config/test_column_masks.py::test_a_mask_that_would_not_hide_is_refused",
+    ),
+    "`column.mask.*` over values that are not written as text": (
+        f"{EVENTS}::test_masks_and_keys_that_cannot_be_are_found_before_the_start",
     ),
     "parameters of the source's type on records, such as `VariableScaleDecimal`": (
         f"{KEYS}::test_chosen_columns_name_their_source_type_in_parameters",
@@ -231,6 +268,9 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
     "schema registry": (
         "integration/worker/schema_registry/test_confluent_converter.py"
         "::test_confluents_converter_reads_every_type_and_its_meaning",
+    ),
+    "`<topic.prefix>.watermark`": (
+        "unit/worker/source/test_runner.py::test_an_idle_source_writes_a_watermark_a_second_and_no_position",
     ),
     # Metrics
     "a connector that is paused, stopped or FAILED": (

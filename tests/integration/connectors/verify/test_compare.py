@@ -268,6 +268,35 @@ def test_columns_and_tables_that_cannot_be_compared_are_named_with_the_reason(ds
     assert verified(dsns, tables=[r"public\.t"], **more).verdict == "equal"
 
 
+def test_a_table_with_a_chosen_key_is_compared_by_what_the_sink_was_given(dsns):
+    """The columns of the primary key are in the rows alone: as readers hold them, or hashed."""
+    values = [("infinity", "A", 1), ("2024-01-01", "B", 2), ("10000-01-01", "C", 3), ("0044-03-15 BC", "D", 4)]
+    for dsn in dsns:
+        is_source = dsn == dsns[0]
+        with psycopg.connect(dsn, autocommit=True) as db:
+            for name in ("bounded", "hashed"):
+                key = "primary key (at, code)" if is_source else "primary key (n)"
+                db.execute(f"create table {name} (at timestamp, code text, n int not null, {key})")
+                db.cursor().executemany(f"insert into {name} values (%s, %s, %s)", values)
+            if not is_source:
+                nearest = "least(greatest(at, '0001-01-01'), '9999-12-31 23:59:59.999999')"
+                for name in ("bounded", "hashed"):
+                    db.execute(f"update {name} set at = {nearest}")
+                db.execute("update hashed set code = md5(code)")
+    more = {"message.key.columns": "public.*:n", "column.mask.hash.SHA-256.with.salt.x": "public.hashed.code"}
+    asked = {"topics": ["bounded", "hashed"], "source": more}
+    assert verified(dsns, **asked).verdict == "equal"
+    with psycopg.connect(dsns[1], autocommit=True) as db:
+        db.execute("update bounded set at = '2024-01-02' where n = 2; update hashed set at = '2024-01-02' where n = 1")
+        db.execute("delete from bounded where n = 3; insert into bounded values ('2024-01-01', 'E', 5)")
+    found = {
+        state.plan.source.name: {item.key[0]: (item.kind, item.columns) for item in state.found}
+        for state in verified(dsns, **asked).tables
+    }
+    assert found["bounded"] == {"2": ("different", ("at",)), "3": ("missing", ()), "5": ("extra", ())}
+    assert found["hashed"] == {"1": ("different", ("at",))}
+
+
 def test_a_result_holds_no_keys_and_a_warehouse_that_lags_is_an_error(pair, plant):
     plant("update words set n = 0 where word = 'wörd 17'")
     tally = verified(pair)

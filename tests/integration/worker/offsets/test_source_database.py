@@ -128,6 +128,9 @@ def test_where_the_database_is_away_a_position_is_taken_with_a_warning(worker, d
 
 def test_a_deleted_connector_says_what_it_leaves(worker, db):
     config = running(worker, db)
+    assert ask(worker, "PUT", "/connectors/shop/stop").status_code == 204
+    assert ask(worker, "PUT", "/connectors/shop/topics/reset").status_code == 202
+    assert worker.get("/connectors/shop/topics") == {"shop": {"topics": []}}
     answer = ask(worker, "DELETE", "/connectors/shop")
     assert (answer.status_code, answer.content) == (204, b"")
     left = json.loads(answer.headers["X-CDC-Left"])

@@ -395,6 +395,7 @@ def test_a_value_that_means_nothing_here_is_taken_with_a_remark(value, is_noted)
         ("slot.name", "No-Good", "lower-case"),
         ("table.include.list", "(", "regular expression"),
         ("database.port", "http", "port"),
+        *(("database.port", port, "between 1 and 65535") for port in ("99999", "0", "", "5432,5433", "٣", "1" * 5000)),
         ("errors.tolerance", "all", "String must be one of: none"),
         ("batch.commit.ms.max", "soon", "Not a number of type INT"),
         ("batch.comit.ms.max", "1", "did you mean batch.commit.ms.max"),

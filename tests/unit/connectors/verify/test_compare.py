@@ -375,3 +375,29 @@ def test_columns_of_a_key_are_compared_as_the_source_has_them_and_others_as_read
     found = {one.name: one.text.source for one in plan.plan("p.public.t", *sides, modes).columns}
     assert "least(" not in found["at"]
     assert "least(" in found["until"]
+
+
+AT = VerifiedColumn("at", "timestamp", declared="timestamp")
+
+
+def test_rows_are_found_by_the_columns_that_the_warehouse_has_as_the_source():
+    modes, columns = SourceModes(out_of_range="clamp"), (INT, TEXT, AT)
+
+    def found(key, record_key, **more):
+        sides = table(columns=columns, **more).keyed(key, record_key), table(columns=columns)
+        return plan.plan("p.public.t", *sides, modes)
+
+    def named(made):
+        return [item.name for item in made.key], made.reason, made.is_ordered
+
+    assert named(found(("at",), ())) == (["at"], "", True)
+    # The warehouse has the primary key as readers hold it, and the records' key as it is.
+    chosen = found(("at",), ("id",))
+    assert named(chosen) == (["id"], "", False)
+    assert ["least(" in item.text.source for item in chosen.columns] == [False, False, True]
+    assert named(found(("at",), ("at", "id"))) == (["at"], "", True)
+    assert named(found((), ("id",))) == (["id"], "", False)
+    # NULL is not found by its text.
+    assert named(found(("id",), ("v",), nullable=frozenset({"v"}))) == (["id"], "", True)
+    assert "may be NULL" in found((), ("v",), nullable=frozenset({"v"})).reason
+    assert "not in the key of the records" in found(("at",), ("v",), nullable=frozenset({"v"})).reason

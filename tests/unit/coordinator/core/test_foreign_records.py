@@ -62,6 +62,7 @@ STATUS_RECORDS = [
     ("task/c/0", {**STATUS, "restarts": [INF, "3"]}),
     ("task/c/0", {**STATUS, "metrics": {"cpu_cores": INF, "events_per_s": [1]}}),
     ("topics/c/0", {"topics": 5}),
+    ("former_topics/c/0", {"topics": 5}),
 ]
 
 

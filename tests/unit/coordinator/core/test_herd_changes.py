@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 from cdcworker.coordinator.core import events
+from cdcworker.coordinator.log.status_fold import topics_record
+from cdcworker.coordinator.memory import MemoryLog
 from cdcworker.coordinator.model import DeleteConnector, PutConnector, Reply, Restart, TaskId
 
 from .several_herds import FAILOVER_S
@@ -96,6 +99,10 @@ def test_a_stopped_connector_that_is_paused_has_no_tasks_until_it_is_resumed(wor
 
 
 def test_a_deleted_connector_leaves_neither_tasks_nor_statuses_nor_assignments(world):
+    used = topics_record(TaskId("c3", 0), {"before"})
+    kept = topics_record(TaskId("c1", 0), {"before"})
+    for record in (used, kept):
+        MemoryLog(world.status).append((replace(record, key=f"former_{record.key}"), record), 1)
     world.ask_until_ok(DeleteConnector("c3"))
     world.settle()
     world.run(10.0)
@@ -103,6 +110,9 @@ def test_a_deleted_connector_leaves_neither_tasks_nor_statuses_nor_assignments(w
     assert "c3" not in state.task_sets
     assert not [e for a in state.assignments.values() for e in (*a.tasks, *a.revoke) if e.connector == "c3"]
     assert not [t for n in world.nodes.values() for t in n.state.status.tasks if t.connector == "c3"]
+    for node in world.nodes.values():
+        status = node.state.status
+        assert {t.connector for t in (*status.topics, *status.former_topics)} == {"c1"}
 
 
 def test_a_restart_command_runs_once_on_every_owner(world):

@@ -16,7 +16,7 @@ from cdcworker.coordinator.log.config_fold import (
     task_set_record,
     tombstone,
 )
-from cdcworker.coordinator.log.status_fold import presence_record
+from cdcworker.coordinator.log.status_fold import presence_record, topics_reset
 from cdcworker.coordinator.model import (
     AssignedTask,
     Assignment,
@@ -415,6 +415,18 @@ def test_topics_that_were_reset_are_reported_again_without_those_that_are_not_in
     assert state_machine.view(driver.state, events.Now(driver.now, 0)).topics == {}
     (append,) = of(driver.feed(events.TaskTopics(ENTRY, ("t1",))), events.AppendStatus)
     assert append.records[0].value == {"topics": ["t1"]}
+
+
+def test_topics_that_were_reset_are_known_until_their_connector_is_deleted():
+    driver = Driver()
+    driver.running()
+    for topics in (("t1",), ("t2", "t3")):
+        (append,) = of(driver.feed(events.TaskTopics(ENTRY, topics)), events.AppendStatus)
+        driver.feed(events.StatusRecords(append.records))
+        driver.feed(events.StatusRecords(tuple(topics_reset(driver.state.status, "c"))))
+    view = state_machine.view(driver.state, events.Now(driver.now, 0))
+    assert (view.topics, view.former_topics) == ({}, {"c": frozenset({"t1", "t2", "t3"})})
+    assert topics_reset(driver.state.status, "c") == []
 
 
 def test_numbers_are_reported_now_and_then_not_each_time_and_only_when_there_are_new_ones():

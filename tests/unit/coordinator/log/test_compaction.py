@@ -132,7 +132,8 @@ def reported() -> st.SearchStrategy[LogRecord]:
     return st.one_of(
         st.builds(lambda w, b: presence_record(Presence(w, b, "u", "1", "p")), workers, boots),
         st.builds(lambda n, e: topics_record(TaskId("a", n), {f"t{e}"}), st.integers(0, 1), numbers),
-        st.sampled_from(["worker/w1", "topics/a/0"]).map(tombstone),
+        st.sampled_from(["worker/w1", "topics/a/0", "former_topics/a/0"]).map(tombstone),
+        st.builds(lambda n, e: LogRecord(f"former_topics/a/{n}", {"topics": [f"t{e}"]}), st.integers(0, 1), numbers),
     )
 
 
@@ -144,6 +145,7 @@ def test_presence_and_topics_fold_to_the_same_from_a_compacted_status_log(record
     thinned = compacted(records, data.draw(st.integers(0, max(0, len(records) - 1))), data.draw(st.booleans()))
     found = fold_status(StatusState(), thinned, JUDGE)
     assert (found.presence, found.topics) == (whole.presence, whole.topics)
+    assert found.former_topics == whole.former_topics
 
 
 @settings(max_examples=200)

@@ -189,6 +189,7 @@ def test_topics_in_use_are_forgotten_and_told_again(one, tasks):
         one.forget_topics("other")
         one.forget_topics("c")
         eventually(lambda: not one.view().topics)
+        assert one.view().former_topics == {"c": frozenset({"t"})}
 
 
 def test_without_a_lease_tasks_are_told_to_stop_producing(one, tasks):

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 
 import pytest
-from cdcworker.worker.rest.connector_leftovers import used_by_others
+from cdcworker.worker.rest.connector_leftovers import left_behind, used_by_others
 
 
 def source(name, host, slot="s", **more):
@@ -26,6 +26,13 @@ def test_a_slot_that_another_connector_names_is_spared_however_its_server_is_wri
     own, other = source("own", host), source("other", "db")
     view = SimpleNamespace(state=SimpleNamespace(connectors={"own": own, "other": other}))
     assert used_by_others(view, own) == {("slot", "s"), ("publication", "s_pub")}
+
+
+def test_topics_from_before_a_reset_are_left_too():
+    view = SimpleNamespace(topics={"own": frozenset({"now"})}, former_topics={"own": frozenset({"now", "before"})})
+    assert left_behind(view, source("own", "db"))["topics"] == ["before", "now"]
+    sink = SimpleNamespace(name="own", kind="sink", config={"connector.class": "file-sink"})
+    assert "topics" not in left_behind(view, sink)
 
 
 def test_what_no_other_connector_names_is_not_spared():

@@ -51,7 +51,9 @@ def test_rows_come_first_and_changes_after_them(db, reader):
     assert [column.optional for column in created.table.columns] == [False, True, False]
     assert created.source["table"] == "orders"
     assert created.source["snapshot"] == "false"
-    assert one.log[0].source["snapshot"] == "true"
+    row = one.log[0].source
+    assert (row["snapshot"], row["txId"], row["sequence"]) == ("true", None, None)
+    assert created.source["txId"] is not None
     assert (created.source["commit_lsn"], created.source["tx_index"]) == created.position[:2]
 
 

@@ -6,7 +6,7 @@ import time
 from pathlib import Path
 
 import pytest
-from cdcworker.connectors.spark.runtime.class_archive import ClassArchive
+from cdcworker.connectors.class_archive import ClassArchive
 from cdcworker.connectors.spark.runtime.class_archive_run import archive_classes
 from cdcworker.connectors.spark.runtime.java_gateway import jvm_flags, spark_home
 from cdcworker.connectors.spark.runtime.session import JavaRuntime, SparkEngine

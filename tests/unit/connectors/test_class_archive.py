@@ -5,7 +5,7 @@ import sys
 import time
 
 import pytest
-from cdcworker.connectors.spark.runtime.class_archive import KEPT, MAKE_S_MAX, RETRY_S, ClassArchive
+from cdcworker.connectors.class_archive import KEPT, MAKE_S_MAX, RETRY_S, ClassArchive
 
 JAVA = """#!{python}
 import sys

@@ -21,8 +21,8 @@ from cdcworker.schemas.threads import start_thread
 log = logging.getLogger(__name__)
 
 FOLDER = "classes"
-KEPT = 2
-"""Archives in the cache: of this set, and of the one before an upgrade."""
+KEPT = 4
+"""Archives in the cache: of sinks into PostgreSQL or Parquet, into Iceberg and into Delta, and one from before an upgrade."""
 MAKE_S_MAX = 900.0
 RETRY_S = 86_400.0
 """One that could not be made is not tried again before that."""
@@ -92,23 +92,23 @@ class ClassArchive:
     # -- making -------------------------------------------------------------------------------------------------------
 
     def make_in_background(
-        self, record: Path, stopping: Callable[[], bool] = lambda: False, nice: int = NICE
+        self, record: Path, stopping: Callable[[], bool] = lambda: False, nice: int = NICE, waits: bool = False
     ) -> threading.Thread | None:
         """Creates the archive from what a process recorded, unless it exists; one process of the machine does it at a
-        time."""
+        time. With `waits` another one that does is waited for, and followed if it did not come to the end."""
         try:
             # What is written there from now on belongs to a line that may be half written.
             names = record.read_bytes().rpartition(b"\n")[0] + b"\n"
         except OSError:
             return None
-        return start_thread(self._make, names, stopping, nice, name="class-archive")
+        return start_thread(self._make, names, stopping, nice, waits, name="class-archive")
 
-    def _make(self, names: bytes, stopping: Callable[[], bool], nice: int) -> None:
+    def _make(self, names: bytes, stopping: Callable[[], bool], nice: int, waits: bool) -> None:
         partial = self._folder / f".{uuid.uuid4().hex}"
         record = partial.with_suffix(".classes")
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with self._alone() as alone:
+            with self._alone(waits) as alone:
                 if not alone or self.path.exists():
                     return
                 self._sweep()
@@ -125,10 +125,10 @@ class ClassArchive:
                 path.unlink(missing_ok=True)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[bool]:
+    def _alone(self, waits: bool) -> Iterator[bool]:
         with self._lock.open("w") as file:
             try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(file, fcntl.LOCK_EX | (0 if waits else fcntl.LOCK_NB))
             except OSError:
                 yield False
             else:
