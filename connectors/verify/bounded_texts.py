@@ -28,7 +28,11 @@ def bounded(
     if value is None:
         return pair
     alike = (source.type, source.element) == (target.type, target.element) and source.kind == target.kind
-    return TextPair(pair.source.replace("{0}", value), pair.target.replace("{0}", value) if alike else pair.target)
+    text = pair.source.replace("{0}", value)
+    if alike:
+        return TextPair(text, pair.target.replace("{0}", value))
+    # The nearest value that there is would be one for a null, too.
+    return TextPair(f"CASE WHEN ({{0}}) IS NOT NULL THEN {text} END", pair.target)
 
 
 def _digits(declared: str) -> tuple[int, int] | None:
