@@ -146,8 +146,8 @@ class Stream:
         values = dict(zip(of.key, key, strict=True))
         return tuple(values.get(i) for i in range(len(of.columns)))
 
-    def assembler(self, log: bool = False) -> Assembler:
-        return Assembler(EnvelopeSchemas(self.schemas, wait_s_max=0), log)
+    def assembler(self, log: bool = False, **more: bool) -> Assembler:
+        return Assembler(EnvelopeSchemas(self.schemas, wait_s_max=0), log, **more)
 
 
 def arrow(records: list[dict[str, Any]]) -> pa.Table:

@@ -87,6 +87,10 @@ class EnvelopeSchema:
         return DecodePlan(self.schema, (("after",), ("before",), ("op",), *SOURCE_PATHS))
 
     @cached_property
+    def version_plan(self) -> DecodePlan:
+        return DecodePlan(self.schema, (("after",), ("before",), ("op",), *SOURCE_PATHS, ("source", "ts_us")))
+
+    @cached_property
     def place_plan(self) -> DecodePlan:
         """Returns the plan that reads only where in the source's log a change stands, and when it was made."""
         return DecodePlan(self.schema, (("source", "commit_lsn"), ("source", "ts_ms")))

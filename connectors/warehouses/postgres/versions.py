@@ -1,0 +1,176 @@
+"""Versions of rows in a PostgreSQL warehouse: what a batch ends, what it makes, and what of it comes late."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from cdcworker.connectors.api.table_batch import BEGAN, FRESH, KEY, OP, POSITION, VALID_FROM, VALID_TO_POSITION, TableBatch
+from cdcworker.connectors.warehouses.postgres import copy, statements, version_statements
+from cdcworker.connectors.warehouses.postgres.catalog import VERSIONS, TargetCatalog
+from cdcworker.connectors.warehouses.postgres.fresh_rows import max_position
+from cdcworker.schemas.failpoints import hit
+
+if TYPE_CHECKING:
+    import psycopg
+    import pyarrow as pa
+
+    Connection = psycopg.Connection[tuple[Any, ...]]
+
+_APPLIED = """select case when bool_and(applied is not null) then max(encode(applied, 'hex') collate "C") end
+    from _cdcworker.ledger where sink = %s and topic = %s"""
+_ENDED = "select position from _cdcworker.version_end where sink = %s and topic = %s order by position desc limit 1"
+READ = "r"
+"""The operation of rows of a snapshot."""
+
+
+@dataclass(slots=True)
+class VersionTables:
+    """The tables of versions of one sink. `newest` has by topic a position behind which there is neither a version nor an end."""
+
+    sink: str
+    catalog: TargetCatalog
+    newest: dict[str, bytes] = field(default_factory=dict)
+
+    def forget(self) -> None:
+        """Other sessions may have written since."""
+        self.newest.clear()
+
+    def apply(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any], fresh: bool
+    ) -> None:
+        """Applies a batch of versions. `fresh`: versions that the target can have nothing of are copied without a look at it;
+        psycopg's UniqueViolation where it has."""
+        place = statements.TombstonePlace(self.sink, batch.table)
+        newest = self._newest(connection, target, batch.table)
+        if batch.truncates is not None:
+            self._truncate(connection, target, place, batch.truncates, counts)
+        else:
+            made, left = _split(batch, newest if fresh and target.unique and not target.stamps else None)
+            if made is not None:
+                copy.insert_versions(connection, target, made)
+                _written(counts, made.num_rows)
+            if left.upserts.num_rows or left.deletes.num_rows:
+                self._stage(connection, target, place, left, newest, counts)
+        parts = [max_position(part) for part in (batch.upserts, batch.deletes) if part.num_rows]
+        self.newest[batch.table] = max([newest, batch.floor or b"", *(at or b"" for at in parts)])
+
+    def remember(self, connection: Connection, topic: str, truncates: pa.Table) -> None:
+        """Remembers each TRUNCATE: what it ends may come yet."""
+        place = statements.TombstonePlace(self.sink, topic)
+        for row in truncates.to_pylist():
+            connection.execute(version_statements.remember_truncate(place, row[POSITION]), (row[VALID_FROM],))
+        self.newest.pop(topic, None)
+
+    def _newest(self, connection: Connection, target: statements.TargetTable, topic: str) -> bytes:
+        """From the ledger, unless it does not tell for some partition: then all rows are looked at, once."""
+        if topic not in self.newest:
+            place = (self.sink, topic)
+            found = connection.execute(_APPLIED, place).fetchone()
+            told = [] if found is None or found[0] is None else [bytes.fromhex(found[0])]
+            if not told:
+                texts = [statements.newest(target, name) for name in (target.position, VALID_TO_POSITION)]
+                rows = [connection.execute(text).fetchone() for text in texts]
+                told = [bytes(row[0]) for row in rows if row is not None]
+            ended = connection.execute(_ENDED, place).fetchone()
+            told += [bytes(ended[0])] if ended is not None else []
+            self.newest[topic] = max(told, default=b"")
+        return self.newest[topic]
+
+    def _truncate(
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        place: statements.TombstonePlace,
+        truncates: pa.Table,
+        counts: dict[str, Any],
+    ) -> None:
+        for row in truncates.to_pylist():
+            connection.execute(version_statements.remember_truncate(place, row[POSITION]), (row[VALID_FROM],))
+            _written(counts, connection.execute(version_statements.truncate(target, place, row[POSITION])).rowcount)
+
+    def _stage(
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        place: statements.TombstonePlace,
+        batch: TableBatch,
+        newest: bytes,
+        counts: dict[str, Any],
+    ) -> None:
+        import pyarrow.compute as pc
+
+        lone = batch.deletes.filter(batch.deletes[POSITION].is_null())
+        batch = replace(batch, deletes=batch.deletes.filter(batch.deletes[POSITION].is_valid()))
+        if batch.upserts.num_rows or batch.deletes.num_rows:
+            stage = self.catalog.stage(connection, target, VERSIONS)
+            bits = copy.stage_versions(connection, target, stage, batch)
+            if bits:
+                connection.execute(version_statements.copy_kept(target, stage, bits))
+                found = connection.execute(version_statements.take_rowless(stage)).fetchone()
+                counts["orphans"] += found[0] if found else 0
+            hit("sink.merge")
+            self._merge(connection, target, place, stage, newest, counts)
+            if batch.upserts.num_rows and pc.any(pc.equal(batch.upserts[OP], READ)).as_py():
+                _drop_repeated(connection, target, stage)
+        if lone.num_rows:
+            gone = self.catalog.stage(connection, target, "d")
+            copy.stage(connection, target, gone, lone, {}, None, True)
+            _written(counts, connection.execute(version_statements.end_without_position(target, gone)).rowcount)
+
+    @staticmethod
+    def _merge(
+        connection: Connection,
+        target: statements.TargetTable,
+        place: statements.TombstonePlace,
+        stage: str,
+        newest: bytes,
+        counts: dict[str, Any],
+    ) -> None:
+        connection.execute(version_statements.mark_late(target, stage, place, newest))
+        some = connection.execute(
+            f"select exists (select from {stage} where {statements.quote(version_statements.LATE)})"
+        ).fetchone()
+        connection.execute(version_statements.end_current(target, stage, place))
+        _written(counts, connection.execute(version_statements.insert(target, stage)).rowcount)
+        if some and some[0]:
+            connection.execute(version_statements.remember_ends(target, stage, place))
+            connection.execute(version_statements.end_again(target, stage, place))
+            _written(counts, connection.execute(version_statements.insert_late(target, stage, place)).rowcount)
+
+
+def _split(batch: TableBatch, newest: bytes | None) -> tuple[pa.Table | None, TableBatch]:
+    """Returns the versions that are fresh and newer than all of the target, and the batch without them and their deletes."""
+    import numpy as np
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if newest is None or batch.fresh is None or not batch.fresh.any():
+        return None, batch
+
+    def newer(part: pa.Table) -> Any:
+        found = pc.greater(part[BEGAN], pa.scalar(newest, pa.binary()))
+        return pc.fill_null(found, False).to_numpy(zero_copy_only=False) if part.num_rows else np.zeros(0, np.bool_)
+
+    made = np.asarray(batch.fresh, np.bool_) & newer(batch.upserts)
+    gone = np.asarray(batch.deletes[FRESH].to_numpy(), np.bool_) & newer(batch.deletes)
+    rest = pa.array(~made)
+    left = replace(
+        batch,
+        upserts=batch.upserts.filter(rest),
+        deletes=batch.deletes.filter(pa.array(~gone)),
+        unchanged={name: np.asarray(flags)[~made] for name, flags in batch.unchanged.items()},
+        origins=None if batch.origins is None else batch.origins.filter(rest),
+        fresh=None,
+    )
+    return batch.upserts.filter(pa.array(made)), left
+
+
+def _drop_repeated(connection: Connection, target: statements.TargetTable, stage: str) -> None:
+    while connection.execute(version_statements.compare_read(target, stage)).rowcount:
+        for statement in version_statements.drop_repeated(target, stage):
+            connection.execute(statement)
+
+
+def _written(counts: dict[str, Any], rows: int) -> None:
+    counts["written"] = counts.get("written", 0) + max(0, rows)
