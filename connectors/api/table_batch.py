@@ -57,14 +57,6 @@ BEGAN = "_cdc_began"
 """Column of versions and deletes on their way: the position of the first change of the key in the batch."""
 
 
-ENDS = "_cdc_ends"
-"""Column of deletes on their way: whether the delete ends a version of the same batch."""
-
-
-FRESH = "_cdc_fresh"
-"""Column of deletes on their way: whether the versions of the key in the batch are fresh."""
-
-
 @dataclass(frozen=True, slots=True)
 class TableBatch:
     """The reduced changes of one table in one micro-batch and one writer schema.

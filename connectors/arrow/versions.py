@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api.table_batch import (
     BASE,
     BEGAN,
-    ENDS,
-    FRESH,
     OP,
     POSITION,
     VALID_FROM,
@@ -43,8 +41,6 @@ class RowVersions:
     fresh: Flags
     deletes: Ints
     delete_began: Ints
-    delete_ends: Flags
-    delete_fresh: Flags
 
 
 @dataclass(slots=True)
@@ -155,12 +151,10 @@ def _collected(found: _Sorted, made: Flags, read: Flags) -> RowVersions:
     none = np.full(n, NONE, np.int64)
     end = none.copy()
     end[:-1] = np.where(first[1:], NONE, order[1:])
-    ends = np.zeros(n, np.bool_)
-    ends[1:] = ~first[1:] & is_put[:-1]
     starts = np.flatnonzero(first)
     key_at = np.cumsum(first) - 1
     partial = found.is_partial
-    merged = partial | (first & ~(is_put & made[order])) | (~first & read[order] & is_put) | (~is_put & ~ends & ~first)
+    merged = partial | (first & ~(is_put & made[order])) | (~first & read[order] & is_put)
     fresh = ~np.logical_or.reduceat(merged, starts)[key_at] if n else merged
     began = order[starts][key_at] if n else none
     puts, deletes = np.flatnonzero(is_put), np.flatnonzero(~is_put)
@@ -174,8 +168,6 @@ def _collected(found: _Sorted, made: Flags, read: Flags) -> RowVersions:
         fresh[puts],
         order[deletes],
         began[deletes],
-        ends[deletes],
-        fresh[deletes],
     )
 
 
@@ -226,18 +218,9 @@ def with_versions(upserts: pa.Table, found: RowVersions, places: ChangePlaces) -
 
 
 def with_times(deletes: pa.Table, found: RowVersions, places: ChangePlaces) -> pa.Table:
-    """Returns the deletes with when they were committed, and what the batch has of their keys."""
-    import pyarrow as pa
-
-    columns = {
-        VALID_FROM: places.times(found.deletes),
-        BEGAN: places.positions(found.delete_began),
-        ENDS: pa.array(found.delete_ends),
-        FRESH: pa.array(found.delete_fresh),
-    }
-    for name, column in columns.items():
-        deletes = deletes.append_column(name, column)
-    return deletes
+    """Returns the deletes with when they were committed."""
+    deletes = deletes.append_column(VALID_FROM, places.times(found.deletes))
+    return deletes.append_column(BEGAN, places.positions(found.delete_began))
 
 
 def truncates(decoded: DecodedTopic, rows: Ints) -> pa.Table:

@@ -15,6 +15,7 @@ from ..version_model import RandomChanges, VersionedStream, assert_equal, versio
 from .warehouses import MIRRORED, TOPIC, mirrored, rows
 
 CHANGES = 60
+SEEDS = [0, 1, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(2, 40))]
 
 
 def run(stream, writer, cuts=(), topic=TOPIC):
@@ -199,7 +200,7 @@ class Versions:
             stream = change_streams.Stream(1)
             stream.insert(NARROW, (1, 1, "a", "b"))
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", SEEDS)
     def test_a_history_is_the_models_after_random_changes(self, open_writer, seed):
         stream, writer, chance = VersionedStream(), open_writer(), random.Random(seed)
         RandomChanges(stream, seed).run(CHANGES)
@@ -207,7 +208,7 @@ class Versions:
         run(stream, writer, range(0, len(stream.records), size))
         assert_equal(versions(writer, TOPIC), stream.wanted())
 
-    @pytest.mark.parametrize("seed", range(6))
+    @pytest.mark.parametrize("seed", SEEDS)
     def test_it_is_so_when_partitions_come_unevenly_and_offsets_are_reset(self, open_writer, seed):
         stream, writer, chance = VersionedStream(), open_writer(), random.Random(seed)
         # What a changed key leaves out is looked for under the old one, whose partition may be behind.
@@ -229,3 +230,25 @@ class Versions:
         writer = open_writer((self.epoch, 0))
         writer.claim([TOPIC])
         return writer
+
+
+class Letters:
+    """Of a fixture `open_sink(**output)` of `tests.contract.dead_letters`."""
+
+    @pytest.mark.parametrize("seed", SEEDS)
+    def test_letters_that_are_sent_again_find_their_places_in_the_history(self, open_sink, seed):
+        sink, chance = open_sink(versions=True), random.Random(seed)
+        sink.stream = stream = VersionedStream(partitions=1)
+        # What a letter holds of a column is not carried into the versions behind it, which have come before.
+        changes = RandomChanges(stream, seed, keeps=False, reads=False)
+        for _ in range(4):
+            changes.run(15)
+            sink.spoil(*(at for at in range(sink.sent, len(stream.records)) if chance.random() < 0.25 and is_change(stream, at)))
+            sink.apply()
+        sink.mend()
+        assert (sink.redrive().failed, sink.left) == (0, [])
+        assert_equal(versions(sink.writer, TOPIC), stream.wanted())
+
+
+def is_change(stream, at):
+    return stream.records[at]["value"] is not None

@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any
 from cdcworker.connectors.api.table_batch import (
     BASE,
     BEGAN,
-    ENDS,
     IS_CURRENT,
     KEY,
     OP,
@@ -94,7 +93,7 @@ def stage_versions(
         copy(connection, name, columns)
     if batch.deletes.num_rows:
         columns = columns_of(target, batch.deletes, {}, None, True)
-        columns |= {name: _one(batch.deletes[name]) for name in (VALID_FROM, ENDS)}
+        columns[VALID_FROM] = _one(batch.deletes[VALID_FROM])
         columns[BEGAN] = value_text.hexes(_one(batch.deletes[BEGAN]))
         copy(connection, name, columns)
     return bits_of(batch.unchanged)

@@ -44,11 +44,8 @@ DDL = (
     "alter table _cdcworker.dead_letter add column if not exists headers jsonb",
     """create table if not exists _cdcworker.topic (
         sink text, topic text, id text not null, primary key (sink, topic))""",
-    """create table if not exists _cdcworker.version_end (
-        sink text, topic text, key bytea, position bytea, ended_at timestamptz not null,
-        at timestamptz not null default now(), primary key (sink, topic, key, position))""",
 )
-NEWEST = "select to_regclass('_cdcworker.version_end') is not null"
+NEWEST = "select to_regclass('_cdcworker.topic') is not null"
 """Where it is, all of them are."""
 LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 TOMBSTONE_DAYS_MAX = 7
@@ -281,16 +278,15 @@ class PostgresLedger:
             (self.sink, topic, position),
         )
 
-    def prune(self, connection: Connection) -> int:
-        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be."""
-        pruned = 0
-        for table in ("tombstone", "version_end"):
-            pruned += connection.execute(
-                f"""delete from _cdcworker.{table} t where t.sink = %(sink)s
-                   and t.key <> '' and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
-                     t.at < now() - make_interval(days => %(days)s) or not exists (
-                       select from _cdcworker.ledger l
-                       where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))""",
-                {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
-            ).rowcount
-        return pruned
+    def prune(self, connection: Connection, table: str = "tombstone") -> int:
+        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be. Those without a
+        key are of the whole table, and stay."""
+        done = connection.execute(
+            f"""delete from _cdcworker.{table} t where t.sink = %(sink)s and t.key <> ''
+               and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
+                 t.at < now() - make_interval(days => %(days)s) or not exists (
+                   select from _cdcworker.ledger l
+                   where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))""",
+            {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
+        )
+        return done.rowcount

@@ -8,7 +8,6 @@ from typing import Final
 from cdcworker.connectors.api.table_batch import (
     BASE,
     BEGAN,
-    ENDS,
     IS_CURRENT,
     OP,
     POSITION,
@@ -42,7 +41,7 @@ _OWN: Final = (
     *((name, "bytea") for name in (POSITION, KEPT, STAGE_KEY, BASE, BEGAN, VALID_TO_POSITION, SAME)),
     *((name, "timestamp with time zone") for name in (VALID_FROM, VALID_TO)),
     (OP, "text"),
-    *((name, "boolean") for name in (ENDS, LATE, SEEN)),
+    *((name, "boolean") for name in (LATE, SEEN)),
 )
 _IS_PUT: Final = f"s.{quote(OP)} is not null"
 _FIRST: Final = f"s.{quote(POSITION)} = s.{quote(BEGAN)}"
@@ -87,29 +86,31 @@ def take_rowless(stage_name: str) -> str:
 
 
 def mark_late(target: TargetTable, stage_name: str, place: TombstonePlace, newest: bytes) -> str:
-    """`newest`: no version of the target is behind it."""
+    """`newest`: no version of the target is behind it. A delete may have come behind its tombstone, which has ended the version."""
     position, first = quote(target.position), f"s.{quote(POSITION)}"
     return f"""update {stage_name} n set {quote(LATE)} = true from (
           select s.{quote(STAGE_KEY)} as key from {stage_name} s left join lateral (
             select t.{position} as began, t.{quote(VALID_TO_POSITION)} as ended from {target.name} t
             where {target.on("t", "s")} order by t.{position} desc limit 1) l on true
-          where {_FIRST} and {first} <= {binary(newest)} and (l.began >= {first} or l.ended >= {first} or exists (
+          where {_FIRST} and ({first} <= {binary(newest)} or not ({_IS_PUT}))
+            and (l.began >= {first} or l.ended >= {first} or l.ended = l.began or exists (
             select from _cdcworker.version_end b where {place.tombstones}
               and b.key in (s.{quote(STAGE_KEY)}, '') and b.position >= {first}))) late
         where n.{quote(STAGE_KEY)} = late.key"""
 
 
-def end_current(target: TargetTable, stage_name: str, place: TombstonePlace) -> str:
-    """The first change of a key ends its current version. A delete that ends none is remembered: what it ends may come yet."""
+def end_current(target: TargetTable, stage_name: str) -> str:
+    """The first change of a key ends its current version."""
     sets = _ended(f"s.{quote(VALID_FROM)}", f"s.{quote(POSITION)}")
-    return f"""with ended as (update {target.name} t set {sets} from {stage_name} s
-          where {target.on("t", "s")} and t.{quote(IS_CURRENT)} and {_FIRST} and s.{quote(LATE)} is null
-          returning s.{quote(STAGE_KEY)} as key, s.{quote(POSITION)} as position)
-        insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
+    return f"""update {target.name} t set {sets} from {stage_name} s
+        where {target.on("t", "s")} and t.{quote(IS_CURRENT)} and {_FIRST} and s.{quote(LATE)} is null"""
+
+
+def remember_deletes(stage_name: str, place: TombstonePlace) -> str:
+    """What a delete ends may come yet."""
+    return f"""insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
         select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)}, s.{quote(VALID_FROM)} from {stage_name} s
-        where not ({_IS_PUT}) and not s.{quote(ENDS)} and s.{quote(LATE)} is null and not exists (
-          select from ended e where e.key = s.{quote(STAGE_KEY)} and e.position = s.{quote(POSITION)})
-        on conflict do nothing"""
+        where not ({_IS_PUT}) on conflict do nothing"""
 
 
 def _ended(at: str, position: str) -> str:
@@ -151,12 +152,12 @@ def _changes_of_late_keys(target: TargetTable, stage_name: str, place: Tombstone
             from late_key k join _cdcworker.version_end b on {place.tombstones} and b.key in (k.{key}, '')),
         change as (select distinct on (key, position) key, position, at, is_put from told
           order by key, position, is_put desc),
-        version as (select key, position, is_put, lead(position) over later as ended, lead(at) over later as ended_at
-          from change window later as (partition by key order by position))"""
+        version as (select key, position, is_put, lead(position) over later as ended, lead(at) over later as ended_at,
+            not lead(is_put) over later as is_deleted from change window later as (partition by key order by position))"""
 
 
 def remember_ends(target: TargetTable, stage_name: str, place: TombstonePlace) -> str:
-    """Ends of late keys stay known where another change comes between a version and its end."""
+    """What has ended versions of late keys stays known where another change comes between."""
     return f"""with {_changes_of_late_keys(target, stage_name, place)}
         insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
         select {place.values}, key, position, at from change where not is_put on conflict do nothing"""
@@ -169,7 +170,7 @@ def end_again(target: TargetTable, stage_name: str, place: TombstonePlace) -> st
     return f"""with {_changes_of_late_keys(target, stage_name, place)}
         update {target.name} t set {_ended("v.ended_at", "v.ended")} from version v join late_key k on k.{quote(STAGE_KEY)} = v.key
         where {target.on("t", "k")} and t.{position} = v.position and v.is_put and t.{end} is distinct from v.ended
-          and (t.{end} is distinct from t.{position} or exists (select from {stage_name} s
+          and (t.{end} is distinct from t.{position} or v.is_deleted or v.ended is null and exists (select from {stage_name} s
             where s.{quote(STAGE_KEY)} = v.key and s.{quote(POSITION)} = v.position))"""
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import BEGAN, FRESH, KEY, OP, POSITION, VALID_FROM, VALID_TO_POSITION, TableBatch
+from cdcworker.connectors.api.table_batch import BEGAN, OP, POSITION, VALID_FROM, VALID_TO_POSITION, TableBatch
 from cdcworker.connectors.warehouses.postgres import copy, statements, version_statements
 from cdcworker.connectors.warehouses.postgres.catalog import VERSIONS, TargetCatalog
 from cdcworker.connectors.warehouses.postgres.fresh_rows import max_position
@@ -17,9 +17,20 @@ if TYPE_CHECKING:
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
-_APPLIED = """select case when bool_and(applied is not null) then max(encode(applied, 'hex') collate "C") end
-    from _cdcworker.ledger where sink = %s and topic = %s"""
+DDL = (
+    """create table if not exists _cdcworker.version_end (
+        sink text, topic text, key bytea, position bytea, ended_at timestamptz not null,
+        at timestamptz not null default now(), primary key (sink, topic, key, position))""",
+    """create table if not exists _cdcworker.version_newest (
+        sink text, topic text, position bytea not null, primary key (sink, topic)) with (fillfactor = 50)""",
+)
+"""Deletes and, with an empty key, each TRUNCATE; and how far the versions of each topic have come. In the ledger's schema, of sinks
+that keep versions only."""
+ENDS = "version_end"
+_NEWEST = "select position from _cdcworker.version_newest where sink = %s and topic = %s"
 _ENDED = "select position from _cdcworker.version_end where sink = %s and topic = %s order by position desc limit 1"
+_PASS = """insert into _cdcworker.version_newest as n (sink, topic, position) values (%s, %s, %s)
+    on conflict (sink, topic) do update set position = excluded.position where n.position < excluded.position"""
 READ = "r"
 """The operation of rows of a snapshot."""
 
@@ -31,6 +42,11 @@ class VersionTables:
     sink: str
     catalog: TargetCatalog
     newest: dict[str, bytes] = field(default_factory=dict)
+
+    @staticmethod
+    def create(connection: Connection) -> None:
+        for statement in DDL:
+            connection.execute(statement)
 
     def forget(self) -> None:
         """Other sessions may have written since."""
@@ -53,7 +69,10 @@ class VersionTables:
             if left.upserts.num_rows or left.deletes.num_rows:
                 self._stage(connection, target, place, left, newest, counts)
         parts = [max_position(part) for part in (batch.upserts, batch.deletes) if part.num_rows]
-        self.newest[batch.table] = max([newest, batch.floor or b"", *(at or b"" for at in parts)])
+        now = max([newest, batch.floor or b"", *(at or b"" for at in parts)])
+        if now > newest:
+            connection.execute(_PASS, (self.sink, batch.table, now))
+            self.newest[batch.table] = now
 
     def remember(self, connection: Connection, topic: str, truncates: pa.Table) -> None:
         """Remembers each TRUNCATE: what it ends may come yet."""
@@ -63,18 +82,14 @@ class VersionTables:
         self.newest.pop(topic, None)
 
     def _newest(self, connection: Connection, target: statements.TargetTable, topic: str) -> bytes:
-        """From the ledger, unless it does not tell for some partition: then all rows are looked at, once."""
+        """The ledger does not tell: a reset of offsets sets it back. Where nothing is stored all rows are looked at, once."""
         if topic not in self.newest:
             place = (self.sink, topic)
-            found = connection.execute(_APPLIED, place).fetchone()
-            told = [] if found is None or found[0] is None else [bytes.fromhex(found[0])]
-            if not told:
+            rows = [connection.execute(_NEWEST, place).fetchone()]
+            if rows[0] is None:
                 texts = [statements.newest(target, name) for name in (target.position, VALID_TO_POSITION)]
-                rows = [connection.execute(text).fetchone() for text in texts]
-                told = [bytes(row[0]) for row in rows if row is not None]
-            ended = connection.execute(_ENDED, place).fetchone()
-            told += [bytes(ended[0])] if ended is not None else []
-            self.newest[topic] = max(told, default=b"")
+                rows = [*(connection.execute(text).fetchone() for text in texts), connection.execute(_ENDED, place).fetchone()]
+            self.newest[topic] = max((bytes(row[0]) for row in rows if row is not None), default=b"")
         return self.newest[topic]
 
     def _truncate(
@@ -131,7 +146,8 @@ class VersionTables:
         some = connection.execute(
             f"select exists (select from {stage} where {statements.quote(version_statements.LATE)})"
         ).fetchone()
-        connection.execute(version_statements.end_current(target, stage, place))
+        connection.execute(version_statements.end_current(target, stage))
+        connection.execute(version_statements.remember_deletes(stage, place))
         _written(counts, connection.execute(version_statements.insert(target, stage)).rowcount)
         if some and some[0]:
             connection.execute(version_statements.remember_ends(target, stage, place))
@@ -140,7 +156,7 @@ class VersionTables:
 
 
 def _split(batch: TableBatch, newest: bytes | None) -> tuple[pa.Table | None, TableBatch]:
-    """Returns the versions that are fresh and newer than all of the target, and the batch without them and their deletes."""
+    """Returns the versions that are fresh and newer than all of the target, and the batch without them."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
@@ -148,17 +164,12 @@ def _split(batch: TableBatch, newest: bytes | None) -> tuple[pa.Table | None, Ta
     if newest is None or batch.fresh is None or not batch.fresh.any():
         return None, batch
 
-    def newer(part: pa.Table) -> Any:
-        found = pc.greater(part[BEGAN], pa.scalar(newest, pa.binary()))
-        return pc.fill_null(found, False).to_numpy(zero_copy_only=False) if part.num_rows else np.zeros(0, np.bool_)
-
-    made = np.asarray(batch.fresh, np.bool_) & newer(batch.upserts)
-    gone = np.asarray(batch.deletes[FRESH].to_numpy(), np.bool_) & newer(batch.deletes)
+    newer = pc.greater(batch.upserts[BEGAN], pa.scalar(newest, pa.binary())).to_numpy()
+    made = np.asarray(batch.fresh, np.bool_) & newer
     rest = pa.array(~made)
     left = replace(
         batch,
         upserts=batch.upserts.filter(rest),
-        deletes=batch.deletes.filter(pa.array(~gone)),
         unchanged={name: np.asarray(flags)[~made] for name, flags in batch.unchanged.items()},
         origins=None if batch.origins is None else batch.origins.filter(rest),
         fresh=None,

@@ -18,7 +18,7 @@ from cdcworker.connectors.warehouses.postgres.connection import judged, opened
 from cdcworker.connectors.warehouses.postgres.fresh_rows import max_position, min_position, split
 from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
 from cdcworker.connectors.warehouses.postgres.snapshot_read import read
-from cdcworker.connectors.warehouses.postgres.versions import VersionTables
+from cdcworker.connectors.warehouses.postgres.versions import ENDS, VersionTables
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
 from cdcworker.schemas.errors import CdcError
@@ -95,6 +95,8 @@ class PostgresWriter:
             # A batch may be lost with its server and is read again; the fence may not.
             connection.execute("set local synchronous_commit = on")
             self._ledger.create(connection)
+            if self._output.versions:
+                self._versions.create(connection)
             self._ledger.fence(connection, epoch)
         self._sweep()
 
@@ -195,6 +197,8 @@ class PostgresWriter:
             refusals.tell()
             if fresh and due:
                 self._ledger.prune(connection)
+                if self._output.versions:
+                    self._ledger.prune(connection, ENDS)
                 self._pruned = time.monotonic()
             if fresh:
                 hit("sink.before_commit")
