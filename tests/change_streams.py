@@ -316,7 +316,11 @@ class MemoryVersions:
         for row in sorted((row for row in made if row[OP] == "r"), key=lambda row: row[POSITION]):
             there = self.tables[part.table][row[KEY]]
             before = max((at for at in there if at < row[POSITION]), default=None)
-            if row[POSITION] not in there or before is None or self.end(part.table, row[KEY], before)[0] != row[POSITION]:
+            if (
+                row[POSITION] not in there
+                or before is None
+                or self.end(part.table, row[KEY], before)[0] != row[POSITION]
+            ):
                 continue
             if all(there[before][name] == there[row[POSITION]][name] for name in names):
                 del there[row[POSITION]]

@@ -170,7 +170,13 @@ class Versions:
         stream.delete(wide, (1, "y"))
         stream.update(wide, (None, "x", 5))
         run(stream, writer, [2])
-        wanted = [(1, "x", 1, False), (1, "x", 4, True), (1, "y", 2, False), (None, "x", 3, False), (None, "x", 5, True)]
+        wanted = [
+            (1, "x", 1, False),
+            (1, "x", 4, True),
+            (1, "y", 2, False),
+            (None, "x", 3, False),
+            (None, "x", 5, True),
+        ]
         assert rows(writer, "a", "b", "v", IS_CURRENT) == wanted
 
     def test_a_table_without_a_key_has_each_change_as_a_row(self, open_writer):
@@ -243,7 +249,13 @@ class Letters:
         changes = RandomChanges(stream, seed, keeps=False, reads=False)
         for _ in range(4):
             changes.run(15)
-            sink.spoil(*(at for at in range(sink.sent, len(stream.records)) if chance.random() < 0.25 and is_change(stream, at)))
+            sink.spoil(
+                *(
+                    at
+                    for at in range(sink.sent, len(stream.records))
+                    if chance.random() < 0.25 and is_change(stream, at)
+                )
+            )
             sink.apply()
         sink.mend()
         assert (sink.redrive().failed, sink.left) == (0, [])

@@ -114,7 +114,9 @@ def remember_deletes(stage_name: str, place: TombstonePlace) -> str:
 
 
 def _ended(at: str, position: str) -> str:
-    return f"{quote(VALID_TO)} = {at}, {quote(VALID_TO_POSITION)} = {position}, {quote(IS_CURRENT)} = {position} is null"
+    return (
+        f"{quote(VALID_TO)} = {at}, {quote(VALID_TO_POSITION)} = {position}, {quote(IS_CURRENT)} = {position} is null"
+    )
 
 
 def insert(target: TargetTable, stage_name: str) -> str:

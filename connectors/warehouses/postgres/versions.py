@@ -29,7 +29,7 @@ that keep versions only."""
 ENDS = "version_end"
 _NEWEST = "select position from _cdcworker.version_newest where sink = %s and topic = %s"
 _ENDED = "select position from _cdcworker.version_end where sink = %s and topic = %s order by position desc limit 1"
-_PASS = """insert into _cdcworker.version_newest as n (sink, topic, position) values (%s, %s, %s)
+_STORE_NEWEST = """insert into _cdcworker.version_newest as n (sink, topic, position) values (%s, %s, %s)
     on conflict (sink, topic) do update set position = excluded.position where n.position < excluded.position"""
 READ = "r"
 """The operation of rows of a snapshot."""
@@ -53,7 +53,12 @@ class VersionTables:
         self.newest.clear()
 
     def apply(
-        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any], fresh: bool
+        self,
+        connection: Connection,
+        target: statements.TargetTable,
+        batch: TableBatch,
+        counts: dict[str, Any],
+        fresh: bool,
     ) -> None:
         """Applies a batch of versions. `fresh`: versions that the target can have nothing of are copied without a look at it;
         psycopg's UniqueViolation where it has."""
@@ -71,7 +76,7 @@ class VersionTables:
         parts = [max_position(part) for part in (batch.upserts, batch.deletes) if part.num_rows]
         now = max([newest, batch.floor or b"", *(at or b"" for at in parts)])
         if now > newest:
-            connection.execute(_PASS, (self.sink, batch.table, now))
+            connection.execute(_STORE_NEWEST, (self.sink, batch.table, now))
             self.newest[batch.table] = now
 
     def remember(self, connection: Connection, topic: str, truncates: pa.Table) -> None:
@@ -88,7 +93,10 @@ class VersionTables:
             rows = [connection.execute(_NEWEST, place).fetchone()]
             if rows[0] is None:
                 texts = [statements.newest(target, name) for name in (target.position, VALID_TO_POSITION)]
-                rows = [*(connection.execute(text).fetchone() for text in texts), connection.execute(_ENDED, place).fetchone()]
+                rows = [
+                    *(connection.execute(text).fetchone() for text in texts),
+                    connection.execute(_ENDED, place).fetchone(),
+                ]
             self.newest[topic] = max((bytes(row[0]) for row in rows if row is not None), default=b"")
         return self.newest[topic]
 

@@ -133,7 +133,9 @@ def scd2_part(stage: Stage, workload: Workload, count: int) -> dict[str, float]:
             figures = postgres_round(stage, workload, number + count, mode)
             found |= {f"{mode}_{name}": value for name, value in figures.items()}
         ratio = found["scd2_postgres_changes_per_s"] / found["current_postgres_changes_per_s"]
-        found = {name.replace("scd2_postgres", "postgres_scd2"): value for name, value in found.items() if "scd2" in name}
+        found = {
+            name.replace("scd2_postgres", "postgres_scd2"): value for name, value in found.items() if "scd2" in name
+        }
         rounds.append(told({**found, "postgres_scd2_vs_current_ratio": ratio}, f"round {number}: "))
     return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
 

@@ -113,7 +113,9 @@ def test_of_a_history_of_versions_the_current_ones_are_compared(dsns):
         db.execute("create table t (id int primary key, a text)")
         db.execute("insert into t values (1, 'new'), (2, 'new'), (3, 'new')")
     with psycopg.connect(dsns[1], autocommit=True) as db:
-        db.execute("create table t (id int, a text, _cdc_position bytea, _cdc_is_current boolean, primary key (id, _cdc_position))")
+        db.execute(
+            "create table t (id int, a text, _cdc_position bytea, _cdc_is_current boolean, primary key (id, _cdc_position))"
+        )
         db.execute(
             """insert into t values (1, 'old', '1', false), (1, 'new', '2', true), (2, 'new', '1', true),
                  (3, 'new', '1', false), (4, 'new', '1', true)"""

@@ -17,7 +17,6 @@ from tests import change_streams
 from tests.change_streams import NARROW
 from tests.contract import versions as contract
 from tests.contract.warehouses import TOPIC
-
 from tests.version_model import RandomChanges, VersionedStream, assert_equal, versions
 
 from .test_redrive import Sink
@@ -114,7 +113,9 @@ for piece in pieces:
     "points",
     [
         ("sink.before_commit@2", "sink.after_commit"),
-        pytest.param(("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit@2"), marks=pytest.mark.long),
+        pytest.param(
+            ("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit@2"), marks=pytest.mark.long
+        ),
     ],
     ids=["commit", "steps"],
 )
