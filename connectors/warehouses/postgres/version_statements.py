@@ -99,6 +99,10 @@ def mark_late(target: TargetTable, stage_name: str, place: TombstonePlace, newes
         where n.{quote(STAGE_KEY)} = late.key"""
 
 
+def has_late(stage_name: str) -> str:
+    return f"select exists (select from {stage_name} where {quote(LATE)})"
+
+
 def end_current(target: TargetTable, stage_name: str) -> str:
     """The first change of a key ends its current version."""
     sets = _ended(f"s.{quote(VALID_FROM)}", f"s.{quote(POSITION)}")

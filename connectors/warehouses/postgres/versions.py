@@ -67,7 +67,9 @@ class VersionTables:
         if batch.truncates is not None:
             self._truncate(connection, target, place, batch.truncates, counts)
         else:
-            made, left = _split(batch, newest if fresh and target.unique and not target.stamps else None)
+            fresh = fresh and target.unique and not target.stamps
+            fresh = fresh and {column.field for column in target.columns} <= set(batch.upserts.column_names)
+            made, left = _split(batch, newest if fresh else None)
             if made is not None:
                 copy.insert_versions(connection, target, made)
                 _written(counts, made.num_rows)
@@ -151,9 +153,7 @@ class VersionTables:
         counts: dict[str, Any],
     ) -> None:
         connection.execute(version_statements.mark_late(target, stage, place, newest))
-        some = connection.execute(
-            f"select exists (select from {stage} where {statements.quote(version_statements.LATE)})"
-        ).fetchone()
+        some = connection.execute(version_statements.has_late(stage)).fetchone()
         connection.execute(version_statements.end_current(target, stage))
         connection.execute(version_statements.remember_deletes(stage, place))
         _written(counts, connection.execute(version_statements.insert(target, stage)).rowcount)

@@ -109,16 +109,15 @@ for piece in pieces:
 """
 
 
-@pytest.mark.parametrize(
-    "points",
-    [
-        ("sink.before_commit@2", "sink.after_commit"),
-        pytest.param(
-            ("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit@2"), marks=pytest.mark.long
-        ),
-    ],
-    ids=["commit", "steps"],
-)
+POINTS = [
+    pytest.param(("sink.before_commit@2", "sink.after_commit"), id="commit"),
+    pytest.param(
+        ("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit@2"), marks=pytest.mark.long, id="steps"
+    ),
+]
+
+
+@pytest.mark.parametrize("points", POINTS)
 def test_processes_that_are_killed_in_a_batch_leave_each_version_once(clean, open_writer, points):
     stream = VersionedStream()
     RandomChanges(stream, 3).run(40)
