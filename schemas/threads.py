@@ -21,6 +21,7 @@ BACKOFF_S: Final = (1.0, 60.0)
 """The first and the longest pause before a thread that died is started again; it doubles in between."""
 STEADY_S: Final = 120.0
 """A thread that ran for so long begins with the shortest pause again."""
+CANCEL_AGAIN_S: Final = 0.1
 EXIT_DIED: Final = 1
 
 
@@ -185,10 +186,16 @@ async def _repeat(step: Callable[[], object], every_s: float, name: str, goes_on
 
 
 async def end_task(task: asyncio.Task[None]) -> None:
-    """Cancels a task and waits for its end."""
-    task.cancel()
-    with contextlib.suppress(asyncio.CancelledError):
-        await task
+    """Cancels a task and waits for its end.
+
+    It is cancelled again as long as it runs: `asyncio.wait_for` loses a cancellation that comes when what it waits for has
+    just ended.
+    """
+    while not task.done():
+        task.cancel()
+        await asyncio.wait([task], timeout=CANCEL_AGAIN_S)
+    if not task.cancelled():
+        task.result()
 
 
 @contextlib.asynccontextmanager

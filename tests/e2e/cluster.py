@@ -154,15 +154,16 @@ class Cluster:
         return found[0]
 
     def task_pid(self, connector: str, task: int = 0) -> int:
-        """The process that runs a task, by the environment or command line that names it."""
-        owner = self.owner(connector, task)
+        """The process that runs a task, by the environment or command line that names it. After a fault the task may
+        still be on its way to another owner."""
         found: list[int] = []
 
         def there() -> bool:
+            owner = self.owner(connector, task)
             found[:] = [pid for pid in descendants(owner.pid) if names_task(pid, connector, task)]
             return bool(found)
 
-        wait(f"a process of {connector}-{task}", there)
+        wait(f"a process of {connector}-{task}", there, 120)
         return found[0]
 
     def submit(self, name: str, config: dict[str, str]) -> None:

@@ -68,12 +68,17 @@ def interrupt(process: subprocess.Popen[str]) -> str:
 
 
 def test_sabotage_is_found(tmp_path: Path) -> None:
-    with quickstart(tmp_path, "--once", "--sabotage") as process:
-        output, _ = process.communicate(timeout=600)
+    """The difference is in the exit code of a demo that runs on until it is interrupted."""
+    with quickstart(tmp_path, "--sabotage", "--seconds", "5") as process:
+        output = read_to(process, "everything keeps running")
+        output += interrupt(process)
     assert process.returncode == 1, output
     assert "differ" in output.lower(), output
+    wait("no process is left", lambda: not left_behind(tmp_path.name + "-mark"))
+    assert list(tmp_path.iterdir()) == []
 
 
+@pytest.mark.long
 def test_ctrl_c_drains_and_removes_everything(tmp_path: Path) -> None:
     with quickstart(tmp_path) as process:
         output = read_to(process, "http://127.0.0.1")

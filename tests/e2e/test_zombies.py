@@ -175,8 +175,11 @@ class Field:
         return {task["connector"]: (task["worker"], task["epoch"]) for task in tasks if task["state"] == "RUNNING"}
 
     def is_calm(self) -> bool:
-        workers = self.cluster.workers
-        return len(self.owners()) == len(self.topics) and {w for w, _ in self.owners().values()} == set(workers)
+        """Whether each worker is said to run tasks, and has their processes."""
+        workers, owners = self.cluster.workers, self.owners()
+        if len(owners) != len(self.topics) or {worker for worker, _ in owners.values()} != set(workers):
+            return False
+        return all(self.processes(worker) for worker in workers.values())
 
     def processes(self, worker: Worker) -> list[int]:
         """Its tasks' processes, as its log names them: a task lives in a session of its own."""

@@ -1,4 +1,4 @@
-"""Every planted bug is caught by the test that is noted for it; the long tier looks again for what catches each."""
+"""Every planted bug is caught by the test that is noted for it; the long tier looks again for what catches some."""
 
 from __future__ import annotations
 
@@ -14,8 +14,10 @@ DEEP = tuple(bug for bug in BUGS if bug.deep)
 SHALLOW = tuple(bug for bug in BUGS if not bug.deep)
 KAFKA = tuple(bug for bug in DEEP if "postgres" not in bug.file)
 POSTGRES = tuple(bug for bug in DEEP if "postgres" in bug.file)
-SHARES = 4
+SHARES = 8
 """Of which each commit tries one."""
+DERIVED_SHARES = 16
+"""Of which each run of the long tier looks for the catchers of one anew: a bug takes minutes in every layer."""
 
 
 def all_caught(bugs: tuple[Bug, ...]) -> None:
@@ -42,10 +44,13 @@ def test_what_catches_each_planted_bug_is_noted():
     assert all(cheapest(catchers) for catchers in noted.values())
 
 
-def shares(bugs: tuple[Bug, ...], config: pytest.Config) -> tuple[tuple[Bug, ...], tuple[Bug, ...]]:
+def shares(
+    bugs: tuple[Bug, ...], config: pytest.Config, count: int = SHARES
+) -> tuple[tuple[Bug, ...], tuple[Bug, ...]]:
     """The bugs that this commit tries, by its seed, and the others."""
     seed = int(getattr(config.option, "randomly_seed", None) or os.environ.get("CDC_TEST_SEED") or 1)
-    mine = bugs[seed % SHARES :: SHARES]
+    count = min(count, len(bugs))
+    mine = bugs[seed % count :: count]
     return mine, tuple(bug for bug in bugs if bug not in mine)
 
 
@@ -82,8 +87,8 @@ def test_planted_bugs_that_only_a_database_shows_are_caught():
 @pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
-@pytest.mark.timeout(3 * 3600)
-def test_the_whole_suite_catches_every_planted_bug():
+@pytest.mark.timeout(3600)
+def test_the_whole_suite_catches_a_share_of_the_planted_bugs(request):
     DERIVED.unlink(missing_ok=True)
-    survivors = derive(BUGS, into=DERIVED)
+    survivors = derive(shares(BUGS, request.config, DERIVED_SHARES)[0], into=DERIVED)
     assert not survivors, "\n".join(f"{bug.id} survives: {bug.why}" for bug in survivors)

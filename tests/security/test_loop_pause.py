@@ -175,6 +175,11 @@ def slowness():
     return max(1.0, min(times) / WORK_S)
 
 
+def holds(pause):
+    """Whether a pause is short enough, on a machine that is slower than the one of the measure too."""
+    return pause <= PAUSE_S_MAX or pause <= PAUSE_S_MAX * slowness()
+
+
 def shortest_pause(operation, connector, body, query):
     """The least of several tries: the machine is shared, and memory is tidied up now and then."""
     pauses, path = [], path_of(operation.path, connector=connector) + query
@@ -195,7 +200,7 @@ def test_the_largest_request_of_every_endpoint_stops_the_loop_for_a_tenth_of_a_s
             for query in ("", "?dry_run=true", "?expand=info&expand=status") if kind in FOR_EACH else ("",):
                 pause, status = shortest_pause(operation, connector, body, query)
                 print(f"{operation} {connector} {kind} {query}: {status} {pause * 1000:.0f} ms")
-                assert pause <= PAUSE_S_MAX or pause <= PAUSE_S_MAX * slowness(), f"{kind}: {status}"
+                assert holds(pause), f"{kind}: {status}"
 
 
 LISTS = {
@@ -226,13 +231,13 @@ def crowd():
 def test_a_list_of_very_many_connectors_stops_the_loop_no_longer(path):
     query, pauses = path.partition("?")[2], []
     operation, path = Operation("GET", path), path + f"&{query}" * (LISTS[path] - 1)
-    while len(pauses) < TRIES and (not pauses or min(pauses) > PAUSE_S_MAX * slowness()):
+    while len(pauses) < TRIES and (not pauses or not holds(min(pauses))):
         app = create_app(FakeHerder(crowd()), settings=ApiSettings(live_checks=False))
         pause, status = asyncio.run(pause_under(app, operation, path, b""))
         assert status == 200
         pauses.append(pause)
     print(f"{operation}: {min(pauses) * 1000:.0f} ms")
-    assert min(pauses) <= PAUSE_S_MAX * slowness()
+    assert holds(min(pauses))
 
 
 LONG_QUERIES = {
@@ -251,14 +256,14 @@ LONG_QUERIES = {
 def test_a_long_query_stops_the_loop_no_longer(path, kind):
     """As long as a request's head may be."""
     query, pauses = LONG_QUERIES[kind][: HEAD_BYTES_MAX - 500].rpartition("&")[0] or LONG_QUERIES[kind], []
-    while len(pauses) < TRIES and (not pauses or min(pauses) > PAUSE_S_MAX * slowness()):
+    while len(pauses) < TRIES and (not pauses or not holds(min(pauses))):
         services = Services(tail=TailChildren({}, "s", command=("true",)))
         app = create_app(FakeHerder(app_cluster()), settings=ApiSettings(live_checks=False, services=services))
         pause, status = asyncio.run(pause_under(app, Operation("GET", path), f"{path}?{query}", b""))
         assert status in (200, 400, 501)
         pauses.append(pause)
     print(f"{path} {kind}: {status} {min(pauses) * 1000:.0f} ms")
-    assert min(pauses) <= PAUSE_S_MAX * slowness()
+    assert holds(min(pauses))
 
 
 def test_the_pulse_feels_what_the_loop_does_and_what_keeps_it_waiting():

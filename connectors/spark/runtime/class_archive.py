@@ -1,4 +1,4 @@
-"""An archive of the classes that a sink's Java process loads (AppCDS): it halves the time from its start to the first
+"""An archive of the classes that a Java process loads (AppCDS): it halves the time from its start to the first
 batch. Recorded by a first run, made in the background, kept in the cache for one Java runtime and one set of jars."""
 
 from __future__ import annotations

@@ -72,7 +72,9 @@ class Watch(threading.Thread):
             self.seen.append((probe(self.worker, "livenessProbe"), probe(self.worker, "readinessProbe")))
 
 
-@pytest.mark.parametrize("hook", [True, False], ids=["open", "base"])
+@pytest.mark.parametrize(
+    "hook", [pytest.param(True, id="open", marks=pytest.mark.long), pytest.param(False, id="base")]
+)
 def test_a_pod_that_is_replaced_hands_over_is_alive_and_not_ready_meanwhile_and_comes_back_under_its_name(
     kafka, tmp_path, hook
 ):

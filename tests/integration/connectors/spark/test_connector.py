@@ -110,13 +110,12 @@ def test_a_refused_table_is_caught_up_in_the_same_process_once_it_fits(world):
     assert process.returncode == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "points",
     [
         pytest.param(("sink.staged", "sink.after_commit"), id="staged and committed"),
-        pytest.param(
-            ("sink.batch_start", "sink.before_commit", "sink.after_commit"), marks=pytest.mark.long, id="before"
-        ),
+        pytest.param(("sink.batch_start", "sink.before_commit", "sink.after_commit"), id="before"),
     ],
 )
 def test_a_driver_killed_again_and_again_loses_and_doubles_nothing(world, points):

@@ -77,6 +77,17 @@ def test_the_broker_runs_on_the_java_that_comes_as_a_wheel(tmp_path, monkeypatch
         assert AdminClient({"bootstrap.servers": broker.bootstrap}).list_topics(timeout=20).brokers
 
 
+@pytest.mark.kafka
+def test_a_second_broker_has_the_features_of_the_first_and_runs_no_storage_tool(kafka, tmp_path):
+    with EmbeddedKafka(tmp_path / "kafka", jvm_options=QUICK_COMPILER_ONLY) as broker:
+        assert not (broker.directory / "format.log").exists()
+        assert broker.alive()
+        features = Path("data") / "bootstrap.checkpoint"
+        assert (broker.directory / features).read_bytes() == (kafka.directory / features).read_bytes()
+        clusters = [AdminClient({"bootstrap.servers": b.bootstrap}).list_topics(timeout=20) for b in (kafka, broker)]
+    assert clusters[0].cluster_id != clusters[1].cluster_id
+
+
 @pytest.fixture
 def sandbox(tmp_path, until):
     """A started sandbox with one worker, its endpoints file and the mark of all its processes."""
@@ -114,6 +125,7 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
     until(lambda: not marked(mark))
 
 
+@pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
 def test_a_killed_sandbox_takes_its_processes_with_it_and_the_next_one_sweeps_its_folder(sandbox, until):

@@ -45,17 +45,6 @@ STREAM = (
     "source/test_crash_large.py::test_a_large_transaction_in_parts_is_whole_after_three_deaths_in_it",
     "source/test_crash_snapshots.py::test_a_sample_of_crashes_amid_a_snapshot_leaves_the_table_and_what_the_witness_saw",
 )
-QUICK = (
-    "source/test_events.py::test_each_replica_identity_gives_the_old_row_that_it_holds",
-    "source/test_events.py::test_names_of_any_kind_and_columns_that_the_server_fills",
-    "source/test_events.py::test_savepoints_and_copy_leave_what_was_committed",
-    "source/test_events.py::test_generated_columns_that_are_published_come_with_rows_and_changes",
-    "decode/test_streamed_transactions.py::test_a_transaction_is_invisible_until_it_commits_and_resumed_in_the_middle_of_it",
-    "snapshot/test_snapshots.py::test_no_row_is_stale_whatever_is_changed_at_each_hand_over",
-    "types/test_types.py",
-    "server/test_publication_members.py",
-)
-"""A sample of stream, snapshot and types, on a second version in every run."""
 VERSIONS = ("14", "15", "16", "18")
 TIMEOUT_S = 3600
 
@@ -84,12 +73,6 @@ def passes(version: str, *tests: str, marked: str = "not long") -> None:
     # What this version lacks is named there.
     print(done.stdout[-3000:])
     assert done.returncode == 0, done.stdout[-5000:]
-
-
-@pytest.mark.postgres
-@pytest.mark.timeout(600)
-def test_a_second_version_is_read_like_the_one_of_the_suite():
-    passes("18", *QUICK)
 
 
 @pytest.mark.long

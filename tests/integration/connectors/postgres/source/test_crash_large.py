@@ -76,9 +76,8 @@ def test_a_large_transaction_is_exact_after_three_deaths_anywhere_in_it(stage, p
     killed_in_the_middle(stage, postgres)
 
 
-@pytest.mark.parametrize(
-    "decoder", [pytest.param("true", id="native"), pytest.param("false", id="python", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("decoder", [pytest.param("true", id="native"), pytest.param("false", id="python")])
 @pytest.mark.parametrize(
     "stage", [SPLIT | {"signal.data.collection": "public.signals"}], indirect=True, ids=["in parts"]
 )

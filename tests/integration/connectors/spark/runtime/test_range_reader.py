@@ -89,7 +89,9 @@ def both(engine, kafka, folder, partitions, offsets, pieces, monkeypatch):
     return found, failed
 
 
-@pytest.mark.parametrize("pieces", [reading.PIECE_BYTES_MAX, 200])
+@pytest.mark.parametrize(
+    "pieces", [pytest.param(reading.PIECE_BYTES_MAX, id="whole", marks=pytest.mark.long), pytest.param(200, id="cut")]
+)
 def test_every_batch_is_what_spark_itself_reads(engine, kafka, topics, tmp_path, monkeypatch, pieces):
     found, failed = both(engine, kafka, tmp_path, topics, {("reading.b", 0): 0}, pieces, monkeypatch)
     assert not failed

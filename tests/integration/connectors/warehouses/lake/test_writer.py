@@ -515,9 +515,8 @@ def files(writer):
 
 
 @pytest.mark.delta
-@pytest.mark.parametrize(
-    "plain", [pytest.param(False, id="vectors"), pytest.param(True, id="plain", marks=pytest.mark.long)]
-)
+@pytest.mark.long
+@pytest.mark.parametrize("plain", [pytest.param(False, id="vectors"), pytest.param(True, id="plain")])
 def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, plain):
     """Rows, deletion vectors and checkpoints of each are the other's; every commit is seen."""
 
