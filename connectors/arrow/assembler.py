@@ -118,7 +118,8 @@ class Assembler:
             shape = self._shapes.value(id, topic.where(int(rows[0])))
             _ = shape.row
             plan = shape.keyless_plan if keyless or self._log else shape.plan
-            plan = shape.version_plan if self._keeps_versions else plan
+            if self._keeps_versions:
+                plan = shape.keyless_version_plan if keyless else shape.version_plan
             found = _decode(plan, topic.value, rows, topic)
             source, op = found.field("source"), found.field("op")
             if source.type.num_fields < 3:

@@ -124,19 +124,27 @@ def postgres_round(stage: Stage, workload: Workload, number: int, mode: str = "c
 
 
 def scd2_part(stage: Stage, workload: Workload, count: int) -> dict[str, float]:
-    """Every version of a row beside the current rows of the same changes."""
+    """Every version of a row, beside the current rows of the same changes."""
     expect(stage, workload)
     rounds = []
     for number in range(1, count + 1):
-        found: dict[str, float] = {}
-        for mode in ("current", "scd2") if number % 2 else ("scd2", "current"):
-            figures = postgres_round(stage, workload, number + count, mode)
-            found |= {f"{mode}_{name}": value for name, value in figures.items()}
-        ratio = found["scd2_postgres_changes_per_s"] / found["current_postgres_changes_per_s"]
         found = {
-            name.replace("scd2_postgres", "postgres_scd2"): value for name, value in found.items() if "scd2" in name
+            mode: postgres_round(stage, workload, number + count, mode)
+            for mode in (("current", "scd2") if number % 2 else ("scd2", "current"))
         }
-        rounds.append(told({**found, "postgres_scd2_vs_current_ratio": ratio}, f"round {number}: "))
+        current, versions = found["current"], found["scd2"]
+        figures = {f"postgres_scd2{name.removeprefix('postgres')}": value for name, value in versions.items()}
+        figures["postgres_scd2_current_changes_per_s"] = current["postgres_changes_per_s"]
+        figures["postgres_scd2_vs_current_ratio"] = (
+            versions["postgres_changes_per_s"] / current["postgres_changes_per_s"]
+        )
+        cpu = [
+            sum(one[f"postgres_{part}_cpu_s_per_million"] for part in ("sink", "postgres"))
+            for one in (current, versions)
+        ]
+        figures["postgres_scd2_vs_current_cpu_ratio"] = cpu[1] / cpu[0]
+        del figures["postgres_scd2driver_ready_s"]
+        rounds.append(told(figures, f"round {number}: "))
     return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
 
 

@@ -7,10 +7,11 @@ import pickle
 import signal
 import subprocess
 import sys
+import time
 
 import psycopg
 import pytest
-from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.postgres.writer import PRUNE_EVERY_S, PostgresWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 
 from tests import change_streams
@@ -192,3 +193,25 @@ def test_a_sink_of_current_rows_and_one_of_versions_read_the_same_topic(clean, o
     names = "id, n, a, big from"
     found = execute(clean, f"select {names} public.orders where _cdc_is_current order by id")
     assert found == execute(clean, f"select {names} mirror.orders order by id") == sorted(stream.rows.values())
+
+
+def test_deletes_are_forgotten_once_nothing_older_can_come_and_truncates_never(clean, open_writer):
+    stream, writer = VersionedStream(partitions=1), open_writer()
+    stream.insert(NARROW, (1, 1, "a", "b"))
+    stream.truncate(NARROW)
+    stream.insert(NARROW, (2, 1, "a", "b"))
+    stream.delete(NARROW, (2,))
+    contract.run(stream, writer)
+    ends = "select count(*) filter (where key = ''), count(*) from _cdcworker.version_end"
+    assert execute(clean, ends) == [(1, 2)]
+    for id in (3, 4):
+        writer._pruned = time.monotonic() - 2 * PRUNE_EVERY_S
+        stream.insert(NARROW, (id, 1, "a", "b"))
+        contract.run(stream, writer)
+    assert execute(clean, ends) == [(1, 1)]
+    assert_equal(versions(writer, TOPIC), stream.wanted())
+
+
+def test_sinks_of_current_rows_have_no_bookkeeping_of_versions(clean, open_writer):
+    open_writer(versions=False)
+    assert execute(clean, "select to_regclass('_cdcworker.version_end')") == [(None,)]
