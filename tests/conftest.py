@@ -25,6 +25,7 @@ from hypothesis import HealthCheck, settings
 
 from tests.lanes import RUNNING_FOLDER
 from tests.process_state import unchanged
+from tests.waiting import FIRST_S, pause
 
 settings.register_profile("any machine", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("any machine")  # no unit test goes by the clock
@@ -166,11 +167,11 @@ def _leaves_nothing_behind():
 def until():
     """`until(condition, timeout_s=60)`: waits for what a test needs, so that no test sleeps for a fixed time."""
 
-    def wait(condition, timeout_s: float = 60.0, poll_s: float = 0.01) -> None:
-        deadline = time.monotonic() + timeout_s
+    def wait(condition, timeout_s: float = 60.0, poll_s: float = FIRST_S) -> None:
+        began = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s"
-            time.sleep(poll_s)
+            assert time.monotonic() < began + timeout_s, f"not within {timeout_s:.0f} s"
+            pause(began, poll_s)
 
     return wait
 

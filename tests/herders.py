@@ -17,15 +17,17 @@ from cdcworker.coordinator.model import AssignedTask, Connector, PutConnector, R
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.herder.herder import Herder
 
+from tests.waiting import pause
+
 SESSION_S = 6.0
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = 40.0, what: str = "condition") -> Any:
     """The first true answer; fails with the last one when there is none in time."""
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not (answer := condition()):
-        assert time.monotonic() < deadline, f"{what} did not come true in {timeout_s} s, last: {answer!r}"
-        time.sleep(0.01)
+        assert time.monotonic() < began + timeout_s, f"{what} did not come true in {timeout_s} s, last: {answer!r}"
+        pause(began)
     return answer
 
 

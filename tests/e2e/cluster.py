@@ -22,6 +22,7 @@ from cdcworker.worker.devstack.process import Program
 from cdcworker.worker.quickstart.roles import make_reader, make_writer
 
 from tests import plain_http
+from tests.waiting import pause
 
 PASSWORD = "a password of no use anywhere else"
 SESSION_S = 6.0
@@ -29,10 +30,10 @@ SESSION_S = 6.0
 
 
 def wait(what: str, condition: Callable[[], object], timeout_s: float = 60.0, poll_s: float = 0.1) -> None:
-    deadline = time.monotonic() + timeout_s
+    began = time.monotonic()
     while not condition():
-        assert time.monotonic() < deadline, f"not within {timeout_s:.0f} s: {what}"
-        time.sleep(poll_s)
+        assert time.monotonic() < began + timeout_s, f"not within {timeout_s:.0f} s: {what}"
+        pause(began, poll_s)
 
 
 def children(pid: int) -> dict[int, str]:

@@ -19,6 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic, OffsetSpec
 
 from tests import change_streams
 from tests.change_streams import NARROW
+from tests.waiting import pause
 
 CHILD = """
 import json, os, pathlib, signal, sys, threading, time, logging
@@ -78,12 +79,12 @@ START_S_MAX = 150
 
 
 def eventually(condition, what, seconds=START_S_MAX):
-    deadline = time.monotonic() + seconds
-    while time.monotonic() < deadline:
+    began = time.monotonic()
+    while time.monotonic() < began + seconds:
         found = condition()
         if found:
             return found
-        time.sleep(0.05)
+        pause(began)
     raise AssertionError(f"{what} did not come within {seconds} s")
 
 

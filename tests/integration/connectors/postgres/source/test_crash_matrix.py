@@ -27,6 +27,7 @@ from cdcworker.worker.quickstart.roles import make_reader
 from confluent_kafka import OFFSET_BEGINNING, Consumer, TopicPartition
 
 from tests.integration.worker.source import test_runner as source_processes
+from tests.waiting import pause
 
 from ..postgres_reader import optional_parts
 from .decoding_oracle import MESSAGES, UNSENT, Told, of_table, position_of, read_test_decoding, told_of
@@ -98,11 +99,11 @@ class Child(source_processes.Child):
         return Path(f"/proc/{self.process.pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
 
     def wait(self, condition, what: str) -> None:
-        deadline = time.monotonic() + DEADLINE_S
+        began = time.monotonic()
         while not condition():
-            assert time.monotonic() < deadline, f"not in time: {what}\n{self.log.decode()[-3000:]}"
+            assert time.monotonic() < began + DEADLINE_S, f"not in time: {what}\n{self.log.decode()[-3000:]}"
             self.lease()
-            time.sleep(0.02)
+            pause(began)
 
     def lease(self) -> None:
         """As its worker would, until it hears nothing of the process any more."""
