@@ -73,14 +73,14 @@ def applied(stream, writer, mixed, changes, log, versions=False):
             stream.records.clear()
 
 
-@pytest.mark.parametrize(
-    ("kind", "mode"),
-    [
-        *(("parquet", mode) for mode in ("current", "log")),
-        *(pytest.param("postgres", mode, marks=pytest.mark.postgres) for mode in ("current", "log")),
-        pytest.param("postgres", "scd2", marks=[pytest.mark.postgres, pytest.mark.long]),
-    ],
-)
+FEW = [
+    *(("parquet", mode) for mode in ("current", "log")),
+    *(pytest.param("postgres", mode, marks=pytest.mark.postgres) for mode in ("current", "log")),
+    pytest.param("postgres", "scd2", marks=[pytest.mark.postgres, pytest.mark.long]),
+]
+
+
+@pytest.mark.parametrize(("kind", "mode"), FEW)
 def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, request):
     dsn = ""
     if kind == "postgres":
