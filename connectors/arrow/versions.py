@@ -205,7 +205,7 @@ def with_versions(upserts: pa.Table, found: RowVersions, places: ChangePlaces) -
 
     last = found.puts.last
     columns = {
-        OP: pa.array(places.op[last].tolist(), pa.string()),
+        OP: pa.array(places.op[last], pa.string()),
         VALID_FROM: places.times(last),
         VALID_TO: places.times(found.end),
         VALID_TO_POSITION: places.positions(found.end),
