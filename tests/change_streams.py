@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
-from cdcworker.connectors.api.table_batch import KEY, POSITION, SinkBatch
+from cdcworker.connectors.api.table_batch import BASE, KEY, OP, POSITION, VALID_FROM, SinkBatch
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 from cdcworker.schemas.change import Change, Column, Position, Table
@@ -146,8 +146,8 @@ class Stream:
         values = dict(zip(of.key, key, strict=True))
         return tuple(values.get(i) for i in range(len(of.columns)))
 
-    def assembler(self, log: bool = False) -> Assembler:
-        return Assembler(EnvelopeSchemas(self.schemas, wait_s_max=0), log)
+    def assembler(self, log: bool = False, **more: bool) -> Assembler:
+        return Assembler(EnvelopeSchemas(self.schemas, wait_s_max=0), log, **more)
 
 
 def arrow(records: list[dict[str, Any]]) -> pa.Table:
@@ -259,3 +259,77 @@ class MemoryWarehouse:
 
 def _merged(row, base, kept):
     return {name: base[name] if name in kept and base is not None else value for name, value in row.items()}
+
+
+class MemoryVersions:
+    """A warehouse of versions over dicts, one change at a time: the meaning of a TableBatch that has versions, without SQL."""
+
+    def __init__(self) -> None:
+        self.tables: dict[str, dict[bytes, dict[bytes, dict[str, Any]]]] = defaultdict(lambda: defaultdict(dict))
+        self.ends: dict[str, dict[bytes, dict[bytes, Any]]] = defaultdict(lambda: defaultdict(dict))
+        self.truncates: dict[str, dict[bytes, Any]] = defaultdict(dict)
+        self.orphans = 0
+
+    def apply(self, batch: SinkBatch) -> None:
+        for part in batch.tables:
+            assert part.versions
+            made = self._made(part)
+            for row in part.deletes.to_pylist():
+                # A tombstone without its delete tells no position.
+                if row[POSITION] is None:
+                    continue
+                self.ends[part.table][row[KEY]].setdefault(row[POSITION], row[VALID_FROM])
+            for row in made:
+                self.tables[part.table][row[KEY]].setdefault(row[POSITION], row)
+            for row in part.truncates.to_pylist() if part.truncates is not None else ():
+                self.truncates[part.table][row[POSITION]] = row[VALID_FROM]
+            self._merge_read(part, made)
+
+    def _made(self, part):
+        rows = part.upserts.to_pylist()
+        for i, row in enumerate(rows):
+            kept = {name for name, flags in part.unchanged.items() if flags[i]}
+            if kept:
+                base = self._base(part.table, part.origins[KEY][i].as_py(), row[BASE])
+                self.orphans += base is None
+                rows[i] = None if base is None else _merged(row, base, kept)
+        return [row for row in rows if row is not None]
+
+    def _base(self, table, key, before):
+        older = [position for position in self.tables[table].get(key, ()) if position < before]
+        if not older:
+            return None
+        end = self.end(table, key, max(older))
+        # A changed key is a delete and an insert of one change.
+        stands = end is None or end[0][:12] >= before[:12]
+        return self.tables[table][key][max(older)] if stands else None
+
+    def end(self, table: str, key: bytes, position: bytes) -> tuple[bytes, Any] | None:
+        """The position and the time of the next change of the key."""
+        later = {at: row[VALID_FROM] for at, row in self.tables[table][key].items() if at > position}
+        for ends in (self.ends[table][key], self.truncates[table]):
+            later.update({at: time for at, time in ends.items() if at > position and at not in later})
+        return min(later.items(), default=None)
+
+    def _merge_read(self, part, made):
+        names = [str(member["name"]) for member in part.schema["fields"]]
+        for row in sorted((row for row in made if row[OP] == "r"), key=lambda row: row[POSITION]):
+            there = self.tables[part.table][row[KEY]]
+            before = max((at for at in there if at < row[POSITION]), default=None)
+            if (
+                row[POSITION] not in there
+                or before is None
+                or self.end(part.table, row[KEY], before)[0] != row[POSITION]
+            ):
+                continue
+            if all(there[before][name] == there[row[POSITION]][name] for name in names):
+                del there[row[POSITION]]
+
+    def versions(self, of: Table) -> list[tuple[Any, ...]]:
+        table, out = topic_name(PREFIX, of.path), []
+        for key, rows in self.tables[table].items():
+            for position, row in rows.items():
+                end, at = self.end(table, key, position) or (None, None)
+                values = (row[column.name] for column in of.columns)
+                out.append((*values, position, row[OP], row[VALID_FROM], at, end, end is None))
+        return sorted(out, key=repr)

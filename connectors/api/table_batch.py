@@ -33,6 +33,30 @@ DELETED = "_cdc_deleted"
 """Column of tables whose deleted rows stay: true for those."""
 
 
+VALID_FROM = "_cdc_valid_from"
+"""Column of versions: when the change that made the version was committed in the source."""
+
+
+VALID_TO = "_cdc_valid_to"
+"""Column of versions: when the change that ended the version was committed; null in a current version."""
+
+
+VALID_TO_POSITION = "_cdc_valid_to_position"
+"""Column of versions: the position of the change that ended the version; null in a current version."""
+
+
+IS_CURRENT = "_cdc_is_current"
+"""Column of versions: whether the row is as the version says."""
+
+
+BASE = "_cdc_base"
+"""Column of versions on their way: the position before which the row that they keep columns of was current."""
+
+
+BEGAN = "_cdc_began"
+"""Column of versions and deletes on their way: the position of the first change of the key in the batch."""
+
+
 @dataclass(frozen=True, slots=True)
 class TableBatch:
     """The reduced changes of one table in one micro-batch and one writer schema.
@@ -46,6 +70,9 @@ class TableBatch:
     `moved` are rows under the keys of `deletes` as they were before; a later batch needs them under a new key. One that
     had come from another key in this same batch has that one in `moved_origins`.
     `floor` is a TRUNCATE: older rows go first.
+    `versions` says that nothing is reduced: `upserts` has each version of a row and `deletes` each delete, with the columns
+    of versions; `origins` is then the key of the row whose columns a version keeps, its own or the one that it came from.
+    `truncates` has the position and VALID_FROM of each TRUNCATE; where there are versions it applies to those of the batch too.
     `fresh` marks upserts whose key came up in this batch, with all their columns: a target that has what came before holds
     no row of it. It may be wrong where rows come again, or stand there from elsewhere.
     """
@@ -64,6 +91,8 @@ class TableBatch:
     floor: bytes | None = None
     changes: int = 0
     fresh: Any = None
+    versions: bool = False
+    truncates: pa.Table | None = None
 
     @property
     def bare(self) -> bool:

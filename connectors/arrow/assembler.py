@@ -8,7 +8,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY, POSITION, DeadLetter, SinkBatch, TableBatch
-from cdcworker.connectors.arrow import array_ops, changelog, commit_times, exact_keys, headers, reduce, undecodable
+from cdcworker.connectors.arrow import (
+    array_ops,
+    changelog,
+    commit_times,
+    exact_keys,
+    headers,
+    reduce,
+    undecodable,
+    versions,
+)
 from cdcworker.connectors.arrow.decode import DecodePlan, UndecodableRow, decode
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchema, EnvelopeSchemas, KeySchema, unframed
 from cdcworker.connectors.arrow.reduce import NONE
@@ -28,10 +37,14 @@ _Built = tuple[list[TableBatch], dict[Partition, tuple[bytes, int]], tuple[Any, 
 class Assembler:
     """Turns raw records into what a TableWriter takes. It does no I/O except looking up schemas."""
 
-    def __init__(self, shapes: EnvelopeSchemas, log: bool = False, tolerant: bool = False) -> None:
-        """`log` makes every change a row of its own; `tolerant` sets records aside that cannot be decoded."""
+    def __init__(
+        self, shapes: EnvelopeSchemas, log: bool = False, tolerant: bool = False, *, keeps_versions: bool = False
+    ) -> None:
+        """`log` makes every change a row of its own; `tolerant` sets records aside that cannot be decoded; `keeps_versions` makes
+        of every change of a table with a key a version of its row."""
         self._shapes = shapes
         self._log = log
+        self._keeps_versions = keeps_versions
         self._tolerant = tolerant
 
     def build(self, raw: pa.Table, ledger: Mapping[Partition, int], batch_id: int) -> SinkBatch:
@@ -99,11 +112,14 @@ class Assembler:
         keyless = topic.key.null_count == n
         unset, zero = np.full(n, -1, np.int64), np.zeros(n, np.int64)
         out = DecodedTopic(unset, unset.copy(), np.full(n, "", "U1"), zero, zero.copy(), {})
+        out.ts_us = zero.copy() if self._keeps_versions else None
         for id in np.unique(topic.schema[topic.schema > 0]).tolist():
             rows = np.flatnonzero(topic.schema == id)
             shape = self._shapes.value(id, topic.where(int(rows[0])))
             _ = shape.row
             plan = shape.keyless_plan if keyless or self._log else shape.plan
+            if self._keeps_versions:
+                plan = shape.keyless_version_plan if keyless else shape.version_plan
             found = _decode(plan, topic.value, rows, topic)
             source, op = found.field("source"), found.field("op")
             if source.type.num_fields < 3:
@@ -112,6 +128,8 @@ class Assembler:
             out.minor[rows] = array_ops.ints(source.field("tx_index")) << 32 | array_ops.ints(source.field("tx_sub"))
             if source.type.get_field_index("ts_ms") >= 0:
                 out.ts_ms[rows] = array_ops.ints(source.field("ts_ms"))
+            if out.ts_us is not None:
+                out.ts_us[rows] = versions.times_us(source, out.ts_ms[rows], topic.where(int(rows[0])))
             ops = pc.dictionary_encode(op)
             out.op[rows] = np.array(ops.dictionary.to_pylist(), "U1")[ops.indices.to_numpy()]
             out.local[rows] = np.arange(len(rows))
@@ -132,6 +150,8 @@ class Assembler:
                 self._logged(topic, decoded, order[start:end], id)
                 for id, start, end in array_ops.runs(topic.schema[order])
             ]
+        if self._keeps_versions and self._is_keyed(topic, decoded):
+            return self._versions(topic, decoded)
         _place_tombstones(topic, decoded)
         used = np.flatnonzero((decoded.op != "m") & (decoded.op != ""))
         truncates = used[decoded.op[used] == "t"]
@@ -152,6 +172,37 @@ class Assembler:
             place = array_ops.position(*map(array_ops.lone, floor))[0].as_py()
             none = pa.table({})
             out.insert(0, TableBatch(topic.name, key, none, none, shape.row, shape.path, floor=place, changes=1))
+        return out
+
+    def _is_keyed(self, topic: TopicRecords, decoded: DecodedTopic) -> bool:
+        """Returns whether the table has a key. Where there is nothing but a TRUNCATE of a topic without a schema of its key,
+        the target knows."""
+        return topic.key.null_count < len(topic.key) or bool((decoded.op != "t").sum() == 0)
+
+    def _versions(self, topic: TopicRecords, decoded: DecodedTopic) -> list[TableBatch]:
+        """One batch per run of one writer schema, then tombstones that tell no position, then every TRUNCATE."""
+        import numpy as np
+        import pyarrow as pa
+
+        versions.place_tombstones(topic, decoded)
+        truncates = np.flatnonzero(decoded.op == "t")
+        used = np.flatnonzero(np.isin(decoded.op, ("c", "r", "u", "d")))
+        lone, used = used[decoded.major[used] < 0], used[decoded.major[used] >= 0]
+        order = used[np.lexsort((decoded.minor[used], decoded.major[used]))]
+        runs = array_ops.runs(topic.schema[order])
+        out = [self._table(topic, decoded, order[start:end], id) for id, start, end in runs]
+        if len(lone):
+            out.append(self._table(topic, decoded, lone, runs[-1][0] if runs else 0))
+        if len(truncates):
+            shape = self._shapes.value(int(topic.schema[truncates[-1]]), topic.where(int(truncates[-1])))
+            key, none = out[0].key if out else self._key_fields(topic), pa.table({})
+            found = versions.truncates(decoded, truncates)
+            out.append(
+                TableBatch(
+                    topic.name, key, none, none, shape.row, shape.path, floor=found[POSITION][-1].as_py(),
+                    changes=len(truncates), versions=True, truncates=found,
+                )
+            )  # fmt: skip
         return out
 
     def _logged(self, topic: TopicRecords, decoded: DecodedTopic, rows: np.ndarray[Any, Any], id: int) -> TableBatch:
@@ -201,8 +252,10 @@ class Assembler:
             is_delete, codes[0], decoded.major[rows], decoded.minor[rows], unchanged,
             codes[1] if marks.old is not None else None, codes[2] if marks.new is not None else None,
         )  # fmt: skip
-        reduced = reduce.reduce(changes)
         view = _View(topic, decoded, rows, shape, key_shape, codes[0], bodies)
+        if self._keeps_versions:
+            return view.versions(changes)
+        reduced = reduce.reduce(changes)
         upserts, flags = view.upserts(reduced.upserts)
         moved, moved_flags = view.upserts(reduced.moved, reduced.moved_by) if len(reduced.moved_by) else (None, {})
         return TableBatch(
@@ -254,6 +307,19 @@ class _View:
             self.decoded.major[self.rows[changes]], self.decoded.minor[self.rows[changes]]
         )
         return pa.table(columns), {name: np.asarray(flag) for name, flag in flags.items()}
+
+    def versions(self, changes: reduce.TableChanges) -> TableBatch:
+        import numpy as np
+
+        op = self.decoded.op[self.rows]
+        found = versions.of_changes(changes, np.isin(op, ("c", "r")), op == "r")
+        places = versions.places_of(self.decoded, self.rows)
+        upserts, flags = self.upserts(found.puts)
+        return TableBatch(
+            self.topic.name, self.key_shape.fields, versions.with_versions(upserts, found, places),
+            versions.with_times(self.deletes(found.deletes), found, places), self.shape.row, self.shape.path, flags,
+            self.origins(found.puts), changes=len(self.rows), fresh=found.fresh, versions=True,
+        )  # fmt: skip
 
     def deletes(self, index: np.ndarray[Any, Any]) -> pa.Table:
         import pyarrow as pa

@@ -18,6 +18,7 @@ WAIT_S_MAX = 30.0
 RETRY_S = 0.2
 
 SOURCE_PATHS = tuple(("source", name) for name in ("commit_lsn", "tx_index", "tx_sub", "ts_ms"))
+VERSION_PATHS = (*SOURCE_PATHS, ("source", "ts_us"))
 
 
 BOUNDED = frozenset(
@@ -85,6 +86,14 @@ class EnvelopeSchema:
     @cached_property
     def keyless_plan(self) -> DecodePlan:
         return DecodePlan(self.schema, (("after",), ("before",), ("op",), *SOURCE_PATHS))
+
+    @cached_property
+    def version_plan(self) -> DecodePlan:
+        return DecodePlan(self.schema, (("after",), ("op",), *VERSION_PATHS))
+
+    @cached_property
+    def keyless_version_plan(self) -> DecodePlan:
+        return DecodePlan(self.schema, (("after",), ("before",), ("op",), *VERSION_PATHS))
 
     @cached_property
     def place_plan(self) -> DecodePlan:

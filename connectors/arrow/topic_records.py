@@ -42,3 +42,5 @@ class DecodedTopic:
     """A row's index in the decoded array of its schema."""
     arrays: dict[int, Any]
     """Decoded values by schema id, each an Arrow struct array."""
+    ts_us: np.ndarray[Any, Any] | None = None
+    """When a row was committed in the source, in microseconds; None unless versions are built."""

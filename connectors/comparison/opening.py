@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess
-from cdcworker.connectors.api.table_batch import DELETED
+from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
 from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
 from cdcworker.connectors.comparison.source_tables import SentTable, sent_tables, source_notes
 from cdcworker.connectors.verify.canonical_text import SourceModes
@@ -132,6 +132,8 @@ def planned_table(
     theirs = target.table(sink["warehouse.schema"] or ours.schema, ours.name)
     if theirs is not None and sink["delete.mode"] == "soft":
         theirs = replace(theirs, hides=DELETED if DELETED in {column.name for column in theirs.columns} else "")
+    if theirs is not None and IS_CURRENT in {column.name for column in theirs.columns}:
+        theirs = replace(theirs, shows=IS_CURRENT)
     is_sent = {
         column.name: settings.filters.column(ours.schema, ours.name, column.name)
         and (not sent.names or column.name in sent.names)

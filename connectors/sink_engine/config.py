@@ -9,7 +9,7 @@ from cdcworker.connectors.config.definition import ConfigKey, between, is_regex,
 from cdcworker.connectors.config.refusals import Refusal
 from cdcworker.connectors.sink_engine import warehouse_kinds
 from cdcworker.connectors.warehouses import schema_policy
-from cdcworker.connectors.warehouses.output_config import output_keys, output_problems
+from cdcworker.connectors.warehouses.output_config import keeps_versions, output_keys, output_problems
 
 TRIGGER_MS: Final = 250
 """A row waits half of it on average. Without changes there are no batches; with some all the time each batch costs."""
@@ -175,6 +175,9 @@ def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     """Returns keys of a parsed config that are missing or contradict each other, each with what is wrong."""
     yield from warehouse_kinds.kind_of(config).problems(config)
     yield from output_problems(config)
+    if keeps_versions(config) and not warehouse_kinds.kind_of(config).keeps_versions:
+        kinds = ", ".join(kind.name for kind in warehouse_kinds.KINDS if kind.keeps_versions)
+        yield "output.mode", f"scd2 is offered by warehouse={kinds} only; log keeps every change of a row elsewhere"
     yield from schema_policy.check(config)
 
 

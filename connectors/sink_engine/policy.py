@@ -8,6 +8,7 @@ from typing import Any
 
 from cdcworker.connectors.sink_engine.config import RECORDS_MAX, records_max
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
+from cdcworker.connectors.warehouses.output_config import keeps_versions
 from cdcworker.connectors.warehouses.schema_policy import pausing
 
 
@@ -19,6 +20,8 @@ class SinkPolicy:
     """Bound of a batch."""
     is_log: bool = False
     """Every change is a row of its own."""
+    keeps_versions: bool = False
+    """Every change of a table with a key is a version of its row."""
     is_tolerant: bool = False
     """Records that cannot be decoded are set aside as dead letters."""
     pauses_tables: bool = False
@@ -34,6 +37,7 @@ def policy_of(given: Mapping[str, str], config: Mapping[str, Any]) -> SinkPolicy
     return SinkPolicy(
         records_max=records_max(given, config),
         is_log=config["output.mode"] == "log",
+        keeps_versions=keeps_versions(config),
         is_tolerant=config["errors.tolerance"] == "all",
         pauses_tables=pausing(config),
         shows_transactions=config["consistency"] == "source",

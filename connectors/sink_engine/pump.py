@@ -89,7 +89,7 @@ class Pump:
 
     def _new_builder(self, policy: SinkPolicy, folder: Path) -> tuple[SinkBuilder, Write]:
         schemas = EnvelopeSchemas(self._schemas, self._context.stopping)
-        assembler = Assembler(schemas, policy.is_log, policy.is_tolerant)
+        assembler = Assembler(schemas, policy.is_log, policy.is_tolerant, keeps_versions=policy.keeps_versions)
         if not policy.shows_transactions:
             return EventualBuilder(assembler), write_single(self._writer)
         if not isinstance(self._writer, AppliesTogether):

@@ -47,6 +47,8 @@ class SideTable:
     oid: int = 0
     hides: str = ""
     """A column that is true in rows which count as deleted."""
+    shows: str = ""
+    """A column that is true in the rows which count; empty: all of them do."""
     record_key: tuple[str, ...] = ()
     """The columns of its records' key, where the source's configuration chooses others than those of `key`."""
 

@@ -64,7 +64,8 @@ class StatementBuilder:
         self._literals = [self._literal(item) for item in plan.key]
         self._columns = [self._text(item) for item in plan.columns]
         self._version = _version(side, table)
-        self._hides = f"t.{quoted(table.hides)} IS NOT TRUE" if table.hides else ""
+        self._chosen = [f"t.{quoted(table.hides)} IS NOT TRUE"] if table.hides else []
+        self._chosen += [f"t.{quoted(table.shows)}"] if table.shows else []
         self._hash = f"('x' || left({self._md5(joined(self._columns))}, 16))::bit(64)::bigint"
 
     def sums(self, span: KeySpan, chosen: Sequence[int] | None = None) -> Statement:
@@ -97,7 +98,7 @@ class StatementBuilder:
         columns = ", ".join(f"coalesce(left({self._md5(text)}, 8), '~')" for text in self._columns)
         text = (
             f"{self._select()}, ARRAY[{columns}]::text[]"
-            f" FROM unnest({arrays}) w ({', '.join(aliases)}) JOIN {self._from} ON {on}{_all([self._hides] if self._hides else [])}"
+            f" FROM unnest({arrays}) w ({', '.join(aliases)}) JOIN {self._from} ON {on}{_all(self._chosen)}"
         )
         return Statement(text, tuple([key[number] for key in keys] for number in range(len(aliases))))
 
@@ -114,7 +115,7 @@ class StatementBuilder:
         return f"SELECT ARRAY[{', '.join(self._key)}]::text[], {self._hash}, {self._version}"
 
     def _where(self, span: KeySpan) -> tuple[list[str], list[object]]:
-        where, parameters = [self._hides] if self._hides else [], list[object]()
+        where, parameters = list(self._chosen), list[object]()
         for sign, bound in ((">", span.low), ("<=", span.high)):
             if bound is not None:
                 where.append(f"({', '.join(self._names)}) {sign} ({', '.join(self._literals)})")

@@ -119,6 +119,8 @@ class WarehouseKind:
     """Settings with which Spark has to be started."""
     redrives_consistent_sets: bool = False
     """Whether single dead letters may be applied again with consistency=source."""
+    keeps_versions: bool = False
+    """Whether it offers output.mode=scd2."""
     problems: Callable[[ParsedConfig], Iterable[tuple[str, str]]] = _no_problems
     """Returns keys that are missing or contradict each other, each with what is wrong."""
     secret_settings: Callable[[Mapping[str, Any]], Sequence[str]] = _no_names

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from cdcworker.connectors.api.table_batch import POSITION, RESERVED
 from cdcworker.connectors.config.definition import ConfigKey, one_of
 from cdcworker.connectors.warehouses.schema_policy import followed
 from cdcworker.connectors.warehouses.target_columns import OutputForm
+
+SCD2: Final = "scd2"
 
 
 def output_keys(group: str) -> Iterable[ConfigKey]:
@@ -17,10 +19,12 @@ def output_keys(group: str) -> Iterable[ConfigKey]:
     yield key(
         "output.mode",
         default="current",
-        validator=one_of("current", "log"),
-        recommended=("current", "log"),
+        validator=one_of("current", "log", SCD2),
+        recommended=("current", "log", SCD2),
         group=group,
-        doc="current: one row per key as it is now. log: every change as a row of its own, in order of position.column.",
+        doc="current: one row per key as it is now. log: every change as a row of its own, in order of position.column."
+        " scd2: every version of a row, with when it was valid (slowly changing dimension, type 2); of a table without a key as"
+        " current. PostgreSQL only.",
     )
     yield key(
         "delete.mode",
@@ -49,10 +53,16 @@ def position_column(config: Mapping[str, Any]) -> str:
     return "" if config["position.column"] == "none" else str(config["position.column"])
 
 
+def keeps_versions(config: Mapping[str, Any]) -> bool:
+    """Returns whether a parsed config asks for every version of a row."""
+    return bool(config["output.mode"] == SCD2)
+
+
 def output_of(config: Mapping[str, Any]) -> OutputForm:
     """Returns the form of the rows that a parsed config asks for."""
     return OutputForm(
         log=config["output.mode"] == "log",
+        versions=keeps_versions(config),
         soft=config["delete.mode"] == "soft",
         synced=config["synced.column"],
         position=position_column(config),
@@ -68,6 +78,10 @@ def output_problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             "position.column",
             "is required unless output.mode=log: the sink tells older changes from newer ones by it",
         )
+    if keeps_versions(config) and config["delete.mode"] == "soft":
+        yield "delete.mode", "must be hard with output.mode=scd2: the versions of deleted rows stay anyhow"
+    if keeps_versions(config) and config["schema.change.drop"] == "delete":
+        yield "schema.change.drop", "must not be delete with output.mode=scd2: older versions have values in the column"
     for name in ("position.column", "synced.column"):
         if config[name].startswith(RESERVED) and config[name] != POSITION:
             yield name, "must not begin with _cdc_, as the sink's other columns do"

@@ -7,7 +7,19 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import DELETED, KEY, OP, POSITION, RESERVED, UNCHANGED, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    DELETED,
+    IS_CURRENT,
+    KEY,
+    OP,
+    POSITION,
+    RESERVED,
+    UNCHANGED,
+    VALID_FROM,
+    VALID_TO,
+    VALID_TO_POSITION,
+    TableBatch,
+)
 from cdcworker.connectors.arrow.decode import DecodePlan, arrow_type
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import schema_policy
@@ -26,16 +38,18 @@ COLID = b"cdc.colid"
 DEFAULT = b"cdc.default"
 POSITION_ID = b"0"
 """Identity of the column of positions, whatever it is called: the source counts its columns from 1."""
+VERSION_COLUMNS = (VALID_FROM, VALID_TO, VALID_TO_POSITION, IS_CURRENT)
 _PLAIN = DecodePlan({"type": "record", "name": "r", "fields": []})
 
 
 @dataclass(frozen=True, slots=True)
 class OutputForm:
-    """How rows come out: every change as a row of its own (`log`), deleted rows marked (`soft`), a column of times, the name of
+    """How rows come out: every change as a row of its own (`log`), every version of a row with when it was current (`versions`), deleted rows marked (`soft`), a column of times, the name of
     the column of positions (empty: none, of a log alone), whether columns that the source drops are deleted
     (`drop`), and the classes of changes of columns that are followed."""
 
     log: bool = False
+    versions: bool = False
     soft: bool = False
     synced: str = ""
     position: str = POSITION
@@ -45,12 +59,12 @@ class OutputForm:
     @property
     def own(self) -> tuple[str, ...]:
         """Names of the sink's columns, of which a table may have some."""
-        return (self.position, self.synced, KEY, OP, UNCHANGED, DELETED)
+        return (self.position, self.synced, KEY, OP, UNCHANGED, DELETED, *VERSION_COLUMNS)
 
     def deletes(self, key: Collection[str]) -> bool:
         """Returns whether a table with this key loses the columns that the source drops. A table without a key is a history
-        and keeps them."""
-        return self.drop and not self.log and bool(key)
+        and keeps them, and so does one of versions."""
+        return self.drop and not self.log and not self.versions and bool(key)
 
 
 @dataclass(frozen=True, slots=True)

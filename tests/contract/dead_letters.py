@@ -41,7 +41,7 @@ class Sink:
             record[part] = b"broken"
 
     def batch(self, ledger=None):
-        assembler = Assembler(self.shapes, self.output.log, tolerant=True)
+        assembler = Assembler(self.shapes, self.output.log, tolerant=True, keeps_versions=self.output.versions)
         found = change_streams.arrow(self.stream.records[self.sent :])
         return assembler.build(found, self.writer.ledger() if ledger is None else ledger, 1)
 

@@ -9,12 +9,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    DELETED,
+    IS_CURRENT,
+    KEY,
+    OP,
+    POSITION,
+    UNCHANGED,
+    VALID_FROM,
+    VALID_TO,
+    VALID_TO_POSITION,
+    TableBatch,
+)
 from cdcworker.connectors.arrow.decode import DecodePlan, arrow_type
 from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
 from cdcworker.connectors.warehouses import schema_policy, target_columns, value_text
 from cdcworker.connectors.warehouses.column_changes import ColumnNaming, TargetTableColumn, not_renamed, plan
-from cdcworker.connectors.warehouses.postgres import dropped_columns, statements, type_conflicts
+from cdcworker.connectors.warehouses.postgres import dropped_columns, statements, type_conflicts, version_statements
 from cdcworker.connectors.warehouses.source_types import TargetColumn, widened
 from cdcworker.connectors.warehouses.target_columns import OutputForm, missing_key, named
 from cdcworker.schemas.errors import CdcError
@@ -35,12 +46,14 @@ _KEY = """select array_agg(a.attname::text) from pg_index i
     join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
     where i.indrelid = %s::oid and i.indisprimary"""
 _UNIQUE = """select exists (select from pg_index i where i.indrelid = to_regclass(%s)
-      and i.indisunique and i.indisvalid and i.indimmediate and i.indpred is null and i.indexprs is null
-      and (i.indnullsnotdistinct or not %s) and %s::text[] @> (select array_agg(a.attname::text)
+      and i.indisunique and i.indisvalid and i.indimmediate and i.indexprs is null
+      and coalesce(pg_get_expr(i.indpred, i.indrelid), '') = %s and (i.indnullsnotdistinct or not %s) and %s::text[] @> (select array_agg(a.attname::text)
         from pg_attribute a where a.attrelid = i.indrelid and a.attnum = any(i.indkey)))"""
 _WRITTEN = """select from _cdcworker.columns c join _cdcworker.ledger l using (sink, topic)
     where c.sink = %(sink)s and c.topic = %(topic)s and l.applied is not null limit 1"""
 """Whether the sink has had a table for a topic and stands behind rows of it: not after its offsets were reset."""
+VERSIONS = "v"
+"""The kind of stage tables that hold versions and deletes."""
 RESERVED = ("_cdcworker", "information_schema")
 """Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
 POSITION_ID = int(target_columns.POSITION_ID)
@@ -100,7 +113,7 @@ class TargetCatalog:
         target = statements.TargetTable(
             schema, table, {}, key, columns, optional & set(key), self._own(bool(key)), self._output.soft and bool(key)
         )
-        target = replace(target, position=self._output.position)
+        target = replace(target, position=self._output.position, versions=self._output.versions and bool(key))
         target_columns.distinct(target.names, [target.position, *(column.name for column in target.own)], batch)
         types = self._types(connection, target)
         if types is None:
@@ -113,7 +126,8 @@ class TargetCatalog:
         target, renamed, settled = self._rename(connection, target, types, batch)
         target = replace(target, types=self._evolve(connection, target, renamed))
         type_conflicts.check(connection, target)
-        found = connection.execute(_UNIQUE, (target.name, bool(target.optional_key), list(key))).fetchone()
+        rows = f"({IS_CURRENT})" if target.versions else ""
+        found = connection.execute(_UNIQUE, (target.name, rows, bool(target.optional_key), list(key))).fetchone()
         target = replace(target, unique=bool(found and found[0]))
         if settled:
             self._targets[batch.table] = (batch.schema, batch.key, target)
@@ -132,10 +146,11 @@ class TargetCatalog:
         with _of(batch):
             type_conflicts.is_table(place, found[1])
         types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
-        keyed = OP not in types
+        versions = IS_CURRENT in types
+        keyed = versions or OP not in types
         soft = self._output.soft and keyed
         target = statements.TargetTable(*place, types, (KEY,) if keyed else (), (), own=self._own(keyed), soft=soft)
-        target = replace(target, position=self._position(connection, batch.table, types))
+        target = replace(target, versions=versions, position=self._position(connection, batch.table, types))
         with _of(batch), connection.transaction():
             return replace(target, types=self._evolve(connection, target, types))
 
@@ -148,7 +163,7 @@ class TargetCatalog:
             self._used.add(known[0])
             return known[0]
         name = known[0] if known else statements.quote(f"_cdc_{kind}_{len(self._stages)}")
-        for statement in statements.stage(target, name):
+        for statement in (version_statements if kind == VERSIONS else statements).stage(target, name):
             connection.execute(statement)
         self._stages[target.name, kind] = (name, target)
         self._used.add(name)
@@ -165,7 +180,11 @@ class TargetCatalog:
     # -- pieces -------------------------------------------------------------------------------------------------------
 
     def _own(self, keyed: bool) -> tuple[statements.OwnColumn, ...]:
-        out = [] if keyed else [statements.OwnColumn(OP, "text")]
+        versions = self._output.versions and keyed
+        out = [] if keyed and not versions else [statements.OwnColumn(OP, "text")]
+        if versions:
+            out += [statements.OwnColumn(name, "timestamp with time zone") for name in (VALID_FROM, VALID_TO)]
+            out += [statements.OwnColumn(VALID_TO_POSITION, "bytea"), statements.OwnColumn(IS_CURRENT, "boolean")]
         if self._output.log:
             out.append(statements.OwnColumn(UNCHANGED, "text"))
         if self._output.soft and keyed:
@@ -278,20 +297,24 @@ class TargetCatalog:
         if found is None:
             return None
         type_conflicts.is_table((target.schema, target.table), found[1])
+        types: dict[str, str] = dict(connection.execute(_COLUMNS, (found[0],)).fetchall())
+        where = {"table": f"{target.schema}.{target.table}", "key": ",".join(target.key)}
+        if target.versions != (IS_CURRENT in types):
+            raise CdcError(SCHEMA_REFUSED, "the table was made with another output.mode", where=where)
         primary = connection.execute(_KEY, (found[0],)).fetchone()
-        if primary and primary[0] and set(primary[0]) != set(target.key):
-            raise CdcError(
-                SCHEMA_REFUSED,
-                "the key of the table changed",
-                where={"table": f"{target.schema}.{target.table}", "key": ",".join(target.key)},
-            )
-        return {name: type_ for name, type_ in connection.execute(_COLUMNS, (found[0],)).fetchall()}  # noqa: C416
+        names = set(primary[0]) if primary and primary[0] else set(target.key)
+        # Of versions a key has several, told apart by their positions, whatever that column is called.
+        if not names >= set(target.key) or len(names) - len(target.key) not in ((0, 1) if target.versions else (0,)):
+            raise CdcError(SCHEMA_REFUSED, "the key of the table changed", where=where)
+        return types
 
     def _create(self, connection: Connection, target: statements.TargetTable) -> dict[str, str]:
         found = connection.execute("select to_regnamespace(%s)", (statements.quote(target.schema),)).fetchone()
         if not found or not found[0]:
             connection.execute(f"create schema if not exists {statements.quote(target.schema)}")
         connection.execute(statements.create_table(target))
+        if target.versions:
+            connection.execute(version_statements.create_index(target))
         log.info("created table=%s.%s columns=%d", target.schema, target.table, len(target.columns))
         types = self._types(connection, target)
         assert types is not None

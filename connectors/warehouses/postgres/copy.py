@@ -5,7 +5,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    BASE,
+    BEGAN,
+    IS_CURRENT,
+    KEY,
+    OP,
+    POSITION,
+    UNCHANGED,
+    VALID_FROM,
+    VALID_TO,
+    VALID_TO_POSITION,
+    TableBatch,
+)
 from cdcworker.connectors.warehouses import value_text
 from cdcworker.connectors.warehouses.postgres import statements
 from cdcworker.schemas.topics import unescape
@@ -68,6 +80,37 @@ def insert(connection: Connection, target: statements.TargetTable, rows: pa.Tabl
     columns = {column.name: value_text.to_copy(_one(rows[column.field]), column) for column in target.columns}
     columns[target.position] = value_text.hexes(_one(rows[POSITION]))
     copy(connection, target.name, columns)
+
+
+def stage_versions(
+    connection: Connection, target: statements.TargetTable, name: str, batch: TableBatch
+) -> dict[str, int]:
+    """Fills the stage table of versions `name`, in SQL; returns the bit of each column that some version keeps."""
+    if batch.upserts.num_rows:
+        columns = columns_of(target, batch.upserts, batch.unchanged, batch.origins, True)
+        columns.pop(statements.ORIGIN_KEY, None)
+        columns |= {BASE: value_text.hexes(_one(batch.upserts[BASE])), **_version_columns(batch.upserts, BEGAN)}
+        copy(connection, name, columns)
+    if batch.deletes.num_rows:
+        columns = columns_of(target, batch.deletes, {}, None, True)
+        columns[VALID_FROM] = _one(batch.deletes[VALID_FROM])
+        columns[BEGAN] = value_text.hexes(_one(batch.deletes[BEGAN]))
+        copy(connection, name, columns)
+    return bits_of(batch.unchanged)
+
+
+def insert_versions(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
+    """Straight into the table; an error where it has one of the versions, or a current one of one of the keys."""
+    columns = {column.name: value_text.to_copy(_one(rows[column.field]), column) for column in target.columns}
+    columns[target.position] = value_text.hexes(_one(rows[POSITION]))
+    columns |= _version_columns(rows)
+    columns[IS_CURRENT] = _one(rows[VALID_TO_POSITION]).is_null()
+    copy(connection, target.name, columns)
+
+
+def _version_columns(rows: pa.Table, *more: str) -> dict[str, Any]:
+    out = {name: _one(rows[name]) for name in (OP, VALID_FROM, VALID_TO)}
+    return out | {name: value_text.hexes(_one(rows[name])) for name in (VALID_TO_POSITION, *more)}
 
 
 def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:

@@ -201,6 +201,7 @@ POSTGRES: Final = WarehouseKind(
     keys=KEYS,
     batch_keys=BATCH_KEYS,
     redrives_consistent_sets=True,
+    keeps_versions=True,
     problems=lambda config: missing(config, "warehouse.hostname", "warehouse.user", "warehouse.dbname"),
     # A server that is away refuses connections: it does not look empty.
     location=lambda _config: "",

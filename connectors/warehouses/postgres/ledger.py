@@ -48,6 +48,14 @@ DDL = (
 NEWEST = "select to_regclass('_cdcworker.topic') is not null"
 """Where it is, all of them are."""
 LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
+PRUNE = {
+    table: f"""delete from _cdcworker.{table} t where t.sink = %(sink)s and t.key <> ''
+        and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
+          t.at < now() - make_interval(days => %(days)s) or not exists (
+            select from _cdcworker.ledger l
+            where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))"""
+    for table in ("tombstone", "version_end")
+}
 TOMBSTONE_DAYS_MAX = 7
 """Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
 
@@ -278,14 +286,8 @@ class PostgresLedger:
             (self.sink, topic, position),
         )
 
-    def prune(self, connection: Connection) -> int:
-        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be."""
-        done = connection.execute(
-            """delete from _cdcworker.tombstone t where t.sink = %(sink)s
-               and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
-                 t.at < now() - make_interval(days => %(days)s) or not exists (
-                   select from _cdcworker.ledger l
-                   where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))""",
-            {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX},
-        )
+    def prune(self, connection: Connection, table: str = "tombstone") -> int:
+        """Drop tombstones that no row still to come can be older than; a dead letter that is sent again may be. Those without a
+        key are of the whole table, and stay. `table`: another one that is like that of tombstones."""
+        done = connection.execute(PRUNE[table], {"sink": self.sink, "days": TOMBSTONE_DAYS_MAX})
         return done.rowcount

@@ -84,7 +84,9 @@ def _row(connection: Connection, change: Mapping[str, Any], schema: str, positio
         return None
     if not rows or rows[0][0] is None:
         return "absent" if not rows else None
-    at = bytes(rows[0][0])
+    # Of a row with versions there are several.
+    found = [bytes(row[0]) for row in rows if row[0] is not None]
+    at = position if position in found else max(found)
     return "this" if at == position else "newer" if at > position else "older"
 
 

@@ -102,7 +102,7 @@ class PostgresLetters(PostgresWriter):
     ) -> Redriven:
         """Every letter behind `after`, in the order of topic, partition and offset, as far as the time allows."""
         out, deadline = Redriven(next=after), time.monotonic() + seconds
-        work = RedriveWork(shapes, Assembler(shapes, log, tolerant=True), log)
+        work = RedriveWork(shapes, Assembler(shapes, log, tolerant=True, keeps_versions=self._output.versions), log)
         with self._transaction() as connection:
             self._ledger.create(connection)
         while out.next is not None and time.monotonic() < deadline:
@@ -130,7 +130,7 @@ class PostgresLetters(PostgresWriter):
                 if dry_run:
                     raise _Undone
         except _Undone:
-            self._catalog.forget()
+            self._forget()
         hit("redrive.after_commit")
         out.letters += len(done.letters)
         out.rows += done.rows
@@ -204,7 +204,7 @@ class PostgresLetters(PostgresWriter):
             error = from_psycopg(exc)
         except CdcError as exc:
             error = exc
-        self._catalog.forget()
+        self._forget()
         self._read_guards(connection)
         if error.kind in ("transient", "fenced"):
             raise error

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 CHUNK_ROWS = 10_000
 _KEY = """select coalesce(array_agg(a.attname::text order by array_position(i.indkey::int2[], a.attnum)), '{}')
     from pg_index i join pg_attribute a on a.attrelid = i.indrelid and a.attnum = any(i.indkey)
-    where i.indrelid = %s::regclass and i.indisunique"""
+    where i.indrelid = %s::regclass and i.indisunique and i.indpred is null"""
 
 
 def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) -> TargetRows | None:

@@ -85,6 +85,8 @@ class TargetTable:
     """Deleted rows stay and are marked."""
     unique: bool = False
     """A second row of a key is refused at once."""
+    versions: bool = False
+    """A key has a row for each version of its row."""
     position: str = POSITION
     """Its column of positions; empty: it has none. In tables of a stage it always has the name of POSITION."""
 
@@ -113,10 +115,11 @@ def create_table(target: TargetTable) -> str:
     parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
     parts += [column.clause for column in target.own]
     parts += [f"{quote(target.position)} bytea"] if target.position else []
+    key = (*target.key, target.position) if target.versions else target.key
     if target.key and not target.optional_key:
-        parts.append(f"primary key ({listed(target.key)})")
+        parts.append(f"primary key ({listed(key)})")
     elif target.key:
-        parts.append(f"unique nulls not distinct ({listed(target.key)})")
+        parts.append(f"unique nulls not distinct ({listed(key)})")
     return f"create table if not exists {target.name} ({', '.join(parts)})"
 
 

@@ -17,6 +17,7 @@ from cdcworker.connectors.warehouses.postgres.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.postgres.connection import judged, opened
 from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
 from cdcworker.connectors.warehouses.postgres.snapshot_read import read
+from cdcworker.connectors.warehouses.postgres.versions import ENDS, VersionTables
 from cdcworker.connectors.warehouses.table_refusals import TableRefusals
 from cdcworker.connectors.warehouses.target_columns import OutputForm, place_of
 from cdcworker.schemas.errors import CdcError
@@ -70,7 +71,9 @@ class PostgresWriter:
         self._conninfo = conninfo
         self._schema = schema
         self._ledger = PostgresLedger(sink, task)
-        self._catalog = TargetCatalog(schema, output, sink)
+        self._output = output or OutputForm()
+        self._catalog = TargetCatalog(schema, self._output, sink)
+        self._versions = VersionTables(sink, self._catalog)
         self._staging = parallel_staging.ParallelStaging(
             conninfo, self._ledger, staging or parallel_staging.StagingPlan()
         )
@@ -91,6 +94,8 @@ class PostgresWriter:
             # A batch may be lost with its server and is read again; the fence may not.
             connection.execute("set local synchronous_commit = on")
             self._ledger.create(connection)
+            if self._output.versions:
+                self._versions.create(connection)
             self._ledger.fence(connection, epoch)
         self._sweep()
 
@@ -129,6 +134,7 @@ class PostgresWriter:
         """Reads the positions of truncates and deletes, with which the next rows are compared besides the existing rows."""
         self._floors = self._ledger.floors(connection)
         self._tombstones = self._ledger.tombstones(connection)
+        self._versions.forget()
 
     def through(self) -> Mapping[str, int]:
         """Returns, by source, the position before which readers see every transaction whole, or else what eventual batches
@@ -190,6 +196,8 @@ class PostgresWriter:
             refusals.tell()
             if fresh and due:
                 self._ledger.prune(connection)
+                if self._output.versions:
+                    self._ledger.prune(connection, ENDS)
                 self._pruned = time.monotonic()
             if fresh:
                 hit("sink.before_commit")
@@ -249,17 +257,21 @@ class PostgresWriter:
 
         try:
             if self._connection is None or self._connection.closed:
-                self._catalog.forget()
+                self._forget()
                 self._connection = self._connect()
             with self._connection.transaction():
                 yield self._connection
         except psycopg.Error as exc:
-            self._catalog.forget()
+            self._forget()
             log.warning("warehouse refused a statement sqlstate=%s error=%s", exc.sqlstate, _said(exc))
             raise from_psycopg(exc) from exc
         except BaseException:
-            self._catalog.forget()
+            self._forget()
             raise
+
+    def _forget(self) -> None:
+        self._catalog.forget()
+        self._versions.forget()
 
     # -- one table ----------------------------------------------------------------------------------------------------
 
@@ -278,7 +290,9 @@ class PostgresWriter:
 
     def _table(self, connection: Connection, batch: TableBatch, counts: dict[str, Any], number: int = 0) -> None:
         target = self._target(connection, batch)
-        if batch.floor is not None:
+        if batch.truncates is not None and (target is None or not target.versions):
+            self._versions.remember(connection, batch.table, batch.truncates)
+        if batch.floor is not None and not (target is not None and target.versions):
             if target is not None:
                 _written(counts, connection.execute(statements.truncate(target, batch.floor)).rowcount)
             self._ledger.set_floor(connection, batch.table, batch.floor)
@@ -288,7 +302,9 @@ class PostgresWriter:
         batch = dropped_columns.without(
             batch, {column.name for column in dropped_columns.wanted(batch)}.difference(target.names)
         )
-        if not batch.key:
+        if target.versions:
+            self._apply_versions(connection, target, batch, counts)
+        elif not batch.key:
             if not batch.bare:
                 copy.append(connection, target, batch)
             _written(counts, batch.upserts.num_rows)
@@ -299,6 +315,19 @@ class PostgresWriter:
         counts["changes"] += batch.changes
         name = f"{target.schema}.{target.table}"
         counts["tables"][name] = counts["tables"].get(name, 0) + batch.changes
+
+    def _apply_versions(
+        self, connection: Connection, target: statements.TargetTable, batch: TableBatch, counts: dict[str, Any]
+    ) -> None:
+        import psycopg
+
+        copies = self._copies_fresh and batch.table not in self._merging
+        try:
+            self._versions.apply(connection, target, batch, counts, copies)
+        except (psycopg.errors.UniqueViolation, psycopg.errors.FeatureNotSupported) as exc:
+            if not copies:
+                raise
+            raise _RowExists(batch.table) from exc
 
     def _target(self, connection: Connection, batch: TableBatch) -> statements.TargetTable | None:
         catalog = self._catalog

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import psycopg
-from cdcworker.connectors.api.table_batch import OP, POSITION, UNCHANGED
+from cdcworker.connectors.api.table_batch import IS_CURRENT, OP, POSITION, UNCHANGED
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
@@ -93,11 +93,11 @@ def expect(stage: Stage, workload: Workload) -> None:
                 copy.write(workload.expected(at))
 
 
-def equal(stage: Stage, workload: Workload, schema: str) -> None:
+def equal(stage: Stage, workload: Workload, schema: str, chosen: str = "") -> None:
     names = ", ".join(f'"{column.name}"' for column in COLUMNS)
     with psycopg.connect(stage.dsn, autocommit=True) as connection:
         for at in range(workload.tables):
-            found, wanted = f"select {names} from {schema}.t{at:02d}", f"select {names} from expected.t{at:02d}"
+            found, wanted = f"select {names} from {schema}.t{at:02d}{chosen}", f"select {names} from expected.t{at:02d}"
             rows = connection.execute(
                 f"""select (select count(*) from ({found} except all {wanted}) a),
                            (select count(*) from ({wanted} except all {found}) b)"""
@@ -106,20 +106,46 @@ def equal(stage: Stage, workload: Workload, schema: str) -> None:
                 sys.exit(f"{schema}.t{at:02d} differs from what was sent: {rows}")
 
 
-def postgres_round(stage: Stage, workload: Workload, number: int) -> dict[str, float]:
-    schema = f"sink{number}"
+def postgres_round(stage: Stage, workload: Workload, number: int, mode: str = "current") -> dict[str, float]:
+    """One sink in an output mode, whose rows of today are compared."""
+    schema = f"{mode}{number}"
     began = time.monotonic()
-    with sink(stage, workload.topics, **{"warehouse.schema": schema}) as run:
+    with sink(stage, workload.topics, **{"warehouse.schema": schema, "output.mode": mode}) as run:
         figures = steady(run, workload)
         ready = run.reports[-1][1]["start_ms"]["batch"] / 1000
         batches = [row[1]["batch_ms"] for row in run.reports if row[1].get("batch_ms")]
     for name in ("read", "build", "apply"):
         figures[f"{name}_ms_per_batch"] = statistics.median(batch.get(name, 0) for batch in batches)
-    equal(stage, workload, schema)
+    equal(stage, workload, schema, f" where {IS_CURRENT}" if mode == "scd2" else "")
     with psycopg.connect(stage.dsn, autocommit=True) as connection:
         connection.execute("drop schema " + schema + " cascade")
     figures["round_s"] = time.monotonic() - began
     return {f"postgres_{name}": value for name, value in figures.items()} | {"driver_ready_s": ready}
+
+
+def scd2_part(stage: Stage, workload: Workload, count: int) -> dict[str, float]:
+    """Every version of a row, beside the current rows of the same changes."""
+    expect(stage, workload)
+    rounds = []
+    for number in range(1, count + 1):
+        found = {
+            mode: postgres_round(stage, workload, number + count, mode)
+            for mode in (("current", "scd2") if number % 2 else ("scd2", "current"))
+        }
+        current, versions = found["current"], found["scd2"]
+        figures = {f"postgres_scd2{name.removeprefix('postgres')}": value for name, value in versions.items()}
+        figures["postgres_scd2_current_changes_per_s"] = current["postgres_changes_per_s"]
+        figures["postgres_scd2_vs_current_ratio"] = (
+            versions["postgres_changes_per_s"] / current["postgres_changes_per_s"]
+        )
+        cpu = [
+            sum(one[f"postgres_{part}_cpu_s_per_million"] for part in ("sink", "postgres"))
+            for one in (current, versions)
+        ]
+        figures["postgres_scd2_vs_current_cpu_ratio"] = cpu[1] / cpu[0]
+        del figures["postgres_scd2driver_ready_s"]
+        rounds.append(told(figures, f"round {number}: "))
+    return {name: statistics.median(row[name] for row in rounds) for name in rounds[0]}
 
 
 def parquet_part(stage: Stage, workload: Workload) -> dict[str, float]:
@@ -239,7 +265,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=20.0, help="of the latency part")
     parser.add_argument(
         "--parts",
-        default="decode,read,postgres,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
+        default="decode,read,postgres,postgres_scd2,parquet,tables,hot,staging,visible,verify,iceberg,delta,iceberg_large,delta_large,"
         "object_store,mysql",
     )
     parser.add_argument("--keep", type=Path, help="keep the sinks' logs here")
@@ -260,7 +286,7 @@ def main() -> None:
             postgres.create_database("warehouse")
             stage = Stage(root, postgres, kafka, Feed(kafka.bootstrap, SCHEMAS))
             try:
-                if {"postgres", "parquet", "read", "mysql"} & set(parts):
+                if {"postgres", "postgres_scd2", "parquet", "read", "mysql"} & set(parts):
                     workload = Workload("bench", options.tables, options.changes // 5, options.changes)
                     began = time.monotonic()
                     slices = stage.feed.load(workload)
@@ -274,6 +300,8 @@ def main() -> None:
                     figures |= postgres_part(stage, workload, slices, options.rounds)
                 if "mysql" in parts:
                     figures |= mysql.part(stage, workload, slices, options.rounds, told)
+                if "postgres_scd2" in parts:
+                    figures |= told(scd2_part(stage, workload, options.rounds))
                 if "parquet" in parts:
                     spec, sizes = stage.spec("limit", workload.topics, {}), (workload.preload, workload.changes)
                     figures |= told(parquet_limit(spec, *sizes, kafka.pid, lambda id: stage.feed.schema(id)))

@@ -108,6 +108,22 @@ def pair(postgres):
         postgres.drop_database(name)
 
 
+def test_of_a_history_of_versions_the_current_ones_are_compared(dsns):
+    with psycopg.connect(dsns[0], autocommit=True) as db:
+        db.execute("create table t (id int primary key, a text)")
+        db.execute("insert into t values (1, 'new'), (2, 'new'), (3, 'new')")
+    with psycopg.connect(dsns[1], autocommit=True) as db:
+        db.execute(
+            "create table t (id int, a text, _cdc_position bytea, _cdc_is_current boolean, primary key (id, _cdc_position))"
+        )
+        db.execute(
+            """insert into t values (1, 'old', '1', false), (1, 'new', '2', true), (2, 'new', '1', true),
+                 (3, 'new', '1', false), (4, 'new', '1', true)"""
+        )
+    tally = verified(dsns, topics=["t"], sink={"output.mode": "scd2"})
+    assert summary(tally) == {"t": {"missing": 1, "extra": 1}}
+
+
 def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_different(dsns):
     """The others are compared; it is told with what stopped it."""
     for dsn in dsns:

@@ -8,7 +8,7 @@ import json
 import random
 from decimal import Decimal
 
-from cdcworker.connectors.api.table_batch import OP, POSITION, UNCHANGED
+from cdcworker.connectors.api.table_batch import IS_CURRENT, OP, POSITION, UNCHANGED
 
 from tests import change_streams
 
@@ -95,6 +95,7 @@ class Mixed:
         self.rows = [{} for _ in self.shapes]
         self.live = [[] for _ in self.shapes]
         self.logged = [0] * tables
+        self.made = [0] * tables
         self.next = 0
 
     def run(self, changes):
@@ -174,6 +175,7 @@ class Mixed:
 
     def _insert(self, at):
         key, row = self._new(at)
+        self.made[at] += 1
         self.stream.insert(self.shapes[at].table, self._sent(row, ()))
         self.rows[at][key] = row
         if self.shapes[at].keyed:
@@ -214,13 +216,15 @@ class Mixed:
         return tuple(None if i in kept else sent(name, value) for i, (name, value) in enumerate(row.items()))
 
     def _put(self, at, old, key, row, kept):
+        self.made[at] += 1
         before = self.rows[at].pop(old)
         self.rows[at][key] = {**row, **({"big": before["big"]} if kept else {})}
 
     # -- the end ------------------------------------------------------------------------------------------------------
 
-    def check(self, writer, topic, log):
-        """Every table of a target, by `topic(name)`; the number of its rows."""
+    def check(self, writer, topic, log, versions=False):
+        """Every table of a target, by `topic(name)`; the number of its rows. Of `versions` the current ones are compared, and that
+        there is one for each change that made a row."""
         total = 0
         for at, shape in enumerate(self.shapes):
             found = writer.rows(topic(shape.name))
@@ -228,6 +232,9 @@ class Mixed:
             found.close()
             rows = [{name: read(name, value) for name, value in row.items()} for row in rows]
             total += len(rows)
+            if versions and shape.keyed:
+                assert len(rows) == self.made[at], shape.name
+                rows = [row for row in rows if row[IS_CURRENT]]
             if log or not shape.keyed:
                 assert len(rows) == self.logged[at], shape.name
                 assert len({row[POSITION] for row in rows}) == len(rows), shape.name

@@ -69,11 +69,11 @@ def opened(config, tmp_path, sink, spark=None):
     return writer
 
 
-def applied(stream, writer, mixed, changes, log):
+def applied(stream, writer, mixed, changes, log, versions=False):
     """In a few batches, which schema changes fall into anywhere."""
     writer.fence((1, 0))
     writer.claim([f"{change_streams.PREFIX}.public.{shape.name}" for shape in mixed.shapes])
-    assembler, step = stream.assembler(log), changes // FEW_BATCHES
+    assembler, step = stream.assembler(log, keeps_versions=versions), changes // FEW_BATCHES
     ledger, number = dict(writer.ledger()), 0
     for done in itertools.chain(mixed.run(changes), (changes,)):
         if done and len(stream.records) and (done == changes or done // step > number):
@@ -84,8 +84,14 @@ def applied(stream, writer, mixed, changes, log):
             stream.records.clear()
 
 
-@pytest.mark.parametrize("mode", ["current", "log"])
-@pytest.mark.parametrize("kind", ["parquet", pytest.param("postgres", marks=pytest.mark.postgres)])
+FEW = [
+    *(("parquet", mode) for mode in ("current", "log")),
+    *(pytest.param("postgres", mode, marks=pytest.mark.postgres) for mode in ("current", "log")),
+    pytest.param("postgres", "scd2", marks=[pytest.mark.postgres, pytest.mark.long]),
+]
+
+
+@pytest.mark.parametrize(("kind", "mode"), FEW)
 def test_a_warehouse_is_equal_after_mixed_changes_and_schema_changes(kind, mode, tmp_path, request):
     dsn = ""
     if kind == "postgres":
@@ -113,8 +119,9 @@ def few(kind, mode, tmp_path, dsn="", spark=None, request=None):
     stream = change_streams.Stream()
     config = target(kind, mode, tmp_path, dsn, request)
     mixed, writer = Mixed(stream, FEW_TABLES), opened(config, tmp_path, "sink", spark)
-    applied(stream, writer, mixed, FEW_CHANGES, mode == "log")
-    assert mixed.check(writer, lambda name: f"{change_streams.PREFIX}.public.{name}", mode == "log")
+    log, versions = mode == "log", mode == "scd2"
+    applied(stream, writer, mixed, FEW_CHANGES, log, versions)
+    assert mixed.check(writer, lambda name: f"{change_streams.PREFIX}.public.{name}", log, versions)
     writer.close()
 
 

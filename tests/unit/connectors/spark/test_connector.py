@@ -67,11 +67,24 @@ def test_exactly_one_of_topics_and_pattern_is_wanted(topics):
         ({"synced.column": "_cdc_position"}, "synced.column"),
         ({"schema.change.policy": "fail", "schema.change.drop": "delete"}, "schema.change.drop"),
         ({"position.column": "at", "synced.column": "at"}, "synced.column"),
+        ({"output.mode": "scd2"}, None),
+        ({"output.mode": "scd2", "position.column": "none"}, "position.column"),
+        ({"output.mode": "scd2", "delete.mode": "soft"}, "delete.mode"),
+        ({"output.mode": "scd2", "schema.change.drop": "delete"}, "schema.change.drop"),
     ],
 )
 def test_columns_of_the_sink_have_names_of_their_own(more, named):
     found = CONFIG_DEF.validate({**BASE, "topics": "a", **more})
     assert {value.name for value in found if value.errors} == ({named} if named else set())
+
+
+@pytest.mark.parametrize("kind", ["parquet", "iceberg", "delta"])
+def test_versions_are_refused_with_the_warehouses_that_keep_them(kind):
+    found = CONFIG_DEF.validate(
+        {**BASE, "topics": "a", "warehouse": kind, "warehouse.path": "/lake", "output.mode": "scd2"}
+    )
+    (errors,) = [value.errors for value in found if value.name == "output.mode"]
+    assert "warehouse=postgres only" in errors[0]
 
 
 def test_starting_offsets_name_every_partition():
