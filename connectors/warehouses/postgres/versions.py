@@ -5,10 +5,17 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.api.table_batch import BEGAN, OP, POSITION, VALID_FROM, VALID_TO_POSITION, TableBatch
+from cdcworker.connectors.api.table_batch import (
+    BEGAN,
+    OP,
+    POSITION,
+    VALID_FROM,
+    VALID_TO_POSITION,
+    TableBatch,
+    max_position,
+)
 from cdcworker.connectors.warehouses.postgres import copy, statements, version_statements
 from cdcworker.connectors.warehouses.postgres.catalog import VERSIONS, TargetCatalog
-from cdcworker.connectors.warehouses.postgres.fresh_rows import max_position
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
