@@ -54,6 +54,8 @@ POINTS = (
     "postgres.after_confirm",
     "postgres.reconnected",
 )
+STREAMED = ("postgres.streaming", "postgres.chunk_kept", "postgres.replayed")
+"""Met by transactions that are sent before they commit."""
 PARTED = ("postgres.part_read", "source.half_produced")
 """Met by transactions of which one poll takes a part only."""
 APART = "postgres.reconnected"
@@ -247,12 +249,14 @@ class Stage:
     def end(self) -> int:
         return postgres_lsn(self.db.execute("select pg_current_wal_lsn()::text").fetchone()[0])
 
-    def go_on(self) -> None:
-        """One small transaction, a few times a second: a step is met as often as it takes."""
-        now = time.monotonic()
-        if now - self._went_on_at > 0.2:
+    def go_on(self, point: str = "") -> None:
+        """A transaction now and then: a step is met as often as it takes. The large ones of `work` may have come whole, for
+        the sake of what came before them."""
+        now, large = time.monotonic(), point in STREAMED
+        if now - self._went_on_at > (3.0 if large else 0.2):
             self._went_on_at = now
-            self._insert(self.db, 1)
+            with self.db.transaction():
+                self._insert(self.db, 1500 * self.slots // len(self.tables) if large else 1)
 
     def _insert(self, connection, count: int, width: int = 40) -> None:
         first, self.next_id = self.next_id, self.next_id + count
@@ -424,7 +428,7 @@ def strike(stage: Stage, turn: int, point: str, action: str, count: int) -> None
     stage.work(turn, point)
     number = turn % stage.slots
     child = stage.child(f"{point}={action}@{count}", number)
-    child.wait(lambda: child.met(point, action) or stage.go_on(), f"{action} at {point}, {count} times met")
+    child.wait(lambda: child.met(point, action) or stage.go_on(point), f"{action} at {point}, {count} times met")
     target = stage.end()
     if action == "stop":
         succeed(stage, child, number, target)
