@@ -17,13 +17,14 @@ from cdcworker.coordinator.model import AssignedTask, Connector, PutConnector, R
 from cdcworker.worker.herder.config import HerderConfig
 from cdcworker.worker.herder.herder import Herder
 
-from tests.waiting import pause
-
 SESSION_S = 6.0
 
 
 def eventually(condition: Callable[[], Any], timeout_s: float = 40.0, what: str = "condition") -> Any:
     """The first true answer; fails with the last one when there is none in time."""
+    # Not above: this module is a program too, and runs without its package.
+    from tests.waiting import pause
+
     began = time.monotonic()
     while not (answer := condition()):
         assert time.monotonic() < began + timeout_s, f"{what} did not come true in {timeout_s} s, last: {answer!r}"

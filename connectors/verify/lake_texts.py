@@ -97,7 +97,7 @@ def _pairs() -> dict[tuple[str, str], TextPair]:
         ("interval", "string"): TextPair(canonical_text.DURATION, "duration"),
     }
     # The text of a single address, as it is sent, has no netmask.
-    out |= {("inet", "string"): TextPair("CASE WHEN ({0}) IS NOT NULL THEN format('%%s', {0}) END", "plain")}
+    out |= {("inet", "string"): TextPair("CASE WHEN ({0}) IS NOT NULL THEN concat({0}) END", "plain")}
     out |= {(name, "boolean"): TextPair(canonical_text.BIT, "boolean") for name in ("bit", "varbit")}
     out |= {(name, "string"): TextPair(canonical_text.BITS, "bits") for name in ("bit", "varbit")}
     return out

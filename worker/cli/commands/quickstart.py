@@ -138,8 +138,8 @@ def _course(demo: Demo, stack: DevStack, sabotage: bool, seconds: int | None) ->
     demo.screen.note(f"{workload.transactions:,} transactions, {workload.changes:,} changes\n{text}")
     equal = all(result.equal for result in results)
     if seconds is not None:
-        demo.screen.note("everything keeps running for you to look at; Ctrl-C drains and removes it")
         try:
+            demo.screen.note("everything keeps running for you to look at; Ctrl-C drains and removes it")
             demo.idle()
         except KeyboardInterrupt:
             if equal:
