@@ -87,7 +87,11 @@ class Connection(PlainConnection):  # type: ignore[misc]
         if not self._trusted and self._auth_plugin_name in CLEAR_PASSWORDS:
             # What a server names first is answered before it can be refused.
             self._auth_plugin_name = "mysql_native_password"
-        super()._request_authentication()
+        try:
+            super()._request_authentication()
+        except RuntimeError as exc:
+            # Some ways to log in need packages that PyMySQL does without.
+            raise pymysql.err.OperationalError(CR.CR_AUTH_PLUGIN_CANNOT_LOAD, "a package is missing") from exc
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         self._result = None

@@ -21,9 +21,9 @@ WEAK_LOGIN: Final = declare(
     "spark.target_weak_login",
     "config",
     "The server asks for the password itself",
-    "Set warehouse.sslmode to verify-full with warehouse.sslrootcert, or give the user a plugin that does not need the password,"
-    " such as caching_sha2_password or ed25519. Where the network is trusted, set the worker property connector.auth.weakest to"
-    " password.",
+    "Set warehouse.sslmode to verify-full with warehouse.sslrootcert, or give the user a plugin that never needs the password, such"
+    " as mysql_native_password: caching_sha2_password needs it for the first login after the server has started. Where the network"
+    " is trusted, set the worker property connector.auth.weakest to password.",
 )
 CERTIFICATE: Final = declare(
     "spark.target_certificate",
@@ -40,12 +40,12 @@ UNFIT: Final = declare(
 )
 
 _CODES: Final[Mapping[str, tuple[int, ...]]] = {
-    TARGET_AUTH: (1045, 1698, 1862, 3118, 3955, 4151),
+    TARGET_AUTH: (1045, 1698, 1862, 2059, 3118, 3955, 4151),
     TARGET_RIGHTS: (1044, 1142, 1143, 1227, 1370),
     TARGET_GONE: (1049, 1146),
     TARGET_LOCKED: (1205, 3572),
     TARGET_UNREACHABLE: (
-        *(1021, 1037, 1038, 1040, 1053, 1080, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1213, 1226),
+        *(1021, 1037, 1038, 1040, 1053, 1080, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1213, 1226),
         *(1290, 1317, 1836, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2027, 2055, 3024, 3101, 4031),
     ),
     TARGET_VALUE: (
@@ -55,6 +55,7 @@ _CODES: Final[Mapping[str, tuple[int, ...]]] = {
 }
 _BY_NUMBER: Final = {number: code for code, numbers in _CODES.items() for number in numbers}
 DUPLICATE: Final = (1022, 1062, 1586)
+UNKNOWN_LOGIN: Final = 2059
 STALE: Final = frozenset(
     (*_CODES[TARGET_VALUE], *(1054, 1136, 1146, 1288, 1347, 1356, 1394, 1471, 1906, 3105), 1110, 1060, 1091)
 )
@@ -110,6 +111,9 @@ def from_pymysql(exc: Exception, where: Mapping[str, str | int] | None = None) -
         return CdcError(CERTIFICATE, "TLS with the server failed", where=where)
     if number == 0 and name in ("OperationalError", "InterfaceError", "InternalError"):
         return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
+    if number == UNKNOWN_LOGIN:
+        text = "the server asks for a way to log in that the worker does not have"
+        return CdcError(TARGET_AUTH, f"{text} (error {number})", where=where)
     code = _BY_NUMBER.get(number, TARGET_FAILED)
     return CdcError(code, f"error {number} ({name})", where=where)
 

@@ -79,6 +79,8 @@ class TargetTable:
     key: tuple[str, ...]
     columns: tuple[TargetColumn, ...]
     hashed: bool = False
+    optional: frozenset[str] = frozenset()
+    """Columns of the key that may be null in the source."""
     own: tuple[OwnColumn, ...] = ()
     """What we add besides the position."""
     soft: bool = False

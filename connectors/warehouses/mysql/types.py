@@ -205,6 +205,9 @@ def _other(have: Type, want: Type, existing: str, wanted: str) -> str | None:
         return existing
     if pair in (("int", "double"), ("smallint", "double"), ("float", "double"), ("date", "datetime")):
         return wanted
+    if have.base == "char" and want.base == "varchar":
+        # It keeps no blanks at the end, and where the sink made it no letters beyond ASCII.
+        return f"varchar({max(have.args[0], want.args[0])})"
     if have.base in ("varchar", "char") and want.base in ("varchar", "char"):
         return existing if have.args >= want.args else f"varchar({want.args[0]})"
     if have.base in _TEXTS and want.base in ("varchar", "char", JSON):

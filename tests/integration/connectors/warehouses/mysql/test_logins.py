@@ -92,7 +92,10 @@ def test_a_server_that_is_not_verified_gets_no_password_for_a_key_of_its_own(plu
 
 def test_a_server_that_remembers_the_password_gets_it_scrambled():
     remembers = [b"\x01\x03", b"\0\0\0\2\0\0\0"]
-    with server_that_says(greeting(b"caching_sha2_password"), remembers) as (port, heard), pytest.raises(CdcError) as caught:
+    with (
+        server_that_says(greeting(b"caching_sha2_password"), remembers) as (port, heard),
+        pytest.raises(CdcError) as caught,
+    ):
         opened(Login("127.0.0.1", port, "cdc", SECRET))
     assert caught.value.code == "spark.target_unreachable"
     assert b"SET" in heard[-1]
