@@ -20,6 +20,7 @@ CHARS_MAX: Final = 255
 ROW_BYTES_MAX: Final = 40_000
 """Of the 65,535 bytes that a row may have without its long texts; columns are added later."""
 KEY_BYTES_MAX: Final = 3072
+KEY_COLUMNS_MAX: Final = 16
 """What an index holds."""
 
 _OF_KIND: Final[Mapping[str, str]] = {
@@ -165,7 +166,7 @@ def row_bytes(text: str) -> int:
 def fits_index(types: Sequence[str]) -> bool:
     """Returns whether an index holds columns of these types whole."""
     found = [parsed(text) for text in types]
-    if any(part is None or part.base in (*_TEXTS, *_BLOBS, JSON) for part in found):
+    if len(types) > KEY_COLUMNS_MAX or any(part is None or part.base in (*_TEXTS, *_BLOBS, JSON) for part in found):
         return False
     return sum(map(row_bytes, types)) <= KEY_BYTES_MAX
 

@@ -301,6 +301,34 @@ def test_names_that_need_quotes_are_names(mysql, sink):
 
 
 @long
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("cuts", [(), (1, 2)])
+def test_keys_have_as_many_columns_as_they_like_whose_names_are_as_long_as_names_may_be(mysql, sink, size, cuts):
+    names = [f"k{number:0{62 if size == 1 else 30}d}" for number in range(size)]
+    key = [column(name, "int", "integer", False) for name in names]
+    of = table(*key, column("n", "int", "integer"), column("big", "string", "text"), key=tuple(range(size)))
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(of, (*(1,) * size, 1, "large"))
+    stream.move(of, (1,) * size, (*(2,) * size, 2, None), (size + 1,))
+    contract.run(stream, writer, cuts)
+    assert contract.rows(writer, names[-1], "n", "big") == [(2, 2, "large")]
+
+
+@long
+@pytest.mark.parametrize("cuts", [(), (1, 2, 3)])
+def test_columns_are_called_as_those_of_the_bookkeeping(mysql, sink, cuts):
+    names = ("position", "row", "key", "at", "sink", "topic", "s", "t", "b")
+    of = table(ID, *(column(name, "string", "text") for name in names), name="tombstone")
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(of, (1, *names))
+    stream.move(of, (1,), (2, "new", *(None,) * 8), tuple(range(2, 10)))
+    stream.insert(of, (3, *names))
+    stream.delete(of, (3,))
+    run(stream, writer, cuts)
+    assert [row[:10] for row in mysql.ask("select * from public.tombstone")] == [(2, "new", *names[1:])]
+
+
+@long
 def test_a_lost_ledger_brings_back_neither_old_values_nor_deleted_rows(mysql, sink):
     stream, writer = change_streams.Stream(1), sink()
     stream.insert(NARROW, (1, 1, "a", "b"))
