@@ -101,7 +101,8 @@ def _connected(login: Login, program: str) -> Connection:
             host=host,
             port=login.port,
             user=login.user,
-            password=login.password,
+            # PyMySQL would encode it in Latin-1.
+            password=login.password.encode(),
             charset="utf8mb4",
             sql_mode=MODE,
             autocommit=True,

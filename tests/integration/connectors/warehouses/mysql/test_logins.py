@@ -108,11 +108,12 @@ def test_a_way_to_log_in_that_the_worker_does_not_have_is_named(plugin):
     assert (caught.value.code, "a way to log in" in caught.value.message) == ("spark.target_auth", True)
 
 
-def test_it_gets_the_password_where_the_operator_says_so():
+@pytest.mark.parametrize("password", [SECRET, "zażółć"])
+def test_it_gets_the_password_where_the_operator_says_so(password):
     server_authentication.use("password")
     with server_that_asks_for(b"mysql_clear_password") as (port, heard), pytest.raises(CdcError):
-        opened(Login("127.0.0.1", port, "cdc", SECRET))
-    assert SECRET.encode() in b"".join(heard)
+        opened(Login("127.0.0.1", port, "cdc", password))
+    assert password.encode() in b"".join(heard)
 
 
 def test_tls_that_is_asked_for_is_not_left_out():
