@@ -48,6 +48,8 @@ def server_that_says(first, *later):
     heard = []
     with socket.create_server(("127.0.0.1", 0)) as listening, thread_pool(1, "server") as pool:
 
+        listening.settimeout(20)
+
         def serve():
             with listening.accept()[0] as client:
                 client.settimeout(20)
