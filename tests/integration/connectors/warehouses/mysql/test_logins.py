@@ -47,7 +47,6 @@ def server_that_says(first, *later):
     """Yields a port, and what a client sent there after each of the later lists of packets."""
     heard = []
     with socket.create_server(("127.0.0.1", 0)) as listening, thread_pool(1, "server") as pool:
-
         listening.settimeout(20)
 
         def serve():
