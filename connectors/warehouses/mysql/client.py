@@ -74,6 +74,7 @@ class Connection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
     rows: Iterable[bytes] = ()
+    _auth_plugin_name: str
     server: Any = None
     """What kind of server it is: see `connection.Server`."""
 

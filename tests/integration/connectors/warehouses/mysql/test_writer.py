@@ -535,8 +535,8 @@ def test_wide_rows_and_large_values_are_stored_whole(mysql, sink):
 
 
 @long
-def test_a_large_value_that_waits_for_a_new_key_is_not_lost(mysql, sink):
-    """No expression makes a text that is longer than the server's longest packet: it is null then."""
+def test_a_value_that_is_too_large_to_wait_for_a_new_key_is_an_error_and_not_null(mysql, sink):
+    """No expression makes a text that is longer than the server's longest packet."""
     mysql.ask("set global max_allowed_packet = 1048576")
     try:
         stream, writer = change_streams.Stream(1), sink()
@@ -544,8 +544,10 @@ def test_a_large_value_that_waits_for_a_new_key_is_not_lost(mysql, sink):
         run(stream, writer)
         stream.records.clear()
         stream.move(NARROW, (1,), (2, 1, "a", None), (3,))
-        run(stream, writer, range(1, 4))
-        assert mysql.ask("select id, length(big) from public.orders") == ((2, 700_000),)
+        with pytest.raises(CdcError) as caught:
+            run(stream, writer, range(1, 4))
+        assert caught.value.code == "spark.target_value"
+        assert mysql.ask("select id, length(big) from public.orders") == ((1, 700_000),)
     finally:
         mysql.ask("set global max_allowed_packet = 16777216")
 
