@@ -138,18 +138,32 @@ class TargetCatalog:
                 raise gone(batch.table)
             with self._ledger.altering(connection):
                 self._ledger.check_fence(connection)
-                self._create(connection, target)
                 column_changes.forget(connection, place)
+                self._create(connection, target)
             found = found_tables.find(connection, target.schema, target.table)
             assert found is not None
         found_tables.check_key(target, found)
         target = replace(target, hashed=found.hashed)
-        column_changes.recover(connection, place, found)
+        found = self._recovered(connection, target, place, found)
         target, found, names, settled = self._follow(connection, target, found, batch)
         found_tables.check(target, found)
         target = replace(target, types=found.types, unique=found_tables.is_unique(target, found))
         self._prepared[batch.table] = _Prepared(batch.schema if settled else {}, batch.key, target, names)
         self._looked.add(batch.table)
+
+    def _recovered(
+        self, connection: Connection, target: statements.TargetTable, place: tuple[str, str], found: FoundTable
+    ) -> FoundTable:
+        """Ends a change of names that was begun, once nobody is about it any more; returns the table as it then stands."""
+        if not column_changes.is_begun(connection, place):
+            return found
+        with self._ledger.altering(connection):
+            self._ledger.check_fence(connection)
+            now = found_tables.find(connection, target.schema, target.table)
+            if now is None:
+                raise gone(place[1])
+            column_changes.recover(connection, place, now)
+        return now
 
     def _columns(self, batch: TableBatch) -> tuple[TargetColumn, ...]:
         columns = tuple(named(member) for member in batch.schema["fields"])
@@ -162,8 +176,9 @@ class TargetCatalog:
         columns = self._columns(batch)
         key = tuple(unescape(name) for name in batch.key)
         found = {column.name: types.type_of(column, column.name in key) for column in columns}
-        optional = {unescape(str(m["name"])) for m in batch.schema["fields"] if isinstance(m["type"], list)}
-        hashed = bool(key) and (bool(optional.intersection(key)) or not types.fits_index([found[name] for name in key]))
+        nullable = {unescape(str(m["name"])) for m in batch.schema["fields"] if isinstance(m["type"], list)}
+        optional = frozenset(nullable.intersection(key))
+        hashed = bool(key) and (bool(optional) or not types.fits_index([found[name] for name in key]))
         target = statements.TargetTable(
             schema,
             table,
@@ -171,6 +186,7 @@ class TargetCatalog:
             key,
             columns,
             hashed,
+            optional,
             self._own(bool(key)),
             self._output.soft and bool(key),
             position=self._output.position,
@@ -236,13 +252,20 @@ class TargetCatalog:
         if changes:
             order = [planned.names.get(name, name) for name in found.columns if name not in deleted]
             order += [name for name in (*target.names, *(o.name for o in self._all_own(target))) if name not in order]
+            if deleted and order == list(found.columns):
+                # By the order nobody could tell whether it was done: what is deleted goes in a step of its own.
+                first = column_changes.of_deleted(found, held, deleted)
+                found = self._changed(connection, target, column_changes.drops(deleted), place, first, ())
+                return self._follow(connection, target, found, batch)
             renamed: dict[str, str | None] = {name: planned.names[name] for name in planned.names}
             renamed |= dict.fromkeys(deleted)
             change = column_changes.NameChange(tuple(order), made, renamed)
             found = self._changed(connection, target, changes, place, change, planned.dropped)
             column_changes.tell(target, planned)
         elif known != made:
-            column_changes.end(connection, place, column_changes.NameChange((), made))
+            with self._ledger.altering(connection):
+                self._ledger.check_fence(connection)
+                column_changes.end(connection, place, column_changes.NameChange((), made))
         return target, found, made, settled
 
     def _changed(

@@ -6,13 +6,18 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import pymysql
+from pymysql import _auth
 from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
 from pymysql.constants import CR
 
 PACKET_BYTES: Final = 256 * 1024
-CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog")
-"""Ways to log in that tell the server the password itself."""
+CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog", "sha256_password", "mysql_old_password")
+"""Ways to log in that tell the server the password itself, encrypted with a key that the server brings along, or scrambled so
+weakly that it is found at once."""
+CACHING_SHA2: Final = "caching_sha2_password"
+"""A way to log in that tells it only to a server that does not remember it."""
+_KNOWN: Final = b"\x01\x03"
 
 
 class WeakLoginError(pymysql.err.OperationalError):  # type: ignore[misc]
@@ -27,6 +32,25 @@ class _Refusal:
 
     def authenticate(self, _packet: Any) -> Any:
         raise WeakLoginError(CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password itself")
+
+
+class _CachedSha2:
+    """Logs in by caching_sha2_password where the server remembers the password, which then is scrambled only."""
+
+    def __init__(self, connection: Any) -> None:
+        self._connection = connection
+
+    def authenticate(self, packet: Any) -> Any:
+        connection = self._connection
+        if packet.is_auth_switch_request():
+            connection.salt = packet.read_all().removesuffix(b"\0")
+            connection.write_packet(_auth.scramble_caching_sha2(connection.password, connection.salt))
+            packet = connection._read_packet()
+        if packet.is_ok_packet():
+            return packet
+        if packet.get_all_data() != _KNOWN:
+            raise WeakLoginError(CR.CR_AUTH_PLUGIN_ERR, "the server asks for the password itself")
+        return connection._read_packet()
 
 
 class _Result(MySQLResult):  # type: ignore[misc]
@@ -50,13 +74,25 @@ class Connection(PlainConnection):  # type: ignore[misc]
     """One connection, used by one thread. `rows` is what the next LOAD DATA LOCAL sends."""
 
     rows: Iterable[bytes] = ()
+    _auth_plugin_name: str
     server: Any = None
     """What kind of server it is: see `connection.Server`."""
 
     def __init__(self, *, trusted: bool, **options: Any) -> None:
         """`trusted`: whether a server may have the password itself."""
-        refused = {} if trusted else dict.fromkeys(CLEAR_PASSWORDS, _Refusal)
-        super().__init__(local_infile=True, auth_plugin_map=refused, defer_connect=True, **options)
+        self._trusted = trusted
+        plugins = {} if trusted else {**dict.fromkeys(CLEAR_PASSWORDS, _Refusal), CACHING_SHA2: _CachedSha2}
+        super().__init__(local_infile=True, auth_plugin_map=plugins, defer_connect=True, **options)
+
+    def _request_authentication(self) -> None:
+        if not self._trusted and self._auth_plugin_name in CLEAR_PASSWORDS:
+            # What a server names first is answered before it can be refused.
+            self._auth_plugin_name = "mysql_native_password"
+        try:
+            super()._request_authentication()
+        except RuntimeError as exc:
+            # Some ways to log in need packages that PyMySQL does without.
+            raise pymysql.err.OperationalError(CR.CR_AUTH_PLUGIN_CANNOT_LOAD, "a package is missing") from exc
 
     def _read_query_result(self, unbuffered: bool = False) -> int:
         self._result = None

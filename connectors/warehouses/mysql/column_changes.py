@@ -49,6 +49,17 @@ def begin(connection: Connection, place: Place, change: NameChange) -> None:
     )
 
 
+def of_deleted(found: FoundTable, held: Mapping[str, int], deleted: Collection[str]) -> NameChange:
+    """Returns what holds once these columns are deleted, and nothing else is changed."""
+    order = tuple(name for name in found.columns if name not in deleted)
+    return NameChange(order, {id: name for name, id in held.items() if name in order}, dict.fromkeys(deleted))
+
+
+def is_begun(connection: Connection, place: Place) -> bool:
+    """Returns whether a change was written down and has not ended."""
+    return connection.one(f"select 1 from _cdcworker.column_change {_HERE}", place) is not None
+
+
 def recover(connection: Connection, place: Place, found: FoundTable) -> None:
     """Ends a change that a task began: it was made where the columns stand as they then do, and else was not."""
     row = connection.one(f"select columns_then, names_then from _cdcworker.column_change {_HERE}", place)
@@ -107,11 +118,15 @@ def _rename_waiting(connection: Connection, place: Place, renamed: Mapping[str, 
 def clauses(planned: ColumnNaming, deleted: Sequence[str], changed: Collection[str]) -> list[str]:
     """Returns the clauses that name columns anew, all in one step, but for those that are `changed` otherwise too, and that
     delete some."""
-    out = [f"drop column {statements.quote(name)}" for name in deleted]
+    out = drops(deleted)
     for old, new in planned.names.items():
         if old != new and old not in changed:
             out.append(f"rename column {statements.quote(old)} to {statements.quote(new)}")
     return out
+
+
+def drops(deleted: Sequence[str]) -> list[str]:
+    return [f"drop column {statements.quote(name)}" for name in deleted]
 
 
 def tell(target: statements.TargetTable, planned: ColumnNaming) -> None:

@@ -25,6 +25,9 @@ SESSION: Final = (
     "set session transaction isolation level read committed",
     # The server ends a transaction that nobody goes on with, as of a process that was stopped.
     "set session wait_timeout = 600, innodb_lock_wait_timeout = 50, lock_wait_timeout = 60, time_zone = '+00:00'",
+    # Whatever the server has for all sessions: a COMMIT begins no other transaction, a SELECT leaves no rows out, and a second row
+    # of a key is looked for.
+    "set session completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, unique_checks = 1",
 )
 _FACTS: Final = "select version(), @@global.local_infile, @@lower_case_table_names, @@global.log_bin, @@binlog_format, @@max_allowed_packet"
 SYSTEM: Final = "system"
@@ -98,7 +101,8 @@ def _connected(login: Login, program: str) -> Connection:
             host=host,
             port=login.port,
             user=login.user,
-            password=login.password,
+            # PyMySQL would encode it in Latin-1.
+            password=login.password.encode(),
             charset="utf8mb4",
             sql_mode=MODE,
             autocommit=True,

@@ -21,9 +21,9 @@ WEAK_LOGIN: Final = declare(
     "spark.target_weak_login",
     "config",
     "The server asks for the password itself",
-    "Set warehouse.sslmode to verify-full with warehouse.sslrootcert, or give the user a plugin that does not need the password,"
-    " such as caching_sha2_password or ed25519. Where the network is trusted, set the worker property connector.auth.weakest to"
-    " password.",
+    "Set warehouse.sslmode to verify-full with warehouse.sslrootcert, or give the user a plugin that never needs the password, such"
+    " as mysql_native_password: caching_sha2_password needs it for the first login after the server has started. Where the network"
+    " is trusted, set the worker property connector.auth.weakest to password.",
 )
 CERTIFICATE: Final = declare(
     "spark.target_certificate",
@@ -40,21 +40,42 @@ UNFIT: Final = declare(
 )
 
 _CODES: Final[Mapping[str, tuple[int, ...]]] = {
-    TARGET_AUTH: (1045, 1698, 1862, 3118, 3955, 4151),
+    TARGET_AUTH: (1045, 1698, 1862, 2059, 3118, 3955, 4151),
     TARGET_RIGHTS: (1044, 1142, 1143, 1227, 1370),
     TARGET_GONE: (1049, 1146),
     TARGET_LOCKED: (1205, 3572),
     TARGET_UNREACHABLE: (
-        *(1021, 1037, 1038, 1040, 1053, 1080, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1213, 1226),
+        *(1021, 1037, 1038, 1040, 1053, 1080, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1213, 1226),
         *(1290, 1317, 1836, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2027, 2055, 3024, 3101, 4031),
     ),
     TARGET_VALUE: (
-        *(1022, 1048, 1062, 1153, 1216, 1217, 1264, 1265, 1292, 1364, 1366, 1406, 1411, 1416, 1451, 1452, 1586, 1690),
+        *(
+            1022,
+            1048,
+            1062,
+            1153,
+            1216,
+            1217,
+            1264,
+            1265,
+            1292,
+            1301,
+            1364,
+            1366,
+            1406,
+            1411,
+            1416,
+            1451,
+            1452,
+            1586,
+            1690,
+        ),
         *(3140, 3141, 3144, 3156, 3157, 3819, 4025),
     ),
 }
 _BY_NUMBER: Final = {number: code for code, numbers in _CODES.items() for number in numbers}
 DUPLICATE: Final = (1022, 1062, 1586)
+UNKNOWN_LOGIN: Final = 2059
 STALE: Final = frozenset(
     (*_CODES[TARGET_VALUE], *(1054, 1136, 1146, 1288, 1347, 1356, 1394, 1471, 1906, 3105), 1110, 1060, 1091)
 )
@@ -71,6 +92,7 @@ _OF_ALTER: Final[Mapping[int, str]] = {
     1170: "a column of an index would have a type that the index cannot hold",
     1215: "a foreign key needs the column as it is",
     1553: "a foreign key needs the column as it is",
+    1629: "the names of the key's columns are too long together",
     1829: "a foreign key needs the column as it is",
     1832: "a foreign key needs the column as it is",
     1833: "a foreign key needs the column as it is",
@@ -80,6 +102,7 @@ _OF_ALTER: Final[Mapping[int, str]] = {
     1904: "a generated column needs the column",
     3106: "a generated column needs the column",
     3108: "a generated column needs the column",
+    3750: "the server asks for a primary key (sql_require_primary_key), which the table has not: no index holds its key, or it has none",
     3780: "a foreign key needs the column as it is",
     3837: "an index over an expression needs the column",
     3855: "a partition needs the column",
@@ -110,6 +133,9 @@ def from_pymysql(exc: Exception, where: Mapping[str, str | int] | None = None) -
         return CdcError(CERTIFICATE, "TLS with the server failed", where=where)
     if number == 0 and name in ("OperationalError", "InterfaceError", "InternalError"):
         return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
+    if number == UNKNOWN_LOGIN:
+        text = "the server asks for a way to log in that the worker does not have"
+        return CdcError(TARGET_AUTH, f"{text} (error {number})", where=where)
     code = _BY_NUMBER.get(number, TARGET_FAILED)
     return CdcError(code, f"error {number} ({name})", where=where)
 

@@ -13,7 +13,7 @@ from cdcworker.schemas.errors import CdcError
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.client import Connection
 
-_TABLE: Final = "select table_type from information_schema.tables where table_schema = %s and table_name = %s"
+_TABLE: Final = "select table_type, engine from information_schema.tables where table_schema = %s and table_name = %s"
 _COLUMNS: Final = """select column_name, column_type, is_nullable, column_default, extra, coalesce(generation_expression, ''),
       collation_name, column_comment from information_schema.columns
     where table_schema = %s and table_name = %s order by ordinal_position"""
@@ -21,14 +21,16 @@ _INDEXES: Final = """select index_name, non_unique, column_name, sub_part from i
     where table_schema = %s and table_name = %s order by index_name, seq_in_index"""
 _TRIGGERS: Final = """select count(*) from information_schema.triggers where event_object_schema = %s
     and event_object_table = %s and event_manipulation = 'INSERT' and action_timing = 'BEFORE'"""
-_EXACT: Final = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "utf8mb4_bin", "ascii_bin", "ascii_nopad_bin", "binary")
-"""Collations that tell upper from lower case and letters from those with accents."""
+_EXACT: Final = ("utf8mb4_nopad_bin", "utf8mb4_0900_bin", "ascii_nopad_bin", "binary")
+"""Collations that tell upper from lower case, letters from those with accents, and texts from those with blanks behind them."""
+_ENGINE: Final = "innodb"
 
 
 @dataclass(frozen=True, slots=True)
 class FoundColumn:
     name: str
     type: str
+    nullable: bool
     required: bool
     """Whether a row that does not name the column is refused."""
     generated: bool
@@ -38,13 +40,14 @@ class FoundColumn:
 
 @dataclass(frozen=True, slots=True)
 class FoundTable:
-    """`unique`: the columns of each unique index, the primary key's first."""
+    """`unique`: the columns of each unique index, the primary key's first. `engine`: what stores its rows."""
 
     columns: Mapping[str, FoundColumn]
     unique: Sequence[tuple[str, ...]]
     primary: tuple[str, ...]
     fills: bool
     """Whether a trigger may fill columns before a row is inserted."""
+    engine: str = _ENGINE
 
     @property
     def types(self) -> dict[str, str]:
@@ -93,7 +96,9 @@ def find(connection: Connection, schema: str, table: str) -> FoundTable | None:
     for name, kind, nullable, default, extra, generation, collation, comment in connection.ask(_COLUMNS, place):
         generated = bool(generation) or "GENERATED" in str(extra).replace("DEFAULT_GENERATED", "")
         required = nullable == "NO" and default is None and not generated and "auto_increment" not in str(extra)
-        columns[name] = FoundColumn(name, types.normal(_text(kind)), required, generated, collation, str(comment or ""))
+        columns[name] = FoundColumn(
+            name, types.normal(_text(kind)), nullable != "NO", required, generated, collation, str(comment or "")
+        )
     unique: dict[str, list[str]] = {}
     for index, repeats, column, part in connection.ask(_INDEXES, place):
         if not repeats:
@@ -102,7 +107,8 @@ def find(connection: Connection, schema: str, table: str) -> FoundTable | None:
     primary = tuple(unique.pop("PRIMARY", ()))
     others = [tuple(names) for names in unique.values()]
     fills = connection.one(_TRIGGERS, place)
-    return FoundTable(columns, [*([primary] if primary else []), *others], primary, bool(fills and fills[0]))
+    indexes = [*([primary] if primary else []), *others]
+    return FoundTable(columns, indexes, primary, bool(fills and fills[0]), str(found[1]).lower())
 
 
 def _text(value: object) -> str:
@@ -111,6 +117,9 @@ def _text(value: object) -> str:
 
 def check(target: statements.TargetTable, found: FoundTable) -> None:
     """CdcError SCHEMA_REFUSED where the table takes no rows of the sink's, whatever is in them."""
+    if found.engine != _ENGINE:
+        text = f"the engine {found.engine} does not undo what a failed transaction wrote: use InnoDB"
+        raise CdcError(SCHEMA_REFUSED, text, where={"table": target.plain_name})
     written = {*target.names, *(column.name for column in target.own), target.position}
     for column in found.columns.values():
         if column.name in written:
@@ -120,8 +129,10 @@ def check(target: statements.TargetTable, found: FoundTable) -> None:
             text = "the column may not be null, has no default, and the source has none of its name"
             raise _refused(target, column.name, text)
     for name in () if target.hashed else target.key:
+        if name in target.optional and found.columns[name].nullable:
+            raise _refused(target, name, "rows whose key is null are told apart in tables that the sink makes only")
         collation = found.columns[name].collation
-        if collation is not None and collation not in _EXACT:
+        if collation is not None and collation not in _EXACT and found.columns[name].type != types.UUID:
             text = f"the key's collation {collation} takes different texts for one: use {target.collation}"
             raise _refused(target, name, text)
 

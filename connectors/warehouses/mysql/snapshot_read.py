@@ -37,9 +37,11 @@ def read(connection: Connection, sink: str, topic: str, place: tuple[str, str]) 
             "select `partition`, applied from _cdcworker.ledger where sink = %s and topic = %s and applied is not null",
             (sink, topic),
         )
-    except pymysql.Error as exc:
+    except BaseException as exc:
         connection.close()
-        raise from_pymysql(exc) from exc
+        if isinstance(exc, pymysql.Error):
+            raise from_pymysql(exc) from exc
+        raise
     positions = {int(partition): bytes(at) for partition, at in applied}
     names = [name for name in found.columns if name != statements.HASH]
     rows = batches(connection, place, found, names)

@@ -81,7 +81,7 @@ def fill(
         for column in target.columns:
             if column.name in target.key:
                 found = values.to_mysql(one(origins[column.field]), column, target.types[column.name])
-                columns[statements.ORIGIN + column.name] = found
+                columns[statements.origin(target, column.name)] = found
     load.load(connection, name, columns)
     return {unescape(column): bit for bit, column in enumerate(unchanged)}
 

@@ -15,10 +15,12 @@ KEPT: Final = "_cdc_kept"
 """Stage column: a 1 or a 0 for each of the columns that may keep the target's value, null for whole rows."""
 STAGE_KEY: Final = "_cdc_stage_key"
 """Stage column: the hash of the encoded key."""
-ORIGIN: Final = "_cdc_origin_"
+_ORIGIN: Final = "_cdc_origin_"
 ORIGIN_KEY: Final = "_cdc_origin"
 HASH: Final = "_cdc_key_hash"
 """Column of tables whose key no index holds whole: a hash of the key, which the server makes."""
+NUMBER: Final = "_cdc_number"
+"""Stage column: its primary key, which servers with sql_require_primary_key ask of temporary tables too."""
 POSITION_TYPE: Final = "varbinary(16)"
 _HASH_TYPE: Final = "binary(32)"
 
@@ -79,6 +81,8 @@ class TargetTable:
     key: tuple[str, ...]
     columns: tuple[TargetColumn, ...]
     hashed: bool = False
+    optional: frozenset[str] = frozenset()
+    """Columns of the key that may be null in the source."""
     own: tuple[OwnColumn, ...] = ()
     """What we add besides the position."""
     soft: bool = False
@@ -114,16 +118,23 @@ class TargetTable:
     def with_types(self, found: Mapping[str, str]) -> TargetTable:
         return replace(self, types=found)
 
-    def on(self, left: str, right: str, prefix: str = "") -> str:
-        """Equality of keys."""
+    def on(self, left: str, right: str, names: Sequence[str] = ()) -> str:
+        """Equality of keys. `names`: what the key's columns are called on the right, where that is otherwise."""
         if self.hashed:
-            return f"{left}.{quote(HASH)} = {self.key_hash(f'{right}.', prefix)}"
-        return " and ".join(f"{left}.{quote(name)} = {right}.{quote(prefix + name)}" for name in self.key)
+            return f"{left}.{quote(HASH)} = {self.key_hash(f'{right}.', names)}"
+        pairs = zip(self.key, names or self.key, strict=True)
+        return " and ".join(f"{left}.{quote(name)} = {right}.{quote(other)}" for name, other in pairs)
 
-    def key_hash(self, place: str = "", prefix: str = "") -> str:
+    def key_hash(self, place: str = "", names: Sequence[str] = ()) -> str:
         """The expression that makes the hash of the key of a row."""
-        parts = [_key_text(f"{place}{quote(prefix + name)}", self.types[name]) for name in self.key]
+        pairs = zip(self.key, names or self.key, strict=True)
+        parts = [_key_text(f"{place}{quote(other)}", self.types[name]) for name, other in pairs]
         return f"unhex(sha2(concat_ws(',', {', '.join(parts)}), 256))"
+
+
+def origin(target: TargetTable, name: str) -> str:
+    """Returns the stage column for a column of the key that a row came from. Its own name may be as long as names can be."""
+    return f"{_ORIGIN}{target.key.index(name)}"
 
 
 def _key_text(column: str, kind: str) -> str:
@@ -183,8 +194,9 @@ def stage(target: TargetTable, name: str) -> list[str]:
     """A temporary table of the target's own types; `name` is SQL's."""
     columns = [(column, target.types[column]) for column in target.names]
     columns += [(POSITION, POSITION_TYPE), (KEPT, "varbinary(2048)"), (STAGE_KEY, _HASH_TYPE), (ORIGIN_KEY, _HASH_TYPE)]
-    columns += [(ORIGIN + key, target.types[key]) for key in target.key]
+    columns += [(origin(target, key), target.types[key]) for key in target.key]
     listed_ = ", ".join(f"{quote(column)} {staged_type(target, kind)} null" for column, kind in columns)
+    listed_ += f", {quote(NUMBER)} bigint unsigned not null auto_increment primary key"
     return [
         f"drop temporary table if exists {name}",
         f"create temporary table {name} ({listed_}) engine = InnoDB default character set utf8mb4 collate {target.collation}",
@@ -288,7 +300,7 @@ def copy_origin_row(target: TargetTable, stage_name: str, bits: Mapping[str, int
     """Rows under a new key take what they did not bring from the row under the old key, where it still stands. What says which
     columns those are is set last."""
     sets = ", ".join(f"s.{quote(name)} = {value(bits, name, 'o')}" for name in bits)
-    return f"""update {stage_name} s straight_join {target.name} o on {target.on("o", "s", ORIGIN)}
+    return f"""update {stage_name} s straight_join {target.name} o on {target.on("o", "s", [origin(target, name) for name in target.key])}
         set {sets}, s.{quote(KEPT)} = null
         where s.{quote(ORIGIN_KEY)} is not null and s.{quote(KEPT)} is not null
           and (o.{quote(target.position)} is null or o.{quote(target.position)} < s.{quote(POSITION)})"""

@@ -20,6 +20,7 @@ CHARS_MAX: Final = 255
 ROW_BYTES_MAX: Final = 40_000
 """Of the 65,535 bytes that a row may have without its long texts; columns are added later."""
 KEY_BYTES_MAX: Final = 3072
+KEY_COLUMNS_MAX: Final = 16
 """What an index holds."""
 
 _OF_KIND: Final[Mapping[str, str]] = {
@@ -165,7 +166,7 @@ def row_bytes(text: str) -> int:
 def fits_index(types: Sequence[str]) -> bool:
     """Returns whether an index holds columns of these types whole."""
     found = [parsed(text) for text in types]
-    if any(part is None or part.base in (*_TEXTS, *_BLOBS, JSON) for part in found):
+    if len(types) > KEY_COLUMNS_MAX or any(part is None or part.base in (*_TEXTS, *_BLOBS, JSON) for part in found):
         return False
     return sum(map(row_bytes, types)) <= KEY_BYTES_MAX
 
@@ -205,6 +206,9 @@ def _other(have: Type, want: Type, existing: str, wanted: str) -> str | None:
         return existing
     if pair in (("int", "double"), ("smallint", "double"), ("float", "double"), ("date", "datetime")):
         return wanted
+    if have.base == "char" and want.base == "varchar":
+        # It keeps no blanks at the end, and where the sink made it no letters beyond ASCII.
+        return f"varchar({max(have.args[0], want.args[0])})"
     if have.base in ("varchar", "char") and want.base in ("varchar", "char"):
         return existing if have.args >= want.args else f"varchar({want.args[0]})"
     if have.base in _TEXTS and want.base in ("varchar", "char", JSON):

@@ -29,32 +29,46 @@ def packet(number, content):
     return struct.pack("<I", len(content))[:3] + bytes([number]) + content
 
 
-def greeting():
+def greeting(plugin=b"mysql_native_password"):
     low, high = CAPABILITIES & 0xFFFF, CAPABILITIES >> 16
     head = b"\x0a8.0.36\0" + struct.pack("<I", 1) + b"x" * 8 + b"\0" + struct.pack("<HBHHB", low, 45, 2, high, 21)
-    return packet(0, head + bytes(10) + b"y" * 12 + b"\0mysql_native_password\0")
+    return packet(0, head + bytes(10) + b"y" * 12 + b"\0" + plugin + b"\0")
 
 
 @contextmanager
 def server_that_asks_for(plugin):
     """Yields a port, and what a client sent there after it was asked to log in so."""
+    with server_that_says(greeting(), [b"\xfe" + plugin + b"\0" + b"z" * 20 + b"\0"]) as found:
+        yield found
+
+
+@contextmanager
+def server_that_says(first, *later):
+    """Yields a port, and what a client sent there after each of the later lists of packets."""
     heard = []
     with socket.create_server(("127.0.0.1", 0)) as listening, thread_pool(1, "server") as pool:
+        listening.settimeout(20)
 
         def serve():
             with listening.accept()[0] as client:
                 client.settimeout(20)
-                client.sendall(greeting())
-                client.recv(65536)
-                client.sendall(packet(2, b"\xfe" + plugin + b"\0" + b"z" * 20 + b"\0"))
-                heard.append(client.recv(65536))
+                client.sendall(first)
+                heard_last = client.recv(65536)
+                for parts in later:
+                    number = heard_last[3] + 1 if heard_last else 0
+                    client.sendall(b"".join(packet(number + at, part) for at, part in enumerate(parts)))
+                    heard_last = client.recv(65536)
+                    heard.append(heard_last)
 
         done = pool.submit(serve)
         yield listening.getsockname()[1], heard
         done.result(30)
 
 
-@pytest.mark.parametrize("plugin", [b"mysql_clear_password", b"dialog"])
+PLUGINS = [b"mysql_clear_password", b"dialog", b"sha256_password", b"mysql_old_password"]
+
+
+@pytest.mark.parametrize("plugin", PLUGINS)
 def test_a_server_that_is_not_verified_does_not_get_the_password(plugin):
     with server_that_asks_for(plugin) as (port, heard), pytest.raises(CdcError) as caught:
         opened(Login("127.0.0.1", port, "cdc", SECRET))
@@ -63,11 +77,44 @@ def test_a_server_that_is_not_verified_does_not_get_the_password(plugin):
     assert SECRET.encode() not in b"".join(heard)
 
 
-def test_it_gets_the_password_where_the_operator_says_so():
+FULL = [b"\x01\x04"]
+"""caching_sha2_password: the server does not remember the password. The client would ask for its key now, and encrypt the password
+with it."""
+SWITCH = [b"\xfecaching_sha2_password\0" + b"z" * 20 + b"\0"]
+
+
+@pytest.mark.parametrize(("plugin", "later"), [(b"caching_sha2_password", [FULL]), (b"dialog", [SWITCH, FULL])])
+def test_a_server_that_is_not_verified_gets_no_password_for_a_key_of_its_own(plugin, later):
+    with server_that_says(greeting(plugin), *later) as (port, heard), pytest.raises(CdcError) as caught:
+        opened(Login("127.0.0.1", port, "cdc", SECRET))
+    assert caught.value.code == "spark.target_weak_login"
+    assert heard[-1] == b""
+
+
+def test_a_server_that_remembers_the_password_gets_it_scrambled():
+    remembers = [b"\x01\x03", b"\0\0\0\2\0\0\0"]
+    with (
+        server_that_says(greeting(b"caching_sha2_password"), remembers) as (port, heard),
+        pytest.raises(CdcError) as caught,
+    ):
+        opened(Login("127.0.0.1", port, "cdc", SECRET))
+    assert caught.value.code == "spark.target_unreachable"
+    assert b"SET" in heard[-1]
+
+
+@pytest.mark.parametrize("plugin", [b"parsec", b"client_ed25519"])
+def test_a_way_to_log_in_that_the_worker_does_not_have_is_named(plugin):
+    with server_that_asks_for(plugin) as (port, _), pytest.raises(CdcError) as caught:
+        opened(Login("127.0.0.1", port, "cdc", SECRET))
+    assert (caught.value.code, "a way to log in" in caught.value.message) == ("spark.target_auth", True)
+
+
+@pytest.mark.parametrize("password", [SECRET, "zażółć"])
+def test_it_gets_the_password_where_the_operator_says_so(password):
     server_authentication.use("password")
     with server_that_asks_for(b"mysql_clear_password") as (port, heard), pytest.raises(CdcError):
-        opened(Login("127.0.0.1", port, "cdc", SECRET))
-    assert SECRET.encode() in b"".join(heard)
+        opened(Login("127.0.0.1", port, "cdc", password))
+    assert password.encode() in b"".join(heard)
 
 
 def test_tls_that_is_asked_for_is_not_left_out():

@@ -9,8 +9,8 @@ from dataclasses import replace
 import pytest
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.sink_engine.target_retry import TargetRetry
+from cdcworker.connectors.warehouses.mysql import ledger, load, staging
 from cdcworker.connectors.warehouses.mysql import ledger_admin as offsets
-from cdcworker.connectors.warehouses.mysql import load, staging
 from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
@@ -193,18 +193,12 @@ def test_columns_of_one_batch_are_named_anew_twice_and_its_rows_follow(mysql, si
     assert mysql.ask("select id, c, a from public.orders order by id") == ((1, "A", "B"), (2, "A", "B"), (3, "A", "B"))
 
 
-@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
-def test_a_change_of_names_that_a_task_died_in_is_made_once(mysql, sink, done, monkeypatch):
-    def shape(*names):
-        return table(ONE, *(column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)))
+class Died(BaseException):
+    """Stands for the end of a process."""
 
-    class Died(BaseException):
-        pass
 
-    stream, writer = change_streams.Stream(1), sink()
-    stream.insert(shape("a", "b"), (1, "A", "B"))
-    run(stream, writer)
-    stream.insert(shape("b", "a"), (2, "A", "B"))
+def dies_in_an_alter(writer, monkeypatch, done):
+    """Lets the writer die before its next ALTER TABLE, or when it is `done`."""
     alter = writer._catalog._alter
 
     def dies(*args):
@@ -213,11 +207,68 @@ def test_a_change_of_names_that_a_task_died_in_is_made_once(mysql, sink, done, m
         raise Died
 
     monkeypatch.setattr(writer._catalog, "_alter", dies)
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_change_of_names_that_a_task_died_in_is_made_once(mysql, sink, done, monkeypatch):
+    def shape(*names):
+        return table(ONE, *(column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)))
+
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(shape("a", "b"), (1, "A", "B"))
+    run(stream, writer)
+    stream.insert(shape("b", "a"), (2, "A", "B"))
+    dies_in_an_alter(writer, monkeypatch, done)
     with pytest.raises(Died):
         run(stream, writer)
     run(stream, sink((2, 0)))
     assert mysql.ask("select id, b, a from public.orders order by id") == ((1, "A", "B"), (2, "A", "B"))
     assert mysql.ask("select count(*) from _cdcworker.column_change") == ((0,),)
+
+
+def test_a_change_of_names_that_somebody_is_about_is_left_to_him(mysql, sink, monkeypatch):
+    """As a person's re-drive of letters finds it while the sink alters the table: the rows that wait for a new key would be called
+    otherwise twice."""
+
+    def shape(*names):
+        return table(ONE, *(column(name, "string", "text", column_id=2 + at) for at, name in enumerate(names)))
+
+    monkeypatch.setattr(ledger, "LOCK_S", 0)
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(shape("a", "b"), (1, "A", "B"))
+    run(stream, writer)
+    stream.insert(shape("b", "a"), (2, "A", "B"))
+    other, alter, met = sink(), writer._catalog._alter, []
+
+    def alters(*args):
+        alter(*args)
+        with pytest.raises(CdcError) as caught:
+            run(stream, other)
+        met.append(caught.value.code)
+
+    monkeypatch.setattr(writer._catalog, "_alter", alters)
+    run(stream, writer)
+    assert met == ["spark.target_locked"]
+    assert mysql.ask("select id, b, a from public.orders order by id") == ((1, "A", "B"), (2, "A", "B"))
+
+
+@pytest.mark.parametrize("done", [False, True], ids=["before", "after"])
+def test_a_deleted_column_is_not_taken_for_the_one_that_takes_its_name_and_its_place(mysql, sink, done, monkeypatch):
+    def shape(*others):
+        return table(ONE, column("n", "int", "integer", column_id=2), *others)
+
+    output = OutputForm(drop=True)
+    stream, writer = change_streams.Stream(1), sink(output=output)
+    stream.insert(shape(), (1, 5))
+    run(stream, writer)
+    stream.insert(shape(column("x", "string", "text", column_id=3)), (2, 5, "old"))
+    run(stream, writer)
+    stream.insert(shape(column("x", "string", "text", column_id=4)), (3, 5, "new"))
+    dies_in_an_alter(writer, monkeypatch, done)
+    with pytest.raises(Died):
+        run(stream, writer)
+    run(stream, sink((2, 0), output=output))
+    assert mysql.ask("select id, x from public.orders order by id") == ((1, None), (2, None), (3, "new"))
 
 
 def test_a_task_that_was_fenced_alters_nothing(mysql, sink):
@@ -247,6 +298,34 @@ def test_names_that_need_quotes_are_names(mysql, sink):
     stream.move(of, (1,), (2, "1", "2", "3", "5"))
     run(stream, writer)
     assert mysql.ask("select * from `my ``%`` schema`.`odd ``%s`` name`")[0][:5] == (2, "1", "2", "3", "5")
+
+
+@long
+@pytest.mark.parametrize("size", [1, 20])
+@pytest.mark.parametrize("cuts", [(), (1, 2)])
+def test_keys_have_as_many_columns_as_they_like_whose_names_are_as_long_as_names_may_be(mysql, sink, size, cuts):
+    names = [f"k{number:0{62 if size == 1 else 30}d}" for number in range(size)]
+    key = [column(name, "int", "integer", False) for name in names]
+    of = table(*key, column("n", "int", "integer"), column("big", "string", "text"), key=tuple(range(size)))
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(of, (*(1,) * size, 1, "large"))
+    stream.move(of, (1,) * size, (*(2,) * size, 2, None), (size + 1,))
+    contract.run(stream, writer, cuts)
+    assert contract.rows(writer, names[-1], "n", "big") == [(2, 2, "large")]
+
+
+@long
+@pytest.mark.parametrize("cuts", [(), (1, 2, 3)])
+def test_columns_are_called_as_those_of_the_bookkeeping(mysql, sink, cuts):
+    names = ("position", "row", "key", "at", "sink", "topic", "s", "t", "b")
+    of = table(ID, *(column(name, "string", "text") for name in names), name="tombstone")
+    stream, writer = change_streams.Stream(1), sink()
+    stream.insert(of, (1, *names))
+    stream.move(of, (1,), (2, "new", *(None,) * 8), tuple(range(2, 10)))
+    stream.insert(of, (3, *names))
+    stream.delete(of, (3,))
+    run(stream, writer, cuts)
+    assert [row[:10] for row in mysql.ask("select * from public.tombstone")] == [(2, "new", *names[1:])]
 
 
 @long
@@ -299,6 +378,7 @@ MISFITS = {
     "not-null": ("create table public.orders (id bigint primary key, n int, mine int not null)", {"column": "mine"}),
     "generated": ("create table public.orders (id bigint primary key, n int as (1) stored)", {"column": "n"}),
     "key": ("create table public.orders (id bigint, n int primary key)", {"key": "id"}),
+    "engine": ("create table public.orders (id bigint primary key, n int) engine = MyISAM", {}),
 }
 
 
@@ -316,14 +396,21 @@ def test_a_table_that_takes_no_rows_is_left_out_alone(mysql, sink, misfit):
     assert contract.rows(world.writer, "id", topic=contract.OTHER) == [(7,)]
 
 
+LOOSE = {
+    "case": ("k varchar(20) collate utf8mb4_general_ci primary key", False),
+    "blanks": ("k varchar(20) collate utf8mb4_bin primary key", False),
+    "null": ("k varchar(20) collate utf8mb4_nopad_bin unique key", True),
+}
+
+
 @long
-def test_a_key_whose_collation_takes_two_texts_for_one_is_refused(mysql, sink):
-    mysql.ask(
-        "create database public",
-        "create table public.orders (k varchar(20) collate utf8mb4_general_ci primary key, n int)",
-    )
+@pytest.mark.parametrize("key", LOOSE)
+def test_a_table_that_takes_two_keys_for_one_or_one_for_two_is_refused(mysql, sink, key):
+    declared, nullable = LOOSE[key]
+    mysql.ask("create database public", f"create table public.orders ({declared}, n int)")
     stream, writer = change_streams.Stream(1), sink()
-    stream.insert(table(column("k", "string", "character varying(20)", False), column("n", "int", "integer")), ("a", 1))
+    of = table(column("k", "string", "character varying(20)", nullable), column("n", "int", "integer"))
+    stream.insert(of, ("a", 1))
     with pytest.raises(CdcError) as caught:
         run(stream, writer)
     assert (caught.value.code, caught.value.where["column"]) == ("spark.schema_refused", "k")
@@ -445,6 +532,39 @@ def test_wide_rows_and_large_values_are_stored_whole(mysql, sink):
     run(stream, writer)
     assert mysql.ask("select length(c0), length(c199) from public.orders") == ((510, 510),)
     assert mysql.ask("select length(big) from public.large") == ((10_000_000,),)
+
+
+@long
+def test_a_value_that_is_too_large_to_wait_for_a_new_key_is_an_error_and_not_null(mysql, sink):
+    """No expression makes a text that is longer than the server's longest packet."""
+    mysql.ask("set global max_allowed_packet = 1048576")
+    try:
+        stream, writer = change_streams.Stream(1), sink()
+        stream.insert(NARROW, (1, 1, "a", "x" * 700_000))
+        run(stream, writer)
+        stream.records.clear()
+        stream.move(NARROW, (1,), (2, 1, "a", None), (3,))
+        with pytest.raises(CdcError) as caught:
+            run(stream, writer, range(1, 4))
+        assert caught.value.code == "spark.target_value"
+        assert mysql.ask("select id, length(big) from public.orders") == ((1, 700_000),)
+    finally:
+        mysql.ask("set global max_allowed_packet = 16777216")
+
+
+def test_settings_of_the_server_for_all_sessions_change_nothing(mysql, sink):
+    mysql.ask("set global completion_type = 'CHAIN', sql_select_limit = 1, unique_checks = 0, sql_mode = ''")
+    try:
+        stream, writer = change_streams.Stream(3), sink()
+        for number in range(9):
+            stream.insert(NARROW, (number, 1, "a", "b"))
+        run(stream, writer)
+        assert len(writer.ledger()) == len({record["partition"] for record in stream.records}) > 1
+        assert writer._connection.one("select @@completion_type, @@unique_checks") == ("NO_CHAIN", 1)
+    finally:
+        mysql.ask(
+            "set global completion_type = default, sql_select_limit = default, unique_checks = 1, sql_mode = default"
+        )
 
 
 def test_a_server_that_asks_for_a_file_gets_none(mysql, tmp_path):
