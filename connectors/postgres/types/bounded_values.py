@@ -136,6 +136,13 @@ def _between(least: int, most: int) -> Bound:
     return lambda value: max(least, min(most, value))
 
 
+def _finite(precision: int, *, required: bool) -> Bound:
+    """Of NaN in either form that it has in a key."""
+    forms = (b"", exact.first_beyond(precision))
+    stand_in = greatest(precision) if required else None
+    return lambda value: stand_in if value in forms else value
+
+
 def _number(value: dict[str, Any]) -> dict[str, Any]:
     if value["value"]:
         return value
@@ -169,8 +176,7 @@ def bound_of(kind: Any, *, required: bool = True) -> Bound | None:
         return _each(bound_of(kind["items"]))
     name = str(kind.get("connect.name"))
     if name == "org.apache.kafka.connect.data.Decimal":
-        stand_in = greatest(int(kind["precision"])) if required else None
-        return lambda value: value or stand_in
+        return _finite(int(kind["precision"]), required=required)
     if name == "io.debezium.data.VariableScaleDecimal":
         return _number if required else lambda value: value if value["value"] else None
     if kind["type"] == "record":

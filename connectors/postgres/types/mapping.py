@@ -6,8 +6,8 @@ Types without an entry are text with the server's own text form, unless `unknown
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import MappedType, Parser
 from cdcworker.connectors.postgres.types import bounded_values, nested_values, text_values
@@ -39,6 +39,10 @@ class PgType:
     """Of a composite: it has had other attributes."""
 
 
+_KEY: Final = "key"
+"""`out_of_range` of columns of the key where others are bounded: exact, and such that readers take it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandlingModes:
     """How values are represented: the `*.handling.mode` keys and their kin."""
@@ -54,11 +58,17 @@ class HandlingModes:
     unknown: str = "text"
     out_of_range: str = "clamp"
     timestamptz: str = "padded"
+    key_nan: str = "number"
+    """What is `NaN` of a numeric(p,s) in columns of the key: the first number beyond the type, or `empty` bytes."""
 
     @property
     def exact(self) -> bool:
         """Tells whether values out of their type's range keep a form of their own."""
-        return self.out_of_range == "exact"
+        return self.out_of_range in ("exact", _KEY)
+
+    def of_key(self) -> HandlingModes:
+        """Returns the modes of columns of the key, which are exact whatever others are."""
+        return self if self.exact else replace(self, out_of_range=_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +157,8 @@ def _numeric(typmod: int, modes: HandlingModes) -> MappedType:
 
 def _decimal_parsers(precision: int, scale: int, modes: HandlingModes) -> tuple[Parser, ...]:
     if modes.exact:
-        return (text_values.decimal_bytes(scale),)
+        is_number = modes.out_of_range == _KEY and modes.key_nan == "number"
+        return (text_values.decimal_bytes(scale, text_values.first_beyond(precision) if is_number else b""),)
     return tuple(bounded_values.decimal_bytes(precision, scale, required=required) for required in (False, True))
 
 
