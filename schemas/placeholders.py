@@ -1,4 +1,4 @@
-"""Placeholders for values that the database did not send, and headers for the dimensions of arrays."""
+"""Placeholders for values that the database did not send or that no reader holds, and headers for the dimensions of arrays."""
 
 from __future__ import annotations
 
@@ -41,6 +41,17 @@ _ZEROES: Final[dict[str, Any]] = {
     "io.debezium.data.geometry.Geography": {"wkb": struct.pack("<BII", 1, 7, 0), "srid": None},
 }
 """The zero of types that do not take any value of their Avro type, by the name of the type in Kafka Connect."""
+
+
+def unscaled(number: int) -> bytes:
+    """The shortest two's complement, as Java's BigInteger writes it."""
+    return number.to_bytes(((number if number >= 0 else ~number).bit_length() >> 3) + 1, "big", signed=True)
+
+
+def beyond_precision(precision: int) -> bytes:
+    """Returns what is written in keys for `NaN` of a decimal with so many digits: the least unscaled number with more digits,
+    which no value of the type has and every reader takes."""
+    return unscaled(int(10**precision))
 
 
 def unavailable_value(column: Column, placeholder: str) -> Any:

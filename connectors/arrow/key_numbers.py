@@ -8,17 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from cdcworker.schemas.placeholders import beyond_precision
+
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Avro = Any
 Replace = Callable[[Any], Any]
-
-
-def first_beyond(precision: int) -> bytes:
-    """The least unscaled number with more than so many digits, in its shortest two's complement."""
-    number = 10**precision
-    return number.to_bytes((number.bit_length() >> 3) + 1, "big", signed=True)
 
 
 def with_empty_nan(values: pa.Array, kinds: Sequence[Avro]) -> pa.Array:
@@ -44,7 +40,7 @@ def _beyond(kind: Avro) -> bytes | None:
         return None
     is_decimal = kind.get("connect.name") == "org.apache.kafka.connect.data.Decimal"
     precision = kind.get("precision")
-    return first_beyond(precision) if is_decimal and isinstance(precision, int) and precision > 0 else None
+    return beyond_precision(precision) if is_decimal and isinstance(precision, int) and precision > 0 else None
 
 
 def _concrete(kind: Avro) -> Avro:

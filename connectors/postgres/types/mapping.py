@@ -13,6 +13,7 @@ from cdcworker.connectors.capture.column_mapping import MappedType, Parser
 from cdcworker.connectors.postgres.types import bounded_values, nested_values, text_values
 from cdcworker.connectors.postgres.types.extension_records import geometry_type, sparse_vector_type
 from cdcworker.schemas.change import Avro
+from cdcworker.schemas.placeholders import beyond_precision, unscaled
 from cdcworker.schemas.topics import avro_name
 
 
@@ -158,7 +159,7 @@ def _numeric(typmod: int, modes: HandlingModes) -> MappedType:
 def _decimal_parsers(precision: int, scale: int, modes: HandlingModes) -> tuple[Parser, ...]:
     if modes.exact:
         is_number = modes.out_of_range == _KEY and modes.key_nan == "number"
-        return (text_values.decimal_bytes(scale, text_values.first_beyond(precision) if is_number else b""),)
+        return (text_values.decimal_bytes(scale, beyond_precision(precision) if is_number else b""),)
     return tuple(bounded_values.decimal_bytes(precision, scale, required=required) for required in (False, True))
 
 
@@ -168,7 +169,7 @@ def _money(_: int, modes: HandlingModes) -> MappedType:
         return MappedType("double", lambda value: text_values.money_cents(value) / 10**digits)
     if modes.decimal == "string":
         return MappedType("string", text_values.money_text(digits))
-    return MappedType(decimal_type(None, digits), lambda value: text_values.unscaled(text_values.money_cents(value)))
+    return MappedType(decimal_type(None, digits), lambda value: unscaled(text_values.money_cents(value)))
 
 
 def _bit(typmod: int, modes: HandlingModes) -> MappedType:

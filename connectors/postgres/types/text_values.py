@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import Parser
+from cdcworker.schemas.placeholders import unscaled
 
 SESSION_OPTIONS: Final = {
     "DateStyle": "ISO",
@@ -82,16 +83,6 @@ def bytes_as(mode: str) -> Parser:
 
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
-
-
-def unscaled(number: int) -> bytes:
-    """The shortest two's complement, as Java's BigInteger writes it."""
-    return number.to_bytes(((number if number >= 0 else ~number).bit_length() >> 3) + 1, "big", signed=True)
-
-
-def first_beyond(precision: int) -> bytes:
-    """The least unscaled number with more than so many digits: no number of such a type has it."""
-    return unscaled(10**precision)
 
 
 def decimal_bytes(scale: int, nan: bytes = b"") -> Parser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from decimal import Decimal
 from typing import Any
@@ -193,6 +194,12 @@ def test_readers_take_nan_in_a_key_and_it_stays_apart(precision: int, scale: int
         found = [Decimal(f"{int.from_bytes(value, 'big', signed=True)}e-{scale}") for value in found]
     assert found[0] == SCALED[precision, scale]
     assert found[2] < found[1] < found[0]
+
+
+def test_nan_in_a_key_of_numbers_in_json_is_no_other_key() -> None:
+    stream = Stream(keyed("numeric", (8 << 16 | 3) + 4), form=replace(JSON, key=WireFormat(json=True, numeric=True)))
+    records = stream.records(*(m.insert(1, b"1", text) for text in (b"NaN", b"0.000", b"99999.999")))
+    assert [json.loads(record.key or b"")["payload"]["c"] for record in records] == [100_000, 0, 99_999.999]
 
 
 @NAN_KEYS
