@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import pyarrow as pa
 import pytest
+from cdcworker.connectors.arrow.key_numbers import with_empty_nan
 from cdcworker.connectors.postgres.types.mapping import VARIABLE_SCALE_DECIMAL, decimal_type
 from cdcworker.connectors.warehouses.arrow_types import to_arrow
 from cdcworker.connectors.warehouses.source_types import target_column
 from cdcworker.connectors.warehouses.value_text import to_text
 from cdcworker.schemas.change import Position
+from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas
-from cdcworker.schemas.log import Registration, RegistrationMeta
+from cdcworker.schemas.log import Registration, RegistrationMeta, register_in_memory
 
 from tests import change_streams
 
@@ -97,7 +99,9 @@ def batch_of(kind, source_type, key_value, row_value, former=None):
         meta = RegistrationMeta(1, table.path, Position(1, 0, 0))
         subject = f"{change_streams.topic_name(change_streams.PREFIX, table.path)}-key"
         schema = former_key_schemas(change_streams.PREFIX, table)[former]
-        stream.schemas.register([Registration(subject, schema, meta)])
+        register = register_in_memory(stream.schemas.log)
+        register([Registration(subject, schema, meta)])
+        stream.encoder = Encoder(change_streams.PREFIX, register)
     stream.insert(table, (1, key_value))
     return stream, table
 
@@ -123,6 +127,14 @@ def test_numbers_of_a_key_stay_what_they_are(former):
         stream, _ = batch_of(decimal_type(2, 0), "numeric(2,0)", value, value, former)
         batch = stream.assembler().build(change_streams.arrow(stream.records), {}, 1)
         assert batch.tables[0].upserts["n"].to_pylist() == [value]
+
+
+def test_a_key_of_before_the_column_was_widened_is_read_by_its_own_schema():
+    values = pa.array([BEYOND[2], BEYOND[5], None])
+    kinds = decimal_type(2, 0), ["null", decimal_type(5, 0)]
+    assert with_empty_nan(values, kinds).to_pylist() == [b"", BEYOND[5], None]
+    assert with_empty_nan(values, ("bytes", kinds[1])).to_pylist() == [BEYOND[2], b"", None]
+    assert with_empty_nan(values, ("bytes", None)).to_pylist() == values.to_pylist()
 
 
 def test_a_deleted_and_a_moved_key_of_nan_are_nan():
