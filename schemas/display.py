@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cdcworker.schemas.change import Avro
+from cdcworker.schemas.placeholders import DIGITS_MAX
 from cdcworker.schemas.topics import unescape
 
 Read = Callable[[Any], Any]
@@ -21,8 +22,6 @@ _TIMES: Final = {"MicroTimestamp": 1, "Timestamp": 1_000, "MicroTime": 1, "Time"
 _NANOS: Final = {"NanoTimestamp": "MicroTimestamp", "NanoTime": "MicroTime"}
 _NAN: Final = "NaN"
 _NO_NUMBERS: Final = {1: "Infinity", -1: "-Infinity"}
-_DIGITS_MAX: Final = 1_000
-"""The most digits of a decimal of PostgreSQL."""
 _NAMED: Final = ("io.debezium.time.", "org.apache.kafka.connect.data.")
 
 
@@ -117,7 +116,7 @@ def _variable(value: Any) -> Any:
 
 def _decimal(scale: int, precision: int = 0) -> Read:
     """`precision`: of what has so many digits at most; NaN is the number behind them all, or empty."""
-    beyond = 10**precision if 0 < precision <= _DIGITS_MAX else None
+    beyond = 10**precision if 0 < precision <= DIGITS_MAX else None
 
     def read(value: Any) -> str:
         number = int.from_bytes(value, "big", signed=True)

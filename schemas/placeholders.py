@@ -19,6 +19,8 @@ BOUNDS_HEADER: Final = "cdc.bounds"
 index: `{"3":"[0:2]"}`. The elements are in the record in row-major order."""
 BEFORE_BOUNDS_HEADER: Final = "cdc.bounds.before"
 """The same header for arrays in `before`."""
+DIGITS_MAX: Final = 1_000
+"""The most digits that a decimal of a source has."""
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _UUID: Final = "io.debezium.data.Uuid"

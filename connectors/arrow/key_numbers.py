@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.schemas.placeholders import beyond_precision
+from cdcworker.schemas.placeholders import DIGITS_MAX, beyond_precision
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +40,9 @@ def _beyond(kind: Avro) -> bytes | None:
         return None
     is_decimal = kind.get("connect.name") == "org.apache.kafka.connect.data.Decimal"
     precision = kind.get("precision")
-    return beyond_precision(precision) if is_decimal and isinstance(precision, int) and precision > 0 else None
+    if not is_decimal or not isinstance(precision, int) or not 0 < precision <= DIGITS_MAX:
+        return None
+    return beyond_precision(precision)
 
 
 def _concrete(kind: Avro) -> Avro:

@@ -135,6 +135,8 @@ def test_a_key_of_before_the_column_was_widened_is_read_by_its_own_schema():
     assert with_empty_nan(values, kinds).to_pylist() == [b"", BEYOND[5], None]
     assert with_empty_nan(values, ("bytes", kinds[1])).to_pylist() == [BEYOND[2], b"", None]
     assert with_empty_nan(values, ("bytes", None)).to_pylist() == values.to_pylist()
+    # Whoever may register schemas says how long numbers are.
+    assert with_empty_nan(values, (decimal_type(10**12, 0), None)).to_pylist() == values.to_pylist()
 
 
 def test_a_deleted_and_a_moved_key_of_nan_are_nan():
