@@ -19,6 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 from cdcworker.schemas.avro import unframe
+from cdcworker.schemas.change import OutRecord
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
@@ -184,8 +185,8 @@ def test_confluents_readers_take_placeholders_extremes_and_defaults_of_every_typ
             assert all(str(one.deserialize("shop.public.t", record).get("op")) in "duc" for one in readers), name
 
 
-def nan_keys(register) -> Iterator[tuple[int, bytes]]:
-    """Keys of `NaN` and of the largest number, by scale."""
+def nan_keys(register) -> Iterator[tuple[int, OutRecord]]:
+    """Records whose key is `NaN` or the largest number, by scale."""
     for precision, scale in ((8, 3), (38, 0), (100, 100)):
         key = MatrixColumn("c", TYPES_BY_NAME["numeric"], (precision << 16 | scale) + 4, True, in_key=True)
         stream = Stream([key])
@@ -196,15 +197,15 @@ def nan_keys(register) -> Iterator[tuple[int, bytes]]:
         for text in ("NaN", format(Decimal((0, (9,) * precision, -scale)), "f")):
             [record] = stream.records(insert(1, text.encode()))
             assert record.key
-            yield scale, record.key
+            yield scale, record
 
 
 @pytest.mark.parametrize("form", ["avro", "json"])
 def test_confluents_readers_take_nan_in_keys_and_it_stays_apart(registry, converter, form):
     read = converter(is_key=True) if form == "avro" else converter.json_converter(is_key=True)
     found = [
-        (scale, format(read.toConnectData("shop.public.t", key).value().get("c"), "f"))
-        for scale, key in nan_keys(register_in_memory(registry.log) if form == "avro" else None)
+        (scale, format(read.toConnectData(record.topic, record.key).value().get("c"), "f"))
+        for scale, record in nan_keys(register_in_memory(registry.log) if form == "avro" else None)
     ]
     assert found[0::2] == [(3, "100000.000"), (0, str(10**38)), (100, f"1.{'0' * 100}")]
     assert found[1::2] == [(3, "99999.999"), (0, "9" * 38), (100, f"0.{'9' * 100}")]
