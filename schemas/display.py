@@ -8,6 +8,7 @@ from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 
 from cdcworker.schemas.change import Avro
+from cdcworker.schemas.placeholders import DIGITS_MAX
 from cdcworker.schemas.topics import unescape
 
 Read = Callable[[Any], Any]
@@ -19,6 +20,8 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _TIMES: Final = {"MicroTimestamp": 1, "Timestamp": 1_000, "MicroTime": 1, "Time": 1_000}
 """The microseconds per unit, by the last part of the type's name in Connect or Debezium."""
 _NANOS: Final = {"NanoTimestamp": "MicroTimestamp", "NanoTime": "MicroTime"}
+_NAN: Final = "NaN"
+_NO_NUMBERS: Final = {1: "Infinity", -1: "-Infinity"}
 _NAMED: Final = ("io.debezium.time.", "org.apache.kafka.connect.data.")
 
 
@@ -41,7 +44,8 @@ class _DisplayCompiler:
         name = str(node.get("connect.name", ""))
         short = name.rpartition(".")[2] if name.startswith(_NAMED) else ""
         if short == "Decimal" or (not name and node.get("logicalType") == "decimal"):
-            return _optional(_decimal(int(_parameters(node).get("scale", node.get("scale", 0)))))
+            scale, precision = _parameters(node).get("scale", node.get("scale", 0)), node.get("precision", 0)
+            return _optional(_decimal(int(scale), precision if isinstance(precision, int) else 0))
         if short == "Date":
             return _optional(_date)
         if short in _TIMES or short in _NANOS:
@@ -66,7 +70,7 @@ class _DisplayCompiler:
         fields = {field["name"]: self.type(field["type"]) for field in node["fields"]}
         read = _optional(lambda value: {unescape(key): one(value.get(key)) for key, one in fields.items()})
         if name.endswith(".VariableScaleDecimal"):
-            read = _optional(lambda value: _decimal(value["scale"])(value["value"]))
+            read = _optional(_variable)
         self._named[str(node["name"]).rpartition(".")[2]] = read
         return read
 
@@ -103,9 +107,21 @@ def _scalar(value: Any) -> Any:
     return [_scalar(one) for one in value] if isinstance(value, list | tuple) else value
 
 
-def _decimal(scale: int) -> Read:
+def _variable(value: Any) -> Any:
+    """A decimal with its scale; without digits the scale says what it is instead of a number."""
+    if not value["value"]:
+        return _NO_NUMBERS.get(value["scale"], _NAN)
+    return _decimal(value["scale"])(value["value"])
+
+
+def _decimal(scale: int, precision: int = 0) -> Read:
+    """`precision`: of what has so many digits at most; NaN is the number behind them all, or empty."""
+    beyond = 10**precision if 0 < precision <= DIGITS_MAX else None
+
     def read(value: Any) -> str:
         number = int.from_bytes(value, "big", signed=True)
+        if not value or number == beyond:
+            return _NAN
         digits = str(abs(number)).rjust(scale + 1, "0") if scale > 0 else str(abs(number) * 10 ** min(-scale, 20_000))
         text = f"{digits[:-scale]}.{digits[-scale:]}" if scale > 0 else digits
         return f"-{text}" if number < 0 else text

@@ -1,4 +1,4 @@
-"""Placeholders for values that the database did not send, and headers for the dimensions of arrays."""
+"""Placeholders for values that the database did not send or that no reader holds, and headers for the dimensions of arrays."""
 
 from __future__ import annotations
 
@@ -19,6 +19,8 @@ BOUNDS_HEADER: Final = "cdc.bounds"
 index: `{"3":"[0:2]"}`. The elements are in the record in row-major order."""
 BEFORE_BOUNDS_HEADER: Final = "cdc.bounds.before"
 """The same header for arrays in `before`."""
+DIGITS_MAX: Final = 1_000
+"""The most digits that a decimal of a source has."""
 _DECIMAL: Final = "org.apache.kafka.connect.data.Decimal"
 _VARIABLE: Final = "io.debezium.data.VariableScaleDecimal"
 _UUID: Final = "io.debezium.data.Uuid"
@@ -41,6 +43,17 @@ _ZEROES: Final[dict[str, Any]] = {
     "io.debezium.data.geometry.Geography": {"wkb": struct.pack("<BII", 1, 7, 0), "srid": None},
 }
 """The zero of types that do not take any value of their Avro type, by the name of the type in Kafka Connect."""
+
+
+def unscaled(number: int) -> bytes:
+    """The shortest two's complement, as Java's BigInteger writes it."""
+    return number.to_bytes(((number if number >= 0 else ~number).bit_length() >> 3) + 1, "big", signed=True)
+
+
+def beyond_precision(precision: int) -> bytes:
+    """Returns what is written in keys for `NaN` of a decimal with so many digits: the least unscaled number with more digits,
+    which no value of the type has and every reader takes."""
+    return unscaled(int(10**precision))
 
 
 def unavailable_value(column: Column, placeholder: str) -> Any:

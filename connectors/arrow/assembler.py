@@ -367,11 +367,11 @@ class _View:
                 "from_offset": int(self.topic.offset[self.rows[0]]),
             }
             try:
-                found = decode(self.key_shape.plan, *array_ops.slices(bodies), 0)
+                found = exact_keys.columns_of(self.key_shape, self.shape, bodies, self.key_shape.fields)
             except UndecodableRow as exc:
                 raise CdcError(UNDECODABLE, "a key does not fit its schema", where=first) from exc
-            assert len(found) == len(np.asarray(codes))
-            return {name: found.field(name) for name in self.key_shape.fields}
+            assert all(len(column) == len(np.asarray(codes)) for column in found.values())
+            return found
 
         return columns
 

@@ -111,6 +111,11 @@ class EnvelopeSchema:
         return tuple(item["name"] for item in self.row["fields"])
 
     @cached_property
+    def kinds(self) -> Mapping[str, Any]:
+        """Returns the types of the columns by their names."""
+        return {item["name"]: item["type"] for item in self.row["fields"]}
+
+    @cached_property
     def bounded(self) -> frozenset[str]:
         """The columns that a source may have brought into the range of readers: in a key they are exact."""
         return frozenset(item["name"] for item in self.row["fields"] if _is_bounded(item["type"]))
@@ -126,8 +131,13 @@ class KeySchema:
         return DecodePlan(self.schema)
 
     @cached_property
+    def kinds(self) -> Mapping[str, Any]:
+        """Returns the types of the columns by their names."""
+        return {item["name"]: item["type"] for item in self.schema["fields"]}
+
+    @cached_property
     def fields(self) -> tuple[str, ...]:
-        return tuple(item["name"] for item in self.schema["fields"])
+        return tuple(self.kinds)
 
 
 class EnvelopeSchemas:

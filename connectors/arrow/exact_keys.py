@@ -2,16 +2,25 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from cdcworker.connectors.arrow import array_ops
+from cdcworker.connectors.arrow import array_ops, key_numbers
 from cdcworker.connectors.arrow.decode import UndecodableRow, decode
-from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchema, EnvelopeSchemas
+from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchema, EnvelopeSchemas, KeySchema
 from cdcworker.connectors.sink_errors import UNDECODABLE
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.arrow.topic_records import TopicRecords
+
+
+def columns_of(kind: KeySchema, shape: EnvelopeSchema, bodies: Any, names: Sequence[str]) -> dict[str, Any]:
+    """Returns these columns of keys without their frames; UndecodableRow where one does not fit its schema."""
+    found = decode(kind.plan, *array_ops.slices(bodies), 0)
+    return {
+        name: key_numbers.with_empty_nan(found.field(name), (kind.kinds[name], shape.kinds.get(name))) for name in names
+    }
 
 
 def read(topic: TopicRecords, rows: Any, shape: EnvelopeSchema, schemas: EnvelopeSchemas) -> dict[str, tuple[Any, Any]]:
@@ -35,7 +44,7 @@ def read(topic: TopicRecords, rows: Any, shape: EnvelopeSchema, schemas: Envelop
         if not chosen:
             continue
         try:
-            decoded = decode(kind.plan, *array_ops.slices(array_ops.bodies(keys.take(pa.array(found)))), 0)
+            decoded = columns_of(kind, shape, array_ops.bodies(keys.take(pa.array(found))), chosen)
         except UndecodableRow as exc:
             raise CdcError(UNDECODABLE, "a key does not fit its schema", where=where) from exc
         places = np.full(len(rows), -1, np.int64)
@@ -43,7 +52,7 @@ def read(topic: TopicRecords, rows: Any, shape: EnvelopeSchema, schemas: Envelop
         mask = pa.array(places >= 0)
         index = pa.array(places, mask=places < 0)
         for name in chosen:
-            values = decoded.field(name).take(index)
+            values = decoded[name].take(index)
             has, other = out.get(name, (None, None))
             out[name] = (mask, values) if has is None else (pc.or_(mask, has), pc.if_else(mask, values, other))
     return out

@@ -43,6 +43,9 @@ class StoredPosition:
     """Last known keys of tables whose descriptions in the stream do not say them, by OID."""
     timestamptz: str = "padded"
     """How fractions of timestamptz are written: `padded`, or `shortest` as by versions whose positions do not say it."""
+    key_nan: str = "number"
+    """How `NaN` of a numeric(p,s) is written in keys: as a `number`, or as `empty` bytes as by versions whose positions do
+    not say it."""
 
     def to_json(self) -> JsonObject:
         part: JsonObject = {"part": list(self.part)} if self.part else {}
@@ -66,6 +69,7 @@ class StoredPosition:
             **({"forms": self.shapes} if self.shapes else {}),
             **({"keys": self.keys} if self.keys else {}),
             "timestamptz": self.timestamptz,
+            "key_nan": self.key_nan,
         }
 
     @classmethod
@@ -88,6 +92,7 @@ class StoredPosition:
                 shapes=dict(value.get("forms") or value.get("shapes") or {}) or None,
                 keys={str(int(oid)): list(names) for oid, names in (value.get("keys") or {}).items()} or None,
                 timestamptz="padded" if value.get("timestamptz") == "padded" else "shortest",
+                key_nan="number" if value.get("key_nan") == "number" else "empty",
                 **numbers,
             )
         except (KeyError, TypeError, ValueError, AttributeError, ArithmeticError) as exc:

@@ -119,12 +119,17 @@ def _shaped(topic: str, key: Any, value: Any, headers: Mapping[str, Any]) -> Jso
 def _parts(table: str, op: str, key: Any, before: Any, after: Any) -> Json:
     row = after if isinstance(after, dict) else before if isinstance(before, dict) else {}
     if isinstance(key, dict):
-        # The row knows more of its types than the key, whose schema is as bare as it can be.
-        key = {name: row.get(name, value) for name, value in key.items()}
+        key = {name: value if _is_told(value) else row.get(name, value) for name, value in key.items()}
     changed = None
     if op == "update" and isinstance(before, dict) and isinstance(after, dict):
         changed = [name for name in after if after[name] != before.get(name)]
     return {"table": table, "op": op, "key": key, "before": before, "after": after, "changed": changed}
+
+
+def _is_told(value: Any) -> bool:
+    """Tells whether a key's value is text as people read it. Values of the key are exact, those of the row are bounded; but the
+    row knows more of its types than a key whose schema is bare: its numbers and bytes may be times and decimals."""
+    return isinstance(value, str) and not value.startswith("\\x")
 
 
 def _named(names: Sequence[str], header: Any) -> list[str]:

@@ -43,7 +43,7 @@ from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
 from cdcworker.connectors.postgres.config.propagated_types import COLUMNS, TYPES, PropagatedTypes, propagation_keys
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
 from cdcworker.connectors.postgres.config.slot_split import split_checks, split_keys
-from cdcworker.connectors.postgres.config.value_keys import remarked_keys, value_keys
+from cdcworker.connectors.postgres.config.value_keys import KEY_NAN, remarked_keys, value_keys
 from cdcworker.connectors.postgres.errors import CAPTURE
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
@@ -331,11 +331,15 @@ class PostgresSettings:
             filters=replace(self.filters, share=share),
         )
 
-    def going_on(self, timestamptz: str) -> PostgresSettings:
-        """Returns the settings of a task that goes on at a position; `timestamptz`: how it has written these until then."""
-        if self.raw["timestamptz.handling.mode"] != "auto":
-            return self
-        return replace(self, modes=replace(self.modes, timestamptz=timestamptz))
+    def going_on(self, timestamptz: str, key_nan: str) -> PostgresSettings:
+        """Returns the settings of a task that goes on at a position; `timestamptz`, `key_nan`: how it has written these until
+        then."""
+        modes = self.modes
+        if self.raw["timestamptz.handling.mode"] == "auto":
+            modes = replace(modes, timestamptz=timestamptz)
+        if self.raw[KEY_NAN.name] == "auto" and not modes.exact:
+            modes = replace(modes, key_nan=key_nan)
+        return replace(self, modes=modes)
 
     @property
     def propagated(self) -> PropagatedTypes:
@@ -390,4 +394,6 @@ def _modes(raw: Mapping[str, Any]) -> HandlingModes:
         out_of_range=raw["out.of.range.handling.mode"],
         # Whether `auto` means this is known once there is a position.
         timestamptz="shortest" if raw["timestamptz.handling.mode"] == "shortest" else "padded",
+        # The position remembers it, so that keys keep their bytes where other values are bounded later.
+        key_nan="empty" if raw["out.of.range.handling.mode"] == "exact" or raw[KEY_NAN.name] == "empty" else "number",
     )

@@ -16,6 +16,14 @@ BINARY: Final = ConfigKey(
 
 
 _FRACTIONS: Final = ("auto", "padded", "shortest")
+_KEY_NANS: Final = ("auto", "number", "empty")
+KEY_NAN: Final = ConfigKey(
+    "key.nan.handling.mode", default="auto", validator=one_of(*_KEY_NANS), recommended=_KEY_NANS, group="Values",
+    importance="LOW", doc="NaN of a numeric(p,s) in a key. number: the first number beyond the type, 10^(p-s), which all readers take. "
+    "empty: empty bytes, as earlier versions wrote it, on which Connect's converters fail. auto: empty where the connector goes on at a "
+    "position of such a version, so that keys keep their bytes; number otherwise. With out.of.range.handling.mode=exact it is always "
+    "empty.",
+)  # fmt: skip
 
 
 def remarked_keys(config: Mapping[str, str]) -> Iterable[ConfigKey]:
@@ -58,3 +66,4 @@ def value_keys() -> Iterable[ConfigKey]:
         "shortest: no zeros at its end, as earlier versions wrote them. auto: shortest where the connector goes on at a position of "
         "such a version, so that keys keep their bytes; padded otherwise.",
     )  # fmt: skip
+    yield KEY_NAN

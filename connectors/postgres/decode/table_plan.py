@@ -161,7 +161,7 @@ def build_plan(
         facts = _Facts.of(column, info, in_key, numbers.get(column.name, 0))
         # A key stays what it is: two rows must not become one, and records of before have it so. In the row it is bounded.
         exact = in_key or column.name in planner.keys.columns_of(relation.schema, relation.table)
-        modes = replace(planner.modes, out_of_range="exact") if exact else planner.modes
+        modes = planner.modes.of_key() if exact else planner.modes
         mapped = map_type(pg, -1 if column.type_oid in wide else column.typmod, modes, types, facts.dims)
         if facts.not_null and mapped.required:
             mapped = replace(mapped, parse=mapped.required)

@@ -32,7 +32,9 @@ CHECKS: tuple[DoctorCheck, ...] = (
 
 
 PER_SLOT: frozenset[str] = frozenset(
-    check.name for check in CHECKS if check.name.startswith(("slot.", "publication.")) or check.name == "decoding.spill"
+    check.name
+    for check in CHECKS
+    if check.name.startswith(("slot.", "publication.")) or check.name in ("decoding.spill", "tables.key_values")
 )
 """Asked of each of several slots."""
 

@@ -9,6 +9,7 @@ from cdcworker.connectors.checks import CheckResult, DoctorCheck, Repair, ok
 from cdcworker.connectors.postgres import errors as e
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlanner
 from cdcworker.connectors.postgres.doctor.examined_server import ExaminedServer, duration, listed, size
+from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.server.catalog import SourceCatalog
 from cdcworker.connectors.postgres.server.fixes import ident
 from cdcworker.connectors.postgres.types.mapping import TypeRegistry, is_known
@@ -157,21 +158,36 @@ order by 1, 2, a.attnum
 """
 
 
+def _is_scaled(declared: str) -> bool:
+    """Tells whether a type is a numeric(p,s) that is a decimal to readers."""
+    name, _, numbers = declared.rstrip(")").partition("(")
+    precision, _, scale = numbers.partition(",")
+    return name == "numeric" and bool(numbers) and 0 <= int(scale or 0) <= int(precision)
+
+
 def _key_values(examined: ExaminedServer) -> Iterator[CheckResult]:
     """Keys are exact, so they may hold values that no reader of their types has."""
-    modes, keys = examined.settings.modes, examined.settings.keys
+    settings, keys = examined.settings, examined.settings.keys
+    if examined.position is not None:
+        stored = StoredPosition.from_json(examined.position)
+        settings = settings.going_on(stored.timestamptz, stored.key_nan)
+    modes = settings.modes
+    nan_is_read = modes.key_nan == "number"
     types = ["numeric"] * (modes.decimal == "precise")
     types += ["date", "time without time zone", "timestamp without time zone"] if modes.time == "connect" else []
     found = [
         f"{schema}.{table}.{column} ({declared})"
         for schema, table, column, declared, is_primary in examined.rows(_TYPED, examined.oids, types)
-        if is_primary or column in keys.columns_of(schema, table)
+        if (is_primary or column in keys.columns_of(schema, table)) and not (nan_is_read and _is_scaled(declared))
     ]
     if not found:
         yield ok("none")
         return
     text = f"some readers fail at NaN and infinite or far dates and times in keys, which are exact: {listed(found)}"
-    hint = "Where there are such values: another key (message.key.columns), decimal.handling.mode=string or another time.precision.mode."
+    hint = (
+        "Where there are such values: another key (message.key.columns), decimal.handling.mode=string or another time.precision.mode."
+        " For a numeric(p,s) key.nan.handling.mode=number with new topics."
+    )
     yield CheckResult("note", f"{len(found)} columns", text, hint=hint)
 
 

@@ -73,7 +73,7 @@ def open_session(
         quarantine.hold(_with_unreadable(catalog, stored, troubles or {}))
         settings = replace(settings, filters=quarantine.applied(settings.filters))
         if stored is not None:
-            settings = settings.going_on(stored.timestamptz)
+            settings = settings.going_on(stored.timestamptz, stored.key_nan)
         session = Session(
             stored or _unset_position(settings),
             Connections(settings, application, catalog),
@@ -81,6 +81,7 @@ def open_session(
             position_changed=quarantine.changed,
         )
         session.position.timestamptz = settings.modes.timestamptz
+        session.position.key_nan = settings.modes.key_nan
         _open(session, context, stored is None)
     except psycopg.Error as exc:
         (session or catalog).close()
@@ -285,8 +286,9 @@ def _first_position(session: Session, identity: SystemIdentity) -> StoredPositio
         lsn = max(slot.confirmed_lsn, session.position.safe_lsn)
         log.info("slot found and taken over slot=%s lsn=%s", settings.slot, format_lsn(lsn))
     return StoredPosition(
-        identity.system_id, identity.timeline, settings.slot, 0, 0, lsn, timestamptz=settings.modes.timestamptz
-    )
+        identity.system_id, identity.timeline, settings.slot, 0, 0, lsn,
+        timestamptz=settings.modes.timestamptz, key_nan=settings.modes.key_nan,
+    )  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ from typing import Any, Final
 from cdcworker.connectors.capture.column_mapping import Parser
 from cdcworker.connectors.postgres.types import text_values as exact
 from cdcworker.connectors.postgres.types.text_values import DAY_US, civil_days
+from cdcworker.schemas.placeholders import beyond_precision, unscaled
 
 DAYS_MIN, DAYS_MAX = civil_days(1, 1, 1), civil_days(9999, 12, 31)
 US_MIN, US_MAX = DAYS_MIN * DAY_US, (DAYS_MAX + 1) * DAY_US - 1
@@ -91,7 +92,7 @@ def timestamp_ns(value: bytes) -> int:
 
 def greatest(precision: int) -> bytes:
     """The largest unscaled number of so many digits."""
-    return exact.unscaled(10**precision - 1)
+    return unscaled(10**precision - 1)
 
 
 def decimal_bytes(precision: int, scale: int, *, required: bool) -> Parser:
@@ -116,7 +117,7 @@ def required_variable_decimal(value: bytes) -> dict[str, Any]:
     if value not in _NO_NUMBERS:
         return exact.variable_decimal(value)
     sign = -1 if value.startswith(b"-") else 1
-    return {"scale": 0, "value": exact.unscaled(sign * (10**DIGITS_MAX - 1))}
+    return {"scale": 0, "value": unscaled(sign * (10**DIGITS_MAX - 1))}
 
 
 # -- values of the key, whose exact forms stand in the key alone -------------------------------------------------------
@@ -136,11 +137,18 @@ def _between(least: int, most: int) -> Bound:
     return lambda value: max(least, min(most, value))
 
 
+def _finite(precision: int, *, required: bool) -> Bound:
+    """Of NaN in either form that it has in a key."""
+    forms = (b"", beyond_precision(precision))
+    stand_in = greatest(precision) if required else None
+    return lambda value: stand_in if value in forms else value
+
+
 def _number(value: dict[str, Any]) -> dict[str, Any]:
     if value["value"]:
         return value
     sign = -1 if value["scale"] < 0 else 1
-    return {"scale": 0, "value": exact.unscaled(sign * (10**DIGITS_MAX - 1))}
+    return {"scale": 0, "value": unscaled(sign * (10**DIGITS_MAX - 1))}
 
 
 _BOUNDS: Final[dict[str, Bound]] = {
@@ -169,8 +177,7 @@ def bound_of(kind: Any, *, required: bool = True) -> Bound | None:
         return _each(bound_of(kind["items"]))
     name = str(kind.get("connect.name"))
     if name == "org.apache.kafka.connect.data.Decimal":
-        stand_in = greatest(int(kind["precision"])) if required else None
-        return lambda value: value or stand_in
+        return _finite(int(kind["precision"]), required=required)
     if name == "io.debezium.data.VariableScaleDecimal":
         return _number if required else lambda value: value if value["value"] else None
     if kind["type"] == "record":

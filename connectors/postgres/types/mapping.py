@@ -6,13 +6,14 @@ Types without an entry are text with the server's own text form, unless `unknown
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import MappedType, Parser
 from cdcworker.connectors.postgres.types import bounded_values, nested_values, text_values
 from cdcworker.connectors.postgres.types.extension_records import geometry_type, sparse_vector_type
 from cdcworker.schemas.change import Avro
+from cdcworker.schemas.placeholders import beyond_precision, unscaled
 from cdcworker.schemas.topics import avro_name
 
 
@@ -39,6 +40,10 @@ class PgType:
     """Of a composite: it has had other attributes."""
 
 
+_KEY: Final = "key"
+"""`out_of_range` of columns of the key where others are bounded: exact, and such that readers take it."""
+
+
 @dataclass(frozen=True, slots=True)
 class HandlingModes:
     """How values are represented: the `*.handling.mode` keys and their kin."""
@@ -54,11 +59,17 @@ class HandlingModes:
     unknown: str = "text"
     out_of_range: str = "clamp"
     timestamptz: str = "padded"
+    key_nan: str = "number"
+    """What is `NaN` of a numeric(p,s) in columns of the key: the first number beyond the type, or `empty` bytes."""
 
     @property
     def exact(self) -> bool:
         """Tells whether values out of their type's range keep a form of their own."""
-        return self.out_of_range == "exact"
+        return self.out_of_range in ("exact", _KEY)
+
+    def of_key(self) -> HandlingModes:
+        """Returns the modes of columns of the key, which are exact whatever others are."""
+        return self if self.exact else replace(self, out_of_range=_KEY)
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,7 +158,8 @@ def _numeric(typmod: int, modes: HandlingModes) -> MappedType:
 
 def _decimal_parsers(precision: int, scale: int, modes: HandlingModes) -> tuple[Parser, ...]:
     if modes.exact:
-        return (text_values.decimal_bytes(scale),)
+        is_number = modes.out_of_range == _KEY and modes.key_nan == "number"
+        return (text_values.decimal_bytes(scale, beyond_precision(precision) if is_number else b""),)
     return tuple(bounded_values.decimal_bytes(precision, scale, required=required) for required in (False, True))
 
 
@@ -157,7 +169,7 @@ def _money(_: int, modes: HandlingModes) -> MappedType:
         return MappedType("double", lambda value: text_values.money_cents(value) / 10**digits)
     if modes.decimal == "string":
         return MappedType("string", text_values.money_text(digits))
-    return MappedType(decimal_type(None, digits), lambda value: text_values.unscaled(text_values.money_cents(value)))
+    return MappedType(decimal_type(None, digits), lambda value: unscaled(text_values.money_cents(value)))
 
 
 def _bit(typmod: int, modes: HandlingModes) -> MappedType:

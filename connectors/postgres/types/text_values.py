@@ -15,6 +15,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import Parser
+from cdcworker.schemas.placeholders import unscaled
 
 SESSION_OPTIONS: Final = {
     "DateStyle": "ISO",
@@ -84,19 +85,14 @@ def bytes_as(mode: str) -> Parser:
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
 
-def unscaled(number: int) -> bytes:
-    """The shortest two's complement, as Java's BigInteger writes it."""
-    return number.to_bytes(((number if number >= 0 else ~number).bit_length() >> 3) + 1, "big", signed=True)
-
-
-def decimal_bytes(scale: int) -> Parser:
-    """numeric(p,s): the text always has exactly `scale` digits after the point. NaN is the empty byte string."""
+def decimal_bytes(scale: int, nan: bytes = b"") -> Parser:
+    """numeric(p,s): the text always has exactly `scale` digits after the point. `nan` is written for NaN."""
 
     def parse(value: bytes) -> bytes:
         try:
             number = int(value.replace(b".", b""))
         except ValueError:
-            return _special_decimal(value)
+            return _special_decimal(value, nan)
         return number.to_bytes(((number if number >= 0 else ~number).bit_length() >> 3) + 1, "big", signed=True)
 
     def exact(value: bytes) -> bytes:
@@ -104,16 +100,16 @@ def decimal_bytes(scale: int) -> Parser:
         if (len(value) - point - 1 if point >= 0 else 0) == scale:
             return parse(value)
         number = Decimal(value.decode())
-        return unscaled(int(number.scaleb(scale))) if number.is_finite() else b""
+        return unscaled(int(number.scaleb(scale))) if number.is_finite() else nan
 
     chosen = exact if scale else parse
     vars(chosen)["scale"] = scale
     return chosen
 
 
-def _special_decimal(value: bytes) -> bytes:
+def _special_decimal(value: bytes, nan: bytes) -> bytes:
     if value in (b"NaN", b"Infinity", b"-Infinity"):
-        return b""
+        return nan
     raise ValueError("not a number")
 
 

@@ -7,12 +7,23 @@ def named(kind, title, **more):
 
 
 DECIMAL = named("bytes", "org.apache.kafka.connect.data.Decimal", **{"connect.parameters": {"scale": "2"}})
+VARIABLE = named(
+    "record", "io.debezium.data.VariableScaleDecimal", name="V",
+    fields=[{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+)  # fmt: skip
 SHOWN = [
     (DECIMAL, b"\x04\xd2", "12.34"),
     (DECIMAL, b"\xff", "-0.01"),
     (DECIMAL, b"\x00", "0.00"),
     ({**DECIMAL, "connect.parameters": {"scale": "0"}}, b"\x07", "7"),
     ({**DECIMAL, "connect.parameters": {"scale": "-2"}}, b"\x07", "700"),
+    (DECIMAL, b"", "NaN"),
+    ({**DECIMAL, "precision": 4}, b"\x27\x10", "NaN"),
+    ({**DECIMAL, "precision": 4}, b"\x27\x0f", "99.99"),
+    (VARIABLE, {"scale": 3, "value": b"\x04\xd2"}, "1.234"),
+    (VARIABLE, {"scale": 0, "value": b""}, "NaN"),
+    (VARIABLE, {"scale": 1, "value": b""}, "Infinity"),
+    (VARIABLE, {"scale": -1, "value": b""}, "-Infinity"),
     (named("int", "io.debezium.time.Date"), -1, "1969-12-31"),
     (named("long", "io.debezium.time.MicroTimestamp"), 1_790_000_000_120_000, "2026-09-21 14:13:20.12"),
     (named("long", "io.debezium.time.NanoTimestamp"), 1_000_000_001, "1970-01-01 00:00:01.000000001"),
@@ -38,12 +49,6 @@ def test_a_type_that_is_named_once_is_known_wherever_it_is_used():
     fields = [{"name": "before", "type": ["null", row]}, {"name": "after", "type": ["null", "Value"]}]
     read = compile_display({"type": "record", "name": "Envelope", "fields": fields})
     assert read({"before": None, "after": {"d_u002e": b"\x01"}}) == {"before": None, "after": {"d.": "0.01"}}
-
-
-def test_a_number_without_a_fixed_scale_has_its_own():
-    fields = [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}]
-    kind = named("record", "io.debezium.data.VariableScaleDecimal", name="V", fields=fields)
-    assert compile_display(kind)({"scale": 3, "value": b"\x04\xd2"}) == "1.234"
 
 
 def test_what_is_long_is_cut_and_says_so():

@@ -160,7 +160,10 @@ def contents(dsn, other_text):
         return out
 
 
-def compared(postgres, source, target, modes):
+ALL = tuple(map(table_of, range(len(VALUES))))
+
+
+def compared(postgres, source, target, modes, tables=ALL):
     """{table: verdict} of what `verify` does not call equal in every column."""
     from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
     from cdcworker.connectors.verify.compare import CompareSettings, Comparison
@@ -178,13 +181,13 @@ def compared(postgres, source, target, modes):
         names = {"host": "hostname", "port": "port", "user": "user", "password": "password", "dbname": "dbname"}
         return {f"{prefix}.{names[key]}": str(value) for key, value in parts.items() if key in names}
 
-    topics = [f"types.public.{table_of(number)}" for number in range(len(VALUES))]
+    topics = [f"types.public.{name}" for name in tables]
     sink = {"connector.class": "spark", "topics": ",".join(topics), **config("warehouse", target)}
     origin = {"connector.class": "postgres", "topic.prefix": "types", **config("database", source), **modes}
     with opened(ComparedConnectors("sink", sink, origin), VerifyLimits()) as both:
         tally = Comparison(both.source, both.target, lambda *_: Now(), CompareSettings(VerifyLimits())).run(both.plans)
     verdicts = {state.plan.source.name: (state.verdict, state.plan.left_out) for state in tally.tables}
-    assert len(verdicts) == len(VALUES)
+    assert len(verdicts) == len(tables)
     return {name: found[0] for name, found in verdicts.items() if found != ("equal", ())}
 
 
@@ -228,3 +231,39 @@ def test_every_type_arrives_as_it_left_from_the_snapshot_and_from_the_stream(pos
     assert {type_ for number, type_ in enumerate(VALUES) if differing.get(table_of(number)) == "different"} == set(
         VALUES
     )
+
+
+@pytest.mark.parametrize("written", ["number", "empty"])
+def test_nan_in_a_key_arrives_as_such_in_either_form(postgres, pair, written):
+    source, target = pair
+    modes = {"key.nan.handling.mode": written}
+    with psycopg.connect(postgres.dsn(source), autocommit=True) as db:
+        for name, type_, values in (
+            ("one", "numeric(8,3)", ("NaN", "99999.999", "-99999.999")),
+            ("listed", "numeric(4,2)[]", ("{NaN}", "{99.99}", "{NULL,NaN}")),
+        ):
+            db.execute(f"create table {name} (c {type_} primary key, v int)")
+            db.cursor().executemany(f"insert into {name} values (%s::{type_}, 0)", [(value,) for value in values])
+        log = reader.Reader(postgres, source, **modes).start()
+        try:
+            log.until(log.loaded)
+            db.execute("update one set v = 1; update listed set v = 1; update one set c = 1 where c = 'NaN'")
+            db.execute("update one set c = 'NaN' where c = 1; delete from listed where c = '{NULL,NaN}'")
+            log.catch_up(db)
+        finally:
+            log.task.close()
+    stream = change_streams.Stream(prefix="types")
+    stream.emit(*(change for change in log.log if change.op != "m"))
+    writer = PostgresWriter(postgres.dsn(target), "sink")
+    try:
+        writer.fence((1, 0))
+        for start in range(0, len(stream.records), 4):
+            writer.apply(stream.assembler().build(change_streams.arrow(stream.records[start : start + 4]), {}, start))
+    finally:
+        writer.close()
+    with psycopg.connect(postgres.dsn(target), autocommit=True) as db:
+        found = [
+            db.execute(f"select c::text, v from public.{name} order by c").fetchall() for name in ("one", "listed")
+        ]
+    assert found == [[("-99999.999", 1), ("99999.999", 1), ("NaN", 1)], [("{99.99}", 1), ("{NaN}", 1)]]
+    assert compared(postgres, source, target, modes, ("one", "listed")) == {}

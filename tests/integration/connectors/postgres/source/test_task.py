@@ -208,6 +208,28 @@ def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_timestam
     assert [change.after[0] for change in one.log] == [text, text.replace("02-29", "03-01")]
 
 
+@pytest.mark.parametrize(
+    ("stored", "mode", "written"),
+    [("new", "auto", b"\x01\x86\xa0"), ("new", "empty", b""), ("old", "auto", b""), ("old", "number", b"\x01\x86\xa0")],
+)
+def test_keys_of_a_topic_that_an_earlier_version_has_written_keep_their_nan(db, reader, stored, mode, written):
+    db.execute("create table t(n numeric(5,2) primary key, at int)")
+    db.execute("insert into t values ('NaN', 0)")
+    one = reader(**{"key.nan.handling.mode": mode}).start()
+    one.until(one.loaded)
+    one.kill()
+    if stored == "old":
+        del one.position["key_nan"]
+    first = len(one.log)
+    for _ in range(2):
+        one.start()
+        db.execute("update t set at = at + 1")
+        one.catch_up(db)
+        one.kill()
+    assert [change.after for change in one.log[first:]] == [(written, 1), (written, 2)]
+    assert one.position["key_nan"] == ("number" if written else "empty")
+
+
 def test_logical_messages_are_handed_on(db, reader):
     db.execute("create table t(id int primary key)")
     one = reader(**{"message.prefix.exclude.list": "noise"}).start()

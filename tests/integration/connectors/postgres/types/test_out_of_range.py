@@ -206,16 +206,17 @@ def check(db: Any, kind: Bounded, column: str, found: dict[int, Any]) -> None:
 @pytest.mark.parametrize("way", ["native", "python", "chosen"])
 def test_keys_stay_apart_and_readers_take_them(postgres, way):
     """Keys of the server, natively and in Python, and those that `message.key.columns` chooses."""
-    chosen = {"message.key.columns": "public.keyed:at,clock,day"} if way == "chosen" else {}
-    key = "primary key (what)" if chosen else "primary key (at, clock, day)"
+    chosen = {"message.key.columns": "public.keyed:at,clock,day,price"} if way == "chosen" else {}
+    key = "primary key (what)" if chosen else "primary key (at, clock, day, price)"
     database = postgres.create_database()
     with psycopg.connect(postgres.dsn(database), autocommit=True) as db:
-        db.execute(f"create table keyed (at timestamp, clock time, day date, what int, {key})")
+        db.execute(f"create table keyed (at timestamp, clock time, day date, what int, price numeric(8,3), {key})")
         if chosen:
             db.execute("alter table keyed replica identity full")
         db.execute(
-            "insert into keyed values ('infinity', '24:00', 'infinity', 1), ('9999-12-31 23:59:59.999999', '24:00', 'infinity', 2),"
-            " ('infinity', '23:59:59.999999', '9999-12-31', 3), ('0044-03-15 BC', '12:00', '-infinity', 4)"
+            "insert into keyed values ('infinity', '24:00', 'infinity', 1, 1), ('9999-12-31 23:59:59.999999', '24:00', 'infinity', 2, 1),"
+            " ('infinity', '23:59:59.999999', '9999-12-31', 3, 1), ('0044-03-15 BC', '12:00', '-infinity', 4, 1),"
+            " ('infinity', '24:00', 'infinity', 5, 'NaN'), ('infinity', '24:00', 'infinity', 6, 99999.999)"
         )
         one = postgres_reader.Reader(postgres, database, slot_name=f"keys_{database}", **chosen).start()
         registry = Registry()
@@ -229,8 +230,11 @@ def test_keys_stay_apart_and_readers_take_them(postgres, way):
     postgres.drop_database(database)
     [table] = {c.table.path: c.table for c in registry.changes(one.log) if c.table.path[1] == "keyed"}.values()
     schemas = [value_schema("shop", table), key_schema("shop", table)]
-    keys = {str(read_avro({int.from_bytes(record[2][1:5], "big"): schemas[1]}, record[2])) for record in made}
+    read_keys = [read_avro({int.from_bytes(record[2][1:5], "big"): schemas[1]}, record[2]) for record in made]
+    keys = set(map(str, read_keys))
     rows = [read_avro({int.from_bytes(record[1][1:5], "big"): schemas[0]}, record[1])["after"] for record in made]
-    assert (len(made), len(keys), len({record[2] for record in made})) == (8, 4, 4)
+    assert (len(made), len(keys), len({record[2] for record in made})) == (12, 6, 6)
+    assert {str(key["price"]) for key in read_keys} == {"1.000", "99999.999", "100000.00"}
+    assert max(row["price"] or 0 for row in rows) < 100_000
     assert {row["at"].year for row in rows} == {9999, 1}
     assert max(row["clock"] for row in rows) == dt.time.max

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from cdcworker.connectors.postgres.pgoutput import Relation, RelationColumn
 from cdcworker.connectors.postgres.server.catalog import TypeNames
 from cdcworker.connectors.postgres.types.bounded_values import bound_of
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType
-from cdcworker.schemas.change import Change, Position
+from cdcworker.schemas.change import Change, OutRecord, Position
 from cdcworker.schemas.encode import Encoder
 from cdcworker.schemas.envelope import former_key_schemas, key_schema
 from cdcworker.schemas.errors import CdcError
@@ -159,6 +161,68 @@ def test_keys_of_chosen_columns_stay_apart_and_the_row_is_as_of_any_column(
         found = read(of_key) if read else read_avro(made.schemas, of_key)
         other = read(of_row) if read else read_avro(plain.schemas, of_row)
         assert [repr(value) for value in rows_of(found)] == [repr(value) for value in rows_of(other)]
+
+
+SCALED = {(8, 3): Decimal(100_000), (38, 0): Decimal(10**38), (12, 2): Decimal(10**10), (1000, 1000): Decimal(1)}
+NAN_KEYS = pytest.mark.parametrize(("precision", "scale"), SCALED)
+
+
+def nan_keys(precision: int, scale: int, modes: HandlingModes, form: str, how: str) -> tuple[Stream, list[OutRecord]]:
+    """Records of rows with NaN and with the numbers that end the type, in a key of the table, a chosen one or one with an array."""
+    typmod = (precision << 16 | scale) + 4
+    name = "_numeric" if how == "array" else "numeric"
+    columns = chosen(name, typmod, required=False) if how == "chosen" else keyed(name, typmod)
+    stream = Stream(columns, modes, FORMS[form], chosen=CHOSEN if how == "chosen" else "")
+    most = format(Decimal((0, (9,) * precision, -scale)), "f")
+    texts = [f"{{{text}}}" if how == "array" else text for text in ("NaN", most, f"-{most}")]
+    return stream, stream.records(*(m.insert(1, b"1", text.encode()) for text in texts))
+
+
+@NAN_KEYS
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("how", ["key", "chosen", "array"])
+def test_readers_take_nan_in_a_key_and_it_stays_apart(precision: int, scale: int, form: str, how: str) -> None:
+    stream, records = nan_keys(precision, scale, HandlingModes(), form, how)
+    keys = [record.key for record in records if record.key]
+    if form == "json":
+        found = [read_connect(key)["c"] for key in keys]
+    else:
+        found = [read_avro(stream.schemas, key)["c"] for key in keys]
+    found = [value[0] if how == "array" else value for value in found]
+    assert len(set(found)) == len(set(keys)) == 3
+    if form == "json":
+        found = [Decimal(f"{int.from_bytes(value, 'big', signed=True)}e-{scale}") for value in found]
+    assert found[0] == SCALED[precision, scale]
+    assert found[2] < found[1] < found[0]
+
+
+def test_nan_in_a_key_of_numbers_in_json_is_no_other_key() -> None:
+    stream = Stream(keyed("numeric", (8 << 16 | 3) + 4), form=replace(JSON, key=WireFormat(json=True, numeric=True)))
+    records = stream.records(*(m.insert(1, b"1", text) for text in (b"NaN", b"0.000", b"99999.999")))
+    assert [json.loads(record.key or b"")["payload"]["c"] for record in records] == [100_000, 0, 99_999.999]
+
+
+@NAN_KEYS
+@pytest.mark.parametrize(
+    "modes", [HandlingModes(key_nan="empty"), HandlingModes(out_of_range="exact")], ids=["earlier", "exact"]
+)
+def test_nan_in_a_key_is_empty_where_keys_keep_their_bytes(precision: int, scale: int, modes: HandlingModes) -> None:
+    stream, [record, *_] = nan_keys(precision, scale, modes, "envelope", "key")
+    assert record.key
+    assert record.key[5:] == b"\x02\x00"
+    [first, *_] = stream.changes(m.insert(1, b"1", b"NaN"))
+    assert first.after
+    assert first.after[1] == b""
+
+
+@needs_native
+@NAN_KEYS
+@pytest.mark.parametrize("key_nan", ["number", "empty"])
+def test_native_core_and_decoder_write_nan_in_a_key_alike(precision: int, scale: int, key_nan: str) -> None:
+    typmod = (precision << 16 | scale) + 4
+    python, native = (Stream(keyed("numeric", typmod), HandlingModes(key_nan=key_nan)) for _ in range(2))
+    rows = [m.insert(1, b"1", text) for text in (b"NaN", f"{0:.{scale}f}".encode())]
+    assert native.mixed(*rows) == [(record.key, record.value) for record in python.records(*rows)]
 
 
 def test_a_chosen_timestamp_is_a_number_in_the_key_and_one_that_may_be_null() -> None:

@@ -10,6 +10,7 @@ from cdcworker.connectors.postgres.snapshot.copy_text import copy_texts
 from cdcworker.connectors.postgres.types import nested_values as composed
 from cdcworker.connectors.postgres.types import text_values as v
 from cdcworker.connectors.postgres.types.mapping import ENTRIES, HandlingModes, PgType, TypeRegistry, map_type
+from cdcworker.schemas.placeholders import unscaled
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -30,7 +31,7 @@ def test_timestamps_agree_with_the_calendar(moment):
 
 @given(st.integers(-(10**30), 10**30))
 def test_unscaled_bytes_are_the_shortest_twos_complement(number):
-    data = v.unscaled(number)
+    data = unscaled(number)
     assert int.from_bytes(data, "big", signed=True) == number
     assert len(data) == 1 or data[:1] not in (b"\x00", b"\xff") or (data[0] ^ data[1]) & 0x80
 
