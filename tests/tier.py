@@ -66,8 +66,11 @@ CI_ENVIRONMENT = {"CDC_FUZZ_REQUESTS": "600"}
 """Repetitions in CI, whose requests are others at each commit: the long tier runs them in full."""
 QUICK = ("tests/unit", "tests/simulation", "tests/planted")
 """These compute, and nothing in them goes by the clock; the others mostly wait, for sessions to end and servers to start."""
-WAITING = ("tests/integration", "tests/e2e", "tests/contract", "tests/security")
+WAITING = ("tests/integration", "tests/e2e")
+AFTER_QUICK = ("tests/integration/connectors/warehouses", "tests/contract", "tests/security")
+"""These wait too, and begin when the quick ones have ended: what waits leaves a third of two processors idle by then."""
 NICE = 15
+LANES_AT_ONCE = 2
 FILES_AT_ONCE = 2
 """Of the long tier, where one waits while the other computes."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
@@ -99,7 +102,7 @@ def ended(began: float, codes: Sequence[int], lanes: Sequence[Lane], found: Sequ
 
 
 def ci(args: Sequence[str]) -> int:
-    """Two lanes side by side: what computes takes what the processor has left beside what waits."""
+    """Two lanes side by side: what computes takes what the processor has left beside what waits, and then the rest of that."""
     age([])
     seed = seed_of(commit())
     print(f"seed of this commit: {seed} (repeat with CDC_TEST_SEED={seed})", flush=True)
@@ -112,12 +115,13 @@ def ci(args: Sequence[str]) -> int:
     else:
         os.environ.update({**CI_ENVIRONMENT, **os.environ})
         lanes = [
-            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING)),
+            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK))),
             Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
+            Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *TWO, *AFTER_QUICK), quiet=True),
         ]
     began = time.monotonic()
     with contextlib.nullcontext() if args else class_archive():
-        codes, found = run(ROOT, lanes)
+        codes, found = run(ROOT, lanes, LANES_AT_ONCE)
     return ended(began, codes, lanes, found)
 
 
