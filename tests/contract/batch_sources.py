@@ -61,6 +61,8 @@ class Topics:
             for topic, partition, key, value, headers in records:
                 self.producer.produce(topic, value, key, partition, headers=headers)
             if number == aborted:
+                # Where none of a transaction's records has come yet, the broker knows of none that could be aborted.
+                self.producer.flush(30)
                 self.producer.abort_transaction(30)
             else:
                 self.producer.commit_transaction(30)

@@ -51,6 +51,7 @@ def topics(kafka):
             value = None if at % 7 == 0 else bytes([number, at]) * (at * 40)
             headers = [("one", b"1"), ("none", None), ("\N{SNOWMAN}", b"\x00")] if at % 11 == 0 else None
             producer.produce(topic, value, None if at % 5 == 0 else b"k%d" % at, at % count, headers=headers)
+        producer.flush(30)  # where none of its records has come yet, the broker knows of no transaction
         producer.abort_transaction(30) if number == 4 else producer.commit_transaction(30)
     return TOPICS
 
