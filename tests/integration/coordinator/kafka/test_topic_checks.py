@@ -11,6 +11,7 @@ from cdcworker.coordinator.errors import OTHER_CLUSTER
 from cdcworker.coordinator.kafka import errors as e
 from cdcworker.coordinator.kafka.clients import make_admin, make_consumer, member_config
 from cdcworker.coordinator.kafka.internal_topics import TopicNames, ensure_topics, internal_topics
+from cdcworker.coordinator.kafka.leadership import members
 from cdcworker.coordinator.log.leader_claim import CLUSTER
 from cdcworker.schemas.errors import CdcError
 from confluent_kafka.admin import AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
@@ -112,6 +113,9 @@ def test_a_cluster_that_elects_by_a_lock_keeps_others_out_of_its_group_too(rig, 
     lock = {"backend": "zookeeper", "zookeeper_connect": zookeeper.connect}
     first = rig.herder("early", **lock)
     contract.leader_of(first)
+    admin = make_admin({"bootstrap.servers": rig.bootstrap}, client_id="looks")
+    # It leads by its lock, and comes into Kafka's group besides.
+    eventually(lambda: members(admin, rig.group, 10.0), what="a member of the group")
     aside = others(rig, config="c2", offset="o2", status="s2", schema="m2")
     assert "worker early" in str(refused(rig, topics=aside))
     assert "worker early" in str(refused(rig, topics=aside, **lock))
