@@ -1,4 +1,4 @@
-"""Columns that the source drops, in PostgreSQL: see `dropped`."""
+"""Columns that the source drops, in PostgreSQL: see `warehouses.dropped_columns`."""
 
 from __future__ import annotations
 
