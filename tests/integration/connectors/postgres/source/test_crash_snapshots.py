@@ -57,7 +57,7 @@ class Loading(Stage):
         first.wait(first.ended, "its death")
         self.begin_witness()
 
-    def go_on(self) -> None:
+    def go_on(self, point: str = "") -> None:
         """Others write all the while."""
 
     def loaded(self) -> bool:
