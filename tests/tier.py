@@ -71,8 +71,8 @@ AFTER_QUICK = ("tests/integration/connectors/warehouses", "tests/contract", "tes
 """These wait too, and begin when the quick ones have ended: what waits leaves a third of two processors idle by then."""
 NICE = 15
 LANES_AT_ONCE = 2
-FILES_AT_ONCE = 2
-"""Of the long tier, where one waits while the other computes."""
+FILES_AT_ONCE = 3
+"""Of the long tier, where one waits while others compute."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
 """Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
 TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
@@ -180,7 +180,7 @@ def slowest_files(rows: Mapping[str, Any]) -> list[tuple[str, Any]]:
 
 
 def in_turn(files: Sequence[str]) -> list[str]:
-    """By turns one that computes and one that waits, so that of two at once seldom both want the processor alone."""
+    """By turns one that computes and one that waits, so that of those at once seldom all want the processor."""
     computing = [file for file in files if file.startswith(QUICK)]
     waiting = [file for file in files if not file.startswith(QUICK)]
     longer, shorter = sorted((computing, waiting), key=len, reverse=True)
@@ -203,7 +203,7 @@ def long_lane(file: str, seed: int) -> Lane:
 
 
 def long(args: Sequence[str]) -> int:
-    """Runs what has not passed at this commit, two files at once, and keeps each file's result when it has ended."""
+    """Runs what has not passed at this commit, some files at once, and keeps each file's result when it has ended."""
     chosen = long_arguments(args)
     name = commit()
     result = load(name, seed_of(name))
