@@ -32,7 +32,7 @@ from cdcworker.connectors.mysql.errors import (
     UndecodableError,
     UnknownTypeError,
 )
-from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.errors import CdcError, Where
 
 Body = (
     FormatDescription
@@ -189,7 +189,7 @@ class EventReader:
                 # The flag is set in the file while it is written, and is not part of the checksum.
                 found = zlib.crc32(content[:17] + (header.flags & ~IN_USE).to_bytes(2, "little") + content[19:])
             if found != given:
-                where = {"file": place.file, "position": place.position}
+                where: Where = {"file": place.file, "position": place.position}
                 raise CdcError(CHECKSUM, "the checksum of an event is wrong", where=where)
         # A format description keeps the place of its checksum, which is told from where it ends.
         return data if header.event_type == EventType.FORMAT_DESCRIPTION else content
@@ -218,7 +218,7 @@ class EventReader:
         return self._unknown(kind)
 
     def _unknown(self, kind: int) -> NoReturn:
-        where = {"file": self._file, "position": self._position}
+        where: Where = {"file": self._file, "position": self._position}
         raise CdcError(EVENT_UNKNOWN, f"event type {kind} is not known and may not be passed over", where=where)
 
     def _rows(self, kind: EventType, content: bytes) -> Rows:

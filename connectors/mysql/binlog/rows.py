@@ -68,7 +68,7 @@ class RowsHead(NamedTuple):
     operation: Operation
     table_id: int
     flags: int
-    count: int
+    columns: int
     before: bytes
     after: bytes
     rows_at: int
@@ -142,7 +142,7 @@ class RowReader:
     def read(self, head: RowsHead, data: bytes) -> Rows:
         """Reads all rows of an event whose bytes end with its last row. Raises MalformedError, and FieldError for what one column
         is the cause of."""
-        if head.count != len(self._table.columns):
+        if head.columns != len(self._table.columns):
             raise MalformedError("a rows event with other columns than its table map")
         before = self._plan(head.before) if head.before else None
         after = self._plan(head.after) if head.after else None

@@ -149,7 +149,8 @@ class DumpStream:
 def _socket_of(connection: Connection) -> socket.socket:
     """Takes the socket out of a connection, on which nothing is left to read: the protocol answers each command with as much as
     was read of it."""
-    sock, file = connection._sock, connection._rfile
+    sock: socket.socket | None = connection._sock
+    file = connection._rfile
     if sock is None:
         raise CdcError(CONNECTION_LOST, "the connection is closed")
     connection._sock = connection._rfile = None

@@ -89,7 +89,8 @@ class PacketBuffer:
 
 def packets(payload: bytes, sequence: int = 0) -> bytes:
     """Returns a payload as the packets that hold it."""
-    out, at = [], 0
+    out: list[bytes] = []
+    at = 0
     while True:
         part = payload[at : at + PACKET_BYTES_MAX]
         out += (len(part).to_bytes(3, "little"), bytes([sequence & 0xFF]), part)

@@ -8,14 +8,16 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pymysql
 from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader
 from cdcworker.connectors.mysql.binlog.rows import Rows
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
 from cdcworker.connectors.mysql.transport.commands import MariaDbStart, Reader, Start
 from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
+from pymysql.cursors import Cursor
 
-from tests.mariadb_server import MariaDbServer, find_programs
+from tests.mariadb_server import HOST, USER, MariaDbServer, find_programs
 
 __all__ = ["LoggedServer", "changed_rows", "find_programs"]
 SETTINGS = {
@@ -36,6 +38,26 @@ class LoggedServer(MariaDbServer):
 
     def __init__(self, programs: Path, directory: Path, settings: Mapping[str, str | None] | None = None) -> None:
         super().__init__(programs, directory, {**SETTINGS, **(settings or {})})
+
+    def connect(self) -> pymysql.Connection[Cursor]:
+        """As its base, without asking for TLS, which the server does not have."""
+        return pymysql.connect(
+            host=HOST,
+            port=self.port,
+            user=USER,
+            password=self.password,
+            autocommit=True,
+            charset="utf8mb4",
+            ssl_disabled=True,
+        )
+
+    def printed(self, statement: str) -> list[tuple[str | None, ...]]:
+        """The texts that the server prints for a query, in UTC."""
+        with self.connect() as connection, connection.cursor() as cursor:
+            connection.decoders = {}
+            cursor.execute("set time_zone = '+00:00'")
+            cursor.execute(statement)
+            return [tuple(v.decode() if isinstance(v, bytes) else v for v in row) for row in cursor.fetchall()]
 
     def position(self) -> MariaDbPosition:
         """Where the log ends."""

@@ -112,9 +112,9 @@ def test_an_event_of_many_packets_is_whole(table: LoggedServer) -> None:
 def test_an_event_that_is_larger_than_is_accepted_is_refused(table: LoggedServer) -> None:
     start = MariaDbStart(table.position())
     table.ask("insert into shop.t values (1, repeat('x', 100000))")
-    with closing(DumpStream.start(table.connect(), READER, start, event_bytes_max=50_000)) as stream:
-        with pytest.raises(CdcError) as caught:
-            read_to_the_end(stream)
+    stream = DumpStream.start(table.connect(), READER, start, event_bytes_max=50_000)
+    with closing(stream), pytest.raises(CdcError) as caught:
+        read_to_the_end(stream)
     assert caught.value.code == EVENT_TOO_LARGE
 
 

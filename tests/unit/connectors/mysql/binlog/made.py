@@ -42,8 +42,7 @@ def format_description(version: str = "8.4.0", checksum: Checksum = Checksum.OFF
     for kind in (EventType.TABLE_MAP, EventType.WRITE_ROWS_V1, EventType.UPDATE_ROWS_V1, EventType.DELETE_ROWS_V1):
         lengths[kind - 1] = 8
     body = struct.pack("<H50sIB", 4, version.encode(), 0, 19) + bytes(lengths) + bytes([checksum])
-    whole = event(EventType.FORMAT_DESCRIPTION, body, checksum=True)
-    return whole
+    return event(EventType.FORMAT_DESCRIPTION, body, checksum=True)
 
 
 def table_map(

@@ -380,6 +380,5 @@ def test_places_beyond_4_gib_go_on() -> None:
     assert reader.place == Place("log.7", (1 << 32) + 4)
     list(reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8")))
     assert reader.place == Place("log.8", 4)
-    assert list(reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8", flags=ARTIFICIAL)))[
-        0
-    ].body == Rotate("log.8", 4)
+    (again,) = reader.read(event(EventType.ROTATE, struct.pack("<Q", 4) + b"log.8", flags=ARTIFICIAL))
+    assert again.body == Rotate("log.8", 4)
