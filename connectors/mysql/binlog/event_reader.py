@@ -23,6 +23,7 @@ from cdcworker.connectors.mysql.binlog.tagged_gtid import read_tagged_gtid
 from cdcworker.connectors.mysql.errors import (
     CHECKSUM,
     EVENT_UNKNOWN,
+    LOG_ENCRYPTED,
     MALFORMED_EVENT,
     ROW_METADATA,
     TYPE_UNKNOWN,
@@ -202,6 +203,9 @@ class EventReader:
             return self._tables.add(content, HEADER_BYTES, self._table_id_bytes(kind))
         body = ByteReader(content, HEADER_BYTES)
         if kind in _SIMPLE:
+            if kind == EventType.START_ENCRYPTION and not header.is_ignorable:
+                # A server that decrypts what it sends marks the event; without the mark encrypted events follow.
+                raise CdcError(LOG_ENCRYPTED, "the events of the file are encrypted", where=self._where())
             return _SIMPLE[kind](body)
         if kind == EventType.FORMAT_DESCRIPTION:
             self._format = read_format_description(content)
@@ -218,8 +222,11 @@ class EventReader:
         return self._unknown(kind)
 
     def _unknown(self, kind: int) -> NoReturn:
-        where: Where = {"file": self._file, "position": self._position}
-        raise CdcError(EVENT_UNKNOWN, f"event type {kind} is not known and may not be passed over", where=where)
+        text = f"event type {kind} is not known and may not be passed over"
+        raise CdcError(EVENT_UNKNOWN, text, where=self._where())
+
+    def _where(self) -> Where:
+        return {"file": self._file, "position": self._position}
 
     def _rows(self, kind: EventType, content: bytes) -> Rows:
         head = read_rows_head(kind, content, HEADER_BYTES, self._table_id_bytes(kind))

@@ -12,10 +12,10 @@ from cdcworker.connectors.mysql.binlog.event_reader import EventReader, Place
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, PreviousGtids, TransactionTimes
 from cdcworker.connectors.mysql.binlog.header import ARTIFICIAL, IGNORABLE, IN_USE, EventType
-from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat, OtherEvent, Rotate, StatementText, Xid
+from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat, OtherEvent, Rotate, StartEncryption, StatementText, Xid
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Row, Rows
 from cdcworker.connectors.mysql.binlog.table_map import KeyPart, TableMap
-from cdcworker.connectors.mysql.errors import CHECKSUM, EVENT_UNKNOWN, MALFORMED_EVENT, TYPE_UNKNOWN
+from cdcworker.connectors.mysql.errors import CHECKSUM, EVENT_UNKNOWN, LOG_ENCRYPTED, MALFORMED_EVENT, TYPE_UNKNOWN
 from cdcworker.connectors.mysql.gtid.mysql import GtidSet, Source
 from cdcworker.connectors.mysql.types.column import TypeCode
 from cdcworker.connectors.mysql.types.json_diff import JsonChange, JsonDiff
@@ -272,6 +272,14 @@ def test_an_unknown_event_is_passed_over_only_where_it_says_so() -> None:
     with pytest.raises(CdcError) as caught:
         bodies(event(150, b"whatever"))
     assert caught.value.code == EVENT_UNKNOWN
+
+
+def test_an_encrypted_log_is_refused_unless_the_server_says_that_it_decrypts_what_it_sends() -> None:
+    start = b"\x01" + struct.pack("<I", 3) + bytes(12)
+    assert bodies(event(EventType.START_ENCRYPTION, start, flags=IGNORABLE)) == [StartEncryption(1, 3)]
+    with pytest.raises(CdcError) as caught:
+        bodies(event(EventType.START_ENCRYPTION, start))
+    assert caught.value.code == LOG_ENCRYPTED
 
 
 def test_all_optional_metadata_of_a_table() -> None:
