@@ -18,15 +18,9 @@ _KEY, _KEY_PREFIXES, _MEMBERS_DEFAULT_CHARSET, _MEMBERS_CHARSETS, _VISIBILITY, _
 _MEMBERS: Final = frozenset({TypeCode.ENUM, TypeCode.SET})
 
 
-class MetadataLayout(NamedTuple):
-    """The types of columns that have a sign, and those that have a collation, in the lists of the optional metadata."""
-
-    signed: frozenset[TypeCode]
-    collated: frozenset[TypeCode]
-
-
-MYSQL: Final = MetadataLayout(NUMBERS, STRINGS | {TypeCode.VECTOR})
-MARIADB: Final = MetadataLayout(NUMBERS | {TypeCode.YEAR}, STRINGS | {TypeCode.GEOMETRY})
+MYSQL: Final = STRINGS | {TypeCode.VECTOR}
+MARIADB: Final = STRINGS | {TypeCode.GEOMETRY}
+"""By server the types of columns that have a collation in the lists of the optional metadata."""
 
 
 class Column(NamedTuple):
@@ -61,8 +55,8 @@ class TableMap(NamedTuple):
     key: tuple[KeyPart, ...] | None
 
 
-def read_table_map(body: ByteReader, table_id_bytes: int, layout: MetadataLayout) -> TableMap:
-    """Raises MalformedError and UnknownTypeError."""
+def read_table_map(body: ByteReader, table_id_bytes: int, collated: frozenset[TypeCode]) -> TableMap:
+    """`collated` is the one of the server that wrote it. Raises MalformedError and UnknownTypeError."""
     table_id, flags = body.number(table_id_bytes), body.number(2)
     schema = body.short_text()
     body.zero()
@@ -74,7 +68,7 @@ def read_table_map(body: ByteReader, table_id_bytes: int, layout: MetadataLayout
     codes, metadata = body.take(count), body.packed_bytes()
     nullable = _bits(body.take((count + 7) // 8), count)
     types = _types(codes, metadata)
-    parts = _Parts(types, layout)
+    parts = _Parts(types, collated)
     while body.left:
         parts.add(body.number(1), body.packed_bytes())
     columns = tuple(parts.column(i, bool(nullable[i])) for i in range(count))
@@ -97,8 +91,8 @@ def _types(codes: bytes, metadata: bytes) -> list[ColumnType]:
 class _Parts:
     """What the optional metadata say, gathered by column."""
 
-    def __init__(self, types: list[ColumnType], layout: MetadataLayout) -> None:
-        self._types, self._signed = types, layout.signed
+    def __init__(self, types: list[ColumnType], collated: frozenset[TypeCode]) -> None:
+        self._types = types
         self._signs: dict[int, bool] = {}
         self._collations: dict[int, int] = {}
         self._names: list[str] = []
@@ -110,8 +104,8 @@ class _Parts:
         self._key: tuple[KeyPart, ...] | None = None
         self._readers: Mapping[int, Callable[[bytes], None]] = {
             _SIGNS: self._take_signs,
-            _DEFAULT_CHARSET: lambda value: self._take_default(value, layout.collated),
-            _CHARSETS: lambda value: self._take_each(value, layout.collated, self._collations),
+            _DEFAULT_CHARSET: lambda value: self._take_default(value, collated),
+            _CHARSETS: lambda value: self._take_each(value, collated, self._collations),
             _NAMES: self._take_names,
             _SET_MEMBERS: lambda value: self._take_members(value, TypeCode.SET),
             _ENUM_MEMBERS: lambda value: self._take_members(value, TypeCode.ENUM),
@@ -155,7 +149,7 @@ class _Parts:
         return (i for i, kind in enumerate(self._types) if kind.code in codes)
 
     def _take_signs(self, value: bytes) -> None:
-        numeric = list(self._of(self._signed))
+        numeric = list(self._of(NUMBERS))
         if len(value) != (len(numeric) + 7) // 8:
             raise MalformedError("the signs of columns are not as many as numbers")
         signs = _high_bits(value, len(numeric))

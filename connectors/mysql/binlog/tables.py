@@ -21,7 +21,7 @@ class Tables:
         self._complete = complete
         self._current: dict[int, tuple[TableMap, RowReader]] = {}
         self._known: dict[bytes, tuple[TableMap, RowReader]] = {}
-        self._layout = MYSQL
+        self._collated = MYSQL
         self.last: TableMap | None = None
         """The table of the rows that were read last."""
 
@@ -30,7 +30,7 @@ class Tables:
         raw = event[at:]
         found = self._known.get(raw)
         if found is None:
-            table = read_table_map(ByteReader(raw), table_id_bytes, self._layout)
+            table = read_table_map(ByteReader(raw), table_id_bytes, self._collated)
             if self._complete:
                 table = self._complete(table)
             if len(self._known) >= KNOWN_TABLES_MAX:
@@ -53,6 +53,6 @@ class Tables:
 
     def begin_file(self, *, is_mariadb: bool) -> None:
         """Forgets everything, and takes table maps for those of one of the two servers from here on."""
-        self._layout = MARIADB if is_mariadb else MYSQL
+        self._collated = MARIADB if is_mariadb else MYSQL
         self._current.clear()
         self._known.clear()

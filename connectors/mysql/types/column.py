@@ -50,9 +50,10 @@ class TypeCode(IntEnum):
 NUMBERS: Final = frozenset(
     {
         *(TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG),
-        *(TypeCode.FLOAT, TypeCode.DOUBLE, TypeCode.NEWDECIMAL),
+        *(TypeCode.FLOAT, TypeCode.DOUBLE, TypeCode.NEWDECIMAL, TypeCode.YEAR),
     }
 )
+"""Types that have a sign in a table map, YEAR among them, which never is negative."""
 STRINGS: Final = frozenset(
     {
         *(TypeCode.STRING, TypeCode.VAR_STRING, TypeCode.VARCHAR, TypeCode.VARCHAR_COMPRESSED),

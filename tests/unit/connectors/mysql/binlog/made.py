@@ -1,4 +1,4 @@
-"""Events that are written by hand, from the published description of MySQL's format: no genuine server has sent them."""
+"""Events that are written by hand, from the published description of MySQL's format, and events that real servers have sent."""
 
 from __future__ import annotations
 
@@ -16,8 +16,12 @@ RECORDED = Path(__file__).parent / "mariadb-11.4.hex"
 """All events of three small files, as MariaDB 11.4.5 has sent them."""
 
 
-def recorded() -> list[bytes]:
-    return [bytes.fromhex(line) for line in RECORDED.read_text().split()]
+RECORDED_MYSQL = Path(__file__).parent / "mysql-9.7.hex"
+"""The same of a genuine MySQL 9.7.4."""
+
+
+def recorded(file: Path = RECORDED) -> list[bytes]:
+    return [bytes.fromhex(line) for line in file.read_text().split()]
 
 
 def event(kind: int, body: bytes, *, flags: int = 0, log_pos: int = 0, checksum: bool = False) -> bytes:

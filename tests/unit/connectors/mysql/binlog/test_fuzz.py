@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from . import made
 from .test_mysql_events import FIELDS, INNER, INTS, JSON_TABLE, META, TAGGED, payload, tagged
 
-GENUINE = made.recorded()
+GENUINE = made.recorded() + made.recorded(made.RECORDED_MYSQL)
 BY_HAND = [tagged(TAGGED), *INNER, JSON_TABLE, payload(b"".join(INNER)), made.table_map(INTS, META, FIELDS)]
 KINDS = st.sampled_from([int(kind) for kind in EventType]) | st.integers(0, 255)
 

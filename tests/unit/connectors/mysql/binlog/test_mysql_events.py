@@ -1,5 +1,5 @@
-"""What only MySQL has, from bytes written by hand: GTIDs with and without tags, rows of version 2, partial JSON, compressed
-transactions. None of these was met with a genuine server."""
+"""What only MySQL has, from bytes written by hand: forms of older and newer servers, and what no server should send. What a
+genuine one sends is in `test_recorded_mysql`."""
 
 from __future__ import annotations
 
@@ -12,7 +12,14 @@ from cdcworker.connectors.mysql.binlog.event_reader import EventReader, Place
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
 from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, PreviousGtids, TransactionTimes
 from cdcworker.connectors.mysql.binlog.header import ARTIFICIAL, IGNORABLE, IN_USE, EventType
-from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat, OtherEvent, Rotate, StartEncryption, StatementText, Xid
+from cdcworker.connectors.mysql.binlog.plain_events import (
+    Heartbeat,
+    OtherEvent,
+    Rotate,
+    StartEncryption,
+    StatementText,
+    Xid,
+)
 from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Row, Rows
 from cdcworker.connectors.mysql.binlog.table_map import KeyPart, TableMap
 from cdcworker.connectors.mysql.errors import CHECKSUM, EVENT_UNKNOWN, LOG_ENCRYPTED, MALFORMED_EVENT, TYPE_UNKNOWN

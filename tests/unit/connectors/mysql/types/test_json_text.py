@@ -1,4 +1,4 @@
-"""MySQL's binary JSON, from bytes written by hand after the published format: not met with a genuine server."""
+"""MySQL's binary JSON, from bytes written by hand after the published format."""
 
 from __future__ import annotations
 
