@@ -22,7 +22,7 @@ class JsonChange(NamedTuple):
 
 
 class JsonDiff(NamedTuple):
-    """What a partial update does to the value that the column had before, in order."""
+    """What a partial update does to the value that the column had before, in order. Without changes the value is as it was."""
 
     changes: tuple[JsonChange, ...]
 

@@ -102,7 +102,7 @@ def test_partial_updates_of_json_in_minimal_and_in_full_images(events: list[Even
     assert first == Row(key, (*[UNSENT] * 10, one, "[1]", *[UNSENT] * 4))
     assert second == Row(key, (*[UNSENT] * 10, two, *[UNSENT] * 5))
     assert third.before == (*FIRST[:10], '{"a": [99, 2.5, "é", null, true], "n": "new"}', "[1]", *FIRST[12:])
-    assert third.after == (*FIRST[:10], three, "[1]", *FIRST[12:])
+    assert third.after == (*FIRST[:10], three, JsonDiff(()), *FIRST[12:])
 
 
 def test_the_rows_of_a_compressed_transaction(events: list[Event]) -> None:
@@ -122,5 +122,5 @@ def test_the_other_events(events: list[Event]) -> None:
         b"update a set c='rq' where id=4",
     ]
     statements = [event.body.statement for event in events if isinstance(event.body, Query)]
-    assert statements[0] == b"create database shop"
+    assert b"create database shop" in statements
     assert b"BEGIN" in statements
