@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+import re
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from decimal import Decimal
+from functools import partial
 from typing import Any
 
 import pytest
@@ -200,40 +202,64 @@ CASES = [
 ]
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: case.column)
-def test_what_the_log_gives_is_what_the_server_prints(case: Case, logged: LoggedServer) -> None:
+GROUP = 20
+"""Cases that are columns of one table in CI."""
+
+
+def check_against_the_server(server: LoggedServer, cases: Sequence[Case], rows: Sequence[Sequence[Any]]) -> None:
+    """Stores rows in a table that has a column of each case; what the log gives of each is what the server prints."""
+    table = next(NAMES)
+    columns = "".join(f", v{i} {case.column}" for i, case in enumerate(cases))
+    stored = ",".join(
+        f"({number},{','.join(case.literal(value) for case, value in zip(cases, row, strict=True))})"
+        for number, row in enumerate(rows)
+    )
+    found = server.rows(
+        "set time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'",
+        f"create table {table} (id int primary key{columns})",
+        f"insert ignore into {table} values {stored}",
+        complete=partial(declare, cases),
+    )
+    logged_rows = [row.after for event in found for row in event.rows]
+    asked = ",".join(re.sub(r"\bv\b", f"v{i}", case.asked) for i, case in enumerate(cases))
+    printed = server.printed(f"select {asked} from shop.{table} order by id")
+    assert len(printed) == len(logged_rows) == len(rows)
+    for i, case in enumerate(cases):
+        texts = [None if row[i + 1] is None else case.shown(row[i + 1]) for row in logged_rows]
+        assert texts == [same_form(case, row[i]) for row in printed], case.column
+
+
+@pytest.mark.parametrize("first", range(0, len(CASES), GROUP))
+def test_what_the_log_gives_is_what_the_server_prints(first: int, logged: LoggedServer) -> None:
+    cases = CASES[first : first + GROUP]
+
     @settings(max_examples=3, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
-    @given(st.lists(case.values, min_size=1, max_size=30))
-    def check(values: list[Any]) -> None:
-        table = next(NAMES)
-        rows = ",".join(f"({i}, {case.literal(value)})" for i, value in enumerate(values))
-        create = f"create table {table} (id int primary key, v {case.column})"
-        found = logged.rows(
-            "set time_zone = '+00:00', sql_mode = 'ALLOW_INVALID_DATES'",
-            create,
-            f"insert ignore into {table} values {rows}",
-            complete=declared(case),
-        )
-        logged_texts = [
-            None if row.after[1] is None else case.shown(row.after[1]) for event in found for row in event.rows
-        ]
-        printed = logged.printed(f"select {case.asked} from shop.{table} order by id")
-        assert logged_texts == [same_form(case, text) for (text,) in printed]
-        assert len(printed) == len(values)
+    @given(st.lists(st.tuples(*(case.values for case in cases)), min_size=1, max_size=10))
+    def check(rows: list[tuple[Any, ...]]) -> None:
+        check_against_the_server(logged, cases, rows)
 
     check()
 
 
-def declared(case: Case) -> Callable[[TableMap], TableMap] | None:
+@pytest.mark.long
+@pytest.mark.parametrize("case", CASES, ids=lambda case: case.column)
+def test_many_values_of_a_type_are_those_that_the_server_prints(case: Case, logged: LoggedServer) -> None:
+    @settings(max_examples=20, phases=[Phase.generate], suppress_health_check=list(HealthCheck))
+    @given(st.lists(st.tuples(case.values), min_size=1, max_size=60))
+    def check(rows: list[tuple[Any]]) -> None:
+        check_against_the_server(logged, [case], rows)
+
+    check()
+
+
+def declare(cases: Sequence[Case], table: TableMap) -> TableMap:
     """What a catalog would add to the table map."""
-    if not case.declared:
-        return None
-
-    def complete(table: TableMap) -> TableMap:
-        key, value = table.columns
-        return table._replace(columns=(key, value._replace(type=value.type._replace(declared=case.declared))))
-
-    return complete
+    key, *values = table.columns
+    told = (
+        value._replace(type=value.type._replace(declared=case.declared)) if case.declared else value
+        for case, value in zip(cases, values, strict=True)
+    )
+    return table._replace(columns=(key, *told))
 
 
 def same_form(case: Case, text: str | None) -> str | None:
