@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
-from cdcworker.connectors.warehouses.mysql.connection import Login
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.process import EmbeddedServer, Program, run
 

@@ -33,7 +33,7 @@ from cdcworker.schemas.failpoints import hit
 from cdcworker.schemas.topics import unescape
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 log = logging.getLogger(__name__)

@@ -14,7 +14,7 @@ from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.mysql.connection import transaction
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 log = logging.getLogger(__name__)

@@ -1,23 +1,20 @@
-"""Connections to a MySQL or MariaDB warehouse: where they may lead, TLS, the session's settings, and what kind of server it is."""
+"""Connections to a MySQL or MariaDB warehouse: the session's settings, and what kind of server it is."""
 
 from __future__ import annotations
 
 import contextlib
-import socket
-import ssl
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
 
-from cdcworker.connectors.config import allowed_hosts, server_authentication
+from cdcworker.connectors.mysql_client.login import Login, LoginRefusals, connected, version_of
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_UNREACHABLE, TARGET_VERSION
 from cdcworker.connectors.warehouses.mysql.errors import UNFIT, from_pymysql
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
-CONNECT_TIMEOUT_S: Final = 10
 MYSQL_MIN: Final = (8, 0, 19)
 MARIADB_MIN: Final = (10, 6)
 MODE: Final = "STRICT_ALL_TABLES,NO_ENGINE_SUBSTITUTION,NO_AUTO_VALUE_ON_ZERO,ERROR_FOR_DIVISION_BY_ZERO"
@@ -30,22 +27,9 @@ SESSION: Final = (
     "set session completion_type = 'NO_CHAIN', sql_select_limit = 18446744073709551615, unique_checks = 1",
 )
 _FACTS: Final = "select version(), @@global.local_infile, @@lower_case_table_names, @@global.log_bin, @@binlog_format, @@max_allowed_packet"
-SYSTEM: Final = "system"
-"""As a root certificate: the authorities of the machine."""
+REFUSALS: Final = LoginRefusals(TARGET_UNREACHABLE, UNFIT, "warehouse.hostname", "warehouse.sslrootcert")
 BOOKKEEPING: Final = "_cdcworker"
 _BOOKKEEPING: Final = f"select 1 from information_schema.schemata where schema_name = '{BOOKKEEPING}'"
-
-
-@dataclass(frozen=True, slots=True)
-class Login:
-    """Where a warehouse is and who logs in there. The password is in no text of it."""
-
-    hosts: str
-    port: int
-    user: str
-    password: str = field(repr=False)
-    sslmode: str = "prefer"
-    sslrootcert: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +55,7 @@ def opened(login: Login, program: str = "cdcworker-sink") -> Connection:
     import pymysql
 
     try:
-        connection = _connected(login, program)
+        connection = connected(login, program, REFUSALS, sql_mode=MODE)
         try:
             for statement in SESSION:
                 connection.do(statement)
@@ -91,80 +75,6 @@ def enter(connection: Connection) -> None:
     connection.select_db(BOOKKEEPING)
 
 
-def _connected(login: Login, program: str) -> Connection:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
-
-    last: Exception | None = None
-    for host, address in _addresses(login):
-        made = Connection(
-            trusted=login.sslmode in server_authentication.VERIFIED or server_authentication.passwords_are_open(),
-            host=host,
-            port=login.port,
-            user=login.user,
-            # PyMySQL would encode it in Latin-1.
-            password=login.password.encode(),
-            charset="utf8mb4",
-            sql_mode=MODE,
-            autocommit=True,
-            program_name=program,
-            connect_timeout=CONNECT_TIMEOUT_S,
-            read_timeout=CONNECT_TIMEOUT_S,
-            write_timeout=CONNECT_TIMEOUT_S,
-            **_tls(login),
-        )
-        try:
-            made.connect(_socket(address, login.port))
-        except OSError as exc:
-            last = exc
-            continue
-        made.wait_without_limit()
-        return made
-    raise CdcError(TARGET_UNREACHABLE, f"the connection failed ({type(last).__name__})") from last
-
-
-def _addresses(login: Login) -> Iterator[tuple[str, str]]:
-    """Returns the hosts with the addresses that this worker lets connectors reach: names are not looked up again."""
-    for host in (part.strip() for part in login.hosts.split(",")):
-        try:
-            found = allowed_hosts.addresses(host, "warehouse.hostname")
-        except allowed_hosts.UnknownHost:
-            raise CdcError(
-                TARGET_UNREACHABLE, "the name of the host leads to no address", where={"host": host}
-            ) from None
-        for address in found:
-            yield host, address
-
-
-def _socket(address: str, port: int) -> socket.socket:
-    """Returns a connected socket. A server whose machine is gone answers nothing at all: noticed within half a minute."""
-    made = socket.create_connection((address, port), CONNECT_TIMEOUT_S)
-    options = {"TCP_NODELAY": 1, "TCP_KEEPIDLE": 10, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3, "TCP_USER_TIMEOUT": 30_000}
-    made.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for name, number in options.items():
-        if hasattr(socket, name):
-            made.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), number)
-    return made
-
-
-def _tls(login: Login) -> dict[str, Any]:
-    """Returns PyMySQL's options for a mode of libpq's: `allow` is `prefer`, and `require` with a root certificate verifies it."""
-    if login.sslmode == "disable":
-        return {"ssl_disabled": True}
-    if login.sslmode in ("allow", "prefer"):
-        return {}
-    try:
-        context = ssl.create_default_context(cafile=None if login.sslrootcert == SYSTEM else login.sslrootcert)
-    except (OSError, ssl.SSLError) as exc:
-        text = f"warehouse.sslrootcert cannot be read ({type(exc).__name__})"
-        raise CdcError(UNFIT, text, hint="Name a file of certificates in PEM.") from exc
-    # Certificates that MySQL makes by itself lack what this asks for.
-    context.verify_flags &= ~ssl.VERIFY_X509_STRICT
-    context.check_hostname = login.sslmode == "verify-full"
-    if login.sslmode == "require" and not login.sslrootcert:
-        context.verify_mode = ssl.CERT_NONE
-    return {"ssl": context}
-
-
 def _server(connection: Connection) -> Server:
     """CdcError where the server is too old, or its log could not hold what the sink does."""
     found = connection.one(_FACTS)
@@ -177,12 +87,6 @@ def _server(connection: Connection) -> Server:
     if logs and str(form).upper() == "STATEMENT":
         raise CdcError(UNFIT, "binlog_format is STATEMENT, with which rows cannot be written in isolation")
     return Server(is_mariadb, bool(loads), bool(folds), int(packet))
-
-
-def version_of(text: str) -> tuple[int, ...]:
-    """Returns the numbers of a version such as `11.4.5-MariaDB` or `8.0.36`."""
-    numbers = text.removeprefix("5.5.5-").partition("-")[0].split(".")
-    return tuple(int(part) for part in numbers if part.isdecimal())
 
 
 @contextlib.contextmanager

@@ -11,7 +11,7 @@ from cdcworker.connectors.warehouses.column_changes import ColumnNaming
 from cdcworker.connectors.warehouses.mysql import statements
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
     from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 
 

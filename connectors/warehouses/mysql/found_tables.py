@@ -11,7 +11,7 @@ from cdcworker.connectors.warehouses.mysql import statements, types
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 _TABLE: Final = "select table_type, engine from information_schema.tables where table_schema = %s and table_name = %s"
 _COLUMNS: Final = """select column_name, column_type, is_nullable, column_default, extra, coalesce(generation_expression, ''),

@@ -28,7 +28,7 @@ from cdcworker.connectors.warehouses.shared_keys import (
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.connection import Login
+    from cdcworker.connectors.mysql_client.login import Login
     from cdcworker.connectors.warehouses.mysql.redrive import MySqlLetters
     from cdcworker.connectors.warehouses.mysql.verify_side import MySqlTarget
 
@@ -43,7 +43,7 @@ _KEY_OF_ERROR: Final = {
 
 def login(config: ParsedConfig) -> Login:
     """Returns what the driver logs in with; it holds the password."""
-    from cdcworker.connectors.warehouses.mysql.connection import Login
+    from cdcworker.connectors.mysql_client.login import Login
 
     password = config["warehouse.password"]
     return Login(

@@ -15,7 +15,7 @@ from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING, enter
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 Epoch = tuple[int, int]
 Partition = tuple[str, int]

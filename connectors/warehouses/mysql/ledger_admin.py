@@ -8,15 +8,16 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import FENCED, LEDGER_BUSY
 from cdcworker.connectors.warehouses.mysql import statements
-from cdcworker.connectors.warehouses.mysql.connection import Login, opened, transaction
+from cdcworker.connectors.warehouses.mysql.connection import opened, transaction
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql, number_of
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 LOCK_TIMEOUT: Final = "set session innodb_lock_wait_timeout = 5"
 """A task that has not noticed yet that it is to stop holds its fence row as long as its batch takes."""

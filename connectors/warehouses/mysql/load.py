@@ -14,7 +14,7 @@ from cdcworker.schemas.errors import CdcError
 if TYPE_CHECKING:
     import numpy as np
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 CHUNK_ROWS: Final = 65_536
 CHUNK_BYTES: Final = 32 * 1024 * 1024

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.table_batch import KEY, POSITION, SinkBatch, TableBatch
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.warehouses.dead_letters import (
     BYTES_MAX,
     INCOMPLETE,
@@ -28,7 +29,7 @@ from cdcworker.connectors.warehouses.dead_letters import (
     waves,
 )
 from cdcworker.connectors.warehouses.mysql import column_changes
-from cdcworker.connectors.warehouses.mysql.connection import Login, savepoint, transaction
+from cdcworker.connectors.warehouses.mysql.connection import savepoint, transaction
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
@@ -37,7 +38,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 AT_ONCE: Final = 200
 LOCK_TIMEOUT: Final = "set session innodb_lock_wait_timeout = 15"

@@ -12,7 +12,7 @@ from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 CHUNK_ROWS: Final = 10_000

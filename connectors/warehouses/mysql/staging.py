@@ -13,7 +13,7 @@ from cdcworker.schemas.topics import unescape
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 TABLES_MAX = 512
 """Temporary tables of a session; when there are more, all are dropped."""

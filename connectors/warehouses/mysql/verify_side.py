@@ -11,6 +11,7 @@ from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
 from cdcworker.connectors.verify.databases import (
     MODULUS,
@@ -28,7 +29,7 @@ from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.verify_side import TableReading
 from cdcworker.connectors.warehouses.mysql import found_tables, statements, types
 from cdcworker.connectors.warehouses.mysql.catalog import POSITION_ID
-from cdcworker.connectors.warehouses.mysql.connection import Login, opened
+from cdcworker.connectors.warehouses.mysql.connection import opened
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.mysql.snapshot_read import CHUNK_ROWS, SNAPSHOT
@@ -36,7 +37,7 @@ from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
     from cdcworker.connectors.warehouses.mysql.found_tables import FoundTable
 
 APPLICATION: Final = "cdcworker-verify"

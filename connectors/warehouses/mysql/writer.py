@@ -10,11 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch, max_position, min_position, split_fresh
 from cdcworker.connectors.api.table_writer import TargetRows
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE
 from cdcworker.connectors.warehouses import dropped_columns
 from cdcworker.connectors.warehouses.mysql import staging, statements
 from cdcworker.connectors.warehouses.mysql.catalog import TargetCatalog
-from cdcworker.connectors.warehouses.mysql.connection import Login, opened, transaction
+from cdcworker.connectors.warehouses.mysql.connection import opened, transaction
 from cdcworker.connectors.warehouses.mysql.errors import STALE, from_pymysql, number_of
 from cdcworker.connectors.warehouses.mysql.ledger import Epoch, MySqlLedger
 from cdcworker.connectors.warehouses.mysql.load import RowExistsError
@@ -27,7 +28,7 @@ from cdcworker.schemas.topics import source_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.mysql.client import Connection
+    from cdcworker.connectors.mysql_client.client import Connection
 
 log = logging.getLogger(__name__)
 

@@ -7,7 +7,7 @@ import sys
 from dataclasses import replace
 
 from cdcworker.connectors.api.table_batch import VisibleThrough
-from cdcworker.connectors.warehouses.mysql.connection import Login
+from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
 
 from tests import change_streams

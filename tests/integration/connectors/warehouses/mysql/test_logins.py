@@ -9,7 +9,8 @@ from contextlib import contextmanager
 import pytest
 from cdcworker.connectors.config import allowed_hosts, server_authentication
 from cdcworker.connectors.config.allowed_hosts import HostPolicy
-from cdcworker.connectors.warehouses.mysql.connection import Login, opened
+from cdcworker.connectors.mysql_client.login import Login
+from cdcworker.connectors.warehouses.mysql.connection import opened
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 

@@ -1,4 +1,4 @@
-"""PyMySQL's connection as a warehouse uses it: it sends rows from memory, and no file and no password to whoever asks."""
+"""PyMySQL's connection as connectors use it: it sends rows from memory, and no file and no password to whoever asks."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Connection(PlainConnection):  # type: ignore[misc]
     rows: Iterable[bytes] = ()
     _auth_plugin_name: str
     server: Any = None
-    """What kind of server it is: see `connection.Server`."""
+    """What kind of server it is, in the words of whoever opened the connection."""
 
     def __init__(self, *, trusted: bool, **options: Any) -> None:
         """`trusted`: whether a server may have the password itself."""
