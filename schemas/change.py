@@ -100,7 +100,8 @@ class Position(NamedTuple):
     """
 
     commit: int
-    """The transaction's commit in the source's log, as a number of at most 64 bits."""
+    """The transaction's commit as a number of at most 64 bits: its place in the source's log, such as an LSN, where the places of
+    one log rise for ever, whichever server holds it; else a number that the source gives it and keeps in its position."""
     event: int
     """The index of the change in its transaction, from 0."""
     part: int

@@ -166,6 +166,10 @@ class ShowsPositions(Protocol):
     it is a decimal number. Asked of the class as well as of its instances; pure."""
 
     @staticmethod
+    def position_name() -> str:
+        """Returns the word for such a position, as LSN."""
+
+    @staticmethod
     def position_text(commit: int) -> str:
         """Returns the form that the database's own tools show."""
 

@@ -188,6 +188,7 @@ class SourceContract:
         if isinstance(connector, NamesPartitions):
             assert connector.partition(0) == json.loads(json.dumps(source.connector().partition(0)))
         if isinstance(connector, ShowsPositions):
+            assert connector.position_name()
             for commit in (0, 1, (1 << 32) + 1, (1 << 64) - 1):
                 assert connector.parse_position(connector.position_text(commit)) == commit
             with pytest.raises(ValueError, match=r"\w"):

@@ -84,6 +84,10 @@ class PlainPositions:
     """Positions of a source without a form of its own: decimal numbers of at most 64 bits."""
 
     @staticmethod
+    def position_name() -> str:
+        return "position"
+
+    @staticmethod
     def position_text(commit: int) -> str:
         return str(commit)
 

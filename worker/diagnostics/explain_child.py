@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.api.sink import KeepsOffsets, LedgerAccess, Traces
+from cdcworker.connectors.api.source import ShowsPositions
 from cdcworker.connectors.config.definition import MASK
 from cdcworker.coordinator.log.offset_records import offsets_partition, parse_offset_key, parse_offset_value
 from cdcworker.coordinator.model import JsonObject
@@ -24,7 +25,6 @@ from cdcworker.worker.validation.connector_of_config import connector_of
 NICENESS: Final = 10
 SHOWN_MAX: Final = 5
 Json = dict[str, Any]
-PositionText = Callable[[int], str]
 
 
 def main() -> int:
@@ -48,8 +48,8 @@ def explained(question: JsonObject, search: RowSearch) -> Json:
     if found is None:
         return {"stages": [_missing("topic", _where(search))], "searched": search.searched, "others": []}
     change = found.change
-    text = positions_of((question["source"] or {}).get("class", "")).position_text
-    stages = [_commit(change, text), _topic(change), *_written(question, search, found, text)]
+    shows = positions_of((question["source"] or {}).get("class", ""))
+    stages = [_commit(change, shows), _topic(change), *_written(question, search, found, shows)]
     stages += [_sink(question, sink, found) for sink in question["sinks"] if _reads(sink["config"], found.topic)]
     if not any(stage["stage"] == "sink" for stage in stages):
         stages.append(_missing("sink", "no sink of this cluster reads the topic"))
@@ -84,14 +84,15 @@ def _brief(change: Mapping[str, Any]) -> Json:
     }
 
 
-def _commit(change: Mapping[str, Any], shown: PositionText) -> Json:
+def _commit(change: Mapping[str, Any], shows: type[ShowsPositions]) -> Json:
     source = change.get("source")
     if not source or "commit_lsn" not in source:
         return _missing("commit", "the record has no source block: its form leaves it out")
-    at, committed = shown(source.get("lsn") or source["commit_lsn"]), shown(source["commit_lsn"])
-    text = f"{change['op']} at LSN {at}, committed at {committed}"
+    commit, word = source["commit_lsn"], shows.position_name()
+    at, committed = shows.position_text(source.get("lsn") or commit), shows.position_text(commit)
+    text = f"{change['op']} at {word} {at}, committed at {committed}"
     if str(source.get("snapshot", "false")) not in ("false", "None"):
-        return _stage("commit", source.get("ts_ms"), f"read by a snapshot at LSN {at}", **source)
+        return _stage("commit", source.get("ts_ms"), f"read by a snapshot at {word} {at}", **source)
     if source.get("txId") is not None:
         text += f", transaction {source['txId']}, change {source.get('tx_index', 0)}"
     return _stage("commit", source.get("ts_ms"), text, **source)
@@ -103,7 +104,7 @@ def _topic(change: Mapping[str, Any]) -> Json:
     return _stage("topic", change["written_ms"], text, **place)
 
 
-def _written(question: JsonObject, search: RowSearch, found: FoundChange, shown: PositionText) -> list[Json]:
+def _written(question: JsonObject, search: RowSearch, found: FoundChange, shows: type[ShowsPositions]) -> list[Json]:
     """Looks for the watermark and the stored position of the change's Kafka transaction; the watermark names the task."""
     source, commit = question["source"], found.change.get("source", {}).get("commit_lsn")
     if source is None:
@@ -116,11 +117,11 @@ def _written(question: JsonObject, search: RowSearch, found: FoundChange, shown:
     task = int(mark.key["task"]) if mark else 0 if len(source["runs"]) == 1 else None
     stages = [_task(source, task)]
     if mark:
-        text = f"Kafka transaction committed, with the watermark {shown(int(mark.value['commit_lsn']))}"
+        text = f"Kafka transaction committed, with the watermark {shows.position_text(int(mark.value['commit_lsn']))}"
         stages.append(_stage("transaction", mark.written_ms, text, watermark=mark.value, offset=mark.offset))
     else:
         stages.append(_missing("transaction", "the record is committed; its watermark is no longer, or not yet, there"))
-    return [*stages, _position(question, search, found, task, shown)]
+    return [*stages, _position(question, search, found, task, shows)]
 
 
 def _task(source: Mapping[str, Any], task: int | None) -> Json:
@@ -138,7 +139,7 @@ def _covers(record: Any, connector: str, commit: int) -> bool:
 
 
 def _position(
-    question: JsonObject, search: RowSearch, found: FoundChange, task: int | None, shown: PositionText
+    question: JsonObject, search: RowSearch, found: FoundChange, task: int | None, shows: type[ShowsPositions]
 ) -> Json:
     logs, name, commit = question["logs"], question["source"]["name"], found.change["source"]["commit_lsn"]
     if task is None:
@@ -155,9 +156,9 @@ def _position(
     number = offsets_partition(name, task, search.partitions(logs["offsets"]))
     record = search.first(logs["offsets"], number, found.written_ms, holds)
     if record is None:
-        return _missing("position", "no stored position is past it: the position is not written yet, or has no LSN")
+        return _missing("position", "no stored position is past it: the position is not written yet, or does not tell")
     at = int(record.value["position"]["commit_lsn"])
-    text = f"the task's position is past it: {shown(at)}"
+    text = f"the task's position is past it: {shows.position_text(at)}"
     if at > commit:
         text += " (a later one: positions in between are written over)"
     return _stage("position", record.written_ms, text, commit_lsn=at, offset=record.offset, partition=number)

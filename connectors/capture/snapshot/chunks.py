@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol
 
 from cdcworker.connectors.capture.snapshot.observer import TablePlan
 from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts
-from cdcworker.connectors.capture.snapshot.visibility import TransactionId, Visibility
+from cdcworker.connectors.capture.snapshot.visibility import LogPlace, TransactionId, Visibility
 
 ROWS_MIN: Final = 200
 ROWS_MAX: Final = 20_000
@@ -16,11 +16,11 @@ ROWS_MAX: Final = 20_000
 
 @dataclass(frozen=True, slots=True)
 class ReadView:
-    """What one short transaction sees, a position `hw` of the log that no commit visible in it lies behind, and the
+    """What one short transaction sees, a place `hw` of the log that no commit visible in it lies behind, and the
     server's time in microseconds."""
 
     snap: Visibility
-    hw: int
+    hw: LogPlace
     ts_us: int
 
 

@@ -195,13 +195,13 @@ class SnapshotProgress:
     unseen: list[TransactionId] = field(default_factory=list)
     """Transaction ids that were delivered and may not be visible yet."""
     e: int = 0
-    """The place of the rows that were handed on last: just before the boundary E of their chunk."""
+    """The commit number (`Position.commit`) of the rows that were handed on last: just before the boundary E of their chunk."""
     n: int = 0
     """How many rows were handed on at that place; the next one's number."""
     rows: int = 0
     """Rows that were handed on in all."""
     skips: dict[str, list[Any]] = field(default_factory=dict)
-    """Tables without a key that have been read: their visibility and `hw`, as text and number (see `SkippedEvents`)."""
+    """Tables without a key that have been read: their visibility and `hw`, as text and as the source stores places (see `SkippedEvents`)."""
     start: int = 0
     """The task epoch for which rows were last read because the mode says so at every start."""
     start_attempt: int = 0

@@ -1,4 +1,4 @@
-"""Which transactions a read of the database saw."""
+"""Which transactions a read of the database saw, and places in the log that the stream passes."""
 
 from __future__ import annotations
 
@@ -6,6 +6,15 @@ from typing import Any, Protocol
 
 TransactionId = Any
 """A transaction's id as the source's stream says it, and as JSON holds it: a number in PostgreSQL."""
+
+
+class LogPlace(Protocol):
+    """A place in a source's log between two transactions, as its reads and its stream tell it: a number where the log has one order
+    (PostgreSQL: an LSN), a set of transactions where it is only known which ones lie before it. Of two places neither need be at
+    or behind the other."""
+
+    def __ge__(self, other: Any, /) -> bool:
+        """Returns whether everything before the other place lies before this one."""
 
 
 class Visibility(Protocol):

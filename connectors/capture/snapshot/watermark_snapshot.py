@@ -5,7 +5,7 @@ A chunk is a key range, read in one short transaction with snapshot S by a conne
 1. Its window is opened at a boundary of the stream. Every transaction that was delivered before must be visible in S,
    else it is read again. From then on it is shown every event of its table.
 2. An event of a transaction that S does not see drops the row of its key: the event is newer.
-3. At the first boundary of the stream at or behind `hw` (the end of the log when S was taken) every transaction
+3. At the first boundary of the stream at or behind the place `hw` (the end of the log when S was taken) every transaction
    that S sees has been delivered. The rows that are left are handed on there: after everything before that boundary,
    before everything behind it. In PostgreSQL their position is (boundary - 1, 2^31 - 1, n): commit records lie at or behind the boundary.
 4. Progress is part of the position and so of the Kafka transaction that holds the rows. After a kill the chunk is
@@ -28,7 +28,7 @@ from cdcworker.connectors.capture.snapshot.chunk_window import ChunkWindow, is_f
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
 from cdcworker.connectors.capture.snapshot.observer import RowEvent, TablePlan
 from cdcworker.connectors.capture.snapshot.progress import KeyRange, SnapshotLoad, SnapshotProgress, TableLoad
-from cdcworker.connectors.capture.snapshot.visibility import TransactionId, Visibility
+from cdcworker.connectors.capture.snapshot.visibility import LogPlace, TransactionId, Visibility
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
 from cdcworker.schemas.failpoints import hit
 
@@ -48,7 +48,7 @@ class SkippedEvents:
     """Events of a table without a key that its rows hold already: those of transactions that `snap` sees."""
 
     snap: Visibility
-    hw: int
+    hw: LogPlace
 
 
 class SnapshotSource(Protocol):
@@ -60,13 +60,19 @@ class SnapshotSource(Protocol):
     def visibility(self, stored: str) -> Visibility:
         """Returns the visibility that was stored as its `str()`."""
 
+    def place(self, stored: Any) -> LogPlace:
+        """Returns the place of the log that was stored as `stored_place` has it."""
+
+    def stored_place(self, place: Any) -> Any:
+        """Returns a place of this source's log as a JSON value."""
+
     def new_key(self, plan: Any, message: Any) -> list[str] | None:
         """The texts of the key that an update has given to a row; None where the message does not hold all of it. `plan` and
         `message` are those of an event of this source."""
 
-    def emit(self, chunk: Any, position: int) -> list[Change | EncodedRecords]:
+    def emit(self, chunk: Any, position: Any) -> list[Change | EncodedRecords]:
         """The rows that are left of a chunk that this source's own reader has made, as changes or records at the boundary
-        `position`. Each counts in the progress. CdcError when rows of this shape may not be handed on."""
+        `position`, a place of the log. Each counts in the progress. CdcError when rows of this shape may not be handed on."""
 
 
 class WatermarkSnapshot:
@@ -79,7 +85,9 @@ class WatermarkSnapshot:
         self._source = source
         self._completes = completes
         skips = self.progress.skips.items()
-        self._skips = {int(table): SkippedEvents(source.visibility(snap), hw) for table, (snap, hw) in skips}
+        self._skips = {
+            int(table): SkippedEvents(source.visibility(snap), source.place(hw)) for table, (snap, hw) in skips
+        }
         self._transaction: TransactionId = 0
         self._tables: dict[int, list[TableLoad]] = {}
         self._tables_at = -1
@@ -195,7 +203,7 @@ class WatermarkSnapshot:
         if self.progress.loads and (not unseen or unseen[-1] != transaction):
             unseen.append(transaction)
 
-    def step(self, position: int) -> list[Change | EncodedRecords]:
+    def step(self, position: LogPlace) -> list[Change | EncodedRecords]:
         """`passed`, with orders before it: the next rows are on their way while what was read is written."""
         self.loader.collect()
         self.loader.pump()
@@ -203,9 +211,9 @@ class WatermarkSnapshot:
         self.loader.pump()
         return out
 
-    def passed(self, position: int) -> list[Change | EncodedRecords]:
+    def passed(self, position: LogPlace) -> list[Change | EncodedRecords]:
         """Everything before `position` has been delivered: rows whose boundary this is, and no others."""
-        for table_id in [table_id for table_id, skip in self._skips.items() if skip.hw <= position]:
+        for table_id in [table_id for table_id, skip in self._skips.items() if position >= skip.hw]:
             del self._skips[table_id]
             del self.progress.skips[str(table_id)]
             # The progress has changed: it is stored even where no further record comes.
@@ -228,9 +236,9 @@ class WatermarkSnapshot:
                 out += self._close(window, position)
         return out
 
-    def is_behind(self, position: int) -> bool:
+    def is_behind(self, position: LogPlace) -> bool:
         """Rows wait for a boundary that has not come yet."""
-        return any(window.chunk and window.chunk.view.hw > position for window in self.loader.windows)
+        return any(window.chunk and not position >= window.chunk.view.hw for window in self.loader.windows)
 
     def to_json(self) -> JsonObject:
         if len(self.progress.unseen) > UNSEEN_MAX:
@@ -239,7 +247,7 @@ class WatermarkSnapshot:
 
     # -- windows ----------------------------------------------------------------------------------------------------
 
-    def _close(self, window: ChunkWindow, position: int) -> list[Change | EncodedRecords]:
+    def _close(self, window: ChunkWindow, position: LogPlace) -> list[Change | EncodedRecords]:
         """The rows that nothing newer has touched, and the progress that they mean."""
         loader, load, table, chunk = self.loader, window.load, window.table, window.chunk
         assert chunk
@@ -265,5 +273,5 @@ class WatermarkSnapshot:
     def read_keyless(self, view: ReadView, load: SnapshotLoad, table: TableLoad) -> None:
         """All rows of the table have been handed on: leave out what they hold already."""
         self._skips[table.table_id] = SkippedEvents(view.snap, view.hw)
-        self.progress.skips[str(table.table_id)] = [str(view.snap), view.hw]
+        self.progress.skips[str(table.table_id)] = [str(view.snap), self._source.stored_place(view.hw)]
         self.loader.finish(load, table)

@@ -141,6 +141,13 @@ class RowEmitter:
     def visibility(self, stored: str) -> TransactionSnapshot:
         return TransactionSnapshot.parse(stored)
 
+    def place(self, stored: int) -> int:
+        """Places are LSNs, which are stored as they are."""
+        return stored
+
+    def stored_place(self, place: int) -> int:
+        return place
+
     def new_key(self, plan: TableDecodePlan, message: bytes) -> list[str] | None:
         return new_key_texts(plan, message)
 

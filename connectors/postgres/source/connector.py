@@ -74,6 +74,10 @@ class PostgresSource:
         return drop(parse(self._config), asked)
 
     @staticmethod
+    def position_name() -> str:
+        return "LSN"
+
+    @staticmethod
     def position_text(commit: int) -> str:
         """Returns an LSN as PostgreSQL shows it: 0/16B3748."""
         return f"{commit >> 32:X}/{commit & 0xFFFFFFFF:X}"
