@@ -1,9 +1,10 @@
-"""The error codes of reading a binary log, and the error that its parsers raise about bytes."""
+"""The error codes of sources of MySQL and MariaDB, and the errors that parsers of the binary log raise about bytes."""
 
 from __future__ import annotations
 
 from typing import Final
 
+from cdcworker.connectors.capture.errors import CaptureErrors
 from cdcworker.schemas.errors import declare
 
 MALFORMED_EVENT: Final = declare(
@@ -110,6 +111,128 @@ SERVER_ID_IN_USE: Final = declare(
     "Another reader has connected with the same server id or server UUID",
     "Give each connector and each replica a server id of its own.",
 )
+
+
+UNREACHABLE: Final = declare(
+    "mysql.unreachable",
+    "transient",
+    "The database server cannot be reached",
+    "Check database.hostname and database.port, the network and that the server accepts connections.",
+)
+TLS: Final = declare(
+    "mysql.tls",
+    "config",
+    "The server's certificate, or its TLS, is not what database.ssl.mode asks for",
+    "Let the server speak TLS; for verify_ca and verify_identity set database.sslrootcert to the authority that signed its certificate.",
+)
+AUTHENTICATION: Final = declare(
+    "mysql.authentication",
+    "config",
+    "The database refuses the login",
+    "Check database.user and database.password, and that the user may log in from the worker's host.",
+)
+WEAK_LOGIN: Final = declare(
+    "mysql.weak_login",
+    "config",
+    "The server asks for the password itself",
+    "Set database.ssl.mode to verify_identity with database.sslrootcert, or give the user a plugin that never needs the password, such"
+    " as mysql_native_password: caching_sha2_password needs it for the first login after the server has started. Where the network"
+    " is trusted, set the worker property connector.auth.weakest to password.",
+)
+PERMISSION: Final = declare(
+    "mysql.permission",
+    "config",
+    "The database user lacks a right",
+    "Grant what the message names, to the connector's user.",
+)
+SERVER: Final = declare(
+    "mysql.server_error",
+    "config",
+    "The database refuses a statement of the connector",
+    "Look up the error number in the server's manual; the server's own log may say more.",
+)
+VERSION: Final = declare(
+    "mysql.version",
+    "config",
+    "The server is older than what is read",
+    "Use MySQL 8.0 or MariaDB 10.5, or newer.",
+)
+LOG_FORMAT: Final = declare(
+    "mysql.log_format",
+    "config",
+    "The binary log does not hold rows",
+    "SET GLOBAL binlog_format = 'ROW', and put it into the server's configuration; sessions that are open keep the format that they have.",
+)
+ROW_IMAGE: Final = declare(
+    "mysql.row_image",
+    "config",
+    "The binary log does not hold whole rows",
+    "SET GLOBAL binlog_row_image = 'FULL', and put it into the server's configuration; sessions that are open keep what they have.",
+)
+LOG_EXPIRY: Final = declare(
+    "mysql.log_expiry",
+    "config",
+    "The server removes its binary log early",
+    "SET GLOBAL binlog_expire_logs_seconds to more than the longest time in which the connector may be down.",
+)
+GTIDS_OFF: Final = declare(
+    "mysql.gtids_off",
+    "config",
+    "Transactions in the binary log have no GTIDs",
+    "Set gtid_mode = ON (through OFF_PERMISSIVE and ON_PERMISSIVE): without GTIDs no other server can take this one's place.",
+)
+TABLE_MISSING: Final = declare(
+    "mysql.table_missing",
+    "config",
+    "No table is captured",
+    "Check the include and exclude lists, and grant SELECT on the tables to the connector's user: others are not seen.",
+)
+MASK_UNFIT: Final = declare(
+    "mysql.mask_unfit",
+    "config",
+    "A column cannot be masked as the config says",
+    "Leave the column out with column.exclude.list; a column of the key can be hashed, or message.key.columns gives the "
+    "records another key.",
+)
+MESSAGE_KEY: Final = declare(
+    "mysql.message_key",
+    "config",
+    "The table cannot have the key that message.key.columns names",
+    "Name columns of the table; those outside of its primary key need binlog_row_image = FULL at the server.",
+)
+SCHEMA_CHANGED: Final = declare(
+    "mysql.schema_changed",
+    "config",
+    "A table's columns or key have changed, and schema.change.policy is halt",
+    "Set schema.change.policy to evolve to go on with the new columns.",
+)
+SCHEMA_PAUSED: Final = declare(
+    "mysql.schema_paused",
+    "data",
+    "A table's columns or key have changed, and schema.change.policy is pause-table",
+    "Look at the change; a snapshot of the table, or a changed config, takes it back and reads its rows anew.",
+)
+SNAPSHOT_REFUSED: Final = declare(
+    "mysql.snapshot_refused",
+    "config",
+    "The requested snapshot cannot be taken",
+    "Name tables that the connector captures, and a condition that their columns allow; then ask again.",
+)
+SPOOL: Final = declare(
+    "mysql.spool_broken",
+    "transient",
+    "The spool of a large transaction cannot be read",
+    "Nothing if it passes: the transaction is read again from the log. Else look at the volume of the worker's state.dir.",
+)
+CAPTURE: Final = CaptureErrors(
+    message_key=MESSAGE_KEY,
+    mask_unfit=MASK_UNFIT,
+    schema_changed=SCHEMA_CHANGED,
+    schema_paused=SCHEMA_PAUSED,
+    snapshot_refused=SNAPSHOT_REFUSED,
+    spool=SPOOL,
+)
+"""The codes of these sources for what the shared capture code finds."""
 
 
 class MalformedError(ValueError):

@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import MappedType
 from cdcworker.connectors.config.definition import ConfigKey, regex_list
-from cdcworker.connectors.postgres.types.mapping import PgType
 from cdcworker.schemas import patterns
-from cdcworker.schemas.envelope import SOURCE_PARAMETERS
 
 COLUMNS: Final = "column.propagate.source.type"
 TYPES: Final = "datatype.propagate.source.type"
-_HEADER_BYTES: Final = 4
-"""What a type modifier of texts and numbers counts beside the length."""
 
 
 def propagation_keys() -> Iterable[ConfigKey]:
@@ -35,35 +31,27 @@ class PropagatedTypes:
     columns: tuple[str, ...] = ()
     types: tuple[str, ...] = ()
 
-    def apply(self, mapped: MappedType, column: tuple[str, str, str], pg: PgType, typmod: int) -> MappedType:
-        """Returns the mapping with the parameters, where the column is chosen; `column`: schema, table and name."""
+    def apply(
+        self,
+        mapped: MappedType,
+        column: tuple[str, str, str],
+        type_name: str,
+        parameters: Callable[[], Mapping[str, str]],
+    ) -> MappedType:
+        """Returns the mapping with what `parameters` makes of the type, where the column is chosen; `column`: what holds tables,
+        table and name."""
         if not (self.columns or self.types):
             return mapped
         by_name = patterns.matches_any(self.columns, ".".join(column), ignore_case=True)
-        by_type = patterns.matches_any(self.types, ".".join((*column[:2], pg.name)), ignore_case=True)
+        by_type = patterns.matches_any(self.types, ".".join((*column[:2], type_name)), ignore_case=True)
         avro: dict[str, Any] = mapped.avro if isinstance(mapped.avro, dict) else {"type": mapped.avro}
         # A named type has one definition, which all of its columns share.
         if not (by_name or by_type) or avro["type"] == "record":
             return mapped
-        parameters = {**avro.get("connect.parameters", {}), **_parameters(pg, typmod)}
-        return replace(mapped, avro={**avro, "connect.parameters": parameters})
+        merged = {**avro.get("connect.parameters", {}), **parameters()}
+        return replace(mapped, avro={**avro, "connect.parameters": merged})
 
 
-def _parameters(pg: PgType, typmod: int) -> dict[str, str]:
-    found = {f"{SOURCE_PARAMETERS}type": pg.name.upper()}
-    if typmod < 0:
-        return found
-    name = pg.name.removeprefix("_")
-    if name == "numeric":
-        number = typmod - _HEADER_BYTES
-        scale = ((number & 0x7FF) ^ 0x400) - 0x400
-        return {
-            **found,
-            f"{SOURCE_PARAMETERS}length": str(number >> 16 & 0xFFFF),
-            f"{SOURCE_PARAMETERS}scale": str(scale),
-        }
-    if name in ("varchar", "bpchar"):
-        return {**found, f"{SOURCE_PARAMETERS}length": str(typmod - _HEADER_BYTES)}
-    if name in ("bit", "varbit", "time", "timetz", "timestamp", "timestamptz"):
-        return {**found, f"{SOURCE_PARAMETERS}length": str(typmod)}
-    return found
+def propagated_of(raw: Mapping[str, Any]) -> PropagatedTypes:
+    """The columns and types of a parsed configuration."""
+    return PropagatedTypes(tuple(raw[COLUMNS] or ()), tuple(raw[TYPES] or ()))

@@ -11,6 +11,7 @@ from cdcworker.connectors.capture.config.debezium_keys import FORMER_PREFIX, TOL
 from cdcworker.connectors.capture.config.filters import TableFilters, filters_of
 from cdcworker.connectors.capture.config.heartbeat_keys import IDLE_MS_DEFAULT, beside_keys
 from cdcworker.connectors.capture.config.message_keys import MessageKeys
+from cdcworker.connectors.capture.config.propagated_types import PropagatedTypes, propagated_of, propagation_keys
 from cdcworker.connectors.capture.config.snapshot_keys import SNAPSHOT_ALIASES, snapshot_keys
 from cdcworker.connectors.capture.config.table_keys import (
     failure_keys,
@@ -40,7 +41,6 @@ from cdcworker.connectors.config.definition import (
 )
 from cdcworker.connectors.config.topic_creation import compacts, group_keys
 from cdcworker.connectors.postgres.config.debezium_keys import ACCEPTED, REFUSED
-from cdcworker.connectors.postgres.config.propagated_types import COLUMNS, TYPES, PropagatedTypes, propagation_keys
 from cdcworker.connectors.postgres.config.replica_identity_key import identities
 from cdcworker.connectors.postgres.config.slot_split import split_checks, split_keys
 from cdcworker.connectors.postgres.config.value_keys import KEY_NAN, remarked_keys, value_keys
@@ -344,7 +344,7 @@ class PostgresSettings:
     @property
     def propagated(self) -> PropagatedTypes:
         """Returns which columns name the source's type in their schemas."""
-        return PropagatedTypes(tuple(self.raw[COLUMNS] or ()), tuple(self.raw[TYPES] or ()))
+        return propagated_of(self.raw)
 
     @property
     def completes_rows(self) -> bool:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache
+from functools import cache, partial
 from itertools import accumulate
 from typing import Any
 
@@ -12,8 +12,8 @@ from cdcworker.connectors.capture.column_mapping import MappedType, Parser
 from cdcworker.connectors.capture.config.column_masks import ColumnMasks
 from cdcworker.connectors.capture.config.filters import TableFilters
 from cdcworker.connectors.capture.config.message_keys import MessageKeys
+from cdcworker.connectors.capture.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.capture.tables.last_known_keys import Key, LastKnownKeys
-from cdcworker.connectors.postgres.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.errors import CAPTURE, TYPE_REFUSED
 from cdcworker.connectors.postgres.pgoutput import Relation, RelationColumn
@@ -24,6 +24,7 @@ from cdcworker.connectors.postgres.transport.server_encoding import checked, is_
 from cdcworker.connectors.postgres.types.bounded_values import bound_of
 from cdcworker.connectors.postgres.types.extension_records import INT16_MAX
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, is_known, map_type
+from cdcworker.connectors.postgres.types.type_parameters import type_parameters
 from cdcworker.schemas.change import NO_DEFAULT, Column, Table
 from cdcworker.schemas.errors import CdcError
 
@@ -172,7 +173,7 @@ def build_plan(
         place = (relation.schema, relation.table, column.name)
         masked = planner.masks.apply(mapped, *place, length=_length(pg, column.typmod), in_key=exact)
         source_type = source_type if masked is mapped or in_key else "text"
-        masked = planner.propagated.apply(masked, place, pg, column.typmod)
+        masked = planner.propagated.apply(masked, place, pg.name, partial(type_parameters, pg, column.typmod))
         if planner.any_encoding:
             masked = replace(masked, parse=checked(masked.parse, masked.avro, column.name))
         columns.append(_column(column.name, masked, source_type, facts, bounded=exact and not planner.modes.exact))

@@ -3,14 +3,16 @@
 import json
 import re
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
+from cdcworker.connectors.capture.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.config.definition import default_text
-from cdcworker.connectors.postgres.config.propagated_types import PropagatedTypes
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType, TypeRegistry, map_type
+from cdcworker.connectors.postgres.types.type_parameters import type_parameters
 from cdcworker.schemas.avro import canonical
 from cdcworker.schemas.change import Column, Table
 from cdcworker.schemas.envelope import key_schema
@@ -138,7 +140,7 @@ def test_chosen_columns_name_their_source_type_in_parameters(name, typmod, named
     plain = map_type(pg, typmod, HandlingModes(), TypeRegistry())
     settings = parse({**posted(), "datatype.propagate.source.type": rf"public\..*\.{name.upper()}"})
     for chosen in (settings.propagated, PropagatedTypes(columns=(r"public\.Orders\.c",))):
-        mapped = chosen.apply(plain, column, pg, typmod)
+        mapped = chosen.apply(plain, column, pg.name, partial(type_parameters, pg, typmod))
         expected = {f"__debezium.source.column.{key}": value for key, value in named.items()}
         before = plain.avro.get("connect.parameters", {}) if isinstance(plain.avro, dict) else {}
         assert mapped.avro["connect.parameters"] == {**before, **expected}
@@ -150,11 +152,11 @@ def test_chosen_columns_name_their_source_type_in_parameters(name, typmod, named
         table = Table(("public", "orders"), 1, (Column("c", mapped.avro, False),), (0,), SOURCE_SCHEMA)
         bare = replace(table, columns=(Column("c", plain.avro, False),))
         assert canonical(key_schema("p", table)) == canonical(key_schema("p", bare))
-    assert PropagatedTypes(columns=(r"public\.orders\.d",)).apply(plain, column, pg, typmod) is plain
-    assert PropagatedTypes().apply(plain, column, pg, typmod) is plain
+    assert PropagatedTypes(columns=(r"public\.orders\.d",)).apply(plain, column, pg.name, dict) is plain
+    assert PropagatedTypes().apply(plain, column, pg.name, dict) is plain
 
 
 def test_a_record_type_that_columns_share_has_no_parameters():
     pg = PgType(1700, "numeric")
     variable = map_type(pg, -1, HandlingModes(), TypeRegistry())
-    assert PropagatedTypes(columns=(".*",)).apply(variable, ("public", "t", "c"), pg, -1) is variable
+    assert PropagatedTypes(columns=(".*",)).apply(variable, ("public", "t", "c"), pg.name, dict) is variable
