@@ -5,6 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final
 
+from cdcworker.connectors.mysql_client.error_numbers import (
+    LOGIN,
+    RIGHTS,
+    UNKNOWN_LOGIN,
+    UNREACHABLE,
+    is_lost,
+    is_of_tls,
+    is_weak_login,
+    number_of,
+)
 from cdcworker.connectors.sink_errors import (
     SCHEMA_REFUSED,
     TARGET_AUTH,
@@ -40,14 +50,11 @@ UNFIT: Final = declare(
 )
 
 _CODES: Final[Mapping[str, tuple[int, ...]]] = {
-    TARGET_AUTH: (1045, 1698, 1862, 2059, 3118, 3955, 4151),
-    TARGET_RIGHTS: (1044, 1142, 1143, 1227, 1370),
+    TARGET_AUTH: LOGIN,
+    TARGET_RIGHTS: RIGHTS,
     TARGET_GONE: (1049, 1146),
     TARGET_LOCKED: (1205, 3572),
-    TARGET_UNREACHABLE: (
-        *(1021, 1037, 1038, 1040, 1053, 1080, 1114, 1129, 1152, 1158, 1159, 1160, 1161, 1180, 1203, 1206, 1213, 1226),
-        *(1290, 1317, 1836, 1927, 1969, 2002, 2003, 2006, 2013, 2014, 2027, 2055, 3024, 3101, 4031),
-    ),
+    TARGET_UNREACHABLE: UNREACHABLE,
     TARGET_VALUE: (
         *(
             1022,
@@ -75,7 +82,6 @@ _CODES: Final[Mapping[str, tuple[int, ...]]] = {
 }
 _BY_NUMBER: Final = {number: code for code, numbers in _CODES.items() for number in numbers}
 DUPLICATE: Final = (1022, 1062, 1586)
-UNKNOWN_LOGIN: Final = 2059
 STALE: Final = frozenset(
     (*_CODES[TARGET_VALUE], *(1054, 1136, 1146, 1288, 1347, 1356, 1394, 1471, 1906, 3105), 1110, 1060, 1091)
 )
@@ -118,20 +124,14 @@ _OF_ALTER: Final[Mapping[int, str]] = {
 """By error number of a CREATE or ALTER TABLE what it says of the table. Nobody but the table's owner can mend any of it."""
 
 
-def number_of(exc: BaseException) -> int:
-    """Returns the server's, or the client's, number of an error; 0 where it has none."""
-    first = exc.args[0] if exc.args else 0
-    return first if isinstance(first, int) else 0
-
-
 def from_pymysql(exc: Exception, where: Mapping[str, str | int] | None = None) -> CdcError:
     """The one translation of PyMySQL's errors."""
     number, name = number_of(exc), type(exc).__name__
-    if name == "WeakLoginError":
+    if is_weak_login(exc):
         return CdcError(WEAK_LOGIN, "the server asks for the password itself", where=where)
-    if number in (2026,) or "CERTIFICATE_VERIFY_FAILED" in str(exc):
+    if is_of_tls(exc):
         return CdcError(CERTIFICATE, "TLS with the server failed", where=where)
-    if number == 0 and name in ("OperationalError", "InterfaceError", "InternalError"):
+    if is_lost(exc):
         return CdcError(TARGET_UNREACHABLE, f"the connection failed ({name})", where=where)
     if number == UNKNOWN_LOGIN:
         text = "the server asks for a way to log in that the worker does not have"

@@ -8,11 +8,12 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import FENCED, LEDGER_BUSY
 from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.mysql.connection import opened, transaction
-from cdcworker.connectors.warehouses.mysql.errors import from_pymysql, number_of
+from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.schemas.errors import CdcError
 

@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch, max_position, min_position, split_fresh
 from cdcworker.connectors.api.table_writer import TargetRows
+from cdcworker.connectors.mysql_client.error_numbers import number_of
 from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.sink_errors import TARGET_UNREACHABLE
 from cdcworker.connectors.warehouses import dropped_columns
 from cdcworker.connectors.warehouses.mysql import staging, statements
 from cdcworker.connectors.warehouses.mysql.catalog import TargetCatalog
 from cdcworker.connectors.warehouses.mysql.connection import opened, transaction
-from cdcworker.connectors.warehouses.mysql.errors import STALE, from_pymysql, number_of
+from cdcworker.connectors.warehouses.mysql.errors import STALE, from_pymysql
 from cdcworker.connectors.warehouses.mysql.ledger import Epoch, MySqlLedger
 from cdcworker.connectors.warehouses.mysql.load import RowExistsError
 from cdcworker.connectors.warehouses.mysql.snapshot_read import read

@@ -1,0 +1,90 @@
+"""What kind of server it is and how it is set, as far as reading it depends on that."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+from cdcworker.connectors.mysql_client.login import version_of
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.mysql_client.client import Connection
+
+_NAMES: Final = (
+    *(
+        "version",
+        "server_id",
+        "log_bin",
+        "binlog_format",
+        "binlog_row_image",
+        "binlog_row_metadata",
+        "binlog_row_value_options",
+    ),
+    *("binlog_expire_logs_seconds", "binlog_expire_logs_auto_purge", "expire_logs_days", "max_binlog_total_size"),
+    *(
+        "gtid_mode",
+        "enforce_gtid_consistency",
+        "server_uuid",
+        "gtid_domain_id",
+        "lower_case_table_names",
+        "max_allowed_packet",
+    ),
+)
+_DAY_S: Final = 86_400
+
+
+@dataclass(frozen=True, slots=True)
+class ServerFacts:
+    """The global variables of a server, by name; one that it does not have is missing."""
+
+    variables: Mapping[str, str]
+
+    def __getitem__(self, name: str) -> str:
+        """Returns a variable's value, empty for one that the server does not have."""
+        return self.variables.get(name, "")
+
+    @property
+    def is_mariadb(self) -> bool:
+        return "mariadb" in self["version"].lower()
+
+    @property
+    def product(self) -> str:
+        return "MariaDB" if self.is_mariadb else "MySQL"
+
+    @property
+    def version(self) -> tuple[int, ...]:
+        return version_of(self["version"])
+
+    @property
+    def server_id(self) -> int:
+        return int(self["server_id"] or 0)
+
+    @property
+    def has_gtids(self) -> bool:
+        """Whether every transaction in the log has a GTID."""
+        return self.is_mariadb or self["gtid_mode"].upper() == "ON"
+
+    @property
+    def expiry_s(self) -> int:
+        """Seconds after which the server removes files of its log by their age; 0: it does not."""
+        if self["binlog_expire_logs_auto_purge"].upper() == "OFF":
+            return 0
+        seconds = int(self["binlog_expire_logs_seconds"] or 0)
+        return seconds or round(float(self["expire_logs_days"] or 0) * _DAY_S)
+
+    @property
+    def log_bytes_max(self) -> int:
+        """Bytes of the log beyond which MariaDB removes its oldest files; 0: it does not."""
+        return int(self["max_binlog_total_size"] or 0)
+
+    def set_global(self, name: str, value: str) -> str:
+        """Returns the statement that sets a variable; MySQL keeps it over a restart."""
+        return f"SET {'GLOBAL' if self.is_mariadb else 'PERSIST'} {name} = {value}"
+
+
+def read_facts(connection: Connection) -> ServerFacts:
+    """Asks the server."""
+    names = ", ".join(f"'{name}'" for name in _NAMES)
+    rows: Sequence[tuple[object, ...]] = connection.ask(f"show global variables where variable_name in ({names})")
+    return ServerFacts({str(name).lower(): str(value) for name, value in rows})

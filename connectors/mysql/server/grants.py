@@ -1,0 +1,36 @@
+"""What a user may do, as SHOW GRANTS tells it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Final
+
+ALL: Final = "ALL PRIVILEGES"
+_ON_EVERYTHING: Final = re.compile(r"GRANT (?P<rights>.+) ON \*\.\* TO ")
+_ROLE: Final = re.compile(r"GRANT [`'].+[`'] TO ")
+
+
+@dataclass(frozen=True, slots=True)
+class Grants:
+    """The global rights of a user, in upper case. `has_roles`: roles may give it more, which cannot be told from here."""
+
+    everywhere: frozenset[str]
+    has_roles: bool = False
+
+    @classmethod
+    def parse(cls, lines: Iterable[str]) -> Grants:
+        """Reads the lines that the server prints."""
+        found: set[str] = set()
+        has_roles = False
+        for line in lines:
+            if match := _ON_EVERYTHING.match(line):
+                found |= {right.strip().upper() for right in match["rights"].split(",")}
+            elif _ROLE.match(line):
+                has_roles = True
+        return cls(frozenset(found), has_roles)
+
+    def lacks(self, *names: str) -> bool:
+        """Returns whether the user certainly has none of these rights, of which any one is enough."""
+        return not self.has_roles and self.everywhere.isdisjoint((*names, ALL))
