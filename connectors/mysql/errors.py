@@ -68,6 +68,43 @@ GTID_INVALID: Final = declare(
     "A text is not a set of GTIDs",
     "MySQL writes uuid:1-5:7, with tags uuid:tag:1-5; MariaDB writes domain-server-sequence. Several are separated by commas.",
 )
+SCHEMA_UNPLACED: Final = declare(
+    "mysql.schema_unplaced",
+    "data",
+    "The binary log was written when the table looked otherwise, and does not say how",
+    "Set binlog_row_metadata = FULL at the server, so that the log says it; a snapshot of the table takes it back.",
+)
+PARTIAL_JSON: Final = declare(
+    "mysql.partial_json",
+    "data",
+    "The binary log holds a part of a JSON value only",
+    "SET PERSIST binlog_row_value_options = '' at the server; a snapshot of the table takes it back.",
+)
+STATEMENT_LOGGED: Final = declare(
+    "mysql.statement_logged",
+    "config",
+    "Rows were changed by a statement that the binary log holds as text",
+    "SET GLOBAL binlog_format = 'ROW', and for every session that sets it. The rows of this statement are not in the log: reset the"
+    " connector's offsets to take a new snapshot.",
+)
+ROLLED_BACK: Final = declare(
+    "mysql.rolled_back",
+    "data",
+    "A transaction was rolled back of which a part has been handed on already",
+    "The binary log holds it because it has changed a table without transactions. A snapshot of its tables corrects their rows.",
+)
+XA_PREPARED: Final = declare(
+    "mysql.xa_prepared",
+    "data",
+    "The binary log holds a transaction that was prepared by XA and may be committed later",
+    "Such transactions are not read: commit without XA, or with XA COMMIT … ONE PHASE, and reset the connector's offsets.",
+)
+LOG_INCIDENT: Final = declare(
+    "mysql.log_incident",
+    "environment",
+    "The server says that its binary log lacks something",
+    "Its own log tells what. Changes may be missing: reset the connector's offsets to take a new snapshot.",
+)
 CONNECTION_LOST: Final = declare(
     "mysql.connection_lost",
     "transient",

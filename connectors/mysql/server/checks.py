@@ -100,6 +100,17 @@ def _row_metadata(examined: ExaminedServer) -> Iterable[CheckResult]:
     yield _setting(examined, "binlog_row_metadata", "FULL", "note", e.ROW_METADATA, text)
 
 
+def _json(examined: ExaminedServer) -> Iterable[CheckResult]:
+    facts = examined.logging_facts()
+    measured = f"binlog_row_value_options = {facts['binlog_row_value_options'] or 'none'}"
+    if "PARTIAL_JSON" in facts["binlog_row_value_options"].upper():
+        fix = Repair((facts.set_global("binlog_row_value_options", "''"),), _CONFIGURATION)
+        text = "differences of JSON values are logged in place of the values, and tables with them are held back"
+        yield CheckResult("error", measured, text, e.PARTIAL_JSON, fix=fix)
+    else:
+        yield ok(measured)
+
+
 def _setting(
     examined: ExaminedServer, name: str, wanted: str, status: Literal["error", "warning", "note"], code: str, text: str
 ) -> CheckResult:
@@ -187,6 +198,7 @@ CHECKS: Final = (
     DoctorCheck("log.format", "Only rows tell what a statement has changed.", _format),
     DoctorCheck("log.row_image", "What is not logged cannot be handed on.", _row_image),
     DoctorCheck("log.row_metadata", "With FULL each event says by itself what its table looks like.", _row_metadata),
+    DoctorCheck("log.json", "Records hold whole JSON values.", _json),
     DoctorCheck("log.expiry", "The server removes log by age, whether or not it has been read.", _expiry),
     DoctorCheck("log.gtids", "GTIDs name transactions alike on all servers of a group.", _gtids),
     DoctorCheck("server.id", "Of two readers with one id the server ends the first.", _server_id),

@@ -63,6 +63,7 @@ _IDS: Final = {
     "utf8mb4": "45-46 224-247 255-323 608-610",
 }
 """By character set the ids of its collations, of both servers."""
+_FORMER_NAMES: Final = {"utf8": "utf8mb3"}
 _CODECS: Final = {
     "ascii": "ascii",
     "big5": "big5",
@@ -112,6 +113,11 @@ _OTHER_BYTES: Final = {
 _OTHER_TEXT: Final = {"sjis": {0xFF3C: "\\"}, "ujis": {0xFF3C: "\\"}}
 """Characters of multi-byte sets that the server takes for others than Python's codec."""
 _BIG5_MORE: Final = dict(zip(range(0xF9D6, 0xF9DD), "碁銹裏墻恒粧嫺", strict=True))
+_BYTES_MAX: Final = {
+    **dict.fromkeys(("big5", "cp932", "euckr", "gb2312", "gbk", "sjis", "ucs2"), 2),
+    **dict.fromkeys(("eucjpms", "ujis", "utf8mb3"), 3),
+    **dict.fromkeys(("gb18030", "utf16", "utf16le", "utf32", "utf8mb4"), 4),
+}
 _UNITS: Final = {"ucs2": 2, "utf16": 2, "utf16le": 2, "utf32": 4}
 
 
@@ -134,6 +140,19 @@ def name_of(collation: int) -> str:
         if found:
             return found
     raise UnknownTypeError(f"collation {collation}")
+
+
+def collation_of(name: str) -> int:
+    """Returns a collation of a character set, whose name is that of the catalog. Raises UnknownTypeError."""
+    ids = _IDS.get(_FORMER_NAMES.get(name, name))
+    if ids is None:
+        raise UnknownTypeError(f"character set {name}")
+    return int(ids.split()[0].partition("-")[0])
+
+
+def bytes_per_character(collation: int) -> int:
+    """Returns how many bytes a character has at most in the character set of a collation. Raises UnknownTypeError."""
+    return _BYTES_MAX.get(name_of(collation), 1)
 
 
 @lru_cache(256)
