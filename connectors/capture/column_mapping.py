@@ -8,8 +8,8 @@ from typing import Any
 
 from cdcworker.schemas.change import Avro
 
-Parser = Callable[[bytes], Any]
-"""From a column's value as the database sends it (PostgreSQL: its text form) to the value that is written."""
+Parser = Callable[[Any], Any]
+"""From a column's value as the source's reader has it (PostgreSQL: the bytes of its text form) to the value that is written."""
 
 
 @dataclass(frozen=True, slots=True)

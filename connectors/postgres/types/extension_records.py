@@ -4,20 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-
-def geometry_type(name: str) -> dict[str, Any]:
-    """PostGIS' geometry or geography."""
-    return {
-        "type": "record",
-        "name": name,
-        "namespace": "io.debezium.data.geometry",
-        "fields": [{"name": "wkb", "type": "bytes"}, {"name": "srid", "type": ["null", "int"], "default": None}],
-        "connect.doc": name,
-        "connect.version": 1,
-        "connect.name": f"io.debezium.data.geometry.{name}",
-    }
-
-
 INT16_MAX = 2**15 - 1
 
 

@@ -9,9 +9,10 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from cdcworker.connectors.capture.avro_types import POINT, connect, decimal_type, geometry_type
 from cdcworker.connectors.capture.column_mapping import MappedType, Parser
 from cdcworker.connectors.postgres.types import bounded_values, nested_values, text_values
-from cdcworker.connectors.postgres.types.extension_records import geometry_type, sparse_vector_type
+from cdcworker.connectors.postgres.types.extension_records import sparse_vector_type
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.placeholders import beyond_precision, unscaled
 from cdcworker.schemas.topics import avro_name
@@ -86,16 +87,6 @@ Entry = Callable[[int, HandlingModes], MappedType]
 """typmod and modes to the mapping."""
 
 
-def connect(kind: str, name: str, parameters: dict[str, str] | None = None, **more: Any) -> dict[str, Any]:
-    """An Avro type with the attributes that Confluent's converter writes for a Connect semantic type."""
-    out: dict[str, Any] = {"type": kind, "connect.version": 1}
-    if parameters:
-        out["connect.parameters"] = parameters
-    out["connect.name"] = name
-    out.update(more)
-    return out
-
-
 def _text(name: str | None = None, parse: Parser = text_values.text, **more: Any) -> MappedType:
     avro: Avro = connect("string", name, **more) if name else "string"
     return MappedType(avro, parse)
@@ -121,23 +112,6 @@ VARIABLE_SCALE_DECIMAL: dict[str, Any] = {
     "connect.version": 1,
     "connect.name": "io.debezium.data.VariableScaleDecimal",
 }
-DECIMAL_PRECISION_DEFAULT = 64
-"""What Confluent's converter writes where Connect's Decimal names no precision."""
-
-
-def decimal_type(precision: int | None, scale: int) -> dict[str, Any]:
-    parameters = {"scale": str(scale)}
-    if precision:
-        parameters["connect.decimal.precision"] = str(precision)
-    return {
-        "type": "bytes",
-        "scale": scale,
-        "precision": precision or DECIMAL_PRECISION_DEFAULT,
-        "connect.version": 1,
-        "connect.parameters": parameters,
-        "connect.name": "org.apache.kafka.connect.data.Decimal",
-        "logicalType": "decimal",
-    }
 
 
 def _numeric(typmod: int, modes: HandlingModes) -> MappedType:
@@ -267,21 +241,6 @@ def _interval(_: int, modes: HandlingModes) -> MappedType:
 
 
 # -- others -----------------------------------------------------------------------------------------------------------
-
-POINT: dict[str, Any] = {
-    "type": "record",
-    "name": "Point",
-    "namespace": "io.debezium.data.geometry",
-    "fields": [
-        {"name": "x", "type": "double"},
-        {"name": "y", "type": "double"},
-        {"name": "wkb", "type": ["null", "bytes"], "default": None},
-        {"name": "srid", "type": ["null", "int"], "default": None},
-    ],
-    "connect.doc": "Geometry (POINT)",
-    "connect.version": 1,
-    "connect.name": "io.debezium.data.geometry.Point",
-}
 
 
 def _hstore(_: int, modes: HandlingModes) -> MappedType:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.arrow.key_numbers import with_empty_nan
-from cdcworker.connectors.postgres.types.mapping import VARIABLE_SCALE_DECIMAL, decimal_type
+from cdcworker.connectors.capture.avro_types import decimal_type
+from cdcworker.connectors.postgres.types.mapping import VARIABLE_SCALE_DECIMAL
 from cdcworker.connectors.warehouses.arrow_types import to_arrow
 from cdcworker.connectors.warehouses.source_types import target_column
 from cdcworker.connectors.warehouses.value_text import to_text

@@ -1,0 +1,364 @@
+"""From events of the binary log to changes with positions: transactions, keys, values that were not logged. Opens nothing itself.
+
+`tx_index` counts the rows of a transaction as the log has them, those of all tables, whatever is captured: it is the same on each server
+that has the transaction, and in each replay.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, Protocol
+
+from cdcworker.connectors.capture.snapshot.observer import RowEvent, RowObserver
+from cdcworker.connectors.capture.snapshot.row_identity import differ
+from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
+from cdcworker.connectors.mysql import errors as e
+from cdcworker.connectors.mysql.binlog import plain_events as plain
+from cdcworker.connectors.mysql.binlog.event_reader import Event
+from cdcworker.connectors.mysql.binlog.gtid_events import Gtid, MariaDbTransaction
+from cdcworker.connectors.mysql.binlog.rows import UNSENT, Operation, Rows
+from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
+from cdcworker.connectors.mysql.binlog.table_map import TableMap
+from cdcworker.connectors.mysql.decode import statements
+from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan
+from cdcworker.connectors.mysql.decode.transaction import Transaction, gtid_of, gtid_text
+from cdcworker.connectors.mysql.types import charsets
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Op, Position, Row
+from cdcworker.schemas.errors import CdcError
+
+SYSTEM_DATABASE: Final = "mysql"
+"""Statements on its tables are logged as text by servers of providers."""
+_OPS: Final[Mapping[Operation, Op]] = {Operation.INSERT: "c", Operation.UPDATE: "u", Operation.DELETE: "d"}
+PLANS_MAX: Final = 4096
+"""# INV-10"""
+
+
+class TablePlans(Protocol):
+    """Knows how the rows of captured tables are read."""
+
+    def plan(self, table: TableMap) -> TablePlan | None:
+        """Returns the plan of a table as the log describes it; None when it is not captured."""
+
+    def named(self, database: str, name: str) -> TablePlan | None:
+        """Returns the plan of a table that a statement names; None when it is not captured."""
+
+    def altered(self) -> None:
+        """A statement may have changed any table."""
+
+
+@dataclass(frozen=True, slots=True)
+class DecoderOptions:
+    """What a decoder hands on and how. `skipped`: letters of operations that are left out; `skips_same`: so are updates that change
+    none of the captured columns; `shows_query`: the source block has the statement's text."""
+
+    skipped: frozenset[str] = frozenset()
+    skips_same: bool = False
+    shows_query: bool = False
+    transactions: TransactionMetadata | None = None
+
+
+class BinlogDecoder:
+    """The decoder of one stream. `out` collects changes; the caller takes them and looks at `transaction`."""
+
+    def __init__(
+        self,
+        tables: TablePlans,
+        template: JsonObject,
+        numbers: CommitNumbers,
+        options: DecoderOptions | None = None,
+    ) -> None:
+        self._tables = tables
+        self._template = template
+        self._numbers = numbers
+        self._options = options or DecoderOptions()
+        self._plans: dict[int, tuple[TableMap, TablePlan | None]] = {}
+        self._savepoints: dict[str, int] = {}
+        self._drop_to = 0
+        self._begun_at = 0
+        self.transaction: Transaction | None = None
+        """The one that is being read; None between two."""
+        self.ended: Transaction | None = None
+        """The last one that was read to its end."""
+        self.index = 0
+        """Rows of it that have been read."""
+        self.out: list[Change | EncodedRecords] = []
+        self.observer: RowObserver | None = None
+        self.listeners: dict[str, Callable[[TablePlan, Row], None]] = {}
+        """Of new rows, by the full names of tables."""
+        self._handlers: Mapping[type, Callable[[Event, Any], None]] = {
+            Rows: self._on_rows,
+            Gtid: self._on_gtid,
+            MariaDbTransaction: self._on_gtid,
+            plain.Query: self._on_query,
+            plain.Xid: lambda _, body: self._end(),
+            plain.XaPrepare: self._on_xa_prepare,
+            plain.StatementText: self._on_statement_text,
+            plain.Incident: self._on_incident,
+        }
+
+    def resume(self, rows: int) -> None:
+        """Called before the stream starts: so many rows of the first transaction were handed on by an earlier run."""
+        self._drop_to = rows
+
+    def take(self) -> list[Change | EncodedRecords]:
+        """Takes what has been read, also amid a transaction."""
+        taken, self.out = self.out, []
+        self._begun_at -= len(taken)
+        self._savepoints = {name: at - len(taken) for name, at in self._savepoints.items()}
+        return taken
+
+    def feed(self, event: Event) -> None:
+        """Reads one event. Raises CdcError with its place."""
+        handler = self._handlers.get(type(event.body))
+        if handler is not None:
+            handler(event, event.body)
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def _on_gtid(self, event: Event, found: Gtid | MariaDbTransaction) -> None:
+        if self.transaction is not None:
+            raise self._error(event, e.MALFORMED_EVENT, "a transaction begins amid another")
+        if isinstance(found, MariaDbTransaction):
+            if found.is_prepared_xa:
+                raise self._error(event, e.XA_PREPARED, f"transaction {found.gtid} is prepared by XA")
+            transaction = self._begin(event, 0, gtid_text(found))
+            # MariaDB logs no BEGIN.
+            transaction.is_group = not found.is_standalone
+        else:
+            transaction = self._begin(event, found.times.immediate_commit_us, gtid_text(found))
+        transaction.own = gtid_of(found)
+
+    def _begin(self, event: Event, commit_us: int, gtid: str) -> Transaction:
+        commit_us = commit_us or event.header.timestamp * 1_000_000
+        number = self._numbers.next(commit_us)
+        begun = self.transaction = Transaction(number, commit_us, event.header.server_id, gtid)
+        self.index, self._begun_at = 0, len(self.out)
+        self._savepoints.clear()
+        orders = self._options.transactions
+        if orders:
+            orders.begin(begun.identity, commit_us // 1000, resumed=self._drop_to > 0)
+        if self.observer:
+            self.observer.began(begun.identity)
+        return begun
+
+    def _end(self) -> None:
+        transaction = self.transaction
+        if transaction is None:
+            return
+        if self._options.transactions:
+            self._options.transactions.end(Position(transaction.number, self.index, 0), self.out)
+        self.ended, self.transaction = transaction, None
+        self._drop_to = 0
+
+    def _on_xa_prepare(self, event: Event, body: plain.XaPrepare) -> None:
+        if not body.is_one_phase:
+            raise self._error(event, e.XA_PREPARED, "a transaction is prepared by XA")
+        self._end()
+
+    def _on_incident(self, event: Event, _: plain.Incident) -> None:
+        raise self._error(event, e.LOG_INCIDENT, "the server has logged an incident")
+
+    def _on_statement_text(self, _: Event, body: plain.StatementText) -> None:
+        if self.transaction is not None and self._options.shows_query:
+            self.transaction.query = body.statement.decode(errors="replace")
+
+    # -- statements -------------------------------------------------------------------------------------------------
+
+    def _on_query(self, event: Event, body: plain.Query) -> None:
+        found = statements.words(_text(body))
+        first = statements.keyword(found)
+        # Where a server has no GTIDs, the statement begins what it is in.
+        transaction = self.transaction or self._begin(event, 0, "")
+        transaction.thread = body.thread_id
+        if first == "BEGIN":
+            transaction.is_group = True
+        elif first == "COMMIT":
+            self._end()
+        elif first == "ROLLBACK":
+            self._on_rollback(event, found)
+        elif first == "SAVEPOINT":
+            self._savepoints[_savepoint(found, 1)] = len(self.out)
+        else:
+            self._on_statement(event, found, body.schema)
+            if not transaction.is_group:
+                self._end()
+
+    def _on_statement(self, event: Event, found: list[str], database: str) -> None:
+        changed = statements.changed_rows_of(found, database)
+        if changed is not None:
+            if changed[0] == SYSTEM_DATABASE:
+                return
+            where = {"table": ".".join(changed)} if changed[1] else {}
+            text = "a statement that changes rows is logged as text"
+            raise CdcError(e.STATEMENT_LOGGED, text, where={**self._where(event), **where})
+        truncated = statements.truncated(found, database)
+        if truncated is None:
+            # It may have changed any table.
+            self._plans.clear()
+            self._tables.altered()
+            return
+        index, self.index = self.index, self.index + 1
+        plan = self._tables.named(*truncated)
+        if plan is not None and index >= self._drop_to and self._keeps(plan, RowEvent("t", b"")):
+            self._emit(plan, "t", self._source(event, plan, 0), (index, 0))
+
+    def _on_rollback(self, event: Event, found: list[str]) -> None:
+        """What was logged before is undone, but for what was handed on already."""
+        is_partial = statements.keyword(found, 1) == "TO"
+        name = _savepoint(found, 3 if statements.keyword(found, 2) == "SAVEPOINT" else 2) if is_partial else ""
+        at = self._savepoints.get(name, self._begun_at) if is_partial else self._begun_at
+        if at < 0:
+            raise self._error(event, e.ROLLED_BACK, "a transaction is rolled back of which a part was handed on")
+        del self.out[at:]
+        if not is_partial:
+            self._end()
+
+    # -- rows -------------------------------------------------------------------------------------------------------
+
+    def _on_rows(self, event: Event, rows: Rows) -> None:
+        if rows.table is None or not rows.rows:
+            return
+        if self.transaction is None:
+            raise self._error(event, e.MALFORMED_EVENT, "rows outside of a transaction")
+        plan, first = self._plan(rows.table), self.index
+        self.index += len(rows.rows)
+        if plan is None or self.index <= self._drop_to:
+            return
+        op = _OPS[rows.operation]
+        for at, row in enumerate(rows.rows):
+            if first + at >= self._drop_to:
+                self._change(plan, op, row, self._source(event, plan, at), first + at)
+
+    def _plan(self, table: TableMap) -> TablePlan | None:
+        known = self._plans.get(id(table))
+        if known is not None and known[0] is table:
+            return known[1]
+        if len(self._plans) >= PLANS_MAX:
+            self._plans.clear()
+        plan = self._tables.plan(table)
+        self._plans[id(table)] = table, plan
+        if plan is not None and self.observer is not None:
+            self.observer.reshaped(plan)
+        return plan
+
+    def _change(self, plan: TablePlan, op: Op, row: LoggedRow, source: JsonObject, index: int) -> None:
+        try:
+            before = None if row.before is None else plan.row(row.before)
+            after = None if row.after is None else plan.row(row.after)
+        except (ValueError, ArithmeticError, TypeError) as exc:
+            # Their texts may quote the value.
+            text = f"a value cannot be handed on ({type(exc).__name__})"
+            raise CdcError(e.VALUE, text, where={"table": plan.name, "position": source["pos"]}) from None
+        after, unchanged = _filled(before, after)
+        moved = before is not None and after is not None and differ(before, after, plan.out.key)
+        if plan.name in self.listeners and op == "c" and after is not None:
+            self.listeners[plan.name](plan, after)
+        if self.observer or self._options.skipped or self._options.skips_same:
+            event = RowEvent(op, row)
+            event.before, event.after, event.unchanged = _nulled(before), after, unchanged
+            event.key_changed = moved and before is not None and differ(before, after or (), plan.table.key)
+            event.same = op == "u" and before == after
+            if not self._keeps(plan, event, moved=moved):
+                return
+        if moved and before is not None and after is not None:
+            self._move(plan, source, index, (before, after, unchanged))
+            return
+        # Only a whole row is one to who reads what was there before.
+        shown = _nulled(before) if op == "d" or (before is not None and UNSENT not in before) else None
+        self._emit(plan, op, source, (index, 0), shown, after, unchanged)
+
+    def _move(self, plan: TablePlan, source: JsonObject, index: int, rows: tuple[Row, Row, tuple[int, ...]]) -> None:
+        """An update of the key: a delete under the key before, and a create under the new one."""
+        before, after, unchanged = rows
+        key, skipped = plan.out.key, self._options.skipped
+        if "d" not in skipped:
+            gone = self._emit(plan, "d", source, (index, 0), _nulled(before))
+            gone.other_key = tuple(after[i] for i in key)
+        if "c" not in skipped:
+            made = self._emit(plan, "c", {**source, "tx_sub": 1}, (index, 1), None, after, unchanged)
+            made.other_key = tuple(before[i] for i in key)
+
+    def _keeps(self, plan: TablePlan, event: RowEvent, *, moved: bool = False) -> bool:
+        # A reader of a row that has another key now would keep it under the one before.
+        event.emitted = (event.op not in self._options.skipped or moved) and not (
+            event.same and self._options.skips_same
+        )
+        return (self.observer is None or self.observer.event(plan, event)) and event.emitted
+
+    def _source(self, event: Event, plan: TablePlan, row: int) -> JsonObject:
+        transaction = self.transaction
+        assert transaction is not None
+        return {
+            **self._template,
+            "ts_ms": transaction.commit_us // 1000,
+            "ts_us": transaction.commit_us,
+            "ts_ns": transaction.commit_us * 1000,
+            "db": plan.table.path[0],
+            "table": plan.table.path[1],
+            "server_id": transaction.server_id,
+            "gtid": transaction.gtid or None,
+            "file": event.place.file,
+            "pos": event.place.position,
+            "row": row,
+            "thread": transaction.thread,
+            "query": transaction.query,
+            "commit_lsn": transaction.number,
+        }
+
+    def _emit(
+        self,
+        plan: TablePlan,
+        op: Op,
+        source: JsonObject,
+        place: tuple[int, int],
+        before: Row | None = None,
+        after: Row | None = None,
+        unchanged: tuple[int, ...] = (),
+    ) -> Change:
+        assert self.transaction is not None
+        index, part = place
+        position = Position(self.transaction.number, index, part)
+        source = {**source, "tx_index": index, "tx_sub": part}
+        change = Change(op, plan.out, position, source, before, after, unchanged)
+        if self._options.transactions:
+            self._options.transactions.place(change, self.out)
+        self.out.append(change)
+        return change
+
+    # -- errors -----------------------------------------------------------------------------------------------------
+
+    def _error(self, event: Event, code: str, text: str) -> CdcError:
+        return CdcError(code, text, where=self._where(event))
+
+    def _where(self, event: Event) -> dict[str, str | int]:
+        return {"file": event.place.file, "position": event.place.position}
+
+
+def _filled(before: Row | None, after: Row | None) -> tuple[Row | None, tuple[int, ...]]:
+    """Returns a new row whose values that were not logged are those from before, and the places of those that are not known."""
+    if after is None or UNSENT not in after:
+        return after, ()
+    old: Sequence[Any] = before if before is not None else (UNSENT,) * len(after)
+    values = [old[i] if value is UNSENT else value for i, value in enumerate(after)]
+    unchanged = tuple(i for i, value in enumerate(values) if value is UNSENT)
+    return tuple(None if value is UNSENT else value for value in values), unchanged
+
+
+def _nulled(row: Row | None) -> Row | None:
+    """Returns an old row with null for what was not logged, as its key alone is."""
+    return None if row is None else tuple(None if value is UNSENT else value for value in row)
+
+
+def _text(body: plain.Query) -> str:
+    """Returns the statement's text; words that matter here are ASCII in every character set of a client."""
+    try:
+        charset = charsets.charset_of(body.collation) if body.collation else None
+        return charset.decode(body.statement) if charset else body.statement.decode(errors="replace")
+    except (e.UndecodableError, e.UnknownTypeError):
+        return body.statement.decode(errors="replace")
+
+
+def _savepoint(found: list[str], at: int) -> str:
+    return found[at].removeprefix("`") if at < len(found) else ""
