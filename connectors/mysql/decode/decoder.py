@@ -178,12 +178,24 @@ class BinlogDecoder:
             self._end()
         elif first == "ROLLBACK":
             self._on_rollback(event, found)
+        elif first == "XA":
+            self._on_xa(event, transaction, statements.keyword(found, 1))
         elif first == "SAVEPOINT":
             self._savepoints[_savepoint(found, 1)] = len(self.out)
         else:
             self._on_statement(event, found, body.schema)
             if not transaction.is_group:
                 self._end()
+
+    def _on_xa(self, event: Event, transaction: Transaction, word: str) -> None:
+        """MySQL logs the words of an XA transaction around its rows; the event that prepares or commits it comes behind them."""
+        if word in ("START", "BEGIN"):
+            transaction.is_group = True
+        elif word == "COMMIT":
+            # Its rows were logged when it was prepared.
+            raise self._error(event, e.XA_PREPARED, "a transaction that was prepared by XA is committed")
+        elif word == "ROLLBACK":
+            self._end()
 
     def _on_statement(self, event: Event, found: list[str], database: str) -> None:
         changed = statements.changed_rows_of(found, database)

@@ -9,8 +9,9 @@ import pytest
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.binlog.event_reader import Event, EventReader, Place
 from cdcworker.connectors.mysql.binlog.format_description import Checksum
+from cdcworker.connectors.mysql.binlog.gtid_events import XaId
 from cdcworker.connectors.mysql.binlog.header import EventHeader
-from cdcworker.connectors.mysql.binlog.plain_events import Incident, Query
+from cdcworker.connectors.mysql.binlog.plain_events import Incident, Query, XaPrepare
 from cdcworker.connectors.mysql.binlog.rows import Operation, Row, Rows
 from cdcworker.connectors.mysql.binlog.table_map import Column, KeyPart, TableMap
 from cdcworker.connectors.mysql.catalog.completion import TableCatalog
@@ -135,6 +136,30 @@ def test_a_savepoint_behind_what_was_handed_on_can_be_gone_back_to():
         decoder, insert(2), statement("SAVEPOINT a"), insert(3), statement("ROLLBACK TO SAVEPOINT a"), insert(4)
     )
     assert [change.after for change in changes] == [(2,), (4,)]
+
+
+XA = "X'61',X'',1"
+
+
+def test_a_transaction_of_xa_in_one_phase_is_one_like_others():
+    one_phase = event_of(XaPrepare(True, XaId(1, b"a", b"")))
+    decoder = decoder_of()
+    changes = fed(decoder, statement(f"XA START {XA}"), insert(1), statement(f"XA END {XA}"), one_phase)
+    assert [change.after for change in changes] == [(1,)]
+    assert decoder.transaction is None
+    assert fed(decoder, statement(f"XA ROLLBACK {XA}")) == []
+    assert decoder.transaction is None
+
+
+@pytest.mark.parametrize(
+    "last", [event_of(XaPrepare(False, XaId(1, b"a", b""))), statement(f"XA COMMIT {XA}")], ids=["prepare", "commit"]
+)
+def test_a_transaction_of_xa_in_two_phases_is_refused(last: Event):
+    decoder = decoder_of()
+    fed(decoder, statement(f"XA START {XA}"), insert(1), statement(f"XA END {XA}"))
+    with pytest.raises(CdcError) as caught:
+        decoder.feed(last)
+    assert caught.value.code == e.XA_PREPARED
 
 
 @pytest.mark.parametrize(
