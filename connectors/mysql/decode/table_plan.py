@@ -17,7 +17,7 @@ from cdcworker.connectors.mysql.catalog.tables import CatalogColumn, CatalogTabl
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, type_parameters
 from cdcworker.connectors.mysql.errors import CAPTURE, PARTIAL_JSON, TYPE_UNKNOWN, UnknownTypeError
-from cdcworker.connectors.mysql.types.column import STRINGS, TypeCode
+from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.json_diff import JsonDiff
 from cdcworker.schemas.change import NO_DEFAULT, Column, Row, Table
 from cdcworker.schemas.errors import CdcError
@@ -40,6 +40,8 @@ class TablePlan:
     taken: tuple[int, ...]
     """Places of the captured columns among those of the log."""
     parsers: tuple[Parse, ...]
+    types: tuple[ColumnType, ...]
+    """Of the captured columns."""
 
     @property
     def name(self) -> str:
@@ -98,7 +100,8 @@ class TablePlanner:
         table = Table(path, table_number(*path), tuple(column for column, _ in made), key, self.source_schema)
         old_row = names if self.whole_rows or not key_names else key_names
         out = self.settings.keys.rekeyed(table, old_row, WHOLE_ROWS, CAPTURE)
-        return TablePlan(table, out, tuple(taken), tuple(parse for _, parse in made))
+        types = tuple(logged.columns[i].type for i in taken)
+        return TablePlan(table, out, tuple(taken), tuple(parse for _, parse in made), types)
 
     def _column(
         self, logged: TableMap, place: int, known: CatalogColumn | None, key: Sequence[str]

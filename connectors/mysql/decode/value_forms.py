@@ -6,7 +6,7 @@ import base64
 import struct
 from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
-from decimal import Decimal
+from decimal import Context, Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.mysql.types.declared import Geometry
@@ -18,6 +18,8 @@ _DAY: Final = date(1970, 1, 1).toordinal()
 _MICROSECOND: Final = timedelta(microseconds=1)
 _DAY_MS_MAX: Final = 24 * 3600 * 1000 - 1
 _POINT_BYTES: Final = 21
+_EXACT: Final = Context(prec=100)
+"""A decimal has up to 65 digits, more than arithmetic keeps by default."""
 
 
 def signed64(number: int) -> int:
@@ -29,7 +31,7 @@ def unscaled_of(scale: int) -> Callable[[Any], bytes]:
     """Returns what makes of a number the bytes of a decimal of this scale."""
 
     def parse(value: int | Decimal) -> bytes:
-        return unscaled(value if isinstance(value, int) else int(value.scaleb(scale)))
+        return unscaled(value if isinstance(value, int) else int(value.scaleb(scale, _EXACT)))
 
     return parse
 

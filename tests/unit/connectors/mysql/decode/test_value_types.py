@@ -42,6 +42,10 @@ CONNECT, TIME, DATA = "org.apache.kafka.connect.data.", "io.debezium.time.", "io
         (ColumnType(T.LONGLONG, is_unsigned=True), {}, (1 << 64) - 1, ("long", None), -1),
         (ColumnType(T.LONGLONG, is_unsigned=True), {"bigint_unsigned": "precise"}, 255, ("bytes", CONNECT + "Decimal"), b"\0\xff"),
         (ColumnType(T.NEWDECIMAL, 10, 2), {}, Decimal("-1.50"), ("bytes", CONNECT + "Decimal"), b"\xff\x6a"),
+        (
+            *(ColumnType(T.NEWDECIMAL, 65, 30), {}, Decimal("9" * 35 + "." + "9" * 30)),
+            *(("bytes", CONNECT + "Decimal"), (10**65 - 1).to_bytes(28, "big")),
+        ),
         (ColumnType(T.NEWDECIMAL, 10, 2), {"decimal": "string"}, Decimal("1.50"), ("string", None), "1.50"),
         (ColumnType(T.NEWDECIMAL, 10, 2), {"decimal": "double"}, Decimal("1.50"), ("double", None), 1.5),
         (ColumnType(T.FLOAT, 4), {}, 1.5, ("float", None), 1.5),

@@ -1,0 +1,260 @@
+"""Reading rows for a snapshot: one short transaction per chunk, in the order of the key, and without a lock that writers notice."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.capture.snapshot.chunks import (
+    ChunkRequest,
+    KeyChanged,
+    NotVisibleYet,
+    ReadView,
+    TableGone,
+    TableKeyless,
+    TableLocked,
+    TableSurvey,
+)
+from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity_of
+from cdcworker.connectors.mysql.catalog.tables import read_table
+from cdcworker.connectors.mysql.decode.captured_plans import map_of
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
+from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
+from cdcworker.connectors.mysql.server.connection import translate
+from cdcworker.connectors.mysql.server.facts import read_facts
+from cdcworker.connectors.mysql.snapshot.read_view import begin_read
+from cdcworker.connectors.mysql.snapshot.selected_values import converter, key_text, literal, quoted, selected
+from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
+from cdcworker.schemas.change import Row
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.mysql_client.client import Connection
+
+NameOf = Callable[[int], tuple[str, str] | None]
+"""From a table's number to database and name; None: it is not captured any more."""
+_WAITED: Final = frozenset({1205, 3024, 1969})
+"""A lock was not had in time."""
+_CHANGED: Final = 1412
+"""The table was altered after the read began."""
+_GONE: Final = frozenset({1146, 1049})
+_FETCHED: Final = 500
+"""Rows that are taken from the server at a time."""
+
+
+@dataclass(slots=True)
+class SelectedChunk:
+    """Rows of a range by key, in the forms of records."""
+
+    view: ReadView
+    plan: TablePlan
+    rows: dict[Identity, tuple[Row, KeyTexts]] = field(default_factory=dict)
+    last: KeyTexts | None = None
+    size: int = 0
+    count: int = 0
+    ended: bool = False
+    unread: list[list[str]] = field(default_factory=list)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.plan.table.key_columns)
+
+
+class ChunkReader:
+    """Reads rows over a connection of its own; used by one thread at a time."""
+
+    def __init__(self, connection: Connection, planner: TablePlanner, name_of: NameOf, lock_ms: int) -> None:
+        self._connection = connection
+        self._planner = planner
+        self._name_of = name_of
+        self._facts = read_facts(connection)
+        self._broken = False
+        connection.do(f"set session lock_wait_timeout = {max(1, lock_ms // 1000)}, innodb_lock_wait_timeout = 1")
+
+    def survey(self, table_id: int, parts_max: int, bytes_min: int) -> TableSurvey:
+        """Divides a table whose key begins with a whole number by the least and the greatest of them."""
+        path = self._name(table_id)
+        with self._errors(path):
+            plan = self._plan(*path)
+            if not plan.table.key:
+                return TableSurvey(keyless=True)
+            size = self._size(plan)
+            if parts_max < 2 or size < bytes_min or len(plan.table.key) != 1:
+                return TableSurvey(False, (), size)
+            return TableSurvey(False, self._bounds(plan, parts_max), size)
+
+    def chunk(self, want: ChunkRequest) -> SelectedChunk:
+        """One short transaction; raises what keeps it from being read now."""
+        path = self._name(want.table_id)
+        with self._errors(path):
+            view = begin_read(self._connection, self._facts)
+            try:
+                # The table cannot be altered from here on until the end; one that was altered since the beginning is told.
+                self._connection.ask(f"select 1 from {quoted(*path)} limit 0")
+                plan = self._plan(*path)
+                if not plan.table.key:
+                    raise TableKeyless
+                chunk = SelectedChunk(view, plan)
+                if want.key_names and want.key_names != chunk.key_names:
+                    raise KeyChanged
+                if not want.must_see.met(view.snap):
+                    raise NotVisibleYet
+                self._read(chunk, want)
+            finally:
+                self._connection.rollback()
+        return chunk
+
+    def is_broken(self) -> bool:
+        return self._broken or not self._connection.open
+
+    def cancel(self) -> None:
+        """Breaks off what is being read, called by another thread."""
+        self._broken = True
+        with contextlib.suppress(Exception):
+            self._connection._force_close()
+
+    def close(self) -> None:
+        with contextlib.suppress(Exception):
+            self._connection.close()
+
+    # -- statements -------------------------------------------------------------------------------------------------
+
+    def _name(self, table_id: int) -> tuple[str, str]:
+        found = self._name_of(table_id)
+        if found is None:
+            raise TableGone
+        return found
+
+    def _plan(self, database: str, name: str) -> TablePlan:
+        """Returns the plan of the table as the catalog has it now."""
+        found = read_table(self._connection, database, name, is_mariadb=self._facts.is_mariadb)
+        if found is None:
+            raise TableGone
+        known = map_of(found)
+        if known is None:
+            where = {"table": f"{database}.{name}"}
+            raise CdcError(TYPE_UNKNOWN, "the table has a column of a type that is not known", where=where)
+        plan = self._planner.plan(known)
+        if plan is None:
+            raise TableGone
+        return plan
+
+    def _size(self, plan: TablePlan) -> int:
+        found = self._connection.one(
+            "select data_length from information_schema.tables where table_schema = %s and table_name = %s",
+            plan.table.path,
+        )
+        return int(found[0] or 0) if found else 0
+
+    def _bounds(self, plan: TablePlan, parts_max: int) -> tuple[KeyTexts, ...]:
+        (place,) = plan.table.key
+        if plan.table.columns[place].type not in ("int", "long"):
+            return ()
+        name = quoted(plan.table.columns[place].name)
+        found = self._connection.one(f"select min({name}), max({name}) from {quoted(*plan.table.path)}")
+        if not found or found[0] is None:
+            return ()
+        low, high = int(found[0]), int(found[1])
+        bounds = sorted({low + (high - low) * part // parts_max for part in range(1, parts_max)})
+        return tuple((str(bound),) for bound in bounds)
+
+    def _read(self, chunk: SelectedChunk, want: ChunkRequest) -> None:
+        with contextlib.closing(self._rows(_statement(chunk.plan, want))) as rows:
+            is_whole = _take(chunk, rows, want.bytes_max)
+        chunk.ended = is_whole and not want.keys and chunk.count < want.limit
+        if want.keys and not is_whole:
+            found = {texts for _, texts in chunk.rows.values()}
+            chunk.unread = [list(texts) for texts in want.keys if texts not in found]
+
+    def _rows(self, statement: str) -> Generator[Sequence[Any]]:
+        """Yields rows as they come: the server is not asked for more than is taken."""
+        from pymysql.cursors import SSCursor
+
+        decoders = self._connection.decoders
+        try:
+            # Values come as the server's texts and bytes.
+            self._connection.decoders = {}
+            with contextlib.closing(self._connection.cursor(SSCursor)) as cursor:
+                cursor.execute(statement)
+                while rows := cursor.fetchmany(_FETCHED):
+                    yield from rows
+        finally:
+            self._connection.decoders = decoders
+
+    @contextlib.contextmanager
+    def _errors(self, path: tuple[str, str]) -> Iterator[None]:
+        """Raises what keeps the table from being read now, or CdcError with the table."""
+        import pymysql
+
+        where = {"table": ".".join(path)}
+        try:
+            yield
+        except (ValueError, ArithmeticError, TypeError) as exc:
+            # Their texts may quote a value.
+            raise CdcError(VALUE, f"a row cannot be read ({type(exc).__name__})", where=where) from None
+        except pymysql.Error as exc:
+            number = number_of(exc)
+            if number in _GONE:
+                raise TableGone from exc
+            if number in _WAITED:
+                raise TableLocked from exc
+            if number == _CHANGED:
+                raise NotVisibleYet from exc
+            self._broken = number not in RIGHTS
+            raise translate(exc, where) from exc
+
+
+def _take(chunk: SelectedChunk, rows: Iterable[Sequence[Any]], bytes_max: int) -> bool:
+    """Takes rows into a chunk, up to so many bytes; returns whether those were all."""
+    plan = chunk.plan
+    key, places = plan.table.key, plan.taken
+    converters = [converter(kind) for kind in plan.types]
+    image: list[Any] = [None] * (max(places) + 1)
+    for texts in rows:
+        for place, convert, text in zip(places, converters, texts, strict=True):
+            image[place] = None if text is None else convert(text)
+        row = plan.row(tuple(image))
+        chunk.last = tuple(key_text(image[places[i]]) for i in key)
+        chunk.rows[identity_of(row, key)] = row, chunk.last
+        chunk.size += sum(len(text) for text in texts if text is not None)
+        chunk.count += 1
+        if chunk.size > bytes_max:
+            # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
+            return False
+    return True
+
+
+def _statement(plan: TablePlan, want: ChunkRequest) -> str:
+    """Returns the SELECT of a chunk. A condition of a user has been checked by whoever asks for it."""
+    table = plan.table
+    columns = ", ".join(selected(c.name, kind) for c, kind in zip(table.columns, plan.types, strict=True))
+    names = [quoted(table.columns[i].name) for i in table.key]
+    kinds = [plan.types[i] for i in table.key]
+
+    def literals(texts: KeyTexts) -> list[str]:
+        return [literal(kind, text) for kind, text in zip(kinds, texts, strict=True)]
+
+    conditions = [f"({want.filter})"] if want.filter else []
+    if want.keys:
+        each = (" and ".join(f"{n} = {v}" for n, v in zip(names, literals(k), strict=True)) for k in want.keys)
+        conditions.append(f"({' or '.join(f'({one})' for one in each)})")
+    if want.after is not None:
+        conditions.append(_beyond(names, literals(want.after), ">", last=">"))
+    if want.upto is not None:
+        conditions.append(_beyond(names, literals(want.upto), "<", last="<="))
+    where = f" where {' and '.join(conditions)}" if conditions else ""
+    order = "" if want.keys else f" order by {', '.join(names)} limit {int(want.limit)}"
+    return f"select {columns} from {quoted(*table.path)}{where}{order}"
+
+
+def _beyond(names: Sequence[str], values: Sequence[str], sign: str, *, last: str) -> str:
+    """Returns the condition of a row beyond a key in the key's order, by its columns: indexes are not used for a comparison of whole
+    rows."""
+    parts = []
+    for at, (name, value) in enumerate(zip(names, values, strict=True)):
+        equal = [f"{names[i]} = {values[i]}" for i in range(at)]
+        parts.append(" and ".join([*equal, f"{name} {last if at == len(names) - 1 else sign} {value}"]))
+    bound = f"{names[0]} {sign}= {values[0]} and " if len(names) > 1 else ""
+    return f"({bound}({' or '.join(f'({part})' for part in parts)}))"

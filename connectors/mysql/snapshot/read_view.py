@@ -1,0 +1,86 @@
+"""What a read saw of the server's transactions: a set of GTIDs, which is a place of the log as well."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from cdcworker.connectors.capture.snapshot.chunks import ReadView
+from cdcworker.connectors.mysql.errors import SNAPSHOT_REFUSED
+from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
+from cdcworker.connectors.mysql.gtid.mysql import GtidSet
+from cdcworker.schemas.errors import CdcError
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.mysql.server.facts import ServerFacts
+    from cdcworker.connectors.mysql_client.client import Connection
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """A place of the log: all transactions before it. One place is at or behind another that it holds whole."""
+
+    gtids: MariaDbPosition | GtidSet
+
+    @classmethod
+    def parse(cls, text: str, *, is_mariadb: bool) -> LogPlace:
+        return cls(MariaDbPosition.parse(text) if is_mariadb else GtidSet.parse(text))
+
+    def __ge__(self, other: LogPlace, /) -> bool:
+        if isinstance(self.gtids, MariaDbPosition):
+            return isinstance(other.gtids, MariaDbPosition) and self.gtids.contains(other.gtids)
+        return isinstance(other.gtids, GtidSet) and self.gtids.contains(other.gtids)
+
+    def __str__(self) -> str:
+        return str(self.gtids)
+
+
+@dataclass(frozen=True, slots=True)
+class GtidVisibility:
+    """The transactions that a read saw for certain. Of those between `low` and the place up to which the read was made, MySQL does
+    not tell which ones it saw: their events count as newer."""
+
+    low: LogPlace
+    exact: bool
+
+    def sees(self, transaction: str) -> bool:
+        """Returns whether a transaction, by the text of its GTID, was seen for certain."""
+        return self.low >= LogPlace.parse(transaction, is_mariadb=isinstance(self.low.gtids, MariaDbPosition))
+
+    def sees_delivered(self, transaction: str) -> bool:
+        return self.sees(transaction)
+
+    def all_ended(self, upto: int, exempt: frozenset[int]) -> bool:
+        """Transactions are in the log when they commit: none is older than its place there."""
+        del upto, exempt
+        return True
+
+    def __str__(self) -> str:
+        return str(self.low)
+
+
+def begin_read(connection: Connection, facts: ServerFacts) -> ReadView:
+    """Begins a transaction that reads at one moment, without a lock; returns what it sees. Raises CdcError for a server without
+    GTIDs, and PyMySQL's errors."""
+    if not facts.has_gtids:
+        raise CdcError(SNAPSHOT_REFUSED, "rows are read beside the log where transactions have GTIDs only")
+    low = "" if facts.is_mariadb else _executed(connection)
+    connection.do("start transaction with consistent snapshot, read only")
+    if facts.is_mariadb:
+        # The server tells where in its log the snapshot was taken.
+        rows = connection.ask("show session status like 'binlog_snapshot_%'")
+        found = {str(name).lower(): value for name, value in rows}
+        file, position = found["binlog_snapshot_file"], int(found["binlog_snapshot_position"])
+        asked = connection.one("select binlog_gtid_pos(%s, %s)", (file, position))
+        low = high = str(asked[0] or "") if asked else ""
+    else:
+        high = _executed(connection)
+    snap = GtidVisibility(LogPlace.parse(low, is_mariadb=facts.is_mariadb), exact=facts.is_mariadb)
+    return ReadView(snap, LogPlace.parse(high, is_mariadb=facts.is_mariadb), time.time_ns() // 1000)
+
+
+def _executed(connection: Connection) -> str:
+    """A transaction is in this set once its rows are visible."""
+    found = connection.one("select @@global.gtid_executed")
+    return str(found[0]) if found else ""
