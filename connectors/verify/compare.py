@@ -59,6 +59,8 @@ class CompareSettings:
     rounds: int = ROUNDS
     timeout_s: float = 3600.0
     catch_up_s: float = CATCH_UP_S
+    keeps_keys: bool = False
+    """The keys of differing rows are kept for a repair."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -83,7 +85,8 @@ class Comparison:
         self._end = settings.clock() + settings.timeout_s
 
     def run(self, plans: Sequence[ComparisonPlan]) -> Tally:
-        self.tally.tables = [TableVerdict(plan, reason=plan.reason) for plan in plans]
+        keeps_keys = self._settings.keeps_keys
+        self.tally.tables = [TableVerdict(plan, reason=plan.reason, keeps_keys=keeps_keys) for plan in plans]
         units = self._units()
         while (passed := self._pass(units)) is not None:
             differing = [unit for unit in passed if unit.differing]

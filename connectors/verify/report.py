@@ -15,6 +15,8 @@ from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 Verdict = Literal["equal", "different", "undecided", "impossible"]
 SHOWN_MAX: Final = 100
 """Differing keys that are told of one by one, for each table."""
+KEPT_MAX: Final = 10_000
+"""Differing keys of one table that are kept for a repair. # INV-10"""
 KINDS: Final = ("missing", "extra", "different", "duplicate")
 
 
@@ -42,6 +44,12 @@ class TableVerdict:
     target_sum: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     found: list[FoundDifference] = field(default_factory=list)
+    keeps_keys: bool = False
+    """The keys of all differences are kept, as many as a repair takes."""
+    keys: list[tuple[str, Key]] = field(default_factory=list)
+    """Kind and key of each."""
+    left_keys: int = 0
+    """Differences whose keys are not kept, though others are."""
 
     def fold(self, source: Mapping[int, SpanSum], target: Mapping[int, SpanSum]) -> None:
         self.source_rows += sum(part.rows for part in source.values())
@@ -51,6 +59,10 @@ class TableVerdict:
 
     def report(self, key: Key, suspect: SuspectKey) -> None:
         self.counts[suspect.kind] += 1
+        if self.keeps_keys and len(self.keys) < KEPT_MAX:
+            self.keys.append((suspect.kind, key))
+        elif self.keeps_keys:
+            self.left_keys += 1
         if len(self.found) < SHOWN_MAX:
             names = tuple(item.name for item in self.plan.columns)
             self.found.append(

@@ -26,6 +26,8 @@ JOBS_METRIC: Final = "jobs"
 """The metric in which a task reports its jobs. It is kept when the task changes its owner."""
 ENDED: Final = ("COMPLETED", "CANCELLED", "FAILED")
 """The final states of a job."""
+UNTIL_ENDED: Final = "repair"
+"""The member of a job's spec that goes with its end: it holds keys of rows."""
 _NAMESPACE: Final = uuid.UUID("0b7f7a5e-58a4-5a35-8a3e-2f3f3f1f5a77")
 
 ReplyAndRecords = tuple[Reply, tuple[LogRecord, ...]]
@@ -163,7 +165,8 @@ def record_outcomes(transition: StateTransition, batch: WriteBatch) -> None:
         else:
             outcome = _outcome(transition, batch.draft, job)
             if outcome is not None:
-                batch.add(job_record(replace(job, outcome=outcome, updated_ms=transition.now.wall_ms)))
+                spec = {name: value for name, value in job.spec.items() if name != UNTIL_ENDED}
+                batch.add(job_record(replace(job, spec=spec, outcome=outcome, updated_ms=transition.now.wall_ms)))
     for jobs in ended.values():
         for job in jobs[: max(0, len(jobs) - ENDED_MAX)]:
             batch.add(tombstone(job_key(job.connector, job.id)))
