@@ -60,7 +60,7 @@ def numbers(item):
 
 def test_keys_are_as_the_source_writes_them_whatever_their_types_are(dsns, databases):
     assert repaired(dsns) == {}
-    source, warehouse = databases
+    _, warehouse = databases
     warehouse.execute("delete from people where id = 7; update people set v = 'x' where id = 8")
     warehouse.execute("insert into people values (-1, 'v')")
     warehouse.execute("update lines set v = 'x' where line = 3")

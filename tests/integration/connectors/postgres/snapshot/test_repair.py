@@ -34,7 +34,9 @@ def brought(one, since: int) -> list[tuple]:
 
 @pytest.mark.parametrize("natively", [False, True])
 def test_rows_of_the_keys_come_again_and_keys_without_a_row_are_deleted(db, reader, natively):
-    db.execute("create table t(id int primary key, v text); insert into t select g, 'v' || g from generate_series(1, 9) g")
+    db.execute(
+        "create table t(id int primary key, v text); insert into t select g, 'v' || g from generate_series(1, 9) g"
+    )
     db.execute("create table u(id int primary key)")
     one = reader(**{"snapshot.mode": "no_data"})
     one.registry = Registry() if natively else None

@@ -136,7 +136,12 @@ def test_a_reader_with_any_rows_has_those_of_the_table_under_the_keys_that_were_
 def test_a_key_without_a_row_that_a_skipped_operation_touched_is_read_again():
     snap = TransactionSnapshot(XID, XID, frozenset())
     chunk = SimpleNamespace(
-        view=SimpleNamespace(snap=snap), plan=None, key_names=NAMES, size=0, rows={}, absent={(1,): ("1",), (2,): ("2",)}
+        view=SimpleNamespace(snap=snap),
+        plan=None,
+        key_names=NAMES,
+        size=0,
+        rows={},
+        absent={(1,): ("1",), (2,): ("2",)},
     )
     window = ChunkWindow(SnapshotLoad("l", "request"), TableLoad(1, "s", "t"), None)
     window.read(chunk)

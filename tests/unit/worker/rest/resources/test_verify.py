@@ -428,7 +428,7 @@ def test_the_child_gets_what_it_needs_and_secrets_stay_unresolved(cluster, pair,
 
 
 @pytest.fixture
-def compared(serving, pair, until):
+def for_repair(serving, pair, until):
     """A client of the leader, and its comparisons, of which one for a repair has ended."""
     client, _, runs = serving(REPAIRS)
     assert client.post(f"{PATH}?repair=true").status_code == 202
@@ -445,8 +445,8 @@ SHOWN = {
 }  # fmt: skip
 
 
-def test_a_trial_of_a_repair_tells_numbers_and_changes_nothing(compared, cluster):
-    client, runs = compared
+def test_a_trial_of_a_repair_tells_numbers_and_changes_nothing(for_repair, cluster):
+    client, runs = for_repair
     before = cluster.state
     answer = client.post(f"{PATH}/repair?dry_run=true")
     wanted = {"dry_run": True, "effect": "repaired", "comparison": runs.get("w").id, **SHOWN}
@@ -454,8 +454,8 @@ def test_a_trial_of_a_repair_tells_numbers_and_changes_nothing(compared, cluster
     assert cluster.state == before
 
 
-def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(compared, cluster):
-    client, runs = compared
+def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(for_repair, cluster):
+    client, runs = for_repair
     answer = client.post(f"{PATH}/repair?comparison={runs.get('w').id}&batch=0")
     assert (answer.status_code, answer.json()["batch"]) == (202, 0)
     (job,) = cluster.state.jobs.values()
@@ -494,9 +494,9 @@ def test_without_a_comparison_for_a_repair_nothing_is_repaired(serving, pair, cl
     ],
 )
 def test_what_is_not_the_source_that_was_compared_or_cannot_read_is_refused(
-    compared, cluster, change, query, status, code
+    for_repair, cluster, change, query, status, code
 ):
-    client, _ = compared
+    client, _ = for_repair
     if change:
         source = replace(cluster.state.connectors["s"], **change)
         cluster.state = replace(cluster.state, connectors={**cluster.state.connectors, "s": source})
@@ -514,8 +514,8 @@ def test_what_is_not_the_source_that_was_compared_or_cannot_read_is_refused(
         ((("operate", ""),), 200, 202),
     ],
 )
-def test_a_repair_needs_operate_on_both_and_its_trial_read(compared, cluster, monkeypatch, grants, trial, repair):
-    client, _ = compared
+def test_a_repair_needs_operate_on_both_and_its_trial_read(for_repair, cluster, monkeypatch, grants, trial, repair):
+    client, _ = for_repair
     caller = Caller("team", tuple(Grant(*grant) for grant in grants), "token")
     monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
     assert client.post(f"{PATH}/repair?dry_run=true").status_code == trial
