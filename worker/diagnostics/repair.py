@@ -11,6 +11,8 @@ from cdcworker.schemas.change import JsonObject
 
 ROOM: Final = REPAIR_BYTES_MAX - 4 * 1024
 """Bytes of the keys of one batch; what stands around them has the rest."""
+NAMES_BYTES: Final = 40
+"""Of a table's entry besides its name and its columns."""
 KEY_BYTES_MAX: Final = 16 * 1024
 TOO_LONG: Final = "their keys are longer than a repair takes"
 
@@ -61,7 +63,7 @@ def _batches(tables: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, tuple[Se
     rows, size = 0, 0
     for table in tables:
         name, columns = str(table["table"]), table["key"]
-        head = _size([name, *columns])
+        head = _size([name, *columns]) + NAMES_BYTES
         for key in table["rows"]:
             more = _size(key) + (0 if name in batch else head)
             if rows == REPAIR_ROWS_MAX or size + more > ROOM or (name not in batch and len(batch) == TABLES_MAX):
@@ -74,5 +76,5 @@ def _batches(tables: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, tuple[Se
 
 
 def _size(texts: Sequence[str]) -> int:
-    """Returns the bytes of the texts as JSON, with what stands around them."""
-    return len(json.dumps(texts)) + 40
+    """Returns the bytes of the texts as JSON, with what stands between them and the next."""
+    return len(json.dumps(texts)) + 2

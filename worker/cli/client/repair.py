@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from cdcworker.connectors.verify.errors import BUSY, STALLED, UNREPAIRED
+from cdcworker.connectors.verify.errors import BUSY, NO_COMPARISON, STALLED, UNREPAIRED
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.cli.client.remote import RemoteCluster, segment
 from cdcworker.worker.cli.render.output import CliError, of_error
@@ -69,33 +69,42 @@ class SinkRepair:
         until = self._clock() + BUSY_S
         while True:
             try:
-                found = self._compare()
-                break
+                outcome = RepairOutcome(self._compare())
+                if outcome.verdict == "different":
+                    outcome.plan = self.plan(str(outcome.found["id"]))
+                return outcome
             except CliError as error:
-                if error.error.get("code") != BUSY or self._clock() > until:
+                if error.error.get("code") not in (BUSY, NO_COMPARISON) or self._clock() > until:
                     raise
                 time.sleep(LOOK_S)
-        outcome = RepairOutcome(found)
-        if outcome.verdict == "different":
-            outcome.plan = self.plan(str(found["id"]))
-        return outcome
 
     def run(self, tell: Callable[[Json], None]) -> RepairOutcome:
         """Repairs until nothing differs, or until a repair leaves as much as was there before it."""
-        rows, rounds = 0, list[Json]()
+        rows, rounds, last = 0, list[Json](), None
         while True:
             outcome = self.compared()
             outcome.rows, outcome.rounds = rows, rounds
             plan = outcome.plan
-            if plan is None or not plan["rows"] or len(rounds) >= ROUNDS_MAX or not moves_on(rounds, plan):
+            if plan is None or not plan["rows"] or len(rounds) >= ROUNDS_MAX or not moves_on(last, plan):
                 return outcome
             tell(plan)
-            for number in range(plan["batches"]):
-                self._repair(plan, number)
-            rows += plan["rows"]
+            brought = list(self._batches(plan))
+            rows += sum(brought)
             rounds.append(plan)
+            last = plan if len(brought) == plan["batches"] else None
 
-    def _repair(self, plan: Mapping[str, Any], number: int) -> None:
+    def _batches(self, plan: Mapping[str, Any]) -> Iterator[int]:
+        """Repairs one batch after the other and yields how many rows each has brought. It ends early where the leader keeps
+        another comparison by now, as one by schedule."""
+        for number in range(plan["batches"]):
+            try:
+                yield self._repair(plan, number)
+            except CliError as error:
+                if error.error.get("code") != NO_COMPARISON:
+                    raise
+                return
+
+    def _repair(self, plan: Mapping[str, Any], number: int) -> int:
         asked = f"{self._path}/repair?comparison={segment(plan['comparison'])}&batch={number}"
         begun = self._remote.ask("POST", asked).content
         place = f"/v1/connectors/{segment(begun['source'])}/snapshots/{segment(begun['snapshot'])}"
@@ -112,19 +121,21 @@ class SinkRepair:
             time.sleep(LOOK_S)
         if found["state"] != "COMPLETED":
             self._not_completed(begun["source"], found)
+        return int(found["rows"] or 0)
 
-    def _not_completed(self, source: str, found: Mapping[str, Any]) -> None:
+    def _not_completed(self, source: str, found: Mapping[str, Any]) -> NoReturn:
         error = found.get("error") or {}
         if error.get("code"):
             raise self._remote.error({"suggestion": None, **error}, 1)
         self._fail(f"the snapshot {found['id']} of {source} is {found['state']}")
 
-    def _fail(self, text: str) -> None:
+    def _fail(self, text: str) -> NoReturn:
         raise of_error(CdcError(STALLED, text), self._remote.command, as_json=self._remote.as_json)
 
 
-def moves_on(rounds: list[Json], plan: Mapping[str, Any]) -> bool:
-    """Returns whether the repair before has changed anything: with fewer rows to repair, or with rows that it had no room for."""
-    if not rounds or not all(table["complete"] for table in rounds[-1]["tables"]):
+def moves_on(last: Mapping[str, Any] | None, plan: Mapping[str, Any]) -> bool:
+    """Returns whether another repair is of use: after the `last` one, which was carried out whole, fewer rows are left, or it
+    had no room for all. None: there is no such."""
+    if last is None or not all(table["complete"] for table in last["tables"]):
         return True
-    return bool(plan["rows"] < rounds[-1]["rows"])
+    return bool(plan["rows"] < last["rows"])

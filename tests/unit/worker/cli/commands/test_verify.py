@@ -122,7 +122,9 @@ def test_a_comparison_that_failed_says_why(last):
 class FakeWorker:
     """A worker whose comparisons find so many differing rows, one after the other; its source reads rows as `state` says."""
 
-    def __init__(self, *differing, state="COMPLETED", complete=True, refused=()):
+    def __init__(self, *differing, state="COMPLETED", complete=True, refused=(), replaced=0):
+        self.replaced = replaced
+        """So many requests for a batch come when another comparison has taken the place of theirs."""
         self.differing, self.state, self.complete, self.refused = differing, state, complete, list(refused)
         self.asked, self.compared = [], 0
 
@@ -132,13 +134,17 @@ class FakeWorker:
         if method == "POST" and path.endswith("/verify"):
             self.compared += 1
         rows = self.differing[max(0, self.compared - 1)]
+        if method == "POST" and "batch=" in query and self.replaced:
+            self.replaced -= 1
+            error = {"error_code": 409, "code": "repair.no_comparison", "message": "compared again since"}
+            return httpx.Response(409, json=error, request=httpx.Request(method, url))
         found = self.answered(path, query, rows)
         return httpx.Response(200, json=found, request=httpx.Request(method, url))
 
     def answered(self, path, query, rows):
         if path.endswith("/snapshots/j1"):
             error = {"code": "postgres.snapshot_refused", "message": "not so"} if self.state == "FAILED" else None
-            return {"id": "j1", "state": self.state, "rows": 1, "waits_for": "", "error": error}
+            return {"id": "j1", "state": self.state, "rows": 3, "waits_for": "", "error": error}
         if path.endswith("/verify/repair"):
             counts = {"missing": rows, "different": 0, "extra": 0}
             one = {"table": "public.t", **counts, "complete": self.complete, "refused": self.refused}
@@ -169,7 +175,7 @@ def test_rows_are_repaired_batch_by_batch_until_nothing_differs(repair):
     shown = repair(worker)
     assert (shown.exit_code, worker.compared) == (0, 3), shown.output
     assert worker.changes() == ["comparison=c&batch=0", "comparison=c&batch=1", "comparison=c&batch=0"]
-    assert shown.stdout.splitlines()[-1] == "repaired: 6 rows in 2 rounds"
+    assert shown.stdout.splitlines()[-1] == "repaired: 9 rows in 2 rounds"
     assert "to repair: public.t: 5 missing" in shown.stderr
     assert ("GET", "s/snapshots/j1", "") in worker.asked
 
@@ -178,16 +184,21 @@ def test_a_repair_that_changes_nothing_ends_with_a_code(repair):
     worker = FakeWorker(3, 3)
     shown = repair(worker)
     assert (shown.exit_code, worker.compared) == (1, 2)
-    assert "[repair.unrepaired] 3 rows differ in 1 tables after 3 rows were repaired" in shown.stderr
+    assert "[repair.unrepaired] 3 rows differ in 1 tables after 6 rows were repaired" in shown.stderr
     answer = repair(FakeWorker(3, 3), "--json")
     told = json.loads(answer.stdout)
     assert (answer.exit_code, told["ok"], told["error"]["code"]) == (1, False, "repair.unrepaired")
-    assert told["result"]["repair"]["rows"] == 3
+    assert told["result"]["repair"]["rows"] == 6
 
 
 def test_rows_that_a_comparison_had_no_room_for_are_taken_by_the_next(repair):
     worker = FakeWorker(3, 3, 3, 0, complete=False)
     assert (repair(worker).exit_code, worker.compared) == (0, 4)
+
+
+def test_where_another_comparison_has_come_between_it_is_compared_again(repair):
+    worker = FakeWorker(3, 3, 0, replaced=1)
+    assert (repair(worker).exit_code, worker.compared) == (0, 3)
 
 
 def test_what_is_refused_is_named_and_nothing_is_asked_for(repair):
