@@ -48,6 +48,12 @@ REPAIR_UNFIT: Final = declare(
     "The source cannot repair rows now",
     "Resume the source, whose stream brings the rows; the message says what it is.",
 )
+REPAIR_BUSY: Final = declare(
+    "repair.busy",
+    "transient",
+    "The source carries out another repair",
+    "Wait for its end: cdcworker snapshots list SOURCE shows it; cdcworker verify SINK --repair waits by itself.",
+)
 UNREPAIRED: Final = declare(
     "repair.unrepaired",
     "data",

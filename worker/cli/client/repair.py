@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, NoReturn
 
-from cdcworker.connectors.verify.errors import BUSY, NO_COMPARISON, STALLED, UNREPAIRED
+from cdcworker.connectors.verify.errors import BUSY, NO_COMPARISON, REPAIR_BUSY, STALLED, UNREPAIRED
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.cli.client.remote import RemoteCluster, segment
 from cdcworker.worker.cli.render.output import CliError, of_error
@@ -105,8 +105,7 @@ class SinkRepair:
                 return
 
     def _repair(self, plan: Mapping[str, Any], number: int) -> int:
-        asked = f"{self._path}/repair?comparison={segment(plan['comparison'])}&batch={number}"
-        begun = self._remote.ask("POST", asked).content
+        begun = self._begun(f"{self._path}/repair?comparison={segment(plan['comparison'])}&batch={number}")
         place = f"/v1/connectors/{segment(begun['source'])}/snapshots/{segment(begun['snapshot'])}"
         seen, since = None, self._clock()
         while True:
@@ -122,6 +121,18 @@ class SinkRepair:
         if found["state"] != "COMPLETED":
             self._not_completed(begun["source"], found)
         return int(found["rows"] or 0)
+
+    def _begun(self, asked: str) -> Json:
+        """Begins a batch, once the source has ended a repair of somebody else."""
+        until = self._clock() + BUSY_S
+        while True:
+            try:
+                found: Json = self._remote.ask("POST", asked).content
+                return found
+            except CliError as error:
+                if error.error.get("code") != REPAIR_BUSY or self._clock() > until:
+                    raise
+                time.sleep(LOOK_S)
 
     def _not_completed(self, source: str, found: Mapping[str, Any]) -> NoReturn:
         error = found.get("error") or {}

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.sink import IsCompared
 from cdcworker.connectors.sink_engine.config import VERIFY_INTERVAL_MS_MIN
-from cdcworker.connectors.snapshot_jobs import SNAPSHOT
-from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, NO_COMPARISON, REPAIR_UNFIT, UNFIT
+from cdcworker.connectors.snapshot_jobs import REPAIR, SNAPSHOT
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, NO_COMPARISON, REPAIR_BUSY, REPAIR_UNFIT, UNFIT
+from cdcworker.coordinator.core import jobs
 from cdcworker.coordinator.log.record_fields import NUMBER_DIGITS_MAX
 from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, readable
 from cdcworker.coordinator.model import Connector, PutJob, PutSetting, Reply, View
@@ -195,6 +196,10 @@ async def _begin(api: ApiContext, request: Request, run: VerifyRun, answer: Json
         return JSONResponse({**answer, "batch": number, "snapshot": reply.job}, 202)
 
     command = PutJob(source.name, SNAPSHOT, run.repair.batches[number])
+    under_way = [job for job in jobs.of(api.view().state, source.name) if job.outcome is None and REPAIR in job.spec]
+    if any(dict(job.spec) != command.spec for job in under_way):
+        # Its tasks are told of all open jobs in one message, and each holds the keys of its rows.
+        raise e.RestError(409, f"the source {source.name} carries out another repair", REPAIR_BUSY)
     return await carry_out(api, request, command, missing=f"Connector {source.name} not found", done=done)
 
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cdcworker.coordinator.log.setting_records import COMPARISON, readable
+from cdcworker.coordinator.model import PutJob
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
 from cdcworker.worker.rest.resources import verify
@@ -469,6 +470,17 @@ def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(for_repa
     told = client.get(f"/v1/connectors/s/snapshots/{job.id}")
     assert (told.status_code, told.json()["tables"]) == (200, ["public.t"])
     assert "471" not in answer.text + told.text + client.get(PATH).text + client.get("/v1/connectors/s/snapshots").text
+
+
+def test_a_source_carries_out_one_repair_at_a_time(for_repair, cluster):
+    client, _ = for_repair
+    other = {"tables": ["public.u"], "repair": {"public.u": {"key": ["id"], "rows": [["1"]]}}}
+    cluster.decide(PutJob("s", "snapshot", other))
+    answer = client.post(f"{PATH}/repair")
+    assert (answer.status_code, answer.json()["code"], len(cluster.state.jobs)) == (409, "repair.busy", 1)
+    (job,) = cluster.state.jobs.values()
+    cluster.state = replace(cluster.state, jobs={"s/1": replace(job, outcome={"state": "COMPLETED"})})
+    assert client.post(f"{PATH}/repair").status_code == 202
 
 
 def test_without_a_comparison_for_a_repair_nothing_is_repaired(serving, pair, cluster, until):
