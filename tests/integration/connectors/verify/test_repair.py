@@ -27,22 +27,30 @@ UUID = "00000000-0000-0000-0000-00000000000{}"
 
 
 @pytest.fixture
-def databases(dsns):
-    with (
-        psycopg.connect(dsns[0], autocommit=True) as source,
-        psycopg.connect(dsns[1], autocommit=True) as warehouse,
-    ):
-        source.execute("create type mood as enum ('good', 'bad')")
-        for name, columns in TABLES.items():
-            for db, text in zip((source, warehouse), columns, strict=True):
-                db.execute(f"create table {name} ({text})")
-        for db in (source, warehouse):
+def dsns(postgres):
+    """Source and warehouse with equal rows."""
+    names = postgres.create_database(), postgres.create_database()
+    found = [postgres.dsn(name) for name in names]
+    for at, dsn in enumerate(found):
+        with psycopg.connect(dsn, autocommit=True) as db:
+            if not at:
+                db.execute("create type mood as enum ('good', 'bad')")
+            for name, columns in TABLES.items():
+                db.execute(f"create table {name} ({columns[at]})")
             db.execute("insert into people select g, 'v' from generate_series(1, 200) g")
             db.execute(f"insert into lines select '{UUID.format(1)}', g * 1.5, 'v' from generate_series(1, 20) g")
             db.execute("insert into words values (E'tab\\tü', '2024-01-01 00:00:00+02', 'v')")
             db.execute(r"insert into codes values ('abc', '\x00ff', 'good', 'v')")
             db.execute("insert into loose values (1.50, 'v')")
-        yield source, warehouse
+    yield found
+    for name in names:
+        postgres.drop_database(name)
+
+
+@pytest.fixture
+def warehouse(dsns):
+    with psycopg.connect(dsns[1], autocommit=True) as db:
+        yield db
 
 
 def repaired(dsns, **more):
@@ -58,9 +66,8 @@ def numbers(item):
     return tuple(item["counts"].values()), {each["why"]: each["rows"] for each in item["refused"]}
 
 
-def test_keys_are_as_the_source_writes_them_whatever_their_types_are(dsns, databases):
+def test_keys_are_as_the_source_writes_them_whatever_their_types_are(dsns, warehouse):
     assert repaired(dsns) == {}
-    _, warehouse = databases
     warehouse.execute("delete from people where id = 7; update people set v = 'x' where id = 8")
     warehouse.execute("insert into people values (-1, 'v')")
     warehouse.execute("update lines set v = 'x' where line = 3")
@@ -76,8 +83,7 @@ def test_keys_are_as_the_source_writes_them_whatever_their_types_are(dsns, datab
     assert all(item["complete"] and not item["refused"] for item in found.values())
 
 
-def test_a_key_that_is_no_value_of_the_sources_types_is_refused_and_none_is_cut_to_one(dsns, databases):
-    _, warehouse = databases
+def test_a_key_that_is_no_value_of_the_sources_types_is_refused_and_none_is_cut_to_one(dsns, warehouse):
     # Cut to three characters the first one is the key of a row that is there.
     warehouse.execute(r"insert into codes values ('abcd', '\x00ff', 'good', 'v'), ('a', '\x', 'none', 'v')")
     warehouse.execute(r"insert into codes values ('b', '\x', 'bad', 'v')")
@@ -85,8 +91,7 @@ def test_a_key_that_is_no_value_of_the_sources_types_is_refused_and_none_is_cut_
     assert (found["rows"], numbers(found)) == ([["b", r"\x", "bad"]], ((0, 0, 1), {NO_VALUE: 2}))
 
 
-def test_rows_of_the_warehouse_alone_are_refused_where_they_cannot_be_deleted_for_certain(dsns, databases):
-    _, warehouse = databases
+def test_rows_of_the_warehouse_alone_are_refused_where_they_cannot_be_deleted_for_certain(dsns, warehouse):
     warehouse.execute("insert into loose values (2, 'v'); update loose set v = 'x' where n = 1.5")
     found = repaired(dsns)["loose"]
     why = "equal values of the key column n may have different texts"
