@@ -85,10 +85,13 @@ def test_keys_are_as_the_source_writes_them_whatever_their_types_are(dsns, wareh
 
 def test_a_key_that_is_no_value_of_the_sources_types_is_refused_and_none_is_cut_to_one(dsns, warehouse):
     # Cut to three characters the first one is the key of a row that is there.
-    warehouse.execute(r"insert into codes values ('abcd', '\x00ff', 'good', 'v'), ('a', '\x', 'none', 'v')")
-    warehouse.execute(r"insert into codes values ('b', '\x', 'bad', 'v')")
+    warehouse.execute(r"insert into codes values ('abcd', '\x00ff', 'good', 'v'), ('b', '\x', 'bad', 'v')")
     found = repaired(dsns)["codes"]
-    assert (found["rows"], numbers(found)) == ([["b", r"\x", "bad"]], ((0, 0, 1), {NO_VALUE: 2}))
+    assert (found["rows"], numbers(found)) == ([["b", r"\x", "bad"]], ((0, 0, 1), {NO_VALUE: 1}))
+    # A key that the source cannot even read keeps the table from being compared.
+    warehouse.execute(r"insert into codes values ('c', '\x', 'none', 'v')")
+    found = repaired(dsns)["codes"]
+    assert (found["rows"], numbers(found)[1]) == ([], {"not readable in the source (InvalidTextRepresentation)": 0})
 
 
 def test_rows_of_the_warehouse_alone_are_refused_where_they_cannot_be_deleted_for_certain(dsns, warehouse):
