@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from cdcworker.schemas import patterns
 from cdcworker.schemas.change import JsonObject
@@ -17,7 +17,7 @@ FILTER_MAX: Final = 2_000
 RATE_MAX: Final = 10_000_000
 MEMBERS: Final = ("tables", "filters", "rows_per_s")
 REPAIR: Final = "repair"
-"""The member of a request for a repair: by table, the columns of its key and the keys of the rows."""
+"""The member of a request for a repair: by table, its `RepairedRows`."""
 REPAIR_ROWS_MAX: Final = 2_000
 REPAIR_BYTES_MAX: Final = 64 * 1024
 """Of the keys as JSON: the position of the source holds them until their rows are handed on. # INV-10"""
@@ -54,35 +54,50 @@ def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
     return out
 
 
-def repair_spec(tables: Mapping[str, tuple[Sequence[str], Sequence[Sequence[str]]]]) -> JsonObject:
-    """Returns the request to read the rows of these keys, by full name of their table: the columns of its key, and the keys.
-    A key of which there is no row is handed on as deleted."""
+class RepairedRows(NamedTuple):
+    """The rows of one table that are repaired."""
+
+    columns: Sequence[str]
+    """Of the table's key."""
+    keys: list[Sequence[str]]
+    deletes: bool
+    """A key of which there is no row is handed on as deleted; else nothing comes of it."""
+
+
+def repair_spec(tables: Mapping[str, RepairedRows]) -> JsonObject:
+    """Returns the request to read these rows, by full name of their table."""
     rows = {
-        name: {"key": list(columns), "rows": [list(key) for key in keys]} for name, (columns, keys) in tables.items()
+        name: {"key": list(item.columns), "rows": [list(key) for key in item.keys], "deletes": item.deletes}
+        for name, item in sorted(tables.items())
     }
-    return {"tables": sorted(rows), REPAIR: {name: rows[name] for name in sorted(rows)}}
+    return {"tables": list(rows), REPAIR: rows}
 
 
-def repaired_rows(spec: Mapping[str, Any]) -> dict[str, tuple[list[str], list[list[str]]]]:
+def repaired_rows(spec: Mapping[str, Any]) -> dict[str, RepairedRows]:
     """Returns what `repair_spec` was given. BadJobRequest for another form, or for too many keys."""
-    found: dict[str, tuple[list[str], list[list[str]]]] = {}
+    found: dict[str, RepairedRows] = {}
     given = spec.get(REPAIR)
     if not isinstance(given, Mapping) or not given or set(spec) != {"tables", REPAIR}:
         raise BadJobRequest("a repair names tables and the keys of their rows, and nothing else", REPAIR)
     for name, item in given.items():
-        columns, keys = (item.get("key"), item.get("rows")) if isinstance(item, Mapping) else (None, None)
-        if not _are_texts(columns) or not columns or not isinstance(keys, list) or not keys:
-            raise BadJobRequest(
-                "a table's entry has the columns of its key and the keys of its rows", REPAIR, str(name)
-            )
-        if not all(_are_texts(key) and len(key) == len(columns) for key in keys):
-            raise BadJobRequest("a key has a text for each of its columns", REPAIR, str(name))
-        found[str(name)] = columns, keys
-    if sum(len(keys) for _, keys in found.values()) > REPAIR_ROWS_MAX:
+        found[str(name)] = _rows_of(str(name), item)
+    if sum(len(rows.keys) for rows in found.values()) > REPAIR_ROWS_MAX:
         raise BadJobRequest(f"a repair is of at most {REPAIR_ROWS_MAX} rows", REPAIR)
     if len(json.dumps(given)) > REPAIR_BYTES_MAX:
         raise BadJobRequest(f"the keys of a repair have at most {REPAIR_BYTES_MAX} bytes", REPAIR)
     return found
+
+
+def _rows_of(name: str, item: Any) -> RepairedRows:
+    given = item if isinstance(item, Mapping) else {}
+    columns, keys, deletes = given.get("key"), given.get("rows"), given.get("deletes")
+    if not _are_texts(columns) or not columns or not isinstance(keys, list) or not keys:
+        raise BadJobRequest("a table's entry has the columns of its key and the keys of its rows", REPAIR, name)
+    if not all(_are_texts(key) and len(key) == len(columns) for key in keys):
+        raise BadJobRequest("a key has a text for each of its columns", REPAIR, name)
+    if not isinstance(deletes, bool):
+        raise BadJobRequest("a table's entry says whether keys without a row are deleted", REPAIR, name)
+    return RepairedRows(columns, keys, deletes)
 
 
 def _are_texts(value: Any) -> bool:

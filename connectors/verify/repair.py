@@ -6,12 +6,12 @@ row is handed on as deleted. What a source cannot repair that way is refused, wi
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import Final
 
 from cdcworker.connectors.verify.canonical_text import INTEGERS, VerifiedColumn
-from cdcworker.connectors.verify.plan import Key
+from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 from cdcworker.connectors.verify.report import TableVerdict
 
 REPAIRED: Final = ("missing", "different", "extra")
@@ -41,6 +41,8 @@ class TableRepair:
     verdict: TableVerdict
     keys: list[tuple[str, Key]] = field(default_factory=list)
     refused: list[RefusedRows] = field(default_factory=list)
+    deletes: bool = True
+    """A row that is not in the source is deleted in the warehouse."""
 
     @property
     def name(self) -> str:
@@ -55,8 +57,15 @@ class TableRepair:
         self.refused.append(RefusedRows(rows, why))
 
 
+def repaired_kinds(plan: ComparisonPlan, *, hands_on_deletions: bool) -> Collection[str]:
+    """Returns the kinds of differences of a table that can be repaired: a comparison keeps their keys."""
+    if plan.reason or _has_other_key(plan):
+        return ()
+    return tuple(kind for kind in REPAIRED if kind != "extra" or not _no_deletion(plan, hands_on_deletions))
+
+
 def table_repair(verdict: TableVerdict, *, hands_on_deletions: bool) -> TableRepair | None:
-    """Returns the repair of a table that was compared with `keeps_keys`; None where nothing differs."""
+    """Returns the repair of a table that was compared with its `repaired_kinds`; None where nothing differs."""
     plan, out = verdict.plan, TableRepair(verdict)
     if verdict.verdict in ("equal", "undecided"):
         return None
@@ -68,16 +77,16 @@ def table_repair(verdict: TableVerdict, *, hands_on_deletions: bool) -> TableRep
         return out
     if plan.lacking:
         out.refuse(0, f"columns are not in the warehouse: {', '.join(plan.lacking)}")
-    if _has_other_key(verdict):
+    if _has_other_key(plan):
         out.refuse(verdict.differences, OTHER_KEY)
         return out
     refused = {"duplicate": MORE_THAN_ONCE}
-    if why := _no_deletion(verdict, hands_on_deletions=hands_on_deletions):
-        refused["extra"] = why
+    if why := _no_deletion(plan, hands_on_deletions):
+        refused["extra"], out.deletes = why, False
     for kind, why in refused.items():
         if verdict.counts[kind]:
             out.refuse(verdict.counts[kind], why)
-    out.keys = [(kind, key) for kind, key in verdict.keys if kind not in refused]
+    out.keys = verdict.keys
     return out
 
 
@@ -86,18 +95,18 @@ def table_repairs(verdicts: list[TableVerdict], *, hands_on_deletions: bool) -> 
     return (one for one in found if one is not None)
 
 
-def _has_other_key(verdict: TableVerdict) -> bool:
+def _has_other_key(plan: ComparisonPlan) -> bool:
     """Returns whether the source reads rows by other columns than the comparison, or than the warehouse knows them by."""
-    source = verdict.plan.source
-    names = tuple(item.name for item in verdict.plan.key)
+    source = plan.source
+    names = tuple(item.name for item in plan.key)
     return names != source.key or bool(source.record_key and set(source.record_key) != set(source.key))
 
 
-def _no_deletion(verdict: TableVerdict, *, hands_on_deletions: bool) -> str:
+def _no_deletion(plan: ComparisonPlan, hands_on_deletions: bool) -> str:
     """Returns why rows that the warehouse has alone cannot be deleted; empty: they can."""
     if not hands_on_deletions:
         return NO_DELETIONS
-    unfit = next((item.name for item in verdict.plan.key if not has_one_text(item.source)), None)
+    unfit = next((item.name for item in plan.key if not has_one_text(item.source)), None)
     return "" if unfit is None else f"equal values of the key column {unfit} may have different texts"
 
 

@@ -6,12 +6,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from cdcworker.connectors.snapshot_jobs import REPAIR_BYTES_MAX, REPAIR_ROWS_MAX, TABLES_MAX, repair_spec
+from cdcworker.connectors.snapshot_jobs import REPAIR_BYTES_MAX, REPAIR_ROWS_MAX, TABLES_MAX, RepairedRows, repair_spec
 from cdcworker.schemas.change import JsonObject
 
 ROOM: Final = REPAIR_BYTES_MAX - 4 * 1024
 """Bytes of the keys of one batch; what stands around them has the rest."""
-NAMES_BYTES: Final = 40
+NAMES_BYTES: Final = 60
 """Of a table's entry besides its name and its columns."""
 KEY_BYTES_MAX: Final = 16 * 1024
 TOO_LONG: Final = "their keys are longer than a repair takes"
@@ -58,8 +58,8 @@ def _bounded(table: Mapping[str, Any]) -> JsonObject:
     return {**table, "rows": fits, "refused": refused}
 
 
-def _batches(tables: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, tuple[Sequence[str], list[Sequence[str]]]]]:
-    batch: dict[str, tuple[Sequence[str], list[Sequence[str]]]] = {}
+def _batches(tables: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, RepairedRows]]:
+    batch: dict[str, RepairedRows] = {}
     rows, size = 0, 0
     for table in tables:
         name, columns = str(table["table"]), table["key"]
@@ -69,7 +69,7 @@ def _batches(tables: Sequence[Mapping[str, Any]]) -> Iterator[dict[str, tuple[Se
             if rows == REPAIR_ROWS_MAX or size + more > ROOM or (name not in batch and len(batch) == TABLES_MAX):
                 yield batch
                 batch, rows, size, more = {}, 0, 0, _size(key) + head
-            batch.setdefault(name, (columns, []))[1].append(key)
+            batch.setdefault(name, RepairedRows(columns, [], bool(table["deletes"]))).keys.append(key)
             rows, size = rows + 1, size + more
     if batch:
         yield batch

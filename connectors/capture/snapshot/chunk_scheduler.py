@@ -218,7 +218,7 @@ class ChunkScheduler:
             after=tuple(after) if after is not None else None,
             upto=tuple(part.upto) if part and part.upto is not None else None,
             keys=tuple(tuple(key) for key in window.keys),
-            tells_absent=table.repaired,
+            tells_absent=table.deletes,
             key_names=tuple(table.key),
             limit=self._row_limit(load, table),
             bytes_max=2 * self._room_for(table),

@@ -1,4 +1,4 @@
-"""Loads that repair readers: exactly the rows of given keys are read, and those that are not there are handed on as deleted.
+"""Loads that repair readers: exactly the rows of given keys are read, and keys without a row are handed on as deleted.
 
 The rows go through the windows of every snapshot. A key of which the read finds no row leaves its window as a row does once
 an event of the stream touches it that the read does not see. What is left at the boundary is true there: the deletion stands
@@ -31,8 +31,8 @@ def repair_load(host: LoadHost, identity: str, spec: Mapping[str, Any]) -> Snaps
         return SnapshotLoad(identity, "request", started_ms=now_ms())
     load = host.new_load(identity, "request", chosen)
     for table in load.tables:
-        key, rows = wanted[table.full_name]
-        table.repaired, table.estimate = True, len(rows)
-        table.key, table.parts = list(key), [KeyRange(ended=True)]
-        host.scheduler.again(table, rows)
+        rows = wanted[table.full_name]
+        table.repaired, table.deletes, table.estimate = True, rows.deletes, len(rows.keys)
+        table.key, table.parts = list(rows.columns), [KeyRange(ended=True)]
+        host.scheduler.again(table, [list(key) for key in rows.keys])
     return load

@@ -177,8 +177,7 @@ class ChunkReader:
             if not want.must_see.met(view.snap):
                 raise NotVisibleYet
             hit("snapshot.snapshot_taken")
-            # A deletion holds the columns of the table's key: records under others cannot be deleted by it.
-            if want.tells_absent and want.keys and set(plan.out.key) <= set(plan.table.key):
+            if want.tells_absent and want.keys and self._hands_on_deletions(plan):
                 with rights(plan.table.path), TableErrors(plan):
                     chunk.absent = self._absent(plan, info, want.keys)
             statement = self._taking_bytes(self._select(plan, info, want))
@@ -193,6 +192,11 @@ class ChunkReader:
             chunk = self.chunk(replace(want, keys=want.keys[:1]))
             chunk.unread = [list(key) for key in want.keys[1:]]
         return chunk
+
+    def _hands_on_deletions(self, plan: TableDecodePlan) -> bool:
+        """Returns whether a deletion of which only the key is known can be handed on. It holds the columns of the table's key:
+        records under others cannot be deleted by it."""
+        return "d" not in self._settings.skipped and set(plan.out.key) <= set(plan.table.key)
 
     def _absent(self, plan: TableDecodePlan, info: TableInfo, keys: Sequence[KeyTexts]) -> dict[Identity, KeyTexts]:
         """Returns those of the keys of which the table has no row: the server compares, not the texts. A row that the

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psycopg
 import pytest
 from cdcworker.connectors.comparison.opening import opened
-from cdcworker.connectors.comparison.repair import NO_VALUE, repair_json
+from cdcworker.connectors.comparison.repair import NO_VALUE, repair_json, repaired_kinds_of
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.repair import NO_DELETIONS
 
@@ -56,7 +56,7 @@ def warehouse(dsns):
 def repaired(dsns, **more):
     """By table the keys, the numbers and the refusals."""
     with opened(wanted(dsns, topics=TABLES, **more), LIMITS) as both:
-        settings = CompareSettings(LIMITS, keeps_keys=True)
+        settings = CompareSettings(LIMITS, kept=repaired_kinds_of(both))
         tally = Comparison(both.source, both.target, lambda position, deadline: Now(), settings).run(both.plans)
         tables = repair_json(both, tally)["tables"]
     return {item.pop("table").removeprefix("public."): item for item in tables}

@@ -7,7 +7,7 @@ import random
 import psycopg
 import pytest
 from cdcworker.connectors.comparison.opening import opened
-from cdcworker.connectors.comparison.repair import repair_json
+from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
@@ -57,7 +57,7 @@ class Loop:
         """What differs, as verdicts by table, and the repair of it."""
         asked = wanted(self.dsns, topics=["people", "lines"], sink=self.sink)
         with opened(asked, LIMITS) as both:
-            settings = CompareSettings(LIMITS, keeps_keys=True)
+            settings = CompareSettings(LIMITS, kept=repaired_kinds_of(both))
             tally = Comparison(both.source, both.target, lambda *_: Now(), settings).run(both.plans)
             plan = RepairPlan(repair_json(both, tally)["tables"])
         assert all(not state.reason for state in tally.tables)

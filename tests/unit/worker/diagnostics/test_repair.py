@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 def table(name, rows, **more):
     counts = {"missing": len(rows), "different": 0, "extra": 0}
-    return {"table": name, "key": ["id"], "rows": rows, "counts": counts, "refused": [], "complete": True, **more}
+    item = {"table": name, "key": ["id"], "rows": rows, "deletes": True, "counts": counts, "refused": []}
+    return {**item, "complete": True, **more}
 
 
 TABLES = st.lists(
@@ -26,8 +27,8 @@ def test_every_key_is_in_one_batch_and_each_batch_is_one_that_a_source_takes(sha
     plan = RepairPlan(tables)
     found: dict = {}
     for batch in plan.batches:
-        for name, (key, rows) in repaired_rows(batch).items():
-            assert key == ["id"]
+        for name, (key, rows, deletes) in repaired_rows(batch).items():
+            assert (key, deletes) == (["id"], True)
             found.setdefault(name, []).extend(rows)
     assert found == {item["table"]: item["rows"] for item in tables if item["rows"]}
     assert plan.rows == sum(map(len, found.values()))
@@ -39,6 +40,12 @@ def test_a_batch_has_a_bounded_number_of_rows_and_of_tables():
     many = RepairPlan([table(f"public.t{number}", [["1"]]) for number in range(250)])
     assert [len(batch["tables"]) for batch in many.batches] == [100, 100, 50]
     assert RepairPlan([]).batches == []
+
+
+def test_whether_keys_without_a_row_are_deleted_is_said_of_each_table():
+    plan = RepairPlan([table("public.a", [["1"]], deletes=False), table("public.b", [["1"]])])
+    (batch,) = plan.batches
+    assert {name: rows.deletes for name, rows in repaired_rows(batch).items()} == {"public.a": False, "public.b": True}
 
 
 def test_keys_that_no_request_has_room_for_are_refused():

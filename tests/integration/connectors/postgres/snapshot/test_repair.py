@@ -7,7 +7,7 @@ import random
 
 import psycopg
 import pytest
-from cdcworker.connectors.snapshot_jobs import REPAIR_ROWS_MAX, repair_spec
+from cdcworker.connectors.snapshot_jobs import REPAIR_ROWS_MAX, RepairedRows, repair_spec
 from cdcworker.schemas import failpoints
 
 from ..native_records import Registry
@@ -17,9 +17,10 @@ from .test_snapshots import Interference, asked, ended, outcome
 pytestmark = pytest.mark.postgres
 
 
-def repair(identity: str, **tables) -> dict:
+def repair(identity: str, *, deletes: bool = True, **tables) -> dict:
     """A request for keys by table; a table's first item are the columns of its key."""
-    return asked(identity, **repair_spec({f"public.{name}": (keys[0], keys[1:]) for name, keys in tables.items()}))
+    rows = {f"public.{name}": RepairedRows(keys[0], keys[1:], deletes) for name, keys in tables.items()}
+    return asked(identity, **repair_spec(rows))
 
 
 def brought(one, since: int) -> list[tuple]:
@@ -106,8 +107,11 @@ def test_what_cannot_be_repaired_fails_by_name_and_reads_nothing(db, reader):
         "keyless": repair("keyless", keyless=[["id"], ["1"]]),
         "many": repair("many", t=[["id"], *([str(n)] for n in range(REPAIR_ROWS_MAX + 1))]),
         "empty": repair("empty", t=[["id"]]),
-        "form": asked("form", tables=["public.t"], repair={"public.t": {"key": ["id"], "rows": [[1]]}}),
-        "more": asked("more", **repair_spec({"public.t": (["id"], [["1"]])}), rows_per_s=5),
+        "form": asked(
+            "form", tables=["public.t"], repair={"public.t": {"key": ["id"], "rows": [[1]], "deletes": True}}
+        ),
+        "silent": asked("silent", tables=["public.t"], repair={"public.t": {"key": ["id"], "rows": [["1"]]}}),
+        "more": {**(one_row := repair("more", t=[["id"], ["1"]])), "spec": {**one_row["spec"], "rows_per_s": 5}},
     }
     for identity, job in wrong.items():
         one.jobs = (job,)
@@ -116,6 +120,30 @@ def test_what_cannot_be_repaired_fails_by_name_and_reads_nothing(db, reader):
         assert (found["state"], found["rows"], found["error"]["code"]) == ("FAILED", 0, "postgres.snapshot_refused")
     assert len(one.log) == before
     assert outcome(one, "key")["error"]["where"] == {"table": "public.t"}
+
+
+def test_a_key_that_is_no_value_of_its_column_any_more_fails_and_is_told_to_nobody(db, reader, caplog):
+    """The column was of another type when the keys were asked for."""
+    db.execute("create table t(id int primary key); insert into t values (1)")
+    one = reader(**{"snapshot.mode": "no_data"}).start()
+    one.until(one.loaded)
+    for identity, deletes in (("deletes", True), ("reads", False)):
+        one.jobs = (repair(identity, deletes=deletes, t=[["id"], ["1"], ["geheim-4711"]]),)
+        one.until(lambda identity=identity: ended(one, identity))
+        found = outcome(one, identity)
+        assert (found["state"], found["rows"]) == ("FAILED", 0)
+        assert "4711" not in json.dumps(found) + caplog.text
+    assert brought(one, 0) == []
+
+
+@pytest.mark.parametrize(("deletes", "skipped"), [(False, "none"), (True, "d")])
+def test_no_deletion_comes_of_a_row_that_has_gone_where_none_are_asked_for_or_handed_on(db, reader, deletes, skipped):
+    db.execute("create table t(id int primary key); insert into t values (1)")
+    one = reader(**{"snapshot.mode": "no_data", "skipped.operations": skipped}).start()
+    one.until(one.loaded)
+    one.jobs = (repair("r", deletes=deletes, t=[["id"], ["1"], ["2"], ["3"]]),)
+    one.until(lambda: ended(one, "r"))
+    assert (brought(one, 0), outcome(one, "r")["state"]) == ([("r", 1)], "COMPLETED")
 
 
 def test_one_repair_is_under_way_at_a_time(db, reader):

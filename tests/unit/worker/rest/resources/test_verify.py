@@ -41,7 +41,7 @@ SAYS = (
 REPAIR = {
     "tables": [
         {
-            "table": "public.t", "key": ["id"], "rows": [["k-4711"], ["k-4712"]], "complete": True,
+            "table": "public.t", "key": ["id"], "rows": [["k-4711"], ["k-4712"]], "deletes": True, "complete": True,
             "counts": {"missing": 1, "different": 0, "extra": 1}, "refused": [{"rows": 1, "why": "twice"}],
         }
     ]
@@ -463,7 +463,7 @@ def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(for_repa
     assert (job.connector, job.kind, job.id) == ("s", "snapshot", answer.json()["snapshot"])
     assert job.spec == {
         "tables": ["public.t"],
-        "repair": {"public.t": {"key": ["id"], "rows": [["k-4711"], ["k-4712"]]}},
+        "repair": {"public.t": {"key": ["id"], "rows": [["k-4711"], ["k-4712"]], "deletes": True}},
     }
     # Asked for twice it is one, until it has ended.
     assert client.post(f"{PATH}/repair").json()["snapshot"] == job.id
@@ -474,7 +474,7 @@ def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(for_repa
 
 def test_a_source_carries_out_one_repair_at_a_time(for_repair, cluster):
     client, _ = for_repair
-    other = {"tables": ["public.u"], "repair": {"public.u": {"key": ["id"], "rows": [["1"]]}}}
+    other = {"tables": ["public.u"], "repair": {"public.u": {"key": ["id"], "rows": [["1"]], "deletes": True}}}
     cluster.decide(PutJob("s", "snapshot", other))
     answer = client.post(f"{PATH}/repair")
     assert (answer.status_code, answer.json()["code"], len(cluster.state.jobs)) == (409, "repair.busy", 1)
