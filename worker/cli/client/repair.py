@@ -39,9 +39,9 @@ class RepairOutcome:
         """Returns what is wrong with the repair; None: nothing differs, or the comparison says by itself what keeps it."""
         if self.verdict != "different":
             return None
-        rows = self.found["result"]["differences"]
         tables = sum(table["verdict"] == "different" for table in self.found["result"]["tables"])
-        return CdcError(UNREPAIRED, f"{rows} rows differ in {tables} tables after {self.rows} rows were repaired")
+        left = f"{self.found['result']['differences']:,} differing rows are left in {tables} of the tables"
+        return CdcError(UNREPAIRED, f"{left}, {self.rows:,} rows were repaired")
 
     def to_json(self) -> Json:
         return {"rows": self.rows, "rounds": self.rounds, "left": self.plan}
@@ -90,6 +90,7 @@ class SinkRepair:
             tell(plan)
             brought = list(self._batches(plan))
             rows += sum(brought)
+            self._remote.note(f"{sum(brought):,} of {plan['rows']:,} rows were read and handed on; comparing again")
             rounds.append(plan)
             last = plan if len(brought) == plan["batches"] else None
 

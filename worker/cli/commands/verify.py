@@ -98,7 +98,7 @@ def _repaired(
         told = error.to_dict() if error else None
         click.echo(envelope(remote.command, content, told, ok=code == EXIT_EQUAL, summary=summary(found)))
         return code
-    for line in lines(found, colour=coloured(), keys=keys):
+    for line in lines(found, colour=coloured(), keys=keys, lists_rows=keys):
         click.echo(line)
     for line in plan_lines(outcome.plan) if outcome.plan else ():
         click.echo(line)
@@ -135,6 +135,9 @@ def plan_lines(plan: Mapping[str, Any]) -> Iterator[str]:
         for item in table["refused"]:
             what = f"{_counted(item['rows'], 'row')}: " if item["rows"] else ""
             yield f"not repaired: {clean(table['table'])}: {what}{clean(item['why'])}"
+    if not plan["rows"]:
+        yield "nothing that can be repaired" if plan["tables"] else "nothing to repair"
+        return
     yield f"{_counted(plan['rows'], 'row')} of {clean(plan['source'])} to be read in {_counted(plan['batches'], 'batch')}"
 
 
@@ -205,7 +208,8 @@ def _counted(number: int, what: str) -> str:
     return f"{number:,} {what}" + ("" if number == 1 else "es" if what.endswith("ch") else "s")
 
 
-def lines(found: Mapping[str, Any], *, colour: bool, keys: bool) -> Iterator[str]:
+def lines(found: Mapping[str, Any], *, colour: bool, keys: bool, lists_rows: bool = True) -> Iterator[str]:
+    """Yields a comparison as people read it. `lists_rows`: differing rows one by one too."""
     result = found.get("result")
     if result is None:
         yield f"{found['connector']}: {summary(found)}"
@@ -217,7 +221,7 @@ def lines(found: Mapping[str, Any], *, colour: bool, keys: bool) -> Iterator[str
         rows, verdict = table["rows"], table["verdict"]
         shown = click.style(verdict, fg=COLOURS[verdict]) if colour else verdict
         yield f"{clean(table['table']):<{width}}  {rows['source']:>12,}  {rows['warehouse']:>12,}  {shown}"
-        for line in _details(table, keys):
+        for line in _details(table if lists_rows else {**table, "found": ()}, keys):
             yield f"{'':<{width}}  {clean(line)}"
     for note in result["notes"]:
         yield f"\nnote: {clean(note)}"

@@ -138,10 +138,15 @@ def test_how_many_tables_were_read_and_how_many_given_up_is_written_down_with_th
     assert job.outcome == {name: value for name, value in part.items() if name != "id"}
 
 
-def test_the_keys_of_a_repair_go_with_its_end(state):
+def test_the_keys_of_a_repair_go_with_its_end_and_as_soon_as_it_is_cancelled(state):
     spec = {**SPEC, "repair": {"public.t": {"key": ["id"], "rows": [["4711"]]}}}
     state = ask(state, PutJob("a/b", "snapshot", spec), "r2")[1]
     (job,) = jobs.of(state, "a/b")
     assert jobs.open_jobs(state, "a/b")[0]["spec"] == spec
     (record,) = settled(state, {"id": job.id, "state": "COMPLETED", "rows": 1})
     assert (record.value["spec"], record.value["outcome"]["rows"]) == (SPEC, 1)
+    # Whatever its tasks do: a source that is stopped has none that would end it.
+    paused = ask(state, ChangeJob("a/b", job.id, "PAUSED"), "r3")[1]
+    assert jobs.open_jobs(paused, "a/b")[0]["spec"] == spec
+    cancelled = ask(paused, ChangeJob("a/b", job.id, "CANCELLED"), "r4")[1]
+    assert [(told["wanted"], told["spec"]) for told in jobs.open_jobs(cancelled, "a/b")] == [("CANCELLED", SPEC)]

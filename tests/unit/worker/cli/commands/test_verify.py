@@ -152,7 +152,8 @@ class FakeWorker:
             plan = {"source": "s", "comparison": "c", "rows": rows, "batches": min(2, rows), "tables": tables}
             return {**plan, "dry_run": True} if "dry_run" in query else {**plan, "snapshot": "j1"}
         verdict = "different" if rows or self.refused else "equal"
-        return {**record(verdict, table(verdict), differences=rows), "connector": "w", "id": str(self.compared)}
+        one = table(verdict, found=[{"key": "abcd", "kind": "missing", "columns": []}] if rows else [])
+        return {**record(verdict, one, differences=rows), "connector": "w", "id": str(self.compared)}
 
     def changes(self):
         return [query for method, path, query in self.asked if path.endswith("/repair") and "dry_run" not in query]
@@ -177,6 +178,7 @@ def test_rows_are_repaired_batch_by_batch_until_nothing_differs(repair):
     assert worker.changes() == ["comparison=c&batch=0", "comparison=c&batch=1", "comparison=c&batch=0"]
     assert shown.stdout.splitlines()[-1] == "repaired: 9 rows in 2 rounds"
     assert "to repair: public.t: 5 missing" in shown.stderr
+    assert "6 of 5 rows were read and handed on; comparing again" in shown.stderr
     assert ("GET", "s/snapshots/j1", "") in worker.asked
 
 
@@ -184,7 +186,7 @@ def test_a_repair_that_changes_nothing_ends_with_a_code(repair):
     worker = FakeWorker(3, 3)
     shown = repair(worker)
     assert (shown.exit_code, worker.compared) == (1, 2)
-    assert "[repair.unrepaired] 3 rows differ in 1 tables after 6 rows were repaired" in shown.stderr
+    assert "[repair.unrepaired] 3 differing rows are left in 1 of the tables, 6 rows were repaired" in shown.stderr
     answer = repair(FakeWorker(3, 3), "--json")
     told = json.loads(answer.stdout)
     assert (answer.exit_code, told["ok"], told["error"]["code"]) == (1, False, "repair.unrepaired")
@@ -206,7 +208,14 @@ def test_what_is_refused_is_named_and_nothing_is_asked_for(repair):
     shown = repair(worker)
     assert (shown.exit_code, worker.changes(), worker.compared) == (1, [], 1)
     assert "not repaired: public.t: 2 rows: twice" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "nothing that can be repaired"
     assert "[repair.unrepaired]" in shown.stderr
+
+
+def test_differing_rows_are_listed_only_with_their_keys(repair):
+    for arguments, is_listed in (((), False), (("--show-keys",), True)):
+        shown = repair(FakeWorker(5), "--dry-run", *arguments)
+        assert ("abcd" in shown.stdout) is is_listed, shown.stdout
 
 
 def test_a_trial_compares_counts_and_changes_nothing(repair):
