@@ -87,7 +87,8 @@ def opened(
         target = stack.enter_context(SparkSink(wanted.sink_config).verify_side(access))
         source.prepare(limits)
         target.prepare(limits)
-        both = OpenedComparison(source, target, [], source_notes(settings), "d" not in settings.skipped)
+        hands_on_deletions = "d" not in settings.skipped and source.publishes_deletions(settings.publication)
+        both = OpenedComparison(source, target, [], source_notes(settings), hands_on_deletions)
         tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables, wanted.access)
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:

@@ -34,6 +34,11 @@ class PostgresSourceSide(PostgresSide):
         ((position,),) = self.ask(Statement(f"SELECT ({self._end_of_log}::pg_lsn - '0/0')::bigint", ()))
         return settled(int(position))
 
+    def publishes_deletions(self, publication: str) -> bool:
+        """Returns whether a publication lets deletions through; one that is not there keeps none back."""
+        found = self.ask(Statement("SELECT pubdelete FROM pg_publication WHERE pubname = %s", (publication,)))
+        return all(is_published for (is_published,) in found)
+
     def key_texts(self, plan: ComparisonPlan, keys: Sequence[Key]) -> list[tuple[str, ...] | None]:
         """Returns the keys as the source's database writes them; None for one that is no value of its columns' types."""
         out: list[tuple[str, ...] | None] = []

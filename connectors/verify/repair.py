@@ -18,7 +18,7 @@ REPAIRED: Final = ("missing", "different", "extra")
 OTHER_KEY: Final = "message.key.columns gives its records another key than its rows have"
 NO_TABLE: Final = "cdcworker snapshots create reads all of it"
 MORE_THAN_ONCE: Final = "the warehouse has a key more than once, and a repair cannot tell those rows apart"
-NO_DELETIONS: Final = "the source hands on no deletions (skipped.operations)"
+NO_DELETIONS: Final = "the source hands on no deletions (skipped.operations, or its publication)"
 _ONE_TEXT: Final = frozenset(
     (*INTEGERS, "uuid", "date", "time", "timestamp", "timestamptz", "bytea", "bool", "text", "varchar", "name")
 )
