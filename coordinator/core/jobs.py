@@ -175,7 +175,7 @@ def record_outcomes(transition: StateTransition, batch: WriteBatch) -> None:
             batch.add(tombstone(job_key(job.connector, job.id)))
 
 
-def _without_keys(spec: JsonObject) -> JsonObject:
+def _without_keys(spec: Mapping[str, Any]) -> JsonObject:
     return {name: value for name, value in spec.items() if name != UNTIL_ENDED}
 
 
