@@ -31,6 +31,7 @@ PACKAGES = (
     "cdcworker.connectors.warehouses.lake",
     "cdcworker.connectors.warehouses.parquet",
     "cdcworker.connectors.warehouses.postgres",
+    "cdcworker.connectors.warehouses.sql",
 )
 """Of ours, each without those below it."""
 KEPT = (".py", ".so")

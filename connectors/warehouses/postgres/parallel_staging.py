@@ -18,7 +18,8 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.warehouses.postgres import copy, statements
 from cdcworker.connectors.warehouses.postgres.connection import judged, opened
-from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
+from cdcworker.connectors.warehouses.postgres.ledger import PostgresLedger
+from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
