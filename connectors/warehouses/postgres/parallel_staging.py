@@ -25,7 +25,7 @@ from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.postgres.connection import Connection
+    from cdcworker.connectors.warehouses.postgres.client import Connection
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)

@@ -13,7 +13,8 @@ import time
 import pytest
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.warehouses.mysql.redrive import MySqlLetters
-from cdcworker.connectors.warehouses.mysql.writer import PRUNE_EVERY_S, MySqlWriter
+from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
+from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S
 
 from tests import change_streams
 from tests.change_streams import ID, NARROW, column, table
@@ -148,7 +149,8 @@ def test_a_task_that_goes_on_waits_and_then_knows_of_the_deletes(open_sink):
 
 KILLED = """
 import pickle, sys
-from cdcworker.connectors.warehouses.mysql.redrive import START, MySqlLetters
+from cdcworker.connectors.warehouses.dead_letters import START
+from cdcworker.connectors.warehouses.mysql.redrive import MySqlLetters
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 login, schemas = pickle.load(sys.stdin.buffer)
 MySqlLetters(login, "sink").redrive(EnvelopeSchemas(schemas, wait_s_max=0), "", START, 60)

@@ -13,7 +13,8 @@ import psycopg
 import pytest
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.warehouses.postgres.redrive import PostgresLetters
-from cdcworker.connectors.warehouses.postgres.writer import PRUNE_EVERY_S, PostgresWriter
+from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S
 from cdcworker.schemas.log import encode_record
 from cdcworker.worker.dead_letters import child as letters_main
 from confluent_kafka import Producer
@@ -158,7 +159,8 @@ def test_a_task_that_goes_on_waits_and_then_knows_of_the_deletes(open_sink):
 
 KILLED = """
 import json, pickle, sys
-from cdcworker.connectors.warehouses.postgres.redrive import START, PostgresLetters
+from cdcworker.connectors.warehouses.dead_letters import START
+from cdcworker.connectors.warehouses.postgres.redrive import PostgresLetters
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 dsn, schemas = pickle.load(sys.stdin.buffer)
 PostgresLetters(dsn, "sink").redrive(EnvelopeSchemas(schemas, wait_s_max=0), "", START, 60)
