@@ -219,10 +219,8 @@ class TargetCatalog:
     ) -> tuple[statements.TargetTable, FoundTable, Mapping[int, str], bool]:
         """Gives the table's columns the names and the types that the source has for them, and drops those that it dropped: in one ALTER
         TABLE. What of the batch the table takes, the table then, its names, and whether that holds for every batch in this shape."""
-        place, known = (
-            (self._ledger.sink, batch.table),
-            column_changes.known(connection, (self._ledger.sink, batch.table)),
-        )
+        place = (self._ledger.sink, batch.table)
+        known = column_changes.known(connection, place)
         positions = LedgerPositions(connection, target, self._ledger, batch.table)
 
         def settle(planned: ColumnNaming) -> SettledColumns:
