@@ -234,7 +234,7 @@ class PostgresTargetSide(PostgresSide):
         self._sink = sink
 
     def begin(self, goal: LedgerGoal, deadline: float) -> None:
-        begin_behind(self, goal, deadline, self._sink)
+        begin_at_goal(self, goal, deadline, self._sink)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         there = self._run(Statement("SELECT to_regclass('_cdcworker.ledger') IS NOT NULL", ()))
@@ -255,7 +255,7 @@ class SnapshotSide(Protocol):
     def end(self) -> None: ...
 
 
-def begin_behind(side: SnapshotSide, goal: LedgerGoal, deadline: float, sink: str) -> None:
+def begin_at_goal(side: SnapshotSide, goal: LedgerGoal, deadline: float, sink: str) -> None:
     """Begins snapshots until one has reached the goal, which stays open. CdcError BEHIND where none has in time."""
     while True:
         side.begin_snapshot()
@@ -304,7 +304,7 @@ __all__ = [
     "SpanSum",
     "TableFailed",
     "VerifyLimits",
-    "begin_behind",
+    "begin_at_goal",
     "states_of",
     "sums_of",
 ]

@@ -16,7 +16,7 @@ from cdcworker.connectors.verify.databases import (
     SpanSum,
     TableFailed,
     VerifyLimits,
-    begin_behind,
+    begin_at_goal,
     states_of,
     sums_of,
 )
@@ -103,7 +103,7 @@ class MySqlTarget:
             return self._ledger.read(connection) if self._ledger.is_there(connection) else {}
 
     def begin(self, goal: LedgerGoal, deadline: float) -> None:
-        begin_behind(self, goal, deadline, self._ledger.sink)
+        begin_at_goal(self, goal, deadline, self._ledger.sink)
 
     def begin_snapshot(self) -> None:
         """Begins a transaction that shows the database at one moment; one that runs already ends."""
