@@ -233,7 +233,7 @@ class TargetCatalog:
             order = self._order(plan, found)
             if plan.deleted and order == list(found.columns):
                 # By the order nobody could tell whether it was done: what is deleted goes in a step of its own.
-                first = column_changes.of_deleted(found, plan.held, plan.deleted)
+                first = column_changes.of_deleted(found, plan.identities, plan.deleted)
                 drops = column_changes.drops(plan.deleted)
                 found = self._changed(connection, plan.target, drops, place, first, ())
                 return self._follow(connection, plan.target, found, batch)

@@ -36,7 +36,9 @@ class _Positions:
         return None if found is None else bytes(found[0])
 
     def newest(self, planned: ColumnNaming) -> bytes:
-        return _newest(self.connection, self.target, dropped_columns.position_column(planned, self.target.position))
+        column = dropped_columns.position_column(planned, self.target.position)
+        found = self.connection.execute(statements.newest(self.target, column)).fetchone() if column else None
+        return b"" if found is None else bytes(found[0])
 
 
 def settled(
@@ -53,11 +55,6 @@ def settled(
     if found.deleted:
         _delete(connection, target, batch.table, found.deleted, sink)
     return found
-
-
-def _newest(connection: Connection, target: statements.TargetTable, column: str) -> bytes:
-    found = connection.execute(statements.newest(target, column)).fetchone() if column else None
-    return b"" if found is None else bytes(found[0])
 
 
 def _delete(

@@ -126,14 +126,14 @@ def position_name(columns: Collection[str], known: Mapping[int, str], default: s
     return next((name for name in names if name in columns), default)
 
 
-def identities(batch: TableBatch, position: str) -> dict[str, int]:
+def source_identities(batch: TableBatch, position: str) -> dict[str, int]:
     """Returns the source's identities of a batch's columns, with that of the column of positions."""
     fields: Iterable[Mapping[str, Any]] = batch.schema["fields"]
     ids = {unescape(str(member["name"])): int(member["cdc.colid"]) for member in fields if member.get("cdc.colid")}
     return ids | ({position: POSITION_ID} if position else {})
 
 
-def held(columns: Collection[str], known: Mapping[int, str], ids: Mapping[str, int]) -> dict[str, int]:
+def table_identities(columns: Collection[str], known: Mapping[int, str], ids: Mapping[str, int]) -> dict[str, int]:
     """Returns the identities of the columns that are there, by what is `known` of the table and the batch's `ids`."""
     # Of several that are said to be one column it is the one that the source has under its name, or the newest.
     order = sorted(known.items(), key=lambda pair: (ids.get(pair[1]) == pair[0], pair[0]))
@@ -145,12 +145,12 @@ def held(columns: Collection[str], known: Mapping[int, str], ids: Mapping[str, i
 
 @dataclass(frozen=True, slots=True)
 class FollowedColumns(Generic[T]):
-    """How a table follows a batch. `target` takes of the batch what the table has not dropped; `held` are the identities of columns
-    that are there, `names` those that hold then. `settled`: whether that holds for every batch in this shape."""
+    """How a table follows a batch. `target` takes of the batch what the table has not dropped; `identities` are those of the columns
+    that are there, by name, and `names` are their names then. `settled`: whether that holds for every batch in this shape."""
 
     target: T
     planned: ColumnNaming
-    held: Mapping[str, int]
+    identities: Mapping[str, int]
     names: Mapping[int, str]
     deleted: tuple[str, ...]
     settled: bool
@@ -168,22 +168,22 @@ def followed(
     source dropped makes room for another one of its name, or goes, as `settle` says. `columns` are those that are there, `known`
     their names by identity. CdcError where the table cannot follow, or may not."""
     where = {"table": target.plain_name}
-    ids = identities(batch, target.position)
-    there = held(columns, known, ids)
+    ids = source_identities(batch, target.position)
+    there = table_identities(columns, known, ids)
     have = [TargetTableColumn(name, there.get(name)) for name in columns]
     position = (target.position,) if target.position else ()
     asked = [TargetTableColumn(name, ids.get(name)) for name in (*target.names, *position)]
     own = {target.position, POSITION, *(column.name for column in target.own)}
     not_renamed(known, [c for c in have if c.name not in own], [c for c in asked if c.name not in own], where)
-    planned, said = plan(have, asked, target.key, where), SettledColumns()
+    planned, settled = plan(have, asked, target.key, where), SettledColumns()
     if output.deletes(target.key):
-        said = settle(planned)
-        have = [column for column in have if column.name not in said.deleted]
-        asked = [column for column in asked if column.name not in said.late]
-        target = replace(target, columns=tuple(c for c in target.columns if c.name not in said.late))
+        settled = settle(planned)
+        have = [column for column in have if column.name not in settled.deleted]
+        asked = [column for column in asked if column.name not in settled.late]
+        target = replace(target, columns=tuple(c for c in target.columns if c.name not in settled.late))
         planned = plan(have, asked, target.key, where)
     schema_policy.judge(output.follows, planned, output.own, where)
     names = {id: planned.names[name] for name, id in there.items() if name in planned.names}
     taken = {column.name for column in asked}
     names |= {id: name for name, id in ids.items() if name in taken}
-    return FollowedColumns(target, planned, there, names, said.deleted, said.settled)
+    return FollowedColumns(target, planned, there, names, settled.deleted, settled.settled)

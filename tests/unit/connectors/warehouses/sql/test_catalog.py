@@ -52,8 +52,8 @@ def test_what_is_settled_is_no_column_of_the_table_any_more():
 
 def test_of_several_names_for_one_column_it_has_the_sources():
     ids = {"a": 1}
-    assert catalog.held(["a", "b"], {1: "a", 2: "a", 3: "b"}, ids) == {"a": 1, "b": 3}
-    assert catalog.held(["a"], {1: "a", 2: "a"}, {}) == {"a": 2}
+    assert catalog.table_identities(["a", "b"], {1: "a", 2: "a", 3: "b"}, ids) == {"a": 1, "b": 3}
+    assert catalog.table_identities(["a"], {1: "a", 2: "a"}, {}) == {"a": 2}
 
 
 @pytest.mark.parametrize(
