@@ -41,8 +41,8 @@ class Conflict(Exception):
 
 
 def translated(exc: Exception, where: Where) -> Exception:
-    """Returns the error for what botocore raised: FileNotFoundError, `Conflict`, CdcError; what is not the store's comes back as
-    it is. Texts of the store may hold anything and are left out."""
+    """Returns the error for what botocore raised: FileNotFoundError, EOFError, `Conflict`, CdcError; what is not the store's comes
+    back as it is. Texts of the store may hold anything and are left out."""
     said = getattr(exc, "response", None)
     # botocore wraps what is raised while it connects.
     for mine in (exc, exc.__context__):
@@ -65,6 +65,8 @@ def answered(answer: str, status: int, where: Where) -> Exception:
         return CdcError(TARGET_UNREACHABLE, f"the object store could not do it now ({shown})", where=where)
     if status == 412:
         return Conflict(shown)
+    if status == 416:
+        return EOFError("a range behind the end of an object")
     if status == 404 and code in _MISSING:
         return FileNotFoundError(errno.ENOENT, "no such object")
     if status in (301, 307):

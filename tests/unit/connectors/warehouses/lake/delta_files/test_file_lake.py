@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
-from cdcworker.connectors.warehouses.lake.delta_files import local_table
+from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.schemas.errors import CdcError
@@ -15,7 +15,7 @@ from tests import change_streams
 from tests.contract import warehouses as contract
 from tests.unit.connectors.arrow import test_reduce as scripts
 
-from .local_lake import opened
+from .file_lake import opened
 
 ORDERS = TableName("public", "orders")
 
@@ -49,7 +49,7 @@ def files_of(writer):
 @pytest.fixture
 def small(monkeypatch):
     """Files of a few rows are large ones."""
-    monkeypatch.setattr(local_table, "SMALL_ROWS", 4)
+    monkeypatch.setattr(file_table, "SMALL_ROWS", 4)
 
 
 def filled(root, rows, **more):
@@ -94,17 +94,17 @@ def test_a_plain_table_has_no_vectors(tmp_path, small):
 def test_many_small_files_become_one(tmp_path):
     stream, writer = change_streams.Stream(1), opened(tmp_path)
     counts = []
-    for number in range(3 * local_table.FANOUT):
+    for number in range(3 * file_table.FANOUT):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
         contract.run(stream, writer)
         counts.append(len(files_of(writer)))
-    assert max(counts) < local_table.FANOUT
-    assert len(contract.rows(writer, "id")) == 3 * local_table.FANOUT
+    assert max(counts) < file_table.FANOUT
+    assert len(contract.rows(writer, "id")) == 3 * file_table.FANOUT
 
 
 def test_a_file_has_a_bounded_number_of_rows(tmp_path, monkeypatch):
     stream, writer = filled(tmp_path, 40, plain=True)
-    monkeypatch.setattr(local_table, "FILE_ROWS_MAX", 40)
+    monkeypatch.setattr(file_table, "FILE_ROWS_MAX", 40)
     for number in range(100, 130):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
     contract.run(stream, writer)
@@ -116,7 +116,7 @@ def test_a_file_has_a_bounded_number_of_rows(tmp_path, monkeypatch):
 
 
 def table_of(writer):
-    return writer._tables._local.table(ORDERS)
+    return writer._tables._file_tables.table(ORDERS)
 
 
 def test_keys_that_no_index_has_room_for_are_looked_up_in_the_files(tmp_path):
