@@ -38,7 +38,7 @@ public final class BucketFiles extends FileSystem {
     private static final int BLOCK = 4 * 1024 * 1024;
     private static final long SPLIT = 128L * 1024 * 1024;
     private static volatile String socket = "";
-    private static volatile String scratch = "";
+    static volatile String scratch = "";
 
     private URI uri;
     private Path working;
@@ -228,13 +228,13 @@ public final class BucketFiles extends FileSystem {
         return answer;
     }
 
-    private static final class Answer {
+    static final class Answer {
         Map said;
         byte[] content;
     }
 
     /** What a file holds, read in blocks. */
-    private static final class Content extends FSInputStream {
+    static final class Content extends FSInputStream {
         private final BucketFiles files;
         private final Path path;
         private final long size;
@@ -300,7 +300,7 @@ public final class BucketFiles extends FileSystem {
     }
 
     /** A file that is put when it is closed. */
-    private static final class Made extends OutputStream {
+    static final class Made extends OutputStream {
         private final BucketFiles files;
         private final Path path;
         private final boolean overwrite;

@@ -35,6 +35,10 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
+NOT_OF_ICEBERG: Final = (
+    "is a key of Parquet and Delta warehouses: an Iceberg table is exchanged by its catalog, and the hadoop catalog does that by a rename,"
+    " which no bucket has; use warehouse.catalog=rest or jdbc, with the store in warehouse.catalog.properties"
+)
 ICEBERG_RECORDS_MAX: Final = 500_000
 """A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
 DELTA_RECORDS_MAX: Final = 500_000
@@ -89,6 +93,9 @@ FEATURES: Final = ConfigKey(
     " widened or to be deleted stops its table. Tables that are there stay as they are.",
     connects=False,
 )
+
+
+_BUCKET_KEYS: Final = (s3_config.ACCESS_KEY, s3_config.SECRET_KEY, s3_config.ENDPOINT, s3_config.SESSION_TOKEN)
 
 
 def catalog_properties(config: ParsedConfig) -> list[Property]:
@@ -149,8 +156,7 @@ def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
 def _is_own_bucket(config: ParsedConfig) -> bool:
     """Returns whether the sink itself reaches the bucket that the config names. Without any of the keys that say how, it is
     Spark's Hadoop client that opens the URI, with the operator's libraries and settings."""
-    given = (s3_config.ACCESS_KEY, s3_config.SECRET_KEY, s3_config.ENDPOINT, s3_config.SESSION_TOKEN)
-    return s3_config.is_bucket(config["warehouse.path"]) and any(config[name] for name in given)
+    return s3_config.is_bucket(config["warehouse.path"]) and any(config[name] for name in _BUCKET_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +235,9 @@ class Lake:
 def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     catalog = config["warehouse.catalog"]
     yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
+    for name in _BUCKET_KEYS:
+        if config[name]:
+            yield name, NOT_OF_ICEBERG
     if has_reference(catalog):
         return
     if problem := uri_problem(catalog, config[URI_KEY]):
