@@ -16,7 +16,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
-from cdcworker.connectors.warehouses.lake.delta_files.table_log import HOME, TableSnapshot, UnreadableLog
+from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
@@ -246,13 +246,14 @@ class DeltaTables:
             refused = from_lake(exc, {"table": ".".join(place)})
             if refused is None or refused.code != LEDGER_MOVED:
                 raise
-            raise (self._late(place, found.version + 1) or refused) from exc
+            again = self.load(place) if self._bucket is not None else None
+            raise (again and self.late(place, again)) or refused from exc
         finally:
             for name in noted:
                 self._spark.conf.unset(PREFIX + name)
         again = self.load(place)
         if again is None or again.note != state.text():
-            raise self._late(place, found.version + 1) or moved(place)
+            raise (again and self.late(place, again)) or moved(place)
         return again.version
 
     def begin(self) -> None:
@@ -260,13 +261,9 @@ class DeltaTables:
             self._bucket.begin({"bucket": self._bucket.place("")})
 
     def late(self, place: TableName, found: TableVersion) -> CdcError | None:
-        return self._late(place, found.version)
-
-    def _late(self, place: TableName, *versions: int) -> CdcError | None:
         files = self._file_tables.table(place)
-        if files is not None and any(files.files.is_late(files.log.path(version)) for version in versions):
-            return late({"table": ".".join(place)})
-        return None
+        is_late = files is not None and files.log.is_late(found.version)
+        return late({"table": ".".join(place)}) if is_late else None
 
     # -- rows as files ------------------------------------------------------------------------------------------------
 
@@ -295,7 +292,7 @@ class DeltaTables:
         self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
     ) -> FoundRows:
         with self._reading(place) as files:
-            snapshot, layout = self._same(place, found, files)
+            snapshot, layout = _same(place, found, files)
             return FoundRows(*files.find(snapshot, layout, schema, keys, names))
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
@@ -306,7 +303,7 @@ class DeltaTables:
         hit("sink.before_commit")
         noted = json.dumps({STATE: state.text()})
         with self._reading(place) as files:
-            snapshot, layout = self._same(place, found, files)
+            snapshot, layout = _same(place, found, files)
             put, gone = (None, None) if change is None else (change.put, change.gone)
             told = actions_of(snapshot, noted, (APPLICATION, state.version))
             made = files.commit(snapshot, layout, told, put, gone)
@@ -331,14 +328,6 @@ class DeltaTables:
                     self._checkpoint(place, made)
                 return made.version
         raise moved(place)
-
-    def _same(self, place: TableName, found: TableVersion, files: FileTable) -> tuple[TableSnapshot, FileLayout]:
-        """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
-        snapshot = files.log.snapshot()
-        layout = None if snapshot is None else files.layout(snapshot)
-        if snapshot is None or layout is None or snapshot.changed > found.version:
-            raise (snapshot and self._late(place, snapshot.version)) or moved(place)
-        return snapshot, layout
 
     @contextlib.contextmanager
     def _reading(self, place: TableName) -> Iterator[FileTable]:
@@ -404,9 +393,17 @@ def _kept(place: TableName, table: _Noted) -> str:
     return table.kept
 
 
+def _same(place: TableName, found: TableVersion, files: FileTable) -> tuple[TableSnapshot, FileLayout]:
+    """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
+    snapshot = files.log.snapshot()
+    layout = None if snapshot is None else files.layout(snapshot)
+    if snapshot is None or layout is None or snapshot.changed > found.version:
+        is_late = snapshot is not None and files.log.is_late(snapshot.version)
+        raise late({"table": ".".join(place)}) if is_late else moved(place)
+    return snapshot, layout
+
+
 def _places(files: Storage) -> Iterator[TableName]:
-    """The tables among the files of a lake."""
+    """The places where the files of a lake may have a table: whether there is one, its log says when it is loaded."""
     for schema in files.folders(""):
-        for table in files.folders(schema):
-            if files.has_folder(f"{schema}/{table}/{HOME}"):
-                yield TableName(schema, table)
+        yield from (TableName(schema, table) for table in files.folders(schema))

@@ -120,6 +120,10 @@ class TableLog:
         except FileNotFoundError:
             return None
 
+    def is_late(self, version: int) -> bool:
+        """Returns whether a version is a commit of this process that failed without an answer."""
+        return self.files.is_late(self.path(version))
+
     def commit(self, before: TableSnapshot, actions: Sequence[Action]) -> TableSnapshot | None:
         """Adds the next version; None: somebody else has. Files that it names are there and outlive the machine. CdcError where
         what the storage had not answered has arrived meanwhile: an older commit of this process."""
@@ -128,7 +132,7 @@ class TableLog:
         try:
             self.files.create(self.path(version), content)
         except FileExistsError:
-            if self.files.is_late(self.path(version)):
+            if self.is_late(version):
                 raise late({"table": self.files.place("")}) from None
             return None
         made = _after(before, version, actions)
