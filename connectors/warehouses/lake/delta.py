@@ -339,7 +339,7 @@ class DeltaTables:
         try:
             with files.lock:
                 yield files
-        except (UnreadableLog, OSError, ValueError, LookupError, pa.ArrowException) as exc:
+        except (UnreadableLog, OSError, EOFError, ValueError, LookupError, pa.ArrowException) as exc:
             files.leave()
             log.warning(
                 "the files of a table could not be read or written here table=%s error=%s",

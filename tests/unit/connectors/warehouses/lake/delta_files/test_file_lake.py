@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
 
@@ -188,3 +190,35 @@ def test_a_table_whose_file_is_gone_or_another_is_left_to_sql(tmp_path, fresh, t
     stream.update(change_streams.NARROW, (1, 2, "c", "d"))
     with pytest.raises(AssertionError, match="a statement for Spark"):
         contract.run(stream, writer)
+
+
+class Far(LocalDisk):
+    """Files of which each look costs a request."""
+
+    checks_every_s = 60.0
+    looks: ClassVar[list[str]] = []
+
+    def size(self, path):
+        self.looks.append(path)
+        return super().size(path)
+
+
+def test_where_a_look_costs_a_request_files_are_looked_at_from_time_to_time(tmp_path):
+    stream, now = change_streams.Stream(1), [0.0]
+    writer = opened(Far(tmp_path))
+    Far.looks.clear()
+
+    def step(number):
+        stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
+        contract.run(stream, writer)
+        table_of(writer)._clock = lambda: now[0]
+
+    step(0)
+    table_of(writer)._seen.clear()
+    for number in range(1, 4):
+        step(number)
+    first = list(Far.looks)
+    assert len(first) == len(set(first)) == 1
+    now[0] = 61.0
+    step(4)
+    assert len(Far.looks) == 5

@@ -10,6 +10,7 @@ import pytest
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import data_path, layout_of
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableLog, UnreadableLog
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.schemas.errors import CdcError
 from pyarrow import parquet
 
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -190,3 +191,14 @@ def test_a_file_outside_the_table_is_not_read(path):
 
 def test_names_of_files_are_written_as_in_uris():
     assert data_path("ab/part%20one.parquet") == "ab/part one.parquet"
+
+
+def test_a_version_of_this_process_that_came_late_is_told_from_one_of_others(log, monkeypatch):
+    before = begun(log)
+    write(log, 1, add("late"))
+    assert log.commit(before, [add("a")]) is None
+    monkeypatch.setattr(log.files, "is_late", lambda path: path == log.path(1))
+    with pytest.raises(CdcError) as caught:
+        log.commit(before, [add("a")])
+    assert (caught.value.code, caught.value.kind) == ("spark.target_unreachable", "transient")
+    assert list(log.snapshot().files) == [("late", "")]
