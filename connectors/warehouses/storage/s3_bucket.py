@@ -10,6 +10,7 @@ import contextlib
 import errno
 import io
 import random
+import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -278,13 +279,14 @@ class S3Bucket:
         self, operation: str, *, read: bool = False, retry_s: float | None = None, **arguments: Any
     ) -> dict[str, Any]:
         """Sends a request, again where the store is busy or does not answer. With `read` the answer's body is in `content`."""
+        handled = sys.exception()
         deadline, delay = time.monotonic() + (RETRY_S_MAX if retry_s is None else retry_s), DELAY_S_MIN
         while True:
             try:
                 said: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
                 return {**said, "content": said["Body"].read()} if read else said
             except Exception as exc:
-                error = translated(exc, self._where)
+                error = translated(exc, self._where, handled)
                 passing = isinstance(error, CdcError) and error.code == TARGET_UNREACHABLE
                 if not passing or time.monotonic() + delay > deadline:
                     raise error from exc

@@ -36,7 +36,10 @@ def served(files):
 
 def ask(served, prefix, step, path, **more):
     """As Java asks; the answer and what a file holds."""
-    question = {"step": step, "bucket": BUCKET, "key": f"{prefix}/{path}".rstrip("/"), **more}
+    return send(served, {"step": step, "bucket": BUCKET, "key": f"{prefix}/{path}".rstrip("/"), **more})
+
+
+def send(served, question):
     with socket.socket(socket.AF_UNIX) as connection:
         connection.connect(str(served.path))
         connection.sendall(json.dumps(question).encode())
@@ -99,7 +102,8 @@ def test_files_are_renamed_and_removed(served, prefix, files):
 
 @pytest.mark.parametrize("more", [{"bucket": "another"}, {"key": "elsewhere/x"}, {"key": ""}, {"step": "open"}, {"key": None}])
 def test_what_lies_outside_of_the_warehouse_is_refused(served, prefix, more):
-    said, content = ask(served, prefix, "read", "x", first=0, size=1, **more)
+    question = {"step": "read", "bucket": BUCKET, "key": f"{prefix}/x", "first": 0, "size": 1}
+    said, content = send(served, {**question, **more})
     assert (said["error"], content) == ("refused", b"")
 
 
@@ -114,5 +118,5 @@ def test_a_file_of_this_machine_is_not_put(served, prefix, files, tmp_path):
 
 def test_what_the_store_refuses_has_its_code_and_no_secret(s3, served, prefix):
     served.add(bucket_at(s3.endpoint, prefix, **{"warehouse.s3.secret.key": "wrong"}))
-    said, _ = ask(served, prefix, "status", "x")
+    said, _ = ask(served, prefix, "list", "x")
     assert said == {"error": "refused", "message": "[spark.target_auth]"}
