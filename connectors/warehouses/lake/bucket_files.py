@@ -17,8 +17,9 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED
 from cdcworker.connectors.scratch_folder import TemporaryFolder
-from cdcworker.connectors.sink_errors import GATEWAY
+from cdcworker.connectors.sink_errors import GATEWAY, TARGET_FAILED
 from cdcworker.connectors.warehouses.lake.java_clients import compiled
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
 from cdcworker.schemas.errors import CdcError
@@ -97,7 +98,7 @@ class BucketFiles:
             return {"error": "refused", "message": f"[{exc.code}]"}, b""
         except Exception as exc:  # noqa: BLE001 - Java waits for an answer
             log.warning("a file of a bucket could not be used error=%s", type(exc).__name__)
-            return {"error": "refused", "message": f"[{GATEWAY}]"}, b""
+            return {"error": "refused", "message": f"[{TARGET_FAILED}]"}, b""
 
     def answer(self, question: Json) -> tuple[Json, bytes]:
         """Returns the answer to a question, and what a file holds. FileNotFoundError, FileExistsError, CdcError."""
@@ -116,7 +117,7 @@ class BucketFiles:
         """The files among which a key lies, and its path there."""
         names = [(mine, prefix) for mine, prefix in self._buckets if mine == bucket and f"{key}/".startswith(prefix)]
         if not names:
-            raise CdcError(GATEWAY, "a file outside of the warehouse", where={"bucket": bucket})
+            raise CdcError(NOT_ALLOWED, "a file outside of the warehouse", where={"bucket": bucket})
         name = max(names, key=lambda one: len(one[1]))
         return self._buckets[name], key[len(name[1]) :]
 

@@ -183,18 +183,18 @@ def _checkpoint(files: Storage, path: str, version: int) -> TableSnapshot:
     except (pa.ArrowException, OSError) as exc:
         raise UnreadableLog(type(exc).__name__) from exc
     found: dict[str, Any] = {}
-    files, transactions = {}, {}
+    live, transactions = {}, {}
     for name in names:
         column = rows[name]
         for row in column.filter(column.is_valid()).to_pylist():
             row = _plain(row)
             if name == "add":
-                files[file_id(row)] = row
+                live[file_id(row)] = row
             elif name == "txn":
                 transactions[row["appId"]] = int(row["version"])
             else:
                 found[name] = row
-    return TableSnapshot(version, found["protocol"], found["metaData"], files, transactions, version)
+    return TableSnapshot(version, found["protocol"], found["metaData"], live, transactions, version)
 
 
 _MAPS = ("partitionValues", "tags", "configuration", "options")

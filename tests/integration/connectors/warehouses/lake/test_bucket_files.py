@@ -100,11 +100,20 @@ def test_files_are_renamed_and_removed(served, prefix, files):
     assert files.entries("t")[0] == []
 
 
-@pytest.mark.parametrize("more", [{"bucket": "another"}, {"key": "elsewhere/x"}, {"key": ""}, {"step": "open"}, {"key": None}])
-def test_what_lies_outside_of_the_warehouse_is_refused(served, prefix, more):
+@pytest.mark.parametrize(
+    ("more", "code"),
+    [
+        ({"bucket": "another"}, "file.path_not_allowed"),
+        ({"key": "elsewhere/x"}, "file.path_not_allowed"),
+        ({"key": ""}, "file.path_not_allowed"),
+        ({"key": None}, "file.path_not_allowed"),
+        ({"step": "open"}, "spark.target_failed"),
+    ],
+)
+def test_what_lies_outside_of_the_warehouse_is_refused(served, prefix, more, code):
     question = {"step": "read", "bucket": BUCKET, "key": f"{prefix}/x", "first": 0, "size": 1}
     said, content = send(served, {**question, **more})
-    assert (said["error"], content) == ("refused", b"")
+    assert (said, content) == ({"error": "refused", "message": f"[{code}]"}, b"")
 
 
 def test_a_file_of_this_machine_is_not_put(served, prefix, files, tmp_path):

@@ -197,9 +197,7 @@ def test_a_put_that_arrives_late_changes_nothing(s3, proxy, prefix, impatient, n
 
 
 @pytest.mark.parametrize("moment", ["before the table is read", "before the commit"])
-def test_a_put_that_arrives_between_the_ledger_and_the_next_try_is_found_and_kept(
-    s3, proxy, prefix, impatient, moment
-):
+def test_a_put_that_arrives_between_the_ledger_and_the_next_try_is_found_and_kept(s3, proxy, prefix, impatient, moment):
     writer, stream, held = with_a_put_on_its_way(bucket_at(proxy.endpoint, prefix), proxy)
     writer.claim([contract.TOPIC])
     insert(stream, 3)

@@ -8,8 +8,8 @@ from typing import ClassVar
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.tables import TableName
-from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
 
