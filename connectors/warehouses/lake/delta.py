@@ -47,8 +47,9 @@ PROPERTIES = {
 }
 PLAIN_PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
 BUCKET_PROPERTIES = {
-    # A look at the log lists it whole: a month of commits would be hundreds of requests.
-    "delta.logRetentionDuration": "interval 2 days",
+    # A look at the log lists it whole: a month of commits would be hundreds of requests. Delta takes no less than it keeps
+    # files for that no version names any more.
+    "delta.logRetentionDuration": "interval 7 days",
 }
 LOCAL_TIME = "timestamp_ntz"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
