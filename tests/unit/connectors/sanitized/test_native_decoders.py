@@ -21,7 +21,7 @@ from .child import NAMES
 
 ROOT = Path(__file__).resolve().parents[4]
 FUZZED = int(os.environ.get("CDC_FUZZ_INPUTS", "0"))
-FUZZED_CI, FUZZED_LONG = 100_000, 1_000_000
+FUZZED_CI, FUZZED_LONG = 40_000, 1_000_000
 CLEAN = ("-fsanitize=address,undefined", "-fno-sanitize-recover=undefined", "-fno-omit-frame-pointer", "-g1", "-O1")
 BUILD_S, RUN_S = 900, 3600
 

@@ -99,7 +99,7 @@ def compacted(records: list[LogRecord], upto: int, drop_tombstones: bool) -> lis
     return kept + tail
 
 
-@settings(max_examples=300)
+@settings(max_examples=100)
 @given(histories(), st.data())
 def test_a_compacted_log_folds_to_the_same_state(records, data):
     whole = fold_all(ClusterState(), records)
@@ -111,7 +111,7 @@ def test_a_compacted_log_folds_to_the_same_state(records, data):
         assert fold_all(ClusterState(), compacted(thinned, max(0, len(thinned) - 1), drop)) == whole
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(histories(), st.data())
 def test_a_reader_that_had_read_a_part_before_compaction_gets_to_the_same_state(records, data):
     """As long as no tombstone was removed behind its back: that is why a reader that was away long reads all again."""
@@ -137,7 +137,7 @@ def reported() -> st.SearchStrategy[LogRecord]:
     )
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.lists(reported(), max_size=30), st.data())
 def test_presence_and_topics_fold_to_the_same_from_a_compacted_status_log(records, data):
     records = [replace(record, offset=n) for n, record in enumerate(records)]
@@ -148,7 +148,7 @@ def test_presence_and_topics_fold_to_the_same_from_a_compacted_status_log(record
     assert found.former_topics == whole.former_topics
 
 
-@settings(max_examples=200)
+@settings(max_examples=80)
 @given(st.lists(st.tuples(numbers, numbers), min_size=1, max_size=20), st.data())
 def test_the_reports_of_successive_owners_fold_to_the_same_from_a_compacted_status_log(orders, data):
     """Owners come one after another: their epochs rise, and within one the numbers do."""

@@ -97,7 +97,7 @@ def feed_frames(quick, messages) -> None:
 
 @needs_native
 @given(streams())
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=80, deadline=None)
 def test_the_core_writes_what_the_decoder_and_the_encoder_write(stream):
     expected = outcome(*stream, fast=False)
     assert outcome(*stream, fast=True) == expected
@@ -355,7 +355,7 @@ def followed(messages, resume, *, framed: bool):
 
 @needs_native
 @given(st.data())
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_transactions_that_the_core_follows_are_those_that_the_decoder_follows(data):
     messages = transactions(data.draw)
     cut = data.draw(st.integers(1, len(messages)))

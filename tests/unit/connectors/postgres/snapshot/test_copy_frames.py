@@ -78,7 +78,7 @@ def copies(draw):
 
 @needs_native
 @given(copies())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=100, deadline=None)
 def test_the_core_writes_what_the_parsers_and_the_encoder_write(copy):
     plan, lines, gone = copy
     frames = frames_of(lines, plan)
