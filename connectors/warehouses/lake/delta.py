@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
-from cdcworker.connectors.warehouses.lake import bucket_files, java_clients, statements
+from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake.delta_files import bucket_files
 from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions_of
 from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
 from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables

@@ -157,13 +157,13 @@ def check_clients(session: SparkSession, roots: Sequence[str]) -> None:
         return
     judge = JavaClients(roots, hosts_of_master(str(context.master)))
     try:
-        loader = compiled(context, "CheckedHosts.java", None)
+        loader = _compiled(context, "CheckedHosts.java", None)
         loader.loadClass(HOSTS).newInstance().install(str(judge.path))
     except Exception as exc:
         judge.close()
         raise CdcError(GATEWAY, f"the hosts of a lake cannot be judged ({type(exc).__name__})") from exc
     weakref.finalize(context, judge.close)
-    _known[context] = judge, functools.cache(functools.partial(compiled, context, "CheckedCatalog.java", loader))
+    _known[context] = judge, functools.cache(functools.partial(_compiled, context, "CheckedCatalog.java", loader))
 
 
 @contextlib.contextmanager
@@ -182,8 +182,8 @@ def catalog_classes(session: SparkSession, settings: Mapping[str, str]) -> Itera
         thread.setContextClassLoader(before)
 
 
-def compiled(context: Any, source: str, parent: Any) -> Any:
-    """Returns the loader of the classes of a Java source file beside this one."""
+def _compiled(context: Any, source: str, parent: Any) -> Any:
+    """Returns the loader of the classes of a source file beside this one."""
     compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
     if parent is not None:
         compiler.setParentClassLoader(parent)

@@ -20,7 +20,6 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.config.allowed_paths import NOT_ALLOWED
 from cdcworker.connectors.scratch_folder import TemporaryFolder
 from cdcworker.connectors.sink_errors import GATEWAY, TARGET_FAILED
-from cdcworker.connectors.warehouses.lake.java_clients import compiled
 from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import SupervisedThread, thread_pool
@@ -212,7 +211,9 @@ def serve(session: SparkSession, bucket: S3Bucket) -> None:
 def _started(context: Any) -> tuple[BucketFiles, Any]:
     files = BucketFiles()
     try:
-        loader = compiled(context, SOURCE, None)
+        compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
+        compiler.cook(Path(__file__).with_name(SOURCE).read_text(encoding="utf-8"))
+        loader = compiler.getClassLoader()
     except Exception as exc:
         files.close()
         raise CdcError(GATEWAY, f"Spark cannot open a bucket ({type(exc).__name__})") from exc
