@@ -197,7 +197,7 @@ _lock = threading.Lock()
 def serve(session: SparkSession, bucket: S3Bucket) -> None:
     """Lets Spark open `s3://` of this bucket's files. CdcError `spark.gateway` where that is not possible."""
     context: Any = session.sparkContext
-    with _lock:
+    with _lock, _of_java():
         if context not in _known:
             _known[context] = _started(context)
         files, loader = _known[context]
@@ -208,14 +208,22 @@ def serve(session: SparkSession, bucket: S3Bucket) -> None:
         system.install(str(files.path), str(files.scratch), f"s3://{bucket.bucket}", settings)
 
 
+@contextlib.contextmanager
+def _of_java() -> Iterator[None]:
+    try:
+        yield
+    except Exception as exc:
+        raise CdcError(GATEWAY, f"Spark cannot open a bucket ({type(exc).__name__})") from exc
+
+
 def _started(context: Any) -> tuple[BucketFiles, Any]:
     files = BucketFiles()
     try:
         compiler = context._jvm.org.codehaus.janino.SimpleCompiler()
         compiler.cook(Path(__file__).with_name(SOURCE).read_text(encoding="utf-8"))
         loader = compiler.getClassLoader()
-    except Exception as exc:
+    except Exception:
         files.close()
-        raise CdcError(GATEWAY, f"Spark cannot open a bucket ({type(exc).__name__})") from exc
+        raise
     weakref.finalize(context, files.close)
     return files, loader

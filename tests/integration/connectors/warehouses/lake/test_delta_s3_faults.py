@@ -29,6 +29,8 @@ ORDERS = TableName("public", "orders")
 LOG = "public/orders/_delta_log"
 ANSWER_S_MAX = 0.5
 """Of a server that is to be given up."""
+LAST = (1000, 0)
+"""The epoch of a reader that comes after all writers."""
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def lose_each(s3, proxy, prefix, how, owners):
             break
         at += 1
     assert failed >= at > 10
-    reader = opened(s3.files(prefix))
+    reader = opened(s3.files(prefix), LAST)
     reader.claim([contract.TOPIC])
     assert dict(contract.rows(reader, "id", "n")) == wanted
     assert dict(reader.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
@@ -265,7 +267,7 @@ def killed_at(s3, prefix, places):
             argv, env={**os.environ, "CDC_FAILPOINTS": points}, capture_output=True, text=True, timeout=300, check=False
         )
         assert done.returncode == (-signal.SIGKILL if place else 0), done.stderr[-2000:]
-    reader = opened(s3.files(prefix))
+    reader = opened(s3.files(prefix), LAST)
     reader.claim(script.TOPICS)
     first, other = script.TOPICS
     assert contract.rows(reader, "id", "n", topic=first) == sorted(script.wanted(), key=repr)
