@@ -1,5 +1,5 @@
 """A driver that writes Delta tables to a bucket until it is killed: `killed_delta_writer.py ENDPOINT PREFIX EPOCH`. What it writes
-depends on the ledger alone; it ends with 0 when all is written. Where the sink writes a table by its files no Spark is needed."""
+depends on the ledger alone. Where the sink writes a table by its files no Spark is needed."""
 
 from __future__ import annotations
 

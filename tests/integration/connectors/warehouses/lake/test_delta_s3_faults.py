@@ -3,6 +3,7 @@ refuses, and drivers that are killed. Nothing is lost and nothing doubled."""
 
 from __future__ import annotations
 
+import itertools
 import os
 import signal
 import subprocess
@@ -91,39 +92,48 @@ def versions(s3, prefix):
 
 
 def test_whichever_answer_is_lost_each_row_is_there_once(s3, proxy, prefix):
-    lose_each(s3, proxy, prefix, "lost", owners=False)
+    """Each fourth of the requests of a batch fails, every second of them twice. A row of the batch before is changed, so that its
+    file gets a deletion vector or is written again."""
+    files, stream = bucket_at(proxy.endpoint, prefix), change_streams.Stream(1)
+    writer = writer_of(files)
+    insert(stream, 0)
+    apply(writer, stream)
+    for at in itertools.count():
+        before = len(proxy.requests)
+        fault = proxy.plan("lost", later(4 * at), 1 + at % 2)
+        insert(stream, at + 1)
+        stream.update(change_streams.NARROW, (at, at + 2, "c", "d"))
+        apply(writer, stream)
+        proxy.faults.remove(fault)
+        if len(proxy.requests) - before <= 4 * at:
+            break
+    assert at > 2
+    holds(s3, prefix, stream, {**{number: number + 2 for number in range(at + 1)}, at + 1: 1})
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("how", ["lost", "cut", "busy"])
 def test_whichever_answer_fails_when_a_task_begins_each_row_is_there_once(s3, proxy, prefix, how):
-    lose_each(s3, proxy, prefix, how, owners=True)
-
-
-def lose_each(s3, proxy, prefix, how, owners):
-    """Each of the requests of a batch fails, every second one twice; with `owners` each time in a new task. A row of the batch
-    before is changed, so that its file gets a deletion vector or is written again."""
-    files, stream = bucket_at(proxy.endpoint, prefix), change_streams.Stream(1)
-    writer = writer_of(files)
-    insert(stream, 0)
-    apply(writer, stream)
-    wanted, at, failed = {0: 1}, 0, 0
-    while True:
+    """Each of the requests of a task's begin and of its first batch fails, every second one twice; a table each."""
+    faulty = bucket_at(proxy.endpoint, prefix)
+    for at in itertools.count():
+        home, stream = f"{prefix}/{at}", change_streams.Stream(1)
+        insert(stream, 0)
+        apply(writer_of(s3.files(home)), stream)
+        insert(stream, 1)
+        stream.update(change_streams.NARROW, (0, 2, "c", "d"))
         before = len(proxy.requests)
         fault = proxy.plan(how, later(at), 1 + at % 2)
-        if owners:
-            writer = writer_of(files, (2 + at, 0))
-        insert(stream, at + 1)
-        stream.update(change_streams.NARROW, (at, at + 2, "c", "d"))
-        wanted.update({at: at + 2, at + 1: 1})
-        apply(writer, stream)
+        apply(writer_of(faulty.below(str(at)), (2, 0)), stream)
         proxy.faults.remove(fault)
-        failed += len(fault.seen)
+        holds(s3, home, stream, {0: 2, 1: 1})
         if len(proxy.requests) - before <= at:
-            # All of its requests have failed in one batch or another.
             break
-        at += 1
-    assert failed >= at > 10
+    assert at > 20
+
+
+def holds(s3, prefix, stream, wanted):
+    """The table has these rows, and its ledger all of the stream."""
     reader = opened(s3.files(prefix), LAST)
     reader.claim([contract.TOPIC])
     assert dict(contract.rows(reader, "id", "n")) == wanted
@@ -258,15 +268,20 @@ def test_drivers_that_are_killed_at_every_step_leave_each_row_once(s3, prefix):
 
 
 def killed_at(s3, prefix, places):
-    """One driver is killed at each of these places; the last one writes the rest."""
-    for epoch, place in enumerate((*places, ""), 1):
+    """One driver is killed at each of these places; another one writes the rest."""
+    for epoch, place in enumerate(places, 1):
         name, _, nth = place.partition("@")
-        points = f"{name}=kill@{nth or 1}" if place else ""
         argv = [sys.executable, "-m", killed_delta_writer.__name__, s3.endpoint, prefix, str(epoch)]
         done = subprocess.run(
-            argv, env={**os.environ, "CDC_FAILPOINTS": points}, capture_output=True, text=True, timeout=300, check=False
+            argv,
+            env={**os.environ, "CDC_FAILPOINTS": f"{name}=kill@{nth or 1}"},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
         )
-        assert done.returncode == (-signal.SIGKILL if place else 0), done.stderr[-2000:]
+        assert done.returncode == -signal.SIGKILL, done.stderr[-2000:]
+    killed_delta_writer.write(s3.files(prefix), len(places) + 1)
     reader = opened(s3.files(prefix), LAST)
     reader.claim(script.TOPICS)
     first, other = script.TOPICS
