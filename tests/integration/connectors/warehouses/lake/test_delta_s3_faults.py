@@ -112,6 +112,7 @@ def test_whichever_answer_is_lost_each_row_is_there_once(s3, proxy, prefix):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("how", ["lost", "cut", "busy"])
 def test_whichever_answer_fails_when_a_task_begins_each_row_is_there_once(s3, proxy, prefix, how):
     """Each of the requests of a task's begin and of its first batch fails, every second one twice; a table each."""
@@ -263,6 +264,7 @@ def test_drivers_that_are_killed_leave_each_row_once(s3, prefix):
 
 
 @pytest.mark.long
+@pytest.mark.timeout(900)
 def test_drivers_that_are_killed_at_every_step_leave_each_row_once(s3, prefix):
     killed_at(s3, prefix, PLACES)
 
