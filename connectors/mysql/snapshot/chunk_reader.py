@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.capture.snapshot.chunks import (
@@ -17,7 +17,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     TableLocked,
     TableSurvey,
 )
-from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity_of
+from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity, identity_of
 from cdcworker.connectors.mysql.catalog.tables import read_table
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
@@ -25,7 +25,14 @@ from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.snapshot.read_view import begin_read
-from cdcworker.connectors.mysql.snapshot.selected_values import converter, key_text, literal, quoted, selected
+from cdcworker.connectors.mysql.snapshot.selected_values import (
+    converter,
+    key_text,
+    literal,
+    quoted,
+    selected,
+    value_of,
+)
 from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
 from cdcworker.schemas.change import Row
 from cdcworker.schemas.errors import CdcError
@@ -40,6 +47,8 @@ _WAITED: Final = frozenset({1205, 3024, 1969})
 _CHANGED: Final = 1412
 """The table was altered after the read began."""
 _GONE: Final = frozenset({1146, 1049})
+_KEYS_ASKED: Final = 100
+"""Keys that one statement asks for."""
 _FETCHED: Final = 500
 """Rows that are taken from the server at a time."""
 
@@ -56,6 +65,9 @@ class SelectedChunk:
     count: int = 0
     ended: bool = False
     unread: list[list[str]] = field(default_factory=list)
+    """Of the keys that were wanted those that it had no room for."""
+    absent: dict[Identity, KeyTexts] = field(default_factory=dict)
+    """Of the keys that were wanted those of which there is no row, if the request asks for them."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -101,9 +113,15 @@ class ChunkReader:
                     raise KeyChanged
                 if not want.must_see.met(view.snap):
                     raise NotVisibleYet
+                if want.tells_absent and want.keys and self._hands_on_deletions(plan):
+                    chunk.absent = self._absent(plan, want.keys)
                 self._read(chunk, want)
             finally:
                 self._connection.rollback()
+        if len(want.keys) > 1 and len(chunk.unread) == len(want.keys):
+            # Equal to them, but in other words (5.0 and 5.00): one by one it is plain whose row came.
+            chunk = self.chunk(replace(want, keys=want.keys[:1]))
+            chunk.unread = [list(texts) for texts in want.keys[1:]]
         return chunk
 
     def is_broken(self) -> bool:
@@ -164,9 +182,28 @@ class ChunkReader:
         with contextlib.closing(self._rows(_statement(chunk.plan, want))) as rows:
             is_whole = _take(chunk, rows, want.bytes_max)
         chunk.ended = is_whole and not want.keys and chunk.count < want.limit
-        if want.keys and not is_whole:
-            found = {texts for _, texts in chunk.rows.values()}
+        if len(want.keys) > 1 and not is_whole:
+            found = {*(texts for _, texts in chunk.rows.values()), *chunk.absent.values()}
             chunk.unread = [list(texts) for texts in want.keys if texts not in found]
+
+    def _hands_on_deletions(self, plan: TablePlan) -> bool:
+        """Returns whether a deletion of which only the key is known can be handed on: records under other columns cannot be deleted
+        by it."""
+        return "d" not in self._planner.settings.skipped and set(plan.out.key) <= set(plan.table.key)
+
+    def _absent(self, plan: TablePlan, keys: Sequence[KeyTexts]) -> dict[Identity, KeyTexts]:
+        """Returns those of the keys of which the table has no row: the server compares, not the texts."""
+        out: dict[Identity, KeyTexts] = {}
+        for at in range(0, len(keys), _KEYS_ASKED):
+            asked = keys[at : at + _KEYS_ASKED]
+            each = (
+                f"select {number} from dual where not exists (select 1 from {quoted(*plan.table.path)} where {_is(plan, key)})"
+                for number, key in enumerate(asked)
+            )
+            for (number,) in self._connection.ask(" union all ".join(each)):
+                key = asked[int(number)]
+                out[identity(key_values(plan, key))] = key
+        return out
 
     def _rows(self, statement: str) -> Generator[Sequence[Any]]:
         """Yields rows as they come: the server is not asked for more than is taken."""
@@ -238,8 +275,7 @@ def _statement(plan: TablePlan, want: ChunkRequest) -> str:
 
     conditions = [f"({want.filter})"] if want.filter else []
     if want.keys:
-        each = (" and ".join(f"{n} = {v}" for n, v in zip(names, literals(k), strict=True)) for k in want.keys)
-        conditions.append(f"({' or '.join(f'({one})' for one in each)})")
+        conditions.append(f"({' or '.join(f'({_is(plan, key)})' for key in want.keys)})")
     if want.after is not None:
         conditions.append(_beyond(names, literals(want.after), ">", last=">"))
     if want.upto is not None:
@@ -247,6 +283,19 @@ def _statement(plan: TablePlan, want: ChunkRequest) -> str:
     where = f" where {' and '.join(conditions)}" if conditions else ""
     order = "" if want.keys else f" order by {', '.join(names)} limit {int(want.limit)}"
     return f"select {columns} from {quoted(*table.path)}{where}{order}"
+
+
+def _is(plan: TablePlan, texts: KeyTexts) -> str:
+    """Returns the condition of the row of a key."""
+    key = plan.table.key
+    pairs = ((plan.table.columns[i].name, literal(plan.types[i], text)) for i, text in zip(key, texts, strict=True))
+    return " and ".join(f"{quoted(name)} = {value}" for name, value in pairs)
+
+
+def key_values(plan: TablePlan, texts: KeyTexts) -> tuple[Any, ...]:
+    """Returns the values of a key as rows of records have them. Raises ValueError for texts that are none of its types."""
+    key = plan.table.key
+    return tuple(plan.parsers[i](value_of(plan.types[i], text)) for i, text in zip(key, texts, strict=True))
 
 
 def _beyond(names: Sequence[str], values: Sequence[str], sign: str, *, last: str) -> str:

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final
 
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.mysql.binlog.rows import UNSENT
 from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
-from cdcworker.connectors.mysql.snapshot.chunk_reader import SelectedChunk
+from cdcworker.connectors.mysql.snapshot.chunk_reader import SelectedChunk, key_values
 from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
 from cdcworker.connectors.mysql.snapshot.selected_values import key_text
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Op, Position, Row
 
 SNAPSHOT_INDEX: Final = 2**31 - 1
 """`tx_index` of snapshot rows: behind every row of the transaction before the boundary."""
@@ -83,10 +84,20 @@ class RowEmitter:
             "commit_lsn": progress.e,
             "tx_index": SNAPSHOT_INDEX,
         }
+        read: list[tuple[Op, Row | None, Row | None]] = [("r", None, row) for row, _ in chunk.rows.values()]
+        read += [("d", _key_alone(chunk.plan, key), None) for key in chunk.absent.values()]
         out: list[Change | EncodedRecords] = []
-        for row, _ in chunk.rows.values():
+        for op, before, after in read:
             at = Position(progress.e, SNAPSHOT_INDEX, progress.n)
-            out.append(Change("r", chunk.plan.out, at, {**base, "tx_sub": progress.n}, None, row))
+            out.append(Change(op, chunk.plan.out, at, {**base, "tx_sub": progress.n}, before, after))
             progress.n += 1
             progress.rows += 1
         return out
+
+
+def _key_alone(plan: TablePlan, texts: KeyTexts) -> Row:
+    """Returns the old row of a deletion of which only the key is known."""
+    row: list[Any] = [None] * len(plan.table.columns)
+    for index, value in zip(plan.table.key, key_values(plan, texts), strict=True):
+        row[index] = value
+    return tuple(row)

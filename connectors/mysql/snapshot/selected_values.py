@@ -109,6 +109,13 @@ def key_text(value: Any) -> str:
     return str(value)
 
 
+def value_of(kind: ColumnType, text: str) -> Any:
+    """Returns the value of which `key_text` has made the text. Raises ValueError for a text that is none of the type."""
+    if kind.code in STRINGS and kind.collation == charsets.BINARY and not kind.declared:
+        return bytes.fromhex(text)
+    return converter(kind)(text)
+
+
 def literal(kind: ColumnType, text: str) -> str:
     """Returns the literal of a stored key that is compared with its column as the column is sorted. Raises ValueError for a text that
     is none of the type."""
