@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final
 
 import pymysql
 from pymysql import _auth
@@ -11,9 +11,7 @@ from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
 from pymysql.constants import CR
 
-if TYPE_CHECKING:
-    from cdcworker.connectors.warehouses.sql.connection import Parameters
-
+Parameters = Sequence[Any] | Mapping[str, Any]
 PACKET_BYTES: Final = 256 * 1024
 CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog", "sha256_password", "mysql_old_password")
 """Ways to log in that tell the server the password itself, encrypted with a key that the server brings along, or scrambled so
