@@ -17,7 +17,12 @@ _PLAIN: Final = {
     "date": TypeCode.DATE,
     "year": TypeCode.YEAR,
 }
-_SIZED: Final = {"float": (TypeCode.FLOAT, 4), "double": (TypeCode.DOUBLE, 8), "json": (TypeCode.JSON, 4)}
+_SIZED: Final = {
+    "float": (TypeCode.FLOAT, 4),
+    "double": (TypeCode.DOUBLE, 8),
+    "json": (TypeCode.JSON, 4),
+    "vector": (TypeCode.VECTOR, 4),
+}
 _TIMES: Final = {"time": TypeCode.TIME2, "datetime": TypeCode.DATETIME2, "timestamp": TypeCode.TIMESTAMP2}
 _FIXED: Final = ("char", "binary")
 _VARYING: Final = ("varchar", "varbinary")

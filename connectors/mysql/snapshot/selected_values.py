@@ -33,6 +33,9 @@ def selected(name: str, kind: ColumnType) -> str:
         return f"cast({quoted(name)} as double)"
     if kind.code is TypeCode.BIT:
         return f"{quoted(name)} + 0"
+    if kind.code is TypeCode.VECTOR:
+        # Clients that do not know the type take it for text.
+        return f"hex({quoted(name)})"
     return quoted(name)
 
 
@@ -55,7 +58,9 @@ def converter(kind: ColumnType) -> Convert:
         return _span
     if code is TypeCode.GEOMETRY:
         return declared.geometry
-    if code is TypeCode.VECTOR or kind.declared == "vector":
+    if code is TypeCode.VECTOR:
+        return lambda text: declared.vector(bytes.fromhex(text))
+    if kind.declared == "vector":
         return declared.vector
     return lambda value: value
 

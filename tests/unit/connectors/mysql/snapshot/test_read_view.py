@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
-from cdcworker.connectors.mysql.snapshot.selected_values import literal, quoted
+from cdcworker.connectors.mysql.snapshot.selected_values import converter, literal, quoted, selected
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 
 ONE = "31c87224-e9b8-11f1-9d87-02fc00000001"
@@ -80,3 +80,17 @@ def test_a_stored_key_that_is_none_of_its_type_is_no_part_of_a_statement(kind: C
 
 def test_names_are_quoted():
     assert quoted("a`b", "c") == "`a``b`.`c`"
+
+
+@pytest.mark.parametrize(
+    ("kind", "expression", "text", "value"),
+    [
+        (ColumnType(TypeCode.VECTOR, 4), "hex(`c`)", "0000803F00000040", (1.0, 2.0)),
+        (ColumnType(TypeCode.BIT, 9), "`c` + 0", "5", 5),
+        (ColumnType(TypeCode.FLOAT, 4), "cast(`c` as double)", "1.100000023841858", 1.100000023841858),
+        (ColumnType(TypeCode.VARCHAR, 9, collation=45), "`c`", "1", "1"),
+    ],
+)
+def test_a_value_is_selected_so_that_nothing_of_it_is_lost(kind: ColumnType, expression: str, text: str, value: object):
+    assert selected("c", kind) == expression
+    assert converter(kind)(text) == value
