@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from cdcworker.connectors import registry
-from cdcworker.connectors.config.converters_and_transforms import format_of
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source.connector import PostgresSource
+from cdcworker.connectors.transforms.config import format_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, WireFormat
 
