@@ -44,6 +44,8 @@ _AVRO: Final[Mapping[str, Avro]] = {
     "int16": {"type": "int", "connect.type": "int16"},
     **{kind: name for name, kind in _TYPES.items() if name in PRIMITIVES},
 }
+_INTERNAL: Final = "connect.internal.type"
+"""Says that a record stands for an entry of a map. Such a record has no name in Kafka Connect."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LOGICAL: Final = {DECIMAL: "decimal", DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
 
@@ -190,6 +192,8 @@ class _Writer:
         if is_named:
             kind |= {"name": name, "namespace": space} if space else {"name": name}
         kind["fields"] = [self._field(field) for field in schema.fields]
+        if self._style.by_name and isinstance(schema.avro, dict) and _INTERNAL in schema.avro:
+            return {**kind, _INTERNAL: schema.avro[_INTERNAL]}
         return {**kind, **_semantics(schema)}
 
     def _default_name(self) -> str:

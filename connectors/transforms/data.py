@@ -150,7 +150,14 @@ _BY_TYPE: Final[dict[str, str]] = {
     "int8": "java.lang.Byte",
     "int16": "java.lang.Short",
     "int32": "java.lang.Integer",
+    "int64": "java.lang.Long",
     "float32": "java.lang.Float",
+    "float64": "java.lang.Double",
+    "boolean": "java.lang.Boolean",
+    "string": "java.lang.String",
+    "bytes": "[B",
+    "array": "java.util.ArrayList",
+    "map": "java.util.HashMap",
     "struct": "org.apache.kafka.connect.data.Struct",
 }
 LOGICAL_CLASSES: Final = {

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple
+from typing import Final
 
 from cdcworker.connectors.transforms.data import DAY_MS
 
@@ -60,7 +60,8 @@ def day_number(year: int, month: int, day: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year + day - 1 - 719_468
 
 
-class _Moment(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class _Moment:
     year: int
     month: int
     day: int
@@ -78,7 +79,8 @@ class _Moment(NamedTuple):
         return cls(year, month, day, (days + 4) % 7, days - day_number(year, 1, 1) + 1, rest)
 
 
-class Part(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class Part:
     """A run of one letter, or text between such runs (`letter` is then empty)."""
 
     letter: str

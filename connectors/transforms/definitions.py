@@ -147,10 +147,11 @@ def _sides(
     check: Callable[[Config], Problems] = lambda _: (),
 ) -> Iterable[TransformDefinition]:
     for side in ("Key", "Value"):
-        is_key = side == "Key"
-        yield TransformDefinition(
-            f"{PACKAGE}{name}${side}", tuple(keys), lambda config, is_key=is_key: make(config, is_key), check
-        )
+        yield TransformDefinition(f"{PACKAGE}{name}${side}", tuple(keys), _of_side(make, side == "Key"), check)
+
+
+def _of_side(make: Callable[[Config, bool], Transform], is_key: bool) -> Callable[[Config], Transform]:
+    return lambda config: make(config, is_key)
 
 
 def _of_fields() -> Iterable[TransformDefinition]:

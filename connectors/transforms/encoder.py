@@ -28,7 +28,6 @@ from cdcworker.schemas.envelope import is_message
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.format_encoder import (
     TOPIC_TAKEN,
-    FlatFormat,
     FormatEncoder,
     FormatPlan,
     column_fields,
@@ -39,7 +38,7 @@ from cdcworker.schemas.format_encoder import (
 )
 from cdcworker.schemas.log import Registration, RegistrationMeta
 from cdcworker.schemas.placeholders import zero_value
-from cdcworker.schemas.record_format import CLOCKS, RecordFormat
+from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import TOPIC_CHARS_MAX, subject
 
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
@@ -220,11 +219,12 @@ class TransformEncoder(FormatEncoder):
     def _record_headers(self, change: Change, plan: TransformPlan, value: Any) -> tuple[Header, ...]:
         bare = replace(change, other_key=None) if change.other_key is not None else change
         found = b"" if value is not None else None
-        headers = tuple(Header(name, None, data) for name, data in self._all_headers(bare, plan, found))
+        headers = [Header(name, None, data) for name, data in self._all_headers(bare, plan, found)]
         if change.other_key is not None and plan.key_shape is not None:
             name = NEW_KEY_HEADER if change.op == "d" else OLD_KEY_HEADER
-            return (*headers, Header(name, plan.key_shape, fields_of(plan.key_names, change.other_key)))
-        return headers
+            other = Header(name, plan.key_shape, fields_of(plan.key_names, change.other_key))
+            headers.insert(1 if change.unchanged else 0, other)
+        return tuple(headers)
 
     def _written(self, record: ConnectRecord, plan: TransformPlan) -> OutRecord:
         sides = ((record.key_schema, record.key, True), (record.value_schema, record.value, False))

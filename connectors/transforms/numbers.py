@@ -96,11 +96,11 @@ def decimal_bytes(number: Decimal, scale: int) -> bytes:
     shift = scale - scale_of(number)
     if shift < 0:
         raise ValueError("the number has another scale")
-    whole = unscaled(number) * 10**shift
+    whole: int = unscaled(number) * 10**shift
     return whole.to_bytes(whole.bit_length() // 8 + 1, "big", signed=True)
 
 
-def decimal_of(data: bytes, schema: ConnectSchema) -> Decimal:
+def decimal_of(data: bytes | bytearray, schema: ConnectSchema) -> Decimal:
     """Returns the number that the bytes of a Decimal are."""
     scale = int((schema.parameters or {}).get("scale", "0"))
     whole = int.from_bytes(data, "big", signed=True)

@@ -85,6 +85,7 @@ def _text_of_many(value: Any, schema: ConnectSchema | None) -> str:
         item = schema.value_schema if schema is not None else None
         return "[" + ",".join([text_of(each, item, embedded=True) for each in value]) + "]"
     if isinstance(value, Mapping):
+        pairs: list[tuple[str, Any, ConnectSchema | None]]
         if schema is not None and schema.type == "struct":
             pairs = [(text_of(name, None, embedded=True), schema.of(value, name), of) for name, of in schema.fields]
         else:
