@@ -10,6 +10,7 @@ from cdcworker.connectors.transforms.data import (
     ConnectSchema,
     DataError,
     Field,
+    class_name,
     require_map,
     require_struct,
     struct,
@@ -50,7 +51,7 @@ class ExtractField(SideTransform):
     def compile(self, schema: ConnectSchema) -> tuple[ConnectSchema, Convert]:
         if schema.type != "struct":
             # Kafka Connect lets a null pass this check, and fails at the field.
-            raise DataError(f"Only Struct objects supported for [{self.PURPOSE}], found: a value of {schema.type}")
+            raise DataError(f"Only Struct objects supported for [{self.PURPOSE}], found: {class_name(schema, schema)}")
         updated = self._path.schema_in(schema)
         if updated is None:
             raise DataError(f"Unknown field: {self._path.text}")

@@ -19,7 +19,9 @@ from cdcworker.connectors.transforms.plugin_parts import PARTS, part_of
 from cdcworker.schemas.errors import CdcError
 
 PACKAGE = "org.apache.kafka.connect.transforms."
-DEFINITION = ConfigDef([*SOURCE_KEYS, TRANSFORMS_KEY, PREDICATES_KEY], check=transform_checks(("lsn",)), more=transform_keys)
+DEFINITION = ConfigDef(
+    [*SOURCE_KEYS, TRANSFORMS_KEY, PREDICATES_KEY], check=transform_checks(("lsn",)), more=transform_keys
+)
 UNWRAP = {"transforms.u.type": "io.debezium.transforms.ExtractNewRecordState"}
 ROUTE = {"transforms.r.type": f"{PACKAGE}RegexRouter", "transforms.r.regex": "(.*)", "transforms.r.replacement": "$1"}
 TOPIC = {"predicates": "p", "predicates.p.type": f"{PACKAGE}predicates.TopicNameMatches", "predicates.p.pattern": "foo"}

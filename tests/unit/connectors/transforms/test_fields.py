@@ -161,6 +161,18 @@ class TestInsertField:
         }
 
 
+ROW = {
+    "magic": 42,
+    "bool": True,
+    "byte": 5,
+    "float": 1.5,
+    "text": "hi",
+    "decimal": b"\x01",
+    "list": [1],
+    "none": None,
+}
+
+
 class TestMaskField:
     def schema(self, kit):
         decimal = ConnectSchema("bytes", name=DECIMAL, version=1, parameters={"scale": "2"})
@@ -169,20 +181,9 @@ class TestMaskField:
             ("decimal", decimal), ("list", ConnectSchema("array", value_schema=kit.INT32)), ("none", kit.optional(kit.INT32)),
         )  # fmt: skip
 
-    ROW = {
-        "magic": 42,
-        "bool": True,
-        "byte": 5,
-        "float": 1.5,
-        "text": "hi",
-        "decimal": b"\x01",
-        "list": [1],
-        "none": None,
-    }  # noqa: RUF012
-
     def test_each_type_has_an_empty_value(self, kit):
         made = kit.applied(
-            "MaskField$Value", kit.value(self.schema(kit), self.ROW), fields="bool,byte,float,text,decimal,list,none"
+            "MaskField$Value", kit.value(self.schema(kit), ROW), fields="bool,byte,float,text,decimal,list,none"
         )
         assert made.value == {
             "magic": 42, "bool": False, "byte": 0, "float": 0.0, "text": "", "decimal": b"\0", "list": [], "none": None,
@@ -192,7 +193,7 @@ class TestMaskField:
     def test_a_replacement_has_the_type_of_the_field(self, kit):
         made = kit.applied(
             "MaskField$Value",
-            kit.value(self.schema(kit), self.ROW),
+            kit.value(self.schema(kit), ROW),
             fields="byte,float,text,decimal",
             replacement="123",
         )
@@ -205,9 +206,7 @@ class TestMaskField:
             ("magic", "x", "Unable to convert x"),
         ):
             with pytest.raises(CdcError, match=text) as caught:
-                kit.applied(
-                    "MaskField$Value", kit.value(self.schema(kit), self.ROW), fields=fields, replacement=replacement
-                )
+                kit.applied("MaskField$Value", kit.value(self.schema(kit), ROW), fields=fields, replacement=replacement)
             assert "42" not in str(caught.value)
 
     def test_bytes_have_no_empty_value(self, kit):

@@ -90,7 +90,7 @@ def test_a_text_that_does_not_match_is_an_error_without_the_text(kit):
 
 
 def test_a_schema_of_no_moment_is_an_error(kit):
-    with pytest.raises(CdcError, match="INT32.* does not correspond to a known timestamp type format"):
+    with pytest.raises(CdcError, match=r"INT32.* does not correspond to a known timestamp type format"):
         kit.applied("TimestampConverter$Value", kit.value(kit.INT32, 1), target_type="unix")
 
 
