@@ -45,7 +45,7 @@ _AVRO: Final[Mapping[str, Avro]] = {
     **{kind: name for name, kind in _TYPES.items() if name in PRIMITIVES},
 }
 _INTERNAL: Final = "connect.internal.type"
-"""Says that a record stands for an entry of a map. Such a record has no name in Kafka Connect."""
+"""Says that a record stands for an entry of a map."""
 _NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*", re.ASCII)
 _LOGICAL: Final = {DECIMAL: "decimal", DATE: "date", TIME: "time-millis", TIMESTAMP: "timestamp-millis"}
 
@@ -192,9 +192,13 @@ class _Writer:
         if is_named:
             kind |= {"name": name, "namespace": space} if space else {"name": name}
         kind["fields"] = [self._field(field) for field in schema.fields]
-        if self._style.by_name and isinstance(schema.avro, dict) and _INTERNAL in schema.avro:
-            return {**kind, _INTERNAL: schema.avro[_INTERNAL]}
-        return {**kind, **_semantics(schema)}
+        kind |= _semantics(schema)
+        if self._style.by_name and schema.avro is not None:
+            if "connect.name" not in schema.avro:
+                kind.pop("connect.name", None)
+            if _INTERNAL in schema.avro:
+                kind[_INTERNAL] = schema.avro[_INTERNAL]
+        return kind
 
     def _default_name(self) -> str:
         self._unnamed += 1

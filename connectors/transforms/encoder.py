@@ -24,7 +24,7 @@ from cdcworker.schemas.encode import (
     TablePlan,
     plan_fields,
 )
-from cdcworker.schemas.envelope import is_message
+from cdcworker.schemas.envelope import MESSAGE_PATH, is_message
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.format_encoder import (
     TOPIC_TAKEN,
@@ -67,6 +67,7 @@ class TransformPlan(FormatPlan):
     value_shape: ConnectSchema | None = None
     names: tuple[str, ...] = ()
     key_names: tuple[str, ...] = ()
+    source_defaults: JsonObject = dataclass_field(default_factory=dict)
     meta: RegistrationMeta | None = None
     writers: dict[Written, ValueWriter] = dataclass_field(default_factory=dict, repr=False)
 
@@ -96,6 +97,7 @@ class TransformEncoder(FormatEncoder):
         plan.bounded = any(column.bound for column in table.columns)
         plan.names = tuple(column.name for column in table.columns)
         plan.key_names = tuple(column.name for column in table.key_columns)
+        plan.source_defaults = {field["name"]: field.get("default") for field in table.source_schema["fields"]}
         try:
             if plan.key_schema is not None:
                 plan.key_shape = schema_of(self._key_kind(plan, plan.key_schema))
@@ -179,7 +181,8 @@ class TransformEncoder(FormatEncoder):
         flat, keyed = self._format.flat, plan.key_shape is not None
         if change.op == "m":
             message = fields_of(plan.names, change.after or ())
-            yield self._with_source(change, {"op": change.op, "message": message, "ts_ms": self._now_ns // 1_000_000})
+            clock = {"ts_ms": self._now_ns // 1_000_000}
+            yield self._with_source(change, plan, {"op": change.op, "message": message, **clock})
         elif flat is None:
             yield self._envelope_struct(change, plan)
             if change.op == "d" and self.tombstones and keyed:
@@ -211,12 +214,16 @@ class TransformEncoder(FormatEncoder):
             "before": None if before is None else fields_of(plan.names, before),
             "after": None if after is None else fields_of(plan.names, after),
         }
-        return self._with_source(change, {**images, "op": change.op, **clocks})
+        return self._with_source(change, plan, {**images, "op": change.op, **clocks})
 
-    def _with_source(self, change: Change, fields: JsonObject) -> JsonObject:
-        return {**fields, "source": change.source, "transaction": change.transaction}
+    def _with_source(self, change: Change, plan: TransformPlan, fields: JsonObject) -> JsonObject:
+        # In Avro a field that the source leaves out is its default, in JSON it is null; so it is without a chain.
+        source = change.source if self._format.value.json else {**plan.source_defaults, **change.source}
+        return {**fields, "source": source, "transaction": change.transaction}
 
     def _record_headers(self, change: Change, plan: TransformPlan, value: Any) -> tuple[Header, ...]:
+        if change.op == "m":
+            return ()
         bare = replace(change, other_key=None) if change.other_key is not None else change
         found = b"" if value is not None else None
         headers = [Header(name, None, data) for name, data in self._all_headers(bare, plan, found)]
@@ -258,6 +265,7 @@ class TransformEncoder(FormatEncoder):
         if len(plan.writers) >= WRITERS_MAX:
             plan.writers.clear()
         assert plan.meta is not None
+        fresh: dict[Written, ValueWriter] = {}
         made: list[tuple[ValueWriter, Registration]] = []
         for schema, value, is_key in (
             (record.key_schema, record.key, True),
@@ -267,19 +275,16 @@ class TransformEncoder(FormatEncoder):
             if (schema is None and value is None) or place in plan.writers:
                 continue
             writer = ValueWriter(schema, self._format.key if is_key else self._format.value)
-            plan.writers[place] = writer
+            fresh[place] = writer
             if writer.registered is not None:
                 former = plan.former_key_schemas if schema is plan.key_shape else ()
                 name = subject(record.topic, "key" if is_key else "value")
                 made.append((writer, Registration(name, writer.registered, plan.meta, former)))
         if made:
-            try:
-                ids = self._register([registration for _, registration in made])
-            except BaseException:
-                plan.writers.clear()
-                raise
+            ids = self._register([registration for _, registration in made])
             for (writer, _), number in zip(made, ids, strict=True):
                 writer.bind(number)
+        plan.writers.update(fresh)
 
     def _take_topic(self, topic: str, table: Table) -> None:
         """Raises a CdcError for a topic that Kafka does not allow, or that is another table's."""
@@ -288,7 +293,7 @@ class TransformEncoder(FormatEncoder):
         owner = self._owners.setdefault(topic, table.path)
         if owner == table.path:
             return
-        if not self._format.shared or is_message(table):
+        if not self._format.shared or MESSAGE_PATH in (owner, table.path):
             where = {"topic": topic, "table": ".".join(table.path), "other": ".".join(owner)}
             raise CdcError(TOPIC_TAKEN, "the topic is another table's", where=where)
         self._owners[topic] = ()
