@@ -13,7 +13,6 @@ from cdcworker.connectors.transforms.dates import date_format
 from cdcworker.connectors.transforms.field_path import FieldPath, steps_of
 from cdcworker.connectors.transforms.flatten import Flatten
 from cdcworker.connectors.transforms.masks import MaskField
-from cdcworker.connectors.transforms.schema_metadata import SetSchemaMetadata
 from cdcworker.connectors.transforms.transform import Predicate, Transform
 from cdcworker.schemas import patterns
 from cdcworker.schemas.record_format import RegexRoute
@@ -182,6 +181,9 @@ def _of_fields() -> Iterable[TransformDefinition]:
         ),
         _field_path,
     )  # fmt: skip
+
+
+def _of_nested() -> Iterable[TransformDefinition]:
     yield from _sides(
         "Flatten",
         (
@@ -212,7 +214,6 @@ def _of_fields() -> Iterable[TransformDefinition]:
             c["fields"], c["replacement"], replace_null=c[REPLACE_NULL.name], is_key=is_key
         ),
     )  # fmt: skip
-    yield from _of_structs()
 
 
 def _of_structs() -> Iterable[TransformDefinition]:
@@ -304,7 +305,7 @@ def _of_schemas() -> Iterable[TransformDefinition]:
             key("schema.version", "INT", "HIGH", doc="The schema's version."),
             REPLACE_NULL,
         ),
-        lambda c, is_key: SetSchemaMetadata(
+        lambda c, is_key: fields.SetSchemaMetadata(
             c["schema.name"] or None, c["schema.version"], replace_null=c[REPLACE_NULL.name], is_key=is_key
         ),
         _metadata,
@@ -365,7 +366,8 @@ def regex_router(config: Config) -> Transform:
 
 
 TRANSFORMS: Final[Mapping[str, TransformDefinition]] = {
-    each.name: each for each in (*_of_fields(), *_of_headers(), *_of_schemas(), *_of_ways())
+    each.name: each
+    for each in (*_of_fields(), *_of_nested(), *_of_structs(), *_of_headers(), *_of_schemas(), *_of_ways())
 }
 """By class name; RegexRouter and ExtractNewRecordState, which the encoder itself knows, are not among them."""
 
