@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, TypeVar
 
@@ -58,6 +59,11 @@ class TopicReader:
     def read_to(self) -> Mapping[tuple[str, int], int]:
         """The next offset of each partition that has been read from."""
         return self._read_to
+
+    @property
+    def partitions(self) -> Mapping[str, int]:
+        """How many partitions of each topic are read."""
+        return Counter(topic for topic, _ in self._assigned)
 
     def read(self, count: int, timeout_s: float) -> list[Message]:
         """Returns at most `count` records, in the order of each partition."""

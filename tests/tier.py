@@ -71,7 +71,7 @@ AFTER_QUICK = ("tests/integration/connectors/warehouses", "tests/contract", "tes
 """These wait too, and begin when the quick ones have ended: what waits leaves a third of two processors idle by then."""
 NICE = 15
 LANES_AT_ONCE = 2
-FILES_AT_ONCE = 3
+FILES_AT_ONCE = 4
 """Of the long tier, where one waits while others compute."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
 """Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""

@@ -61,6 +61,8 @@ class StandingTask:
     """Of the wall clock."""
     access: TopicAccess = field(default_factory=TopicAccess)
     """The topics that the connector may read: the ledger of a sink, which its owner can write to, may name others."""
+    file_roots: tuple[str, ...] = ()
+    """The folders in which connectors may name files."""
 
 
 @runtime_checkable

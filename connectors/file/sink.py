@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Final
 
+from cdcworker.connectors.api.abilities import StandingTask
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets, SinkSpec
 from cdcworker.connectors.config.allowed_paths import allowed_path
@@ -22,6 +23,7 @@ from cdcworker.connectors.file.lines import (
     line_decoder,
     plain_json,
 )
+from cdcworker.connectors.sink_engine.kafka.lag import RecordsRead, SinkLag
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -92,17 +94,19 @@ class FileSink:
 
     def run(self, spec: SinkSpec, context: TaskContext) -> None:
         from cdcworker.connectors.file.target import FileTarget
+        from cdcworker.connectors.sink_engine.kafka.brokers import SinkBrokers
         from cdcworker.connectors.topic_reader import SchemaReader, TopicReader
 
         config = CONFIG_DEF.parse(spec.config)
         path = allowed_path(config["file"], context.file_roots)
         target = FileTarget(path, spec.connector, spec.epoch, context.stopping)
         schemas = SchemaReader(spec.consumer, spec.schema_topic)
+        lag = SinkLag(SinkBrokers(spec.kafka).begin_ends)
         reader: TopicReader | None = None
         try:
             target.open()
-            reader = TopicReader(spec.consumer, spec.topics, target.offsets)
-            FileSinkTask(reader, target, _decoder(config, schemas), context).run(config["batch.size"])
+            reader = TopicReader(spec.consumer, spec.topics, target.offsets, reports_ends=True)
+            FileSinkTask(reader, target, _decoder(config, schemas), lag, context).run(config["batch.size"])
         finally:
             target.close()
             schemas.close()
@@ -121,6 +125,14 @@ class FileSink:
             target.seek({key: offset for key, offset in kept.items() if offset is not None})
         finally:
             target.close()
+
+    def measure_lag(self, task: StandingTask) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
+        """What Kafka holds behind the offsets that the task has last reported, or else behind those of the ledger."""
+        from cdcworker.connectors.sink_engine.kafka.standing_lag import measure, reported_offsets
+
+        place = LedgerAccess(task.connector, file_roots=task.file_roots)
+        offsets = reported_offsets(task.numbers) or dict(self._target(place).stored())
+        return measure(task, offsets, CONFIG_DEF.parse(self._config)["topics"])
 
     def _target(self, place: LedgerAccess) -> FileTarget:
         from cdcworker.connectors.file.target import FileTarget
@@ -145,11 +157,17 @@ class FileSinkTask:
     """Moves batches until the task is to stop; each is whole in the file, or not there at all."""
 
     def __init__(
-        self, reader: TopicReader, target: FileTarget, decode: Callable[[bytes], bytes], context: TaskContext
+        self,
+        reader: TopicReader,
+        target: FileTarget,
+        decode: Callable[[bytes], bytes],
+        lag: SinkLag,
+        context: TaskContext,
     ) -> None:
         self._reader = reader
         self._target = target
         self._decode = decode
+        self._lag = lag
         self._context = context
         self._records = 0
         self._reported = float("-inf")
@@ -158,6 +176,7 @@ class FileSinkTask:
         while not self._context.stopping():
             self._context.beat("a batch", 0.0)
             messages = self._reader.read(batch_size, READ_S)
+            self._lag.read_records(_summed(messages), self._reader.read_to)
             if messages:
                 self._apply(messages)
             self._report()
@@ -169,6 +188,7 @@ class FileSinkTask:
             offsets[message.topic() or "", message.partition() or 0] = (message.offset() or 0) + 1
         self._target.append(b"\n".join(lines) + b"\n", offsets)
         self._records += len(lines)
+        self._lag.applied_changes((message.topic() or "", message.timestamp()[1]) for message in messages)
 
     def _line(self, message: Message) -> bytes:
         value = message.value()
@@ -186,6 +206,29 @@ class FileSinkTask:
 
     def _report(self) -> None:
         now = time.monotonic()
-        if now - self._reported >= REPORT_S:
-            self._reported = now
-            self._context.report({"records": self._records, "bytes": self._target.length})
+        if now - self._reported < REPORT_S:
+            return
+        self._reported = now
+        self._lag.begin(self._reader.partitions)
+        offsets = self._target.offsets
+        lag = self._lag.numbers(offsets)
+        late = lag.get("topic_lag_s") or {}
+        self._context.report(
+            {
+                "records": self._records,
+                "bytes": self._target.length,
+                **lag,
+                **({"lag_s": max(late.values())} if late else {}),
+                "offsets": {f"{topic}-{partition}": offset for (topic, partition), offset in offsets.items()},
+            }
+        )
+
+
+def _summed(messages: Sequence[Message]) -> Iterable[RecordsRead]:
+    """Returns what was read, by partition."""
+    sizes: dict[tuple[str, int], list[int]] = {}
+    for message in messages:
+        at = message.offset() or 0
+        found = sizes.setdefault((message.topic() or "", message.partition() or 0), [at, at, 0, 0])
+        found[1:] = [at, found[2] + 1, found[3] + len(message.key() or b"") + len(message)]
+    return [RecordsRead(topic, partition, *found) for (topic, partition), found in sizes.items()]

@@ -219,6 +219,7 @@ class KafkaCompactedLog:
                 where: dict[str, str | int] = {"topic": self.topic, "behind": behind}
                 raise CdcError(e.TIMEOUT, "the log could not be read to its end in time", where=where)
             messages = self._fetch(_WAIT_STEP_S, _FOLD_RECORDS_MAX)
+            self._reconnect_if_stalled(messages)
             if messages:
                 deadline = time.monotonic() + timeout_s
             records += self._decoded(self._without_counters(messages, last_counters))
@@ -230,11 +231,15 @@ class KafkaCompactedLog:
     def poll(self, timeout_s: float) -> Sequence[LogRecord]:
         """Returns the records since the last call; waits at most `timeout_s` for the first one."""
         messages = self._fetch(timeout_s)
+        self._reconnect_if_stalled(messages)
+        return self._decoded(messages)
+
+    def _reconnect_if_stalled(self, messages: Sequence[Message]) -> None:
+        """Takes what the last fetch has returned."""
         if self._stall_check.is_due():
             self._note_positions()
             if not messages and self._stall_check.stalled(self._positions):
                 self.reconnect()
-        return self._decoded(messages)
 
     def _fetch(self, timeout_s: float, records_max: int = BATCH_RECORDS_MAX) -> Sequence[Message]:
         first = self._consumer.poll(timeout_s)

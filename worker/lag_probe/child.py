@@ -56,13 +56,14 @@ def answer(item: JsonObject, question: JsonObject) -> dict[str, Any]:
 def _measured(
     item: JsonObject, providers: Mapping[str, str], kafka: Mapping[str, str]
 ) -> tuple[Mapping[str, Any], Mapping[str, Any]]:
-    connector = connector_of(item["config"], providers, [])
+    connector, roots = connector_of(item["config"], providers, []), tuple(file_roots(providers))
     if isinstance(connector, ChecksFiles):
-        connector.check_files(file_roots(providers))
+        connector.check_files(roots)
     if not isinstance(connector, MeasuresLag):
         return {}, {}
     access, kafka = access_of(providers, item["prefixes"]), settings(kafka, "consumer")
-    task = StandingTask(item["connector"], item["task"], item["numbers"], item["memory"], kafka, time.time(), access)
+    told = (item["connector"], item["task"], item["numbers"], item["memory"])
+    task = StandingTask(*told, kafka, time.time(), access, roots)
     return connector.measure_lag(task)
 
 

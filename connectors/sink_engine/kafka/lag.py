@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
@@ -20,6 +20,19 @@ Ends = Mapping[Partition, "Future[Any]"]
 ASK_EVERY_S: Final = 2.0
 KEPT: Final = 0.5
 """The weight of earlier batches when the last one is added."""
+
+
+@dataclass(frozen=True, slots=True)
+class RecordsRead:
+    """What was read of a partition: the offsets of the first and the last record, how many, and the bytes of their keys and
+    values."""
+
+    topic: str
+    partition: int
+    first: int
+    last: int
+    records: int
+    bytes: int
 
 
 @dataclass(slots=True)
@@ -68,16 +81,23 @@ class SinkLag:
 
     def read(self, raw: pa.Table, read_to: Mapping[Partition, int]) -> None:
         """Takes the records of a batch, and up to where it has read each partition."""
-        found = _summed(raw) if raw.num_rows else []
+        self.read_records(_summed(raw) if raw.num_rows else [], read_to)
+
+    def read_records(self, found: Iterable[RecordsRead], read_to: Mapping[Partition, int]) -> None:
+        """Takes what has been read of each partition, and up to where."""
         with self._lock:
             self._read_to.update(read_to)
-            for topic, partition, first, last, records, size in found:
-                self._behind_last[topic, partition] = last + 1
-                self._sizes.setdefault(topic, _Sizes()).add(records, size, last + 1 - first)
+            for one in found:
+                self._behind_last[one.topic, one.partition] = one.last + 1
+                self._sizes.setdefault(one.topic, _Sizes()).add(one.records, one.bytes, one.last + 1 - one.first)
 
     def applied(self, batch: SinkBatch) -> None:
+        self.applied_changes((topic, ts_ms) for (topic, _), (_, ts_ms) in batch.applied.items())
+
+    def applied_changes(self, changes: Iterable[tuple[str, int]]) -> None:
+        """Takes topics with the time of a change of each that is in the target, in ms since the epoch."""
         with self._lock:
-            for (topic, _), (_, ts_ms) in batch.applied.items():
+            for topic, ts_ms in changes:
                 self._applied_s[topic] = max(self._applied_s.get(topic, 0.0), ts_ms / 1000)
 
     def numbers(self, ledger: Mapping[Partition, int]) -> dict[str, Any]:
@@ -144,8 +164,7 @@ class SinkLag:
             self._asked = self._ask(dict(self._partitions))
 
 
-def _summed(raw: pa.Table) -> list[tuple[str, int, int, int, int, int]]:
-    """Returns by partition: first and last offset, records, and bytes of keys and values."""
+def _summed(raw: pa.Table) -> list[RecordsRead]:
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -154,4 +173,4 @@ def _summed(raw: pa.Table) -> list[tuple[str, int, int, int, int, int]]:
     wanted = [("offset", "min"), ("offset", "max"), ("offset", "count"), ("size", "sum")]
     found = pa.table({**columns, "size": size}).group_by(["topic", "partition"]).aggregate(wanted)
     names = ("topic", "partition", "offset_min", "offset_max", "offset_count", "size_sum")
-    return [tuple(row[name] for name in names) for row in found.to_pylist()]
+    return [RecordsRead(*(row[name] for name in names)) for row in found.to_pylist()]

@@ -17,22 +17,8 @@ from pathlib import Path
 from cdcworker.connectors.sink_errors import ARCHIVE
 from cdcworker.schemas.errors import CdcError
 
-PACKAGES = (
-    "cdcworker.schemas",
-    "cdcworker.connectors",
-    "cdcworker.connectors.arrow",
-    "cdcworker.connectors.config",
-    "cdcworker.connectors.spark",
-    "cdcworker.connectors.sink_engine.kafka",
-    "cdcworker.connectors.spark.runtime",
-    "cdcworker.connectors.telemetry",
-    "cdcworker.connectors.transactions",
-    "cdcworker.connectors.warehouses",
-    "cdcworker.connectors.warehouses.lake",
-    "cdcworker.connectors.warehouses.parquet",
-    "cdcworker.connectors.warehouses.postgres",
-)
-"""Of ours, each without those below it."""
+PACKAGES = ("cdcworker.schemas", "cdcworker.connectors")
+"""Of ours, each with those below it: which of them a function needs that is sent to executors changes with the code."""
 KEPT = (".py", ".so")
 DISTRIBUTIONS = ("fastavro", "google-re2", "numpy", "psycopg", "psycopg-binary", "pyarrow", "typing-extensions")
 """What these packages import; Spark's own come from the cluster."""
@@ -112,9 +98,9 @@ def _our_files() -> Iterator[tuple[str, Path]]:
         spec = importlib.util.find_spec(package)
         assert spec is not None
         for folder in spec.submodule_search_locations or ():
-            for path in Path(folder).iterdir():
+            for path in Path(folder).rglob("*"):
                 if path.suffix in KEPT:
-                    yield f"{package.replace('.', '/')}/{path.name}", path
+                    yield f"{package.replace('.', '/')}/{path.relative_to(folder).as_posix()}", path
 
 
 def _installed(name: str) -> Iterator[tuple[str, Path]]:

@@ -56,6 +56,7 @@ def test_a_file_goes_through_a_topic_into_a_file_while_its_tasks_are_killed(work
         worker.wait(lambda task=task, pid=pid: worker.starts(task)[-1] != pid, "a restart")
     wanted = lines(0, 16_000)
     worker.wait(lambda: back.read_text() == wanted, "all lines")
+    worker.wait(lambda: worker.task("lines-out")["metrics"]["lag_records"] == 0, "that nothing waits")
     assert [message.value().decode() for message in worker.read(topic)] == wanted.splitlines()
     assert worker.end() == 0
     assert back.read_text() == wanted

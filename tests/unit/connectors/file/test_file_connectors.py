@@ -5,11 +5,16 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
+from concurrent.futures import Future
 from pathlib import Path
+from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.config.allowed_paths import allowed_path
+from cdcworker.connectors.file import sink
 from cdcworker.connectors.file import target as file_target
 from cdcworker.connectors.file.lines import JSON, STRING, line_decoder, line_encoder
 from cdcworker.connectors.file.sink import CONFIG_DEF as SINK_DEF
@@ -18,6 +23,7 @@ from cdcworker.connectors.file.source import CONFIG_DEF as SOURCE_DEF
 from cdcworker.connectors.file.source import LINE_BYTES_MAX, FileSource, FileSourceTask
 from cdcworker.connectors.file.target import FileTarget
 from cdcworker.connectors.registry import lookup
+from cdcworker.connectors.sink_engine.kafka.lag import SinkLag
 from cdcworker.schemas.errors import CdcError
 
 TOPIC = ("t", 0)
@@ -436,25 +442,59 @@ class Message:
     def offset(self) -> int:
         return self._offset
 
+    def key(self) -> None:
+        return None
+
     def value(self) -> bytes | None:
         return self._value
 
+    def timestamp(self) -> tuple[int, int]:
+        return 1, 1_000 * self._offset
+
+    def __len__(self) -> int:
+        return len(self._value or b"")
+
 
 class Reader:
+    partitions: ClassVar = {"t": 1}
+
     def __init__(self, *batches) -> None:
         self.batches = list(batches)
+        self.read_to: dict[tuple[str, int], int] = {}
 
     def read(self, count: int, timeout_s: float) -> list[Message]:
-        return self.batches.pop(0) if self.batches else []
+        batch = self.batches.pop(0) if self.batches else []
+        for message in batch:
+            self.read_to[TOPIC] = message.offset() + 1
+        return batch
 
 
-def write(file: Path, decode, *batches) -> FileTarget:
-    reader, target = Reader(*batches), opened(file)
-    said: list[dict] = []
+def write(file: Path, decode, *batches, end: int | None = None, said: list[dict] | None = None) -> FileTarget:
+    reader, target, said = Reader(*batches), opened(file), [] if said is None else said
     context = TaskContext("s", 0, 1, "i", "", stopping=lambda: not reader.batches, report=said.append)
-    FileSinkTask(reader, target, decode, context).run(10)
+    FileSinkTask(reader, target, decode, SinkLag(lambda _: {} if end is None else ended_at(end)), context).run(10)
     assert said
     return target
+
+
+def ended_at(offset: int) -> dict[tuple[str, int], Future]:
+    future: Future = Future()
+    future.set_result(SimpleNamespace(offset=offset))
+    return {TOPIC: future}
+
+
+def test_a_sink_reports_what_waits_and_since_when(file, monkeypatch):
+    monkeypatch.setattr(sink, "REPORT_S", 0.0)
+    said: list[dict] = []
+    write(file, lambda v: v, [Message(4, b"a")], [Message(5, b"b")], [Message(6, b"c")], end=9, said=said)
+    last = said[-1]
+    assert (last["offsets"], last["topic_lag_records"], last["lag_records"], last["lag_bytes"]) == (
+        {"t-0": 7},
+        {"t": 2},
+        2,
+        2,
+    )
+    assert last["lag_s"] == pytest.approx(time.time() - 6, abs=60)
 
 
 def test_records_become_lines_and_offsets_the_ones_after_them(file):

@@ -353,3 +353,13 @@ def test_a_consumer_that_stands_still_before_the_end_is_replaced(parts, monkeypa
     log.poll(0)
     assert len(new) == made
     assert watched.asked == ([] if messages else [{0: 3}])
+
+
+def test_a_reader_of_the_whole_log_replaces_a_consumer_that_stands_still(parts, monkeypatch):
+    monkeypatch.setattr(compacted_log, "stalled_reader_check", lambda *args: Watched(True))
+    log = make(parts)
+    new = FakeConsumer()
+    new.messages = [FakeMessage(0)]
+    monkeypatch.setattr(compacted_log, "make_consumer", lambda config: new)
+    parts.ends = {0: 1}
+    assert [record.offset for record in log.read_to_end(5)] == [0]

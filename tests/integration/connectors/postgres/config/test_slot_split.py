@@ -108,9 +108,9 @@ def test_the_doctor_looks_at_every_slot_and_calls_none_of_them_forgotten(db, spl
     assert not any(name in result.message for result in found["risk.orphan_slots"] for name in names)
     db.execute("insert into t0 values (1)")
     db.execute("select pg_replication_slot_advance(%s, pg_current_wal_lsn())", (names[1],))
-    assert [result.code for result in examined()["slot.position"] if result.status == "error"] == [
-        "postgres.slot_advanced"
-    ]
+    # The server may have moved on as well what the slot reads from, and then it looks like a new one.
+    (code,) = [result.code for result in examined()["slot.position"] if result.status == "error"]
+    assert code in ("postgres.slot_advanced", "postgres.slot_recreated")
 
 
 def test_another_count_is_refused_by_every_task_and_the_old_one_goes_on_exactly(db, split):

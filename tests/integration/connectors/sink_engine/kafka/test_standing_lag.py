@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import uuid
+from dataclasses import replace
 
 import pytest
 from cdcworker.connectors.api.abilities import StandingTask
+from cdcworker.connectors.file.sink import FileSink
+from cdcworker.connectors.file.target import FileTarget
 from cdcworker.connectors.sink_engine.kafka.standing_lag import measure, reported_offsets
 from cdcworker.connectors.spark.connector import SparkSink
 from confluent_kafka import Producer
@@ -68,3 +71,17 @@ def test_the_spark_sink_is_measured_by_the_offsets_that_its_task_told_last(kafka
     assert numbers["lag_records"] == 7
     numbers, _ = SparkSink(config).measure_lag(task(kafka, 1_000.0))
     assert numbers["lag_records"] == 11, "a sink that has applied nothing lacks all of the topic"
+
+
+def test_a_file_sink_is_measured_by_what_its_task_told_or_by_the_ledger_beside_the_file(kafka, topic, tmp_path):
+    write(kafka, topic, 10)
+    target = FileTarget(tmp_path / "out.txt", "c", (1, 0))
+    target.open()
+    target.append(b"a\nb\n", {(topic, 0): 2})
+    target.close()
+    sink = FileSink({"file": str(tmp_path / "out.txt"), "topics": topic})
+    standing = replace(task(kafka, 1_000.0), file_roots=(str(tmp_path),))
+    numbers, _ = sink.measure_lag(standing)
+    assert numbers["lag_records"] == 9
+    numbers, _ = sink.measure_lag(replace(standing, numbers={"offsets": {f"{topic}-0": 4}}))
+    assert numbers["lag_records"] == 7

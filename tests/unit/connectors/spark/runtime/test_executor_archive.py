@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import tarfile
 
 import pytest
@@ -58,7 +60,22 @@ def test_what_is_packed_here_and_what_others_packed_is_taken(tmp_path, monkeypat
     assert packing.version_of(tmp_path / "folder.tar") is None
     # Whose code differs in one line is another version.
     packing.version.cache_clear()
-    monkeypatch.setattr(packing, "PACKAGES", packing.PACKAGES[:2])
+    monkeypatch.setattr(packing, "PACKAGES", packing.PACKAGES[:1])
     with pytest.raises(CdcError):
         started(own)
     packing.version.cache_clear()
+
+
+@pytest.mark.parametrize(
+    "module", ["warehouses.postgres.parallel_staging", "warehouses.lake.dead_letters", "warehouses.lake.verify_side"]
+)
+def test_what_executors_run_needs_nothing_but_what_is_packed(tmp_path, module):
+    for name, path in packing._all_files():
+        link = tmp_path / "lib" / name
+        if path.is_file():
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(path)
+    program = f"{sys.base_prefix}/bin/{packing.PYTHON}"
+    argv = [program, "-c", f"import cdcworker.connectors.{module}"]
+    done = subprocess.run(argv, env={"PYTHONPATH": str(tmp_path / "lib")}, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
