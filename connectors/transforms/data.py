@@ -133,6 +133,18 @@ class ConnectRecord:
             self.offset,
         )
 
+    def with_topic(self, topic: str) -> ConnectRecord:
+        """Returns the record with another topic."""
+        made = self.with_value(self.value_schema, self.value)
+        made.topic = topic
+        return made
+
+    def with_headers(self, headers: tuple[Header, ...]) -> ConnectRecord:
+        """Returns the record with other headers."""
+        made = self.with_value(self.value_schema, self.value)
+        made.headers = headers
+        return made
+
 
 _CLASSES: Final[tuple[tuple[type, str], ...]] = (
     (bool, "java.lang.Boolean"),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 from typing import Any
 
 from cdcworker.connectors.transforms.data import (
@@ -26,7 +25,7 @@ class DropHeaders:
         self._names = frozenset(names)
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        return replace(record, headers=tuple(each for each in record.headers if each.key not in self._names))
+        return record.with_headers(tuple(each for each in record.headers if each.key not in self._names))
 
 
 class InsertHeader:
@@ -36,7 +35,7 @@ class InsertHeader:
         self._header = Header(name, *parse_literal(literal))
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
-        return replace(record, headers=(*record.headers, self._header))
+        return record.with_headers((*record.headers, self._header))
 
 
 class HeaderFrom(SideTransform):
@@ -58,7 +57,7 @@ class HeaderFrom(SideTransform):
         updated = super().apply(record)
         assert updated is not None
         added = tuple(self._header(schema, value, field, name) for field, name in self._pairs)
-        return replace(updated, headers=(*record.headers, *added))
+        return updated.with_headers((*record.headers, *added))
 
     def _header(self, schema: ConnectSchema | None, value: Any, field: str, name: str) -> Header:
         if schema is None:

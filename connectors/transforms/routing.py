@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 from cdcworker.connectors.transforms.data import ConnectRecord, DataError
 from cdcworker.connectors.transforms.dates import date_format
 from cdcworker.schemas.patterns import Pattern
@@ -30,7 +28,7 @@ class RegexRouter:
             if len(self._topics) >= TOPICS_MAX:
                 self._topics.clear()
             topic = self._topics[record.topic] = self._route.apply(record.topic)
-        return record if topic == record.topic else replace(record, topic=topic)
+        return record if topic == record.topic else record.with_topic(topic)
 
 
 TOPICS_MAX = 16_384
@@ -43,12 +41,16 @@ class TimestampRouter:
     def __init__(self, topic_format: str, timestamp_format: str) -> None:
         self._topic_format = topic_format
         self._format = date_format(timestamp_format)
+        self._timestamp: int | None = None
+        self._text = ""
 
     def apply(self, record: ConnectRecord) -> ConnectRecord | None:
         if record.timestamp is None:
             raise DataError("Timestamp missing on record")
+        if record.timestamp != self._timestamp:  # the records of a batch have one time
+            self._timestamp, self._text = record.timestamp, self._format.format(record.timestamp)
         topic = self._topic_format.replace("${topic}", record.topic)
-        return replace(record, topic=topic.replace("${timestamp}", self._format.format(record.timestamp)))
+        return record.with_topic(topic.replace("${timestamp}", self._text))
 
 
 class TopicNameMatches:
