@@ -118,7 +118,8 @@ class LeaderWriter(Protocol):
     def write(self, records: Sequence[LogRecord], term: Term) -> None:
         """Writes all records in one transaction that carries the term's proof (INV-6).
 
-        Raises TermOver, WriterFenced or WriteUnknown.
+        Raises TermOver, WriterFenced or WriteUnknown; after any of them the writer is spent, and only a new claim writes
+        again.
         """
 
     def close(self) -> None: ...

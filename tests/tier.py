@@ -75,12 +75,9 @@ FILES_AT_ONCE = 4
 """Of the long tier, where one waits while others compute."""
 FEWER_IN_CI = ("tests/unit/worker/rest/openapi/test_document.py",)
 """Files of which CI runs every test, but not in full: `CI_ENVIRONMENT`."""
-BY_FILE = ("--dist", "loadfile", "--no-loadscope-reorder")
-"""Processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules begin
-in the order of `conftest.py`, not of their number of tests."""
-TWO = ("-n", "2", *BY_FILE)
-THREE = ("-n", "3", *BY_FILE)
-"""For tests of which each spends half of its time in waiting."""
+TWO = ("-n", "2", "--dist", "loadfile", "--no-loadscope-reorder")
+"""Two processes with servers of their own; a module's tests stay together, for the sake of what they share, and modules
+begin in the order of `conftest.py`, not of their number of tests."""
 
 
 @contextlib.contextmanager
@@ -118,7 +115,7 @@ def ci(args: Sequence[str]) -> int:
     else:
         os.environ.update({**CI_ENVIRONMENT, **os.environ})
         lanes = [
-            Lane(" ".join(WAITING), pytest_argv(seed, *THREE, *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK))),
+            Lane(" ".join(WAITING), pytest_argv(seed, *TWO, *WAITING, *(f"--ignore={path}" for path in AFTER_QUICK))),
             Lane(" ".join(QUICK), pytest_argv(seed, *QUICK), nice=NICE, quiet=True),
             Lane(" ".join(AFTER_QUICK), pytest_argv(seed, *TWO, *AFTER_QUICK), quiet=True),
         ]

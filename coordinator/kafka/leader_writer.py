@@ -143,18 +143,18 @@ class KafkaLeaderWriter:
     def _failed(self, error: KafkaError, in_commit: bool) -> TermOver | WriterFenced | WriteUnknown:
         outcome = e.write_outcome(error, in_commit=in_commit)
         log.warning("leader write failed outcome=%s error=%s", type(outcome).__name__, e.text_of(error))
-        # After a refused and aborted transaction the producer is usable; after all else its state is unknown.
-        if not (isinstance(outcome, TermOver) and self._abort()):
-            self._spent = True
+        # Also after a clean abort: records that were dropped unsent can leave a gap in the producer's sequence numbers,
+        # for which the broker refuses the next transaction.
+        self._spent = True
+        if isinstance(outcome, TermOver):
+            self._abort()
         return outcome
 
-    def _abort(self) -> bool:
+    def _abort(self) -> None:
         try:
             self._producer.abort_transaction(self._timeout_s)
         except KafkaException as exc:
             log.warning("abort failed error=%s", e.text_of(exc))
-            return False
-        return True
 
     def close(self) -> None:
         """Drops the producer. That does not abort an open transaction: the next claim does."""

@@ -213,8 +213,8 @@ BUGS = (
     Bug(
         "writer-reused-after-a-time-out",
         "coordinator/kafka/leader_writer.py",
-        "        if not (isinstance(outcome, TermOver) and self._abort()):\n            self._spent = True",
-        "        if not isinstance(outcome, TermOver):\n            self._abort()",
+        "        self._spent = True\n        if isinstance(outcome, TermOver):\n            self._abort()",
+        "        self._abort()",
         "a late commit of the old transaction would end the next one half written",
     ),
     Bug(

@@ -98,7 +98,7 @@ def verify(
         raise CdcError(e.SLOT_LOST, "the server has removed WAL that the slot still needed", where=where)
     if slot.confirmed_lsn > position.safe_lsn:
         where["confirmed_lsn"] = format_lsn(slot.confirmed_lsn)
-        if slot.restart_lsn > position.safe_lsn:
+        if slot.restart_lsn >= position.safe_lsn:
             raise CdcError(e.SLOT_RECREATED, "the slot starts after the stored position", where=where)
         raise CdcError(e.SLOT_ADVANCED, "the slot was advanced past the stored position", where=where)
 

@@ -241,7 +241,7 @@ def test_a_zombie_that_claims_with_the_proof_of_an_old_term_is_refused(configs, 
     assert keys(configs) == ["good", "good again"]
 
 
-def test_a_writer_goes_on_after_a_refused_proof(configs, member, claim):
+def test_after_a_refused_proof_the_next_claim_writes_at_once(configs, member, claim):
     first = member("w1")
     old_term = elected(first).term()
     second = member("w2")
@@ -249,7 +249,9 @@ def test_a_writer_goes_on_after_a_refused_proof(configs, member, claim):
     writer = claim()
     with pytest.raises(TermOver):
         writer.write([LogRecord("stale", {"n": 1})], old_term)
-    writer.write([LogRecord("fresh", {"n": 2})], first.term())
+    with pytest.raises(WriterFenced):
+        writer.write([LogRecord("spent", {"n": 2})], first.term())
+    claim().write([LogRecord("fresh", {"n": 3})], first.term())
     assert keys(configs) == ["fresh"]
 
 

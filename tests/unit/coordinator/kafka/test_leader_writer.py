@@ -89,24 +89,16 @@ def test_a_term_that_proves_nothing_writes_nothing(writer, producer, term):
     assert producer.calls == []
 
 
-def test_a_refused_proof_is_aborted_and_the_writer_stays_good(writer, producer):
-    producer.fail = {"offsets": refused(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True)}
+@pytest.mark.parametrize("abort", [{}, {"abort": refused(KafkaError._TIMED_OUT)}], ids=["aborted", "not aborted"])
+def test_a_refused_proof_is_aborted_and_the_writer_is_spent(writer, producer, abort):
+    producer.fail = {"offsets": refused(KafkaError.ILLEGAL_GENERATION, txn_requires_abort=True), **abort}
     with pytest.raises(TermOver):
         writer.write([LogRecord("a", {})], TERM)
     assert producer.names()[-1] == "abort"
-    writer.write([LogRecord("a", {})], TERM)
-    assert producer.names()[-1] == "commit"
-
-
-def test_a_refused_proof_whose_abort_fails_spends_the_writer(writer, producer):
-    producer.fail = {
-        "offsets": refused(KafkaError.UNKNOWN_MEMBER_ID, txn_requires_abort=True),
-        "abort": refused(KafkaError._TIMED_OUT),
-    }
-    with pytest.raises(TermOver):
-        writer.write([LogRecord("a", {})], TERM)
+    producer.calls.clear()
     with pytest.raises(WriterFenced):
         writer.write([LogRecord("a", {})], TERM)
+    assert producer.calls == []
 
 
 @pytest.mark.parametrize("call", ["begin", "produce", "offsets"])

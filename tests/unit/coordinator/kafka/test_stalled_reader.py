@@ -1,3 +1,4 @@
+import queue
 from concurrent.futures import Future
 from types import SimpleNamespace
 
@@ -43,11 +44,12 @@ def test_after_a_stall_the_next_look_begins_anew():
 
 @pytest.mark.parametrize("answer", [failed, Future], ids=["failed", "no answer yet"])
 def test_without_an_answer_nothing_is_known_and_the_leaders_are_asked_for(answer):
-    learnt = []
-    watch = StalledReaderCheck(lambda: {0: answer()}, lambda: learnt.append(1))
+    learnt = queue.Queue()
+    watch = StalledReaderCheck(lambda: {0: answer()}, lambda: learnt.put(1))
     assert not watch.stalled({0: 2})
     assert not watch.stalled({0: 2})
-    assert learnt == [1]
+    assert learnt.get(timeout=10) == 1, "a thread of its own asks for them"
+    assert learnt.empty()
 
 
 def test_a_look_is_due_now_and_then(monkeypatch):

@@ -176,8 +176,7 @@ def case(fault, *codes: str, starting: tuple[str, ...] | None = None, **more: bo
 
 CASES = (
     case(dropped, "slot_missing", own_server=False),
-    # A slot that is made while a transaction is open reads from where that began, as one that was advanced does.
-    case(recreated, "slot_recreated", "slot_missing", "slot_advanced", starting=("slot_recreated",), own_server=False),
+    case(recreated, "slot_recreated", "slot_missing", starting=("slot_recreated",), own_server=False),
     case(advanced, "slot_advanced", "slot_recreated", own_server=False),
     case(without_publication, "publication", own_server=False),
     case(lost, "slot_lost"),
