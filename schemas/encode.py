@@ -227,6 +227,11 @@ class Encoder:
         self.version = 0
         """A number that grows whenever another plan comes into force for a topic."""
 
+    @property
+    def has_default_form(self) -> bool:
+        """Whether records have the default form, whatever their topics, so that a source may write them itself."""
+        return True
+
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]:
         """Returns the records of these changes, in their order.
 

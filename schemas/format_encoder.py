@@ -144,6 +144,11 @@ class FormatEncoder(Encoder):
         self._tables: dict[str, dict[tuple[str, ...], Table]] = {}
         """The tables of each topic, by their paths, as they were last."""
 
+    @property
+    def has_default_form(self) -> bool:
+        record_format = self._format
+        return record_format.flat is None and not (record_format.key.json or record_format.value.json)
+
     # Plans
 
     def _topic(self, table: Table) -> str:
@@ -250,6 +255,7 @@ class FormatEncoder(Encoder):
         plan.value_frame = frame(ids[-1], b"") if value else _BOUND
         if key and plan.key is not None:
             plan.key.bind(ids[0])
+            plan.key_id = ids[0]
         if value and plan.value is not None:
             plan.value.bind(ids[-1])
 

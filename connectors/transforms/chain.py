@@ -29,11 +29,11 @@ class Stage:
 
 
 class TransformChain:
-    """Applies transforms in their order. `dropped` counts records that one of them left out, by its name in the config."""
+    """Applies transforms in their order, and counts the records that each of them leaves out."""
 
     def __init__(self, stages: Sequence[Stage]) -> None:
         self._stages = tuple(stages)
-        self.dropped: dict[str, int] = {}
+        self._filtered: dict[str, int] = {}
 
     def __bool__(self) -> bool:
         return bool(self._stages)
@@ -46,9 +46,15 @@ class TransformChain:
             try:
                 changed = stage.transform.apply(record)
             except DataError as error:
-                raise CdcError(FAILED, str(error), where={"transform": stage.alias}) from None
+                text = f"transforms.{stage.alias}: {error}"
+                raise CdcError(FAILED, text, where={"transform": stage.alias}) from None
             if changed is None:
-                self.dropped[stage.alias] = self.dropped.get(stage.alias, 0) + 1
+                self._filtered[stage.alias] = self._filtered.get(stage.alias, 0) + 1
                 return None
             record = changed
         return record
+
+    def take_filtered(self) -> dict[str, int]:
+        """Returns how many records were left out since the last call, by the transform's name in the config."""
+        taken, self._filtered = self._filtered, {}
+        return taken

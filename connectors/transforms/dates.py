@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from cdcworker.connectors.transforms.data import DAY_MS
 
@@ -60,8 +60,7 @@ def day_number(year: int, month: int, day: int) -> int:
     return era * 146_097 + of_era * 365 + of_era // 4 - of_era // 100 + of_year + day - 1 - 719_468
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(NamedTuple):
     year: int
     month: int
     day: int
@@ -75,8 +74,14 @@ class _Moment:
     @classmethod
     def of(cls, millis: int) -> _Moment:
         days, rest = divmod(millis, DAY_MS)
-        year, month, day = civil(days)
-        return cls(year, month, day, (days + 4) % 7, days - day_number(year, 1, 1) + 1, rest)
+        return cls(*_day(days), rest)
+
+
+@lru_cache(maxsize=4096)
+def _day(days: int) -> tuple[int, int, int, int, int]:
+    """Returns what a moment tells of its day. Moments of a table are of few days as a rule."""
+    year, month, day = civil(days)
+    return year, month, day, (days + 4) % 7, days - day_number(year, 1, 1) + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,13 +211,14 @@ class SimpleDateFormat:
     def __init__(self, pattern: str) -> None:
         self.pattern = pattern
         self._parts = parts_of(pattern)
+        self._writers = tuple(map(_writer, self._parts))
         year = time.gmtime().tm_year - 80
         self._century, self._first = year // 100 * 100, year % 100
 
     def format(self, millis: int) -> str:
         """Returns the text of a moment."""
         moment = _Moment.of(millis)
-        return "".join([_written(part, moment) for part in self._parts])
+        return "".join([write(moment) for write in self._writers])
 
     def parse(self, text: str) -> int:
         """Returns the moment that a text begins with; what follows it does not count. Raises ValueError."""
@@ -271,13 +277,16 @@ class SimpleDateFormat:
             setattr(found, _NUMERIC[letter], value)
 
 
-def _written(part: Part, moment: _Moment) -> str:
+def _writer(part: Part) -> Callable[[_Moment], str]:
+    """Returns what writes a part of a pattern."""
+    text, count = part.text, part.count
     if not part.letter:
-        return part.text
+        return lambda _: text
     number = _NUMBERS.get(part.letter)
     if number is not None:
-        return f"{number(moment):0{part.count}d}"
-    return _TEXTS[part.letter](moment, part.count)
+        return lambda moment: f"{number(moment):0{count}d}"
+    shown = _TEXTS[part.letter]
+    return lambda moment: shown(moment, count)
 
 
 def _number(text: str, at: int, width: int) -> tuple[int, int]:

@@ -87,6 +87,10 @@ class TransformEncoder(FormatEncoder):
         self._owners: dict[str, tuple[str, ...]] = {}
         """The path of the table whose records go to a topic; empty where several tables share it."""
 
+    @property
+    def has_default_form(self) -> bool:
+        return False
+
     # Plans
 
     def _compile(self, table: Table) -> TablePlan:
@@ -145,6 +149,10 @@ class TransformEncoder(FormatEncoder):
         plan.meta = meta
         plan.writers.clear()
         plan.value_frame = b"\0"  # says that the plan is ready
+
+    def take_filtered(self) -> dict[str, int]:
+        """Returns how many records each transform has left out since the last call, by its name in the config."""
+        return self._chain.take_filtered()
 
     def path_of(self, topic: str) -> tuple[str, ...]:
         """Returns the path of the table whose records go to a topic; empty for one that tables share."""

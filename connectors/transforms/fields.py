@@ -280,7 +280,8 @@ class SetSchemaMetadata(SideTransform):
         version = schema.version if self._version is None else self._version
         is_same = (name, version) == (schema.name, schema.version)
         updated = replace(schema, name=name, version=version, avro=schema.avro if is_same else None)
-        if schema.type != "struct" or not self._replace_null:
+        has_defaults = any(of.default is not None for _, of in schema.fields)
+        if schema.type != "struct" or not self._replace_null or not has_defaults:
             return updated, lambda value, _: value
         copy = copier(schema, [(each.name, each.name) for each in schema.fields], with_default=True)
         return updated, lambda value, _: None if value is None else copy(value)

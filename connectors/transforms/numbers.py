@@ -116,6 +116,8 @@ def float_text(number: float, *, is_single: bool = False) -> str:
         return "Infinity" if number > 0 else "-Infinity"
     if number == 0:
         return "-0.0" if math.copysign(1, number) < 0 else "0.0"
+    if not is_single and 1e-3 <= abs(number) < 1e7:
+        return repr(number)  # without an exponent in this range, as Java's is
     shown = _shortest_single(number) if is_single else repr(number)
     sign, digits, exponent = Decimal(shown).normalize().as_tuple()
     text = "".join(map(str, digits))
