@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from cdcworker.connectors.transforms.data import DAY_MS
 
@@ -70,11 +71,18 @@ class _Moment(NamedTuple):
     """From 1."""
     millis: int
     """Of the day."""
+    hour: int
+    minute: int
+    second: int
+    milli: int
 
     @classmethod
     def of(cls, millis: int) -> _Moment:
         days, rest = divmod(millis, DAY_MS)
-        return cls(*_day(days), rest)
+        seconds, milli = divmod(rest, 1000)
+        minutes, second = divmod(seconds, 60)
+        hour, minute = divmod(minutes, 60)
+        return cls(*_day(days), rest, hour, minute, second, milli)
 
 
 @lru_cache(maxsize=4096)
@@ -142,16 +150,15 @@ def _week(m: _Moment) -> tuple[int, int]:
     return m.year, (m.of_year - 1 + first) // 7 + 1
 
 
-_HOUR: Final = 3_600_000
 _NUMBERS: Final[dict[str, Callable[[_Moment], int]]] = {
     "d": lambda m: m.day,
-    "H": lambda m: m.millis // _HOUR,
-    "k": lambda m: m.millis // _HOUR or 24,
-    "K": lambda m: m.millis // _HOUR % 12,
-    "h": lambda m: m.millis // _HOUR % 12 or 12,
-    "m": lambda m: m.millis // 60_000 % 60,
-    "s": lambda m: m.millis // 1000 % 60,
-    "S": lambda m: m.millis % 1000,
+    "H": lambda m: m.hour,
+    "k": lambda m: m.hour or 24,
+    "K": lambda m: m.hour % 12,
+    "h": lambda m: m.hour % 12 or 12,
+    "m": lambda m: m.minute,
+    "s": lambda m: m.second,
+    "S": lambda m: m.milli,
     "u": lambda m: m.weekday or 7,
     "D": lambda m: m.of_year,
     "F": lambda m: (m.day - 1) // 7 + 1,
@@ -212,12 +219,16 @@ class SimpleDateFormat:
         self.pattern = pattern
         self._parts = parts_of(pattern)
         self._writers = tuple(map(_writer, self._parts))
+        self._template = _template(self._parts)
         year = time.gmtime().tm_year - 80
         self._century, self._first = year // 100 * 100, year % 100
 
     def format(self, millis: int) -> str:
         """Returns the text of a moment."""
         moment = _Moment.of(millis)
+        if self._template is not None and moment.year > 0:
+            text, fields = self._template
+            return text % fields(moment)
         return "".join([write(moment) for write in self._writers])
 
     def parse(self, text: str) -> int:
@@ -275,6 +286,37 @@ class SimpleDateFormat:
             found.half_hour = 0 if letter == "h" and value == 12 else value
         elif letter in _NUMERIC:
             setattr(found, _NUMERIC[letter], value)
+
+
+_PLAIN: Final = {
+    "y": "year",
+    "M": "month",
+    "L": "month",
+    "d": "day",
+    "H": "hour",
+    "m": "minute",
+    "s": "second",
+    "S": "milli",
+}
+"""Fields of a moment whose number a letter writes as it is: a year with other than two letters, a month with at most two."""
+
+
+def _template(parts: Sequence[Part]) -> tuple[str, Callable[[_Moment], Any]] | None:
+    """Returns a text with places for numbers, and what takes them from a moment after the year 0: a fast way for patterns of
+    nothing else. None: the pattern has other parts."""
+    text, fields = "", []
+    for part in parts:
+        if not part.letter or part.letter in "zZX":
+            text += (part.text if not part.letter else _TEXTS[part.letter](_Moment.of(0), part.count)).replace(
+                "%", "%%"
+            )
+            continue
+        limits = {"y": part.count != 2, "M": part.count <= 2, "L": part.count <= 2}
+        if part.letter not in _PLAIN or not limits.get(part.letter, True):
+            return None
+        text += f"%0{part.count}d"
+        fields.append(_Moment._fields.index(_PLAIN[part.letter]))
+    return (text, itemgetter(*fields)) if fields else None
 
 
 def _writer(part: Part) -> Callable[[_Moment], str]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 from cdcworker.connectors.transforms.avro_form import schema_of
 from cdcworker.connectors.transforms.chain import FAILED, TransformChain
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema, DataError, Header
-from cdcworker.connectors.transforms.record_writer import ValueWriter, fields_of, header_bytes
+from cdcworker.connectors.transforms.record_writer import NO_VALUE, ValueWriter, WritesValues, fields_of, header_bytes
 from cdcworker.schemas.avro import murmur2
 from cdcworker.schemas.change import Change, JsonObject, OutRecord, Row, Table
 from cdcworker.schemas.encode import (
@@ -242,22 +242,27 @@ class TransformEncoder(FormatEncoder):
         return tuple(headers)
 
     def _written(self, record: ConnectRecord, plan: TransformPlan) -> OutRecord:
-        sides = ((record.key_schema, record.key, True), (record.value_schema, record.value, False))
-        places = [(record.topic, is_key, id(schema)) for schema, _, is_key in sides]
-        needed = [schema is not None or value is not None for schema, value, _ in sides]
-        if any(need and place not in plan.writers for need, place in zip(needed, places, strict=True)):
-            self._prepare(record, plan)
-        written: list[tuple[bytes | None, bytes | None]] = []
-        for (_, value, _), place, need in zip(sides, places, needed, strict=True):
-            try:
-                written.append(plan.writers[place].write(value) if need else (None, None))
-            except BAD_VALUE as exc:
-                text = f"a value does not fit the schema that the transforms made: {type(exc).__name__}"
-                raise CdcError(VALUE_REJECTED, text) from None
-        (body, key), (_, value_bytes) = written
+        writers = self._writers(record, plan) or self._prepare(record, plan)
+        try:
+            body, key = writers[0].write(record.key)
+            value = writers[1].write(record.value)[1]
+        except BAD_VALUE as exc:
+            text = f"a value does not fit the schema that the transforms made: {type(exc).__name__}"
+            raise CdcError(VALUE_REJECTED, text) from None
         headers: list[Any] = [(each.key, self._header(each, record, plan)) for each in record.headers]
         hash = None if body is None or key is None else murmur2(body) & 0x7FFFFFFF
-        return OutRecord(record.topic, key, value_bytes, headers or None, hash)
+        return OutRecord(record.topic, key, value, headers or None, hash)
+
+    def _writers(self, record: ConnectRecord, plan: TransformPlan) -> tuple[WritesValues, WritesValues] | None:
+        """Returns what writes the record's key and its value; None: the plan does not have both yet."""
+        topic, made = record.topic, plan.writers
+        key: WritesValues | None = NO_VALUE
+        value: WritesValues | None = NO_VALUE
+        if record.key_schema is not None or record.key is not None:
+            key = made.get((topic, True, id(record.key_schema)))
+        if record.value_schema is not None or record.value is not None:
+            value = made.get((topic, False, id(record.value_schema)))
+        return None if key is None or value is None else (key, value)
 
     def _header(self, header: Header, record: ConnectRecord, plan: TransformPlan) -> bytes | None:
         """Returns the bytes of a header. The other key of a row is written as the record's key is, if that is as it was."""
@@ -267,8 +272,8 @@ class TransformEncoder(FormatEncoder):
             return ValueWriter(header.schema, replace(self._format.key, schemas=False, numeric=True)).body(header.value)
         return header_bytes(header)
 
-    def _prepare(self, record: ConnectRecord, plan: TransformPlan) -> None:
-        """Makes the writers that a record needs, and registers their schemas (INV-4)."""
+    def _prepare(self, record: ConnectRecord, plan: TransformPlan) -> tuple[WritesValues, WritesValues]:
+        """Returns the writers that a record needs, which are made and whose schemas are registered (INV-4)."""
         self._take_topic(record.topic, plan.table)
         if len(plan.writers) >= WRITERS_MAX:
             plan.writers.clear()
@@ -293,6 +298,9 @@ class TransformEncoder(FormatEncoder):
             for (writer, _), number in zip(made, ids, strict=True):
                 writer.bind(number)
         plan.writers.update(fresh)
+        found = self._writers(record, plan)
+        assert found is not None
+        return found
 
     def _take_topic(self, topic: str, table: Table) -> None:
         """Raises a CdcError for a topic that Kafka does not allow, or that is another table's."""

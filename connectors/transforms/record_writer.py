@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final, Protocol
 
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, REGISTERED, WRITTEN, avro_of
 from cdcworker.connectors.transforms.data import ConnectSchema, DataError, Header, class_name
@@ -15,6 +15,23 @@ from cdcworker.schemas.avro_binary import compile_type
 from cdcworker.schemas.change import Avro
 from cdcworker.schemas.connect_json import compile_json, connect_schema
 from cdcworker.schemas.record_format import WireFormat
+
+
+class WritesValues(Protocol):
+    """Writes keys or values of one schema."""
+
+    def write(self, value: Any) -> tuple[bytes | None, bytes | None]:
+        """Returns the body of a value and the whole."""
+
+
+class _NoValue:
+    """Writes what has neither a schema nor a value."""
+
+    def write(self, value: Any) -> tuple[None, None]:
+        return None, None
+
+
+NO_VALUE: Final = _NoValue()
 
 
 class ValueWriter:

@@ -383,7 +383,7 @@ def test_a_record_that_a_transform_cannot_be_applied_to_holds_its_table_back_alo
 def test_with_the_policy_halt_the_task_fails_at_such_a_record_and_goes_on_there(source, worker, db):
     db.execute("create table codes(id int primary key, code text)")
     shop = source("halted")
-    shop.put(CAST, CODES, table_failure_policy="halt")
+    shop.put(CAST, CODES, table_failure_policy="halt", snapshot_mode="no_data")
     worker.wait_state("halted", "RUNNING", timeout_s=DEADLINE_S)
     db.execute("insert into codes values (1, '11')")
     codes = f"{shop.prefix}.public.codes"
@@ -399,7 +399,7 @@ def test_with_the_policy_halt_the_task_fails_at_such_a_record_and_goes_on_there(
     assert status["trace"].startswith("[transform.failed] transforms.number: Value was out of range")
     assert SECRET not in json.dumps(status) + worker.log.read_text()
     mended = {**CAST, "number": {**CAST["number"], "spec": "code:string"}}
-    shop.put(mended, CODES, table_failure_policy="halt")
+    shop.put(mended, CODES, table_failure_policy="halt", snapshot_mode="no_data")
     assert rows_of(worker, shop.records(codes, 4)) == [(1, 11), (2, "22"), (3, SECRET), (4, "44")]
 
 
