@@ -20,6 +20,7 @@ from cdcworker.connectors.transforms.data import (
     require_map,
     require_struct,
 )
+from cdcworker.connectors.transforms.fields import changer
 from cdcworker.connectors.transforms.transform import Convert, SideTransform
 from cdcworker.connectors.transforms.values import text_of
 
@@ -76,20 +77,10 @@ class Cast(SideTransform):
             Field(name, _cast_schema(of, self._casts[name]) if name in casts else of) for name, of in schema.fields
         )
         updated = replace(schema, fields=fields, default=None if schema.default is None else {})
-        steps = tuple((name, of.default if self._replace_null else None, casts.get(name)) for name, of in schema.fields)
-
-        def convert(value: Any, _: ConnectRecord) -> Any:
-            out = {}
-            for name, default, cast in steps:
-                found = value.get(name)
-                if found is None:
-                    found = default
-                out[name] = found if cast is None else cast(found)
-            return out
-
+        convert = changer(schema, casts, with_default=self._replace_null)
         if schema.default is not None:
-            updated = replace(updated, default=convert(schema.default, ConnectRecord("")))
-        return updated, convert
+            updated = replace(updated, default=convert(schema.default))
+        return updated, lambda value, _: convert(value)
 
     def schemaless(self, value: Any, record: ConnectRecord) -> Any:
         if self._whole is not None:

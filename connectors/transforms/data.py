@@ -82,8 +82,7 @@ def timestamp(*, optional: bool = False) -> ConnectSchema:
     return ConnectSchema("int64", optional, name=TIMESTAMP, version=1)
 
 
-@dataclass(frozen=True, slots=True)
-class Header:
+class Header(NamedTuple):
     """A header. Without a schema, bytes are written as they are."""
 
     key: str

@@ -228,7 +228,8 @@ class SimpleDateFormat:
         moment = _Moment.of(millis)
         if self._template is not None and moment.year > 0:
             text, fields = self._template
-            return text % fields(moment)
+            written: str = text % fields(moment)
+            return written
         return "".join([write(moment) for write in self._writers])
 
     def parse(self, text: str) -> int:

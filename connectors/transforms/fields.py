@@ -38,6 +38,31 @@ def copier(schema: ConnectSchema, names: Sequence[tuple[str, str]], *, with_defa
     return copy
 
 
+def changer(
+    schema: ConnectSchema, changes: Mapping[str, Callable[[Any], Any]], *, with_default: bool
+) -> Callable[[Any], Any]:
+    """Returns what makes a struct of another one, in which some fields have other values. Of each it is given the value."""
+    steps = tuple(changes.items())
+    if not with_default or all(of.default is None for _, of in schema.fields):
+
+        def change_some(value: Any) -> Any:
+            out = dict(value)
+            for name, change in steps:
+                out[name] = change(value.get(name))
+            return out
+
+        return change_some
+    copy = copier(schema, [(name, name) for name, _ in schema.fields], with_default=True)
+
+    def change_all(value: Any) -> Any:
+        out = copy(value)
+        for name, change in steps:
+            out[name] = change(out[name])
+        return out
+
+    return change_all
+
+
 class ExtractField(SideTransform):
     """The value of one field in the place of the whole."""
 

@@ -56,7 +56,7 @@ class HeaderFrom(SideTransform):
         schema, value = (record.key_schema, record.key) if self.is_key else (record.value_schema, record.value)
         updated = super().apply(record)
         assert updated is not None
-        added = tuple(self._header(schema, value, field, name) for field, name in self._pairs)
+        added = [self._header(schema, value, field, name) for field, name in self._pairs]
         return updated.with_headers((*record.headers, *added))
 
     def _header(self, schema: ConnectSchema | None, value: Any, field: str, name: str) -> Header:

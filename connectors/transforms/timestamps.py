@@ -21,6 +21,7 @@ from cdcworker.connectors.transforms.data import (
     require_struct,
 )
 from cdcworker.connectors.transforms.dates import SimpleDateFormat, to_millis, to_moment
+from cdcworker.connectors.transforms.fields import changer
 from cdcworker.connectors.transforms.transform import Convert, SideTransform
 
 TARGETS: Final = ("string", "unix", "Date", "Time", "Timestamp")
@@ -70,24 +71,12 @@ class TimestampConverter(SideTransform):
             )
             for each, inner in schema.fields
         )
-        steps = tuple(
-            (each, inner.default if self._replace_null else None, convert_field if each == name else None)
-            for each, inner in schema.fields
-        )
-
-        def convert(value: Any, _: ConnectRecord) -> Any:
-            if value is None:
-                return None
-            out = {}
-            for each, default, change in steps:
-                found = value.get(each)
-                if found is None:
-                    found = default
-                out[each] = found if change is None else change(found)
-            return out
-
-        default = None if schema.default is None else convert(schema.default, ConnectRecord(""))
-        return replace(schema, fields=fields, default=default), convert
+        changes = {} if convert_field is None else {name: convert_field}
+        convert = changer(schema, changes, with_default=self._replace_null)
+        default = None if schema.default is None else convert(schema.default)
+        return replace(
+            schema, fields=fields, default=default
+        ), lambda value, _: None if value is None else convert(value)
 
     def schemaless(self, value: Any, record: ConnectRecord) -> Any:
         name = self._settings.field

@@ -59,6 +59,8 @@ _TOKEN: Final = re.compile(r'[:,{}\[\]"]|(?:\\.|[^:,{}\[\]"\\])+|\\', re.DOTALL)
 
 def text_of(value: Any, schema: ConnectSchema | None, *, embedded: bool = False) -> str:
     """Returns the text of a value as Kafka Connect's `Values.convertToString`. Raises DataError."""
+    if type(value) is str and not embedded:
+        return value
     if value is None:
         return "null"
     if isinstance(value, bool):
