@@ -20,6 +20,11 @@ UNKNOWN_CLASS = declare(
     "connector.class names no connector of this worker",
     "Use one of the names that GET /connector-plugins lists.",
 )
+_TO_COME = {
+    "io.debezium.connector.mysql.MySqlConnector": "MySQL as a source",
+    "io.debezium.connector.mariadb.MariaDbConnector": "MariaDB as a source",
+}
+"""Classes of other products for which a connector is planned. A config of one is refused like any that is not known."""
 NO_SUCH_CLASS = "Failed to find any class that implements Connector and which name matches"
 """What Kafka Connect says, before the name."""
 
@@ -115,6 +120,15 @@ def _nearest(given: str) -> str | None:
     return next((name for name in same if ("." in name) == ("." in given)), same[0] if same else None)
 
 
+def _remark(given: str) -> str:
+    """Returns what the refusal of a name adds: that its connector is not there yet, or the nearest name."""
+    planned = next((title for name, title in _TO_COME.items() if given in (name, name.rpartition(".")[2])), None)
+    if planned is not None:
+        return f"; {planned} is not there yet: no version of this product has it so far"
+    near = _nearest(given)
+    return f"; did you mean {near}?" if near else ""
+
+
 def plugins() -> Sequence[Plugin]:
     return _PLUGINS
 
@@ -123,11 +137,9 @@ def lookup(class_name: str) -> Plugin:
     """The plugin of a `connector.class` value; CdcError `config.unknown_connector` with the nearest name."""
     plugin = _BY_NAME.get(class_name.strip())
     if plugin is None:
-        near = _nearest(class_name.strip())
-        suggestion = f"; did you mean {near}?" if near else ""
         names = ", ".join(known.name for known in _PLUGINS)
         shown = secret_names.text(class_name.strip())[:SHOWN_CHARS_MAX]
-        message = f"{NO_SUCH_CLASS} {shown}, available connectors are: {names}{suggestion}"
+        message = f"{NO_SUCH_CLASS} {shown}, available connectors are: {names}{_remark(class_name.strip())}"
         raise CdcError(UNKNOWN_CLASS, message, where={"key": "connector.class"})
     return plugin
 

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import tempfile
+import textwrap
 import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -21,6 +22,7 @@ TOLD_EVERY_S = 120.0
 END_S = 20.0
 """How long lanes have to remove their servers before they are killed: CI waits about half a minute."""
 SLOWEST = 10
+FAILURE_CHARS = 3000
 ENDED_FROM_OUTSIDE = 128
 """The exit code of lanes that a signal ended."""
 
@@ -41,11 +43,12 @@ class Lane:
 
 @dataclass(frozen=True)
 class Timing:
-    """Seconds of one test with what was set up for it."""
+    """Seconds of one test with what was set up for it, and why it failed, if it did."""
 
     file: str
     test: str
     seconds: float
+    failure: str = ""
 
 
 def running(folder: Path, now: float) -> list[str]:
@@ -71,7 +74,21 @@ def timings(report: Path) -> list[Timing]:
         cases = list(ElementTree.parse(report).iter("testcase"))
     except (OSError, ElementTree.ParseError):
         return []
-    return [Timing(case.get("classname", ""), case.get("name", ""), float(case.get("time", "0"))) for case in cases]
+    return [
+        Timing(case.get("classname", ""), case.get("name", ""), float(case.get("time", "0")), _failure(case))
+        for case in cases
+    ]
+
+
+def _failure(case: ElementTree.Element) -> str:
+    """The message of a failed test, without its middle if it is long: some quote the whole log of a worker."""
+    found = next((case.find(kind) for kind in ("failure", "error") if case.find(kind) is not None), None)
+    text = "" if found is None else found.get("message", "") or found.text or "failed"
+    return (
+        text
+        if len(text) <= FAILURE_CHARS
+        else f"{text[: FAILURE_CHARS // 4]}\n[...]\n{text[-FAILURE_CHARS * 3 // 4 :]}"
+    )
 
 
 def slowest(found: Sequence[Timing]) -> str:
@@ -83,6 +100,13 @@ def slowest(found: Sequence[Timing]) -> str:
     modules = sorted(by_module.items(), key=lambda item: -item[1])[:SLOWEST]
     lines = ["slowest tests:", *(f"{one.seconds:8.1f} s  {one.file}::{one.test}" for one in tests)]
     return "\n".join([*lines, "slowest modules:", *(f"{seconds:8.1f} s  {module}" for module, seconds in modules)])
+
+
+def failures(found: Sequence[Timing]) -> str:
+    """Each failed test with why: a CI log is often read from its end, and whole tracebacks stand far above."""
+    return "\n".join(
+        f"failed: {one.file}::{one.test}\n{textwrap.indent(one.failure, '  ')}" for one in found if one.failure
+    )
 
 
 @contextmanager

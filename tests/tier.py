@@ -18,7 +18,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from .lanes import ENDED_FROM_OUTSIDE, SLOWEST, Lane, Timing, run, slowest
+from .lanes import ENDED_FROM_OUTSIDE, SLOWEST, Lane, Timing, failures, run, slowest
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "tests" / "results" / "long.json"
@@ -94,8 +94,8 @@ def class_archive() -> Iterator[None]:
 
 
 def ended(began: float, codes: Sequence[int], lanes: Sequence[Lane], found: Sequence[Timing]) -> int:
-    """Prints the slowest tests and which lanes failed; returns the exit code of the whole."""
-    print(slowest(found), flush=True)
+    """Prints the slowest tests, why tests failed and which lanes did; returns the exit code of the whole."""
+    print("\n".join(filter(None, (slowest(found), failures(found)))), flush=True)
     failed = [lane.name for lane, code in zip(lanes, codes, strict=True) if code]
     print(f"{time.monotonic() - began:.0f} s; failed: {' and '.join(failed) or 'nothing'}", flush=True)
     return next((code for code in codes if code), 0)

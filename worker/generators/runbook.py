@@ -13,6 +13,10 @@ SOURCE: Final = (
     "The stored position stays at the last committed Kafka transaction, and the slot keeps the log from there on: nothing is"
     " lost, and nothing is delivered twice when the task goes on."
 )
+BINLOG: Final = (
+    "The stored position stays at the last committed Kafka transaction: nothing is lost while the server still has its binary"
+    " log from there on, and nothing is delivered twice when the task goes on."
+)
 GAP: Final = (
     "Everything up to the stored position is delivered and stays. The task halts rather than go on behind a gap, and it"
     " never starts from now by itself."
@@ -51,6 +55,8 @@ BY_CODE: Final[Mapping[str, str]] = {
     "kafka.malformed_record": "The record is not used: no decision and no position rests on what cannot be read.",
     "kafka.record_refused": TABLE,
     "kafka.record_too_large": "The transaction of the record is aborted whole; nothing of it is seen.",
+    "mysql.log_purged": GAP,
+    "mysql.other_history": GAP,
     "offsets.unfinished": UNKNOWN,
     "postgres.diverged": GAP,
     "postgres.other_server": GAP,
@@ -126,6 +132,10 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("kafka", "transient"): KAFKA,
     ("letters", "environment"): LETTERS,
     ("letters", "transient"): LETTERS,
+    ("mysql", "config"): BINLOG,
+    ("mysql", "data"): TABLE,
+    ("mysql", "environment"): BINLOG,
+    ("mysql", "transient"): BINLOG,
     ("offsets", "config"): OFFSETS,
     ("offsets", "environment"): OFFSETS,
     ("offsets", "fenced"): OFFSETS,

@@ -419,17 +419,6 @@ def leader_outside(kafka, group, names, closing, start):
     return outside, follower
 
 
-def test_a_killed_leader_is_followed_within_the_session_and_two_seconds(leader_outside):
-    dying, follower = leader_outside
-    epoch = follower.view().state.epoch
-    dying.signal(signal.SIGKILL)
-    killed = time.monotonic()
-    eventually(lambda: follower.view().is_leader, SESSION_S + 2, "the follower's lead")
-    eventually(lambda: list(placement(follower.view()).values()) == ["w2"] * 4, SESSION_S + 2, "all tasks here")
-    assert time.monotonic() - killed < SESSION_S + 2
-    assert follower.view().state.epoch > epoch
-
-
 def test_a_leader_killed_while_a_dead_member_is_in_the_group_is_followed_in_the_same_time(kafka, group, leader_outside):
     """Whoever joins before the dead one's session is over makes the group wait, and the wait prolongs all sessions."""
     dying, follower = leader_outside
@@ -444,23 +433,6 @@ def test_a_leader_killed_while_a_dead_member_is_in_the_group_is_followed_in_the_
         killed = time.monotonic()
         eventually(lambda: follower.view().is_leader, SESSION_S + 2, "the follower's lead")
         assert time.monotonic() - killed < SESSION_S + 2
-
-
-def test_a_frozen_leader_that_wakes_changes_nothing_and_becomes_a_follower(leader_outside, configs):
-    frozen, follower = leader_outside
-    frozen.signal(signal.SIGSTOP)
-    eventually(lambda: list(placement(follower.view()).values()) == ["w2"] * 4, SESSION_S + 4, "all tasks here")
-    epoch = follower.view().state.epoch
-    # What it was told while it could not decide: it finds the request and its wrong belief at the same moment.
-    frozen.put("zombie", 1)
-    frozen.signal(signal.SIGCONT)
-    eventually(lambda: sorted(placement(follower.view()).values()) == ["w1", "w1", "w2", "w2"], 30, "a new split")
-    records = configs.read_to_end(10)
-    epochs = [int(record.headers["e"]) for record in records]
-    assert epochs == sorted(epochs)
-    by_epoch = {int(record.headers["e"]): record.headers["w"] for record in records}
-    assert [worker for number, worker in by_epoch.items() if number >= epoch] == ["w2"] * (max(by_epoch) - epoch + 1)
-    assert "zombie" not in follower.view().state.connectors
 
 
 def test_a_worker_that_hangs_loses_its_tasks_although_its_heartbeats_go_on(start):

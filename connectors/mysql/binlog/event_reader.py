@@ -1,0 +1,273 @@
+"""The reader of a log: one event's bytes in, its value out, with what earlier events have said of files, checksums and tables."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Final, NamedTuple, NoReturn
+
+from cdcworker.connectors.mysql.binlog import compression, gtid_events, plain_events
+from cdcworker.connectors.mysql.binlog.byte_reader import ByteReader
+from cdcworker.connectors.mysql.binlog.format_description import (
+    CHECKSUM_BYTES,
+    Checksum,
+    FormatDescription,
+    read_format_description,
+)
+from cdcworker.connectors.mysql.binlog.header import HEADER_BYTES, IN_USE, EventHeader, EventType, read_header
+from cdcworker.connectors.mysql.binlog.rows import DUMMY_TABLE_ID, OPERATIONS, FieldError, Rows, read_rows_head
+from cdcworker.connectors.mysql.binlog.table_map import TableMap
+from cdcworker.connectors.mysql.binlog.tables import Tables
+from cdcworker.connectors.mysql.binlog.tagged_gtid import read_tagged_gtid
+from cdcworker.connectors.mysql.errors import (
+    CHECKSUM,
+    EVENT_UNKNOWN,
+    LOG_ENCRYPTED,
+    MALFORMED_EVENT,
+    ROW_METADATA,
+    TYPE_UNKNOWN,
+    VALUE,
+    MalformedError,
+    MissingMetadataError,
+    UndecodableError,
+    UnknownTypeError,
+)
+from cdcworker.schemas.errors import CdcError, Where
+
+Body = (
+    FormatDescription
+    | gtid_events.Gtid
+    | gtid_events.MariaDbGtidList
+    | gtid_events.MariaDbTransaction
+    | gtid_events.PreviousGtids
+    | plain_events.Checkpoint
+    | plain_events.Heartbeat
+    | plain_events.Incident
+    | plain_events.OtherEvent
+    | plain_events.Query
+    | plain_events.Rotate
+    | plain_events.StartEncryption
+    | plain_events.StatementText
+    | plain_events.Stop
+    | plain_events.XaPrepare
+    | plain_events.Xid
+    | Rows
+    | TableMap
+)
+
+
+class Place(NamedTuple):
+    """Where an event begins in the log. The events of a compressed transaction have the place of the one that holds them."""
+
+    file: str
+    position: int
+
+
+class Event(NamedTuple):
+    """One event: its header, what it says, and its place."""
+
+    header: EventHeader
+    body: Body
+    place: Place
+
+
+_SIMPLE: Final[Mapping[int, Callable[[ByteReader], Body]]] = {
+    EventType.ROTATE: plain_events.read_rotate,
+    EventType.QUERY: plain_events.read_query,
+    EventType.XID: plain_events.read_xid,
+    EventType.XA_PREPARE: plain_events.read_xa_prepare,
+    EventType.ROWS_QUERY: plain_events.read_rows_query,
+    EventType.ANNOTATE_ROWS: plain_events.read_annotate_rows,
+    EventType.HEARTBEAT_V2: plain_events.read_heartbeat_v2,
+    EventType.BINLOG_CHECKPOINT: plain_events.read_checkpoint,
+    EventType.INCIDENT: plain_events.read_incident,
+    EventType.START_ENCRYPTION: plain_events.read_start_encryption,
+    EventType.STOP: lambda _: plain_events.Stop(),
+    EventType.GTID: lambda body: gtid_events.read_gtid(body, anonymous=False),
+    EventType.ANONYMOUS_GTID: lambda body: gtid_events.read_gtid(body, anonymous=True),
+    EventType.GTID_TAGGED: read_tagged_gtid,
+    EventType.PREVIOUS_GTIDS: gtid_events.read_previous_gtids,
+    EventType.MARIADB_GTID_LIST: gtid_events.read_mariadb_gtid_list,
+}
+_PASSED_OVER: Final = frozenset(
+    {
+        *(
+            EventType.UNKNOWN,
+            EventType.INTVAR,
+            EventType.RAND,
+            EventType.USER_VAR,
+            EventType.SLAVE,
+            EventType.IGNORABLE,
+        ),
+        *(EventType.APPEND_BLOCK, EventType.DELETE_FILE, EventType.BEGIN_LOAD_QUERY, EventType.EXECUTE_LOAD_QUERY),
+        *(EventType.TRANSACTION_CONTEXT, EventType.VIEW_CHANGE),
+    }
+)
+"""Events of statements that are logged as text, of which the row format has none, and of group replication."""
+_NEVER_INSIDE: Final = frozenset({EventType.TRANSACTION_PAYLOAD, EventType.ROTATE, EventType.FORMAT_DESCRIPTION})
+_TYPE_AT: Final = 4
+"""Where a header holds the type of its event."""
+_CODES: Final = {MissingMetadataError: ROW_METADATA, UnknownTypeError: TYPE_UNKNOWN, UndecodableError: VALUE}
+"""By what is wrong with a column's values, the error's code."""
+
+
+class EventReader:
+    """Reads events in the order in which they come. `checksum` holds until the first format description; `complete` adds to a table
+    map what the log does not say, such as names and signs without binlog_row_metadata = FULL."""
+
+    def __init__(
+        self, checksum: Checksum = Checksum.OFF, complete: Callable[[TableMap], TableMap] | None = None
+    ) -> None:
+        self._checksum = checksum
+        self._format: FormatDescription | None = None
+        self._tables = Tables(complete)
+        self._file, self._position = "", 0
+
+    @property
+    def place(self) -> Place:
+        """Where the next event begins."""
+        return Place(self._file, self._position)
+
+    def read(self, data: bytes) -> Iterable[Event]:
+        """Returns the event; for a compressed transaction its events, each of which is inflated when its turn comes. Raises CdcError,
+        with the place."""
+        place = self.place
+        with self._named(data, place):
+            header = read_header(data)
+            if header.size != len(data):
+                raise MalformedError("a size that is not that of the event")
+            content = self._verified(header, data, place)
+            if header.event_type == EventType.TRANSACTION_PAYLOAD:
+                payload = compression.read_payload(ByteReader(content, HEADER_BYTES))
+                self._pass(header, None)
+                return self._payload(payload, place)
+            body = self._body(header, content)
+            self._pass(header, body)
+            return (Event(header, body, place),)
+
+    def _payload(self, payload: compression.Payload, place: Place) -> Iterator[Event]:
+        """Events of a compressed transaction have no checksums, and there are none of other files among them."""
+        events = compression.inflated_events(payload)
+        while True:
+            with self._named(b"", place):
+                inner = next(events, None)
+                if inner is None:
+                    return
+                header = read_header(inner)
+                if header.event_type in _NEVER_INSIDE:
+                    raise MalformedError("a compressed transaction with an event that no transaction has")
+                event = Event(header, self._body(header, inner), place)
+            yield event
+
+    @contextmanager
+    def _named(self, data: bytes, place: Place) -> Iterator[None]:
+        """Raises what is wrong with an event as CdcError, with its place."""
+        where: dict[str, str | int] = {"file": place.file, "position": place.position}
+        try:
+            yield
+        except FieldError as exc:
+            raise self._of_value(exc, where) from exc
+        except MalformedError as exc:
+            if len(data) > _TYPE_AT:
+                where["event"] = _name_of(data[_TYPE_AT])
+            raise CdcError(MALFORMED_EVENT, f"the event is malformed: {exc}", where=where) from exc
+        except (UnknownTypeError, UndecodableError) as exc:
+            raise CdcError(TYPE_UNKNOWN, f"the table has a column that cannot be read: {exc}", where=where) from exc
+
+    def _verified(self, header: EventHeader, data: bytes, place: Place) -> bytes:
+        """Returns the event without its checksum, once that is found right."""
+        if header.event_type == EventType.FORMAT_DESCRIPTION:
+            self._checksum = read_format_description(data).checksum
+        elif self._checksum is Checksum.OFF:
+            return data
+        content, given = data[:-CHECKSUM_BYTES], int.from_bytes(data[-CHECKSUM_BYTES:], "little")
+        if self._checksum is Checksum.CRC32:
+            if len(content) < HEADER_BYTES:
+                raise MalformedError("an event without its checksum")
+            found = zlib.crc32(content)
+            if found != given and header.event_type == EventType.FORMAT_DESCRIPTION and header.flags & IN_USE:
+                # The flag is set in the file while it is written, and is not part of the checksum.
+                found = zlib.crc32(content[:17] + (header.flags & ~IN_USE).to_bytes(2, "little") + content[19:])
+            if found != given:
+                where: Where = {"file": place.file, "position": place.position}
+                raise CdcError(CHECKSUM, "the checksum of an event is wrong", where=where)
+        # A format description keeps the place of its checksum, which is told from where it ends.
+        return data if header.event_type == EventType.FORMAT_DESCRIPTION else content
+
+    def _body(self, header: EventHeader, content: bytes) -> Body:
+        kind = header.event_type
+        if kind in OPERATIONS:
+            return self._rows(EventType(kind), content)
+        if kind == EventType.TABLE_MAP:
+            return self._tables.add(content, HEADER_BYTES, self._table_id_bytes(kind))
+        body = ByteReader(content, HEADER_BYTES)
+        if kind in _SIMPLE:
+            if kind == EventType.START_ENCRYPTION and not header.is_ignorable:
+                # A server that decrypts what it sends marks the event; without the mark encrypted events follow.
+                raise CdcError(LOG_ENCRYPTED, "the events of the file are encrypted", where=self._where())
+            return _SIMPLE[kind](body)
+        if kind == EventType.FORMAT_DESCRIPTION:
+            self._format = read_format_description(content)
+            self._tables.begin_file(is_mariadb=self._format.is_mariadb)
+            return self._format
+        if kind == EventType.MARIADB_GTID:
+            return gtid_events.read_mariadb_transaction(body, header.server_id)
+        if kind == EventType.HEARTBEAT:
+            return plain_events.Heartbeat(body.rest().decode(errors="replace"), header.log_pos)
+        if kind == EventType.QUERY_COMPRESSED:
+            return plain_events.read_query(ByteReader(compression.inflated_query(body)))
+        if kind in _PASSED_OVER or header.is_ignorable:
+            return plain_events.OtherEvent(kind)
+        return self._unknown(kind)
+
+    def _unknown(self, kind: int) -> NoReturn:
+        text = f"event type {kind} is not known and may not be passed over"
+        raise CdcError(EVENT_UNKNOWN, text, where=self._where())
+
+    def _where(self) -> Where:
+        return {"file": self._file, "position": self._position}
+
+    def _rows(self, kind: EventType, content: bytes) -> Rows:
+        head = read_rows_head(kind, content, HEADER_BYTES, self._table_id_bytes(kind))
+        if head.table_id == DUMMY_TABLE_ID and head.rows_at == len(content):
+            self._tables.end_statement()
+            return Rows(head.operation, None, (), ends_statement=True)
+        reader = self._tables.reader(head.table_id)
+        if kind in compression.COMPRESSED_ROWS:
+            content = content[: head.rows_at] + compression.inflated(content[head.rows_at :])
+        rows = reader.read(head, content)
+        if rows.ends_statement:
+            self._tables.end_statement()
+        return rows
+
+    def _table_id_bytes(self, kind: int) -> int:
+        return self._format.table_id_bytes(kind) if self._format else 6
+
+    def _pass(self, header: EventHeader, body: Body | None) -> None:
+        """Moves on to the place after an event. Headers hold 32 bits of it, and those of MariaDB's transactions nothing but at
+        their end; files may be longer."""
+        if isinstance(body, plain_events.Rotate):
+            self._file, self._position = body.file, body.position
+        elif header.is_artificial or isinstance(body, plain_events.Heartbeat):
+            return
+        elif header.log_pos:
+            place = self._position >> 32 << 32 | header.log_pos
+            self._position = place + (1 << 32) if place < self._position else place
+        elif not isinstance(body, FormatDescription):
+            self._position += header.size
+
+    def _of_value(self, exc: FieldError, where: dict[str, str | int]) -> CdcError:
+        table = self._tables.last
+        if table is not None:
+            where["table"] = f"{table.schema}.{table.table}"
+            where["column"] = table.columns[exc.column].name or exc.column + 1
+        code = _CODES.get(type(exc.cause), MALFORMED_EVENT)
+        return CdcError(code, f"a column's values cannot be read: {exc.cause}", where=where)
+
+
+def _name_of(event_type: int) -> str:
+    try:
+        return EventType(event_type).name
+    except ValueError:
+        return str(event_type)
