@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Callable, Mapping
+from operator import is_
 from typing import Any, Final
 
 from cdcworker.schemas.avro import PRIMITIVES
@@ -315,9 +316,13 @@ def _bare(node: Any) -> Any:
 
 
 def _define_once(node: Any, space: str, names: dict[str, str]) -> Any:
-    """Gives named types their full name; the second use of a type becomes a reference to the first."""
+    """Gives named types their full name; the second use of a type becomes a reference to the first.
+
+    Fields that stay as they are are shared with `node`: those of `source` are the same in thousands of tables.
+    """
     if isinstance(node, list):
-        return [_define_once(branch, space, names) for branch in node]
+        branches = [_define_once(branch, space, names) for branch in node]
+        return node if all(map(is_, branches, node)) else branches
     if not isinstance(node, dict):
         return node if node in PRIMITIVES or "." in node or not space else f"{space}.{node}"
     out = dict(node)
@@ -338,8 +343,12 @@ def _define_once(node: Any, space: str, names: dict[str, str]) -> Any:
         if name in out:
             out[name] = _define_once(out[name], space, names)
     if "fields" in out:
-        out["fields"] = [{**field, "type": _define_once(field["type"], space, names)} for field in out["fields"]]
+        out["fields"] = [_with_type(field, _define_once(field["type"], space, names)) for field in out["fields"]]
     return out
+
+
+def _with_type(field: JsonObject, kind: Any) -> JsonObject:
+    return field if kind is field["type"] else {**field, "type": kind}
 
 
 def change_value(change: Change, clock_ns: int = 0, unavailable: str | None = None) -> JsonObject:

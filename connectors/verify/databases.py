@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, Protocol
@@ -161,13 +161,13 @@ class PostgresSide:
 
     def sums(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int] | None = None) -> Mapping[int, SpanSum]:
         found = self._of_table(plan, self._writer(plan).sums(span, chosen))
-        return {int(part): SpanSum(int(rows), int(total) % MODULUS) for part, rows, total in found}
+        return sums_of(found)
 
     def rows(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int]) -> Mapping[Key, KeyState]:
-        return _merged(self._of_table(plan, self._writer(plan).rows(span, chosen)))
+        return states_of(self._of_table(plan, self._writer(plan).rows(span, chosen)))
 
     def rows_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> Mapping[Key, KeyState]:
-        return _merged(self._of_table(plan, self._writer(plan).rows_of(keys)))
+        return states_of(self._of_table(plan, self._writer(plan).rows_of(keys)))
 
     def bound(self, plan: ComparisonPlan, after: Key | None, rows: int) -> Key | None:
         found = self._of_table(plan, self._writer(plan).bound(after, rows))
@@ -234,15 +234,7 @@ class PostgresTargetSide(PostgresSide):
         self._sink = sink
 
     def begin(self, goal: LedgerGoal, deadline: float) -> None:
-        while True:
-            self.begin_snapshot()
-            ledger = self.ledger()
-            if goal.reached(ledger):
-                return
-            self.end()
-            if time.monotonic() > deadline:
-                raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": self._sink})
-            time.sleep(POLL_S)
+        begin_at_goal(self, goal, deadline, self._sink)
 
     def ledger(self) -> Mapping[tuple[str, int], int]:
         there = self._run(Statement("SELECT to_regclass('_cdcworker.ledger') IS NOT NULL", ()))
@@ -252,7 +244,41 @@ class PostgresTargetSide(PostgresSide):
         return {(str(topic), int(number)): int(at) for topic, number, at in self._run(Statement(text, (self._sink,)))}
 
 
-def _merged(found: Sequence[Sequence[Any]]) -> dict[Key, KeyState]:
+class SnapshotSide(Protocol):
+    """A target whose tables and ledger are read in one snapshot."""
+
+    def begin_snapshot(self) -> None:
+        """Begins a transaction that shows the database at one moment; one that runs already ends."""
+
+    def ledger(self) -> Mapping[tuple[str, int], int]: ...
+
+    def end(self) -> None: ...
+
+
+def begin_at_goal(side: SnapshotSide, goal: LedgerGoal, deadline: float, sink: str) -> None:
+    """Begins snapshots until one has reached the goal, which stays open. CdcError BEHIND where none has in time."""
+    while True:
+        side.begin_snapshot()
+        ledger = side.ledger()
+        if goal.reached(ledger):
+            return
+        side.end()
+        if time.monotonic() > deadline:
+            raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": sink})
+        time.sleep(POLL_S)
+
+
+def sums_of(found: Iterable[Sequence[Any]]) -> dict[int, SpanSum]:
+    """Returns the sums of each part: part, number of rows, sum of their hashes; a part may come in pieces."""
+    out: dict[int, SpanSum] = {}
+    for part, rows, total in found:
+        known = out.get(int(part), SpanSum(0, 0))
+        out[int(part)] = SpanSum(known.rows + int(rows), (known.hash + int(total)) % MODULUS)
+    return out
+
+
+def states_of(found: Iterable[Sequence[Any]]) -> dict[Key, KeyState]:
+    """Returns the states of keys by their rows: key, hash, version and, where it is asked for, what tells the columns apart."""
     out: dict[Key, KeyState] = {}
     for key, hashed, version, *columns in found:
         row = KeyState(1, int(hashed) % MODULUS, str(version), tuple(columns[0]) if columns else ())
@@ -278,4 +304,7 @@ __all__ = [
     "SpanSum",
     "TableFailed",
     "VerifyLimits",
+    "begin_at_goal",
+    "states_of",
+    "sums_of",
 ]

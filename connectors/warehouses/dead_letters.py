@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import POSITION, TableBatch
+from cdcworker.connectors.api.table_batch import POSITION, DeadLetter, TableBatch
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 from cdcworker.connectors.arrow.headers import NEW_KEY, OLD_KEY
@@ -41,8 +41,12 @@ BYTES_MAX: Final = 32 * 1024 * 1024
 """Of the letters of one step, unless one alone is larger."""
 FRAME: Final = 5
 """Bytes before a key that say which schema it has."""
+AT_ONCE: Final = 200
+"""Letters of one step."""
 Place = tuple[str, int, int]
 """Topic, partition, offset."""
+START: Final[Place] = ("", -1, -1)
+"""Before all of them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,34 @@ class Redriven:
     """Where the time was over; None: every letter had its turn."""
     causes: Counter[tuple[str, str]] = field(default_factory=Counter)
 
+    def add(self, done: RedriveResult) -> None:
+        """Counts what has become of the letters of one step."""
+        self.letters += len(done.letters)
+        self.rows += done.rows
+        self.failed += len(done.failed)
+        self.causes.update((error.code, error.message) for _, error in done.failed)
+
+
+Failed = tuple[StoredLetter, CdcError]
+
+
+@dataclass(slots=True)
+class RedriveResult:
+    """What has become of some letters."""
+
+    letters: list[StoredLetter] = field(default_factory=list)
+    """They are done with."""
+    failed: list[Failed] = field(default_factory=list)
+    rows: int = 0
+    others: list[StoredLetter] = field(default_factory=list)
+    """Somebody else has put them in meanwhile, or the sink reads their records again."""
+
+    def add(self, other: RedriveResult) -> None:
+        self.letters += other.letters
+        self.failed += other.failed
+        self.rows += other.rows
+        self.others += other.others
+
 
 @dataclass(slots=True)
 class RedriveWork:
@@ -129,6 +161,39 @@ def follows(letter: StoredLetter, before: StoredLetter | None) -> bool:
         and before is not None
         and (before.topic, before.partition, before.key) == (letter.topic, letter.partition, letter.key)
     )
+
+
+def of_one_step(letters: list[StoredLetter]) -> list[StoredLetter]:
+    """Returns, of one letter more than a step takes, those of the step: a delete and its tombstone go together."""
+    return letters[:-1] if len(letters) > AT_ONCE and not follows(letters[-1], letters[-2]) else letters
+
+
+def applied(
+    letters: Sequence[StoredLetter], attempt: Callable[[Sequence[StoredLetter]], RedriveResult]
+) -> RedriveResult:
+    """Applies letters together or, when that is refused, in halves, down to those that cannot be applied."""
+    if not letters:
+        return RedriveResult()
+    try:
+        return attempt(letters)
+    except CdcError as exc:
+        if exc.kind in ("transient", "fenced"):
+            raise
+        if len(letters) == 1:
+            return RedriveResult(failed=[(letters[0], exc)])
+    half = len(letters) // 2
+    done = applied(letters[:half], attempt)
+    done.add(applied(letters[half:], attempt))
+    return done
+
+
+def refused_at_build(
+    letters: Sequence[StoredLetter], dead: Iterable[DeadLetter]
+) -> tuple[list[StoredLetter], list[Failed]]:
+    """Returns the letters that were decoded, and those that were not: they are `dead` letters of the batch that is made of them."""
+    errors = {(each.partition, each.offset): CdcError(each.code, each.cause) for each in dead}
+    failed = [(each, errors[each.place[1:]]) for each in letters if each.place[1:] in errors]
+    return [each for each in letters if each.place[1:] not in errors], failed
 
 
 def waves(letters: Iterable[StoredLetter]) -> Iterator[list[StoredLetter]]:

@@ -13,6 +13,7 @@ from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.config.definition import ConfigKey
 from cdcworker.connectors.sql_script import ScriptStep
+from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
@@ -90,6 +91,16 @@ def _no_names(_config: Mapping[str, Any]) -> Sequence[str]:
 
 def _all_paths_allowed(_config: ParsedConfig, _roots: Sequence[str]) -> None:
     return
+
+
+def probed(probe: Callable[[], None], keys: Mapping[str, str]) -> Sequence[CheckFinding]:
+    """Returns what a probe of a server finds wrong, at the config key that causes it: `keys` by error, else the host."""
+    try:
+        probe()
+    except CdcError as exc:
+        key = keys.get(exc.code, "warehouse.hostname")
+        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
+    return []
 
 
 def location_of_files(config: ParsedConfig) -> str:

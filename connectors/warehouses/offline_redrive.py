@@ -8,21 +8,27 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.api.table_batch import TableBatch
 from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
 from cdcworker.connectors.warehouses.dead_letters import (
+    AT_ONCE,
     INCOMPLETE,
+    START,
     UNPLACED,
+    Failed,
     Place,
     Redriven,
+    RedriveResult,
     RedriveWork,
     StoredLetter,
+    applied,
     follows,
+    of_one_step,
     of_today,
+    refused_at_build,
     since,
     table_of,
     waves,
@@ -32,10 +38,8 @@ from cdcworker.connectors.warehouses.target_columns import COLID
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
-AT_ONCE: Final = 200
 TRIES: Final = 8
 """Of a table that its sink commits to meanwhile."""
-Failed = tuple[StoredLetter, CdcError]
 Listed = tuple[str, int, int, str, str, int, int | None, int | None]
 """Topic, partition, offset, code, cause, time, and how long key and value are."""
 
@@ -70,21 +74,6 @@ class OfflineTables(Protocol):
         this state any more, ROWLESS when a part of a row finds none; then nothing has changed."""
 
 
-@dataclass(slots=True)
-class _Done:
-    letters: list[StoredLetter] = field(default_factory=list)
-    failed: list[Failed] = field(default_factory=list)
-    rows: int = 0
-    others: list[StoredLetter] = field(default_factory=list)
-    """Somebody else has put them in meanwhile, or the sink reads their records again."""
-
-    def add(self, other: _Done) -> None:
-        self.letters += other.letters
-        self.failed += other.failed
-        self.rows += other.rows
-        self.others += other.others
-
-
 class OfflineLetters:
     """The letters of one sink, and its tables."""
 
@@ -112,17 +101,15 @@ class OfflineLetters:
         work = RedriveWork(shapes, Assembler(shapes, log, tolerant=True), log)
         while out.next is not None and time.monotonic() < deadline:
             out.next = self._step(work, topic, out, dry_run)
-        out.left = self._kept.listed(topic, ("", -1, -1), 0)[0]
+        out.left = self._kept.listed(topic, START, 0)[0]
         return out
 
     def _step(self, work: RedriveWork, topic: str, out: Redriven, dry_run: bool) -> Place | None:
         """Letters of one topic; the last one's place."""
-        letters = self._kept.some(topic, out.next or ("", -1, -1), AT_ONCE + 1)
+        letters = self._kept.some(topic, out.next or START, AT_ONCE + 1)
         if not letters:
             return None
-        # A delete and its tombstone go together.
-        if len(letters) > AT_ONCE and not follows(letters[-1], letters[-2]):
-            letters.pop()
+        letters = of_one_step(letters)
         last = letters[-1].place
         state = self._tables.state(last[0])
         if state is None:
@@ -138,15 +125,13 @@ class OfflineLetters:
         if not dry_run:
             known = {each.place: each for each in letters}
             self._kept.note([pair for pair in done.failed if not known[pair[0].place].says(pair[1])])
-        out.letters += len(done.letters) + len(again)
-        out.rows += done.rows
-        out.failed += len(done.failed)
-        out.causes.update((error.code, error.message) for _, error in done.failed)
+        out.add(done)
+        out.letters += len(again)
         return last
 
-    def _sorted_out(self, work: RedriveWork, letters: Sequence[StoredLetter], dry_run: bool) -> _Done:
+    def _sorted_out(self, work: RedriveWork, letters: Sequence[StoredLetter], dry_run: bool) -> RedriveResult:
         """Tombstones say nothing but that the delete before them is meant; they are done with when that one is."""
-        done = _Done(
+        done = RedriveResult(
             failed=[(each, CdcError(INCOMPLETE, "its headers were not kept")) for each in letters if each.bare]
         )
         tombs: dict[Place, StoredLetter] = {}
@@ -159,33 +144,15 @@ class OfflineLetters:
             before = letter
         whole = [each for each in letters if each.value is not None and not each.bare]
         for wave in [whole] if work.log else waves(whole):
-            done.add(self._applied(work, wave, tombs, dry_run))
+            done.add(applied(wave, lambda some: self._tried(work, some, tombs, dry_run)))
         finished = {each.place for each in (*done.letters, *done.others)}
         lone = [each for place, each in tombs.items() if place not in finished]
         done.failed += [(each, CdcError(UNPLACED, "a delete without a position")) for each in lone]
         return done
 
-    def _applied(
-        self, work: RedriveWork, letters: Sequence[StoredLetter], tombs: Mapping[Place, StoredLetter], dry_run: bool
-    ) -> _Done:
-        """Applies letters together or, when that is refused, in halves, down to those that cannot be applied."""
-        if not letters:
-            return _Done()
-        try:
-            return self._tried(work, letters, tombs, dry_run)
-        except CdcError as exc:
-            if exc.kind in ("transient", "fenced"):
-                raise
-            if len(letters) == 1:
-                return _Done(failed=[(letters[0], exc)])
-        half = len(letters) // 2
-        done = self._applied(work, letters[:half], tombs, dry_run)
-        done.add(self._applied(work, letters[half:], tombs, dry_run))
-        return done
-
     def _tried(
         self, work: RedriveWork, letters: Sequence[StoredLetter], tombs: Mapping[Place, StoredLetter], dry_run: bool
-    ) -> _Done:
+    ) -> RedriveResult:
         topic = letters[0].topic
         for left in reversed(range(TRIES)):
             state = self._tables.state(topic)
@@ -201,7 +168,7 @@ class OfflineLetters:
                 continue
             done.others += [each for each in letters if each not in ours]
             return done
-        return _Done(others=list(letters))
+        return RedriveResult(others=list(letters))
 
     def _ours(self, state: Manifest, letters: Sequence[StoredLetter], dry_run: bool) -> list[StoredLetter]:
         """Returns the letters that nobody has put in, by a state that must still be there when they are: whoever puts
@@ -225,14 +192,13 @@ class OfflineLetters:
         letters: Sequence[StoredLetter],
         tombs: Mapping[Place, StoredLetter],
         dry_run: bool,
-    ) -> _Done:
+    ) -> RedriveResult:
         if not letters:
-            return _Done()
+            return RedriveResult()
         batch = work.assembler.build(table_of(letters), {}, 0)
-        dead = {(each.partition, each.offset): CdcError(each.code, each.cause) for each in batch.dead}
-        fine = [each for each in letters if each.place[1:] not in dead]
+        fine, failed = refused_at_build(letters, batch.dead)
         fine += [tombs[each.place] for each in fine if each.place in tombs]
-        done = _Done(fine, [(each, dead[each.place[1:]]) for each in letters if each.place[1:] in dead])
+        done = RedriveResult(fine, failed)
         places = tuple(each.place[1:] for each in fine)
         if fine:
             columns, alive = _columns(state), work.alive(state.topic)

@@ -15,8 +15,8 @@ from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.warehouses import merge as merging
 from cdcworker.connectors.warehouses.lake import statements as lakesql
 from cdcworker.connectors.warehouses.output_config import output_of
-from cdcworker.connectors.warehouses.postgres import statements as pgsql
 from cdcworker.connectors.warehouses.schema_policy import pausing as pauses
+from cdcworker.connectors.warehouses.sql import target_table
 from cdcworker.schemas.errors import CdcError
 
 from .. import change_streams
@@ -30,7 +30,7 @@ SINK = {"name": "sink", "topics": TOPIC, "warehouse": "parquet", "warehouse.path
 OWN = (KEY, POSITION, OP, UNCHANGED, DELETED)
 ANYWHERE = (
     *OWN,
-    *(pgsql.KEPT, pgsql.STAGE_KEY, pgsql.ORIGIN_KEY, f"{pgsql.ORIGIN}id"),
+    *(target_table.KEPT, target_table.STAGE_KEY, target_table.ORIGIN_KEY, f"{target_table.ORIGIN}id"),
     *(lakesql.GONE, merging.ROW, "_cdc_moving_0"),
 )
 """Names of the sink's columns, in tables or on the way there."""

@@ -72,6 +72,8 @@ def test_a_worker_and_its_next_start_live_through_poison_in_all_own_topics(kafka
         place = worker.wait(stored, "a position")
         plain_http.put(f"{worker.url}/connectors/halted/stop", timeout=30.0)
         worker.wait(lambda: not worker.get("/connectors/halted/status")["tasks"], "the stop")
+        # The status tells what is wanted; the process may still write its last position over the poison.
+        worker.wait(lambda: not any(Path(f"/proc/{pid}").exists() for pid in worker.starts("halted-0")), "its end")
         _write(kafka.bootstrap, group, place)
         worker.wait(lambda: {"configs", "status", "schemas"} <= _refused(worker).keys(), "refusals of three logs")
         _requires_a_working_cluster(worker)
@@ -80,7 +82,8 @@ def test_a_worker_and_its_next_start_live_through_poison_in_all_own_topics(kafka
         worker = Worker(tmp_path, kafka.bootstrap, group, "w2")
         worker.wait_ready()
         _requires_a_working_cluster(worker)
-        plain_http.put(f"{worker.url}/connectors/halted/resume", timeout=30.0)
+        resume = f"{worker.url}/connectors/halted/resume"
+        worker.wait(lambda: plain_http.put(resume, timeout=30.0).status_code == 202, "the request to resume")
         halted = worker.wait_state("halted", "FAILED", timeout_s=120.0)
         assert "kafka.malformed_record" in str(halted["error"])
         assert "thread died" not in log + worker.log.read_text()

@@ -22,7 +22,8 @@ from cdcworker.connectors.postgres.transport import authentication, connection
 from cdcworker.connectors.sink_errors import from_psycopg
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.warehouses.postgres import connection as warehouse
-from cdcworker.connectors.warehouses.postgres import kind, ledger_admin
+from cdcworker.connectors.warehouses.postgres import kind
+from cdcworker.connectors.warehouses.postgres.ledger_admin import PostgresLedgerAdmin
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.config.config_providers import resolve
 from cdcworker.worker.config.worker_properties import parse as worker_properties
@@ -172,7 +173,7 @@ def by_probe(port):
 
 
 def by_ledger(port):
-    ledger_admin.stored(kind.conninfo(sink_config(port)), LedgerAccess("c"))
+    PostgresLedgerAdmin(kind.conninfo(sink_config(port)), LedgerAccess("c")).offsets()
 
 
 def by_comparison(port):

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
 from cdcworker.connectors.sink_errors import LEDGER_MOVED, SCHEMA_REFUSED
 from cdcworker.connectors.warehouses import target_columns
-from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Place, StoredLetter, headers_of
+from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Failed, Place, StoredLetter, headers_of
 from cdcworker.connectors.warehouses.lake import statements
 from cdcworker.connectors.warehouses.lake.affected_rows import AffectedRows, AppliedRows, read_arrow
 from cdcworker.connectors.warehouses.lake.side_tables import letters_place
 from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
-from cdcworker.connectors.warehouses.offline_redrive import Failed, Listed, OfflineLetters
+from cdcworker.connectors.warehouses.offline_redrive import Listed, OfflineLetters
 from cdcworker.connectors.warehouses.table_state import Manifest, moved
 from cdcworker.schemas.errors import CdcError
 

@@ -11,7 +11,16 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
-from cdcworker.connectors.verify.databases import MODULUS, POLL_S, KeyState, LedgerGoal, SpanSum, VerifyLimits
+from cdcworker.connectors.verify.databases import (
+    MODULUS,
+    POLL_S,
+    KeyState,
+    LedgerGoal,
+    SpanSum,
+    VerifyLimits,
+    states_of,
+    sums_of,
+)
 from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.lake_texts import LAKE, TEXTS, joined
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
@@ -97,28 +106,14 @@ class LakeTarget:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def sums(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int] | None = None) -> Mapping[int, SpanSum]:
-        rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
-        for part, count, total in self._ask(plan, TableReading.of(plan, span, chosen).sums, SUMS):
-            rows[part] += count
-            totals[part] = (totals[part] + int(total)) % MODULUS
-        return {part: SpanSum(rows[part], totals[part]) for part in rows}
+        return sums_of(self._ask(plan, TableReading.of(plan, span, chosen).sums, SUMS))
 
     def rows(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int]) -> Mapping[Key, KeyState]:
-        return self._merged(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows)
+        return states_of(self._ask(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows, ROWS))
 
     def rows_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> Mapping[Key, KeyState]:
-        return self._merged(plan, TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys))).rows)
-
-    def _merged(self, plan: ComparisonPlan, read: Work) -> dict[Key, KeyState]:
-        out: dict[Key, KeyState] = {}
-        for key, hashed, version, columns in self._ask(plan, read, ROWS):
-            row, name = KeyState(1, int(hashed), version, tuple(columns)), tuple(key)
-            known = out.get(name)
-            if known is not None:
-                versions = ",".join(sorted({*known.version.split(","), version}))
-                row = KeyState(known.rows + 1, (known.hash + row.hash) % MODULUS, versions, known.columns)
-            out[name] = row
-        return out
+        reading = TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys)))
+        return states_of(self._ask(plan, reading.rows, ROWS))
 
     def _ask(self, plan: ComparisonPlan, read: Work, columns: str) -> Iterator[tuple[Any, ...]]:
         assert plan.target is not None

@@ -9,28 +9,24 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.api.table_batch import DELETED, KEY, OP, POSITION, UNCHANGED, TableBatch
-from cdcworker.connectors.arrow.decode import DecodePlan, arrow_type
-from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, TARGET_COLLISION, TARGET_RESERVED, gone
+from cdcworker.connectors.api.table_batch import KEY, OP, TableBatch
+from cdcworker.connectors.sink_errors import SCHEMA_REFUSED, gone
 from cdcworker.connectors.warehouses import schema_policy, target_columns
-from cdcworker.connectors.warehouses.column_changes import ColumnNaming, TargetTableColumn, not_renamed, plan
+from cdcworker.connectors.warehouses.column_changes import ColumnNaming
 from cdcworker.connectors.warehouses.dead_letters import of_today
 from cdcworker.connectors.warehouses.dropped_columns import wanted, without
-from cdcworker.connectors.warehouses.mysql import (
-    column_changes,
-    dropped_columns,
-    found_tables,
-    statements,
-    types,
-    values,
-)
+from cdcworker.connectors.warehouses.mysql import column_changes, found_tables, statements, types, values
+from cdcworker.connectors.warehouses.mysql.dropped_columns import LedgerPositions
 from cdcworker.connectors.warehouses.mysql.errors import of_alter
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.source_types import TargetColumn
-from cdcworker.connectors.warehouses.target_columns import OutputForm, missing_key, named
+from cdcworker.connectors.warehouses.sql import catalog, dropped_columns
+from cdcworker.connectors.warehouses.sql.dropped_columns import SettledColumns
+from cdcworker.connectors.warehouses.sql.ledger import WRITTEN
+from cdcworker.connectors.warehouses.sql.target_table import OwnColumn
+from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
-from cdcworker.schemas.topics import unescape
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.client import Connection
@@ -40,12 +36,7 @@ log = logging.getLogger(__name__)
 
 RESERVED: Final = ("_cdcworker", "information_schema", "mysql", "performance_schema", "sys")
 """Our own bookkeeping, which a source that is a warehouse too may hold as tables, and the server's."""
-POSITION_ID: Final = int(target_columns.POSITION_ID)
-"""Beside the numbers that the source gives to its columns."""
-_WRITTEN: Final = """select 1 from _cdcworker.columns c join _cdcworker.ledger l on l.sink = c.sink and l.topic = c.topic
-    where c.sink = %s and c.topic = %s and l.applied is not null limit 1"""
-"""Whether the sink has had a table for a topic and stands behind rows of it: not after its offsets were reset."""
-_PLAIN: Final = DecodePlan({"type": "record", "name": "r", "fields": []})
+_OWN: Final = catalog.OwnTypes(types.TEXT, types.BOOLEAN, "datetime(6)", "current_timestamp(6)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +59,8 @@ class TargetCatalog:
         self._schema = schema
         self._output = output or OutputForm()
         self._ledger = ledger
-        self._known = dropped_columns.KnownColumns(ledger)
+        self._newest: dict[str, bytes] = {}
+        """By topic the highest position that its rows had when they were looked at for dropped columns."""
         self._prepared: dict[str, _Prepared] = {}
         self._owners: dict[tuple[str, str], str] = {}
         self._looked: set[str] = set()
@@ -76,7 +68,7 @@ class TargetCatalog:
 
     def forget(self) -> None:
         self._prepared.clear()
-        self._known.newest.clear()
+        self._newest.clear()
 
     def begin(self) -> None:
         self._looked.clear()
@@ -90,7 +82,7 @@ class TargetCatalog:
         known = self._prepared.get(batch.table)
         if known is not None and (batch.bare or known.is_of(batch)):
             return
-        with _of(batch):
+        with catalog.of_topic(batch):
             if batch.bare:
                 self._standing(connection, batch)
             else:
@@ -109,12 +101,12 @@ class TargetCatalog:
         batch = of_today(batch, known.names, known.names)
         gone_ = {column.name for column in wanted(batch)}.difference(known.target.types)
         batch = without(batch, gone_)
-        columns = tuple(column for column in self._columns(batch) if column.name in known.target.types)
+        columns = tuple(column for column in catalog.columns_of(batch) if column.name in known.target.types)
         return replace(known.target, columns=columns), batch
 
     def look(self, connection: Connection, batch: TableBatch) -> None:
         """Finds the table for a batch without altering anything: columns that it lacks are left out."""
-        with _of(batch):
+        with catalog.of_topic(batch):
             target = self._wanted(connection, batch)
             found = found_tables.find(connection, target.schema, target.table)
             if found is None:
@@ -123,7 +115,11 @@ class TargetCatalog:
             names = column_changes.known(connection, (self._ledger.sink, batch.table))
             own = tuple(column for column in target.own if column.name in found.columns)
             target = replace(
-                target, types=found.types, hashed=found.hashed, own=own, position=self._position(found, names)
+                target,
+                types=found.types,
+                hashed=found.hashed,
+                own=own,
+                position=catalog.position_name(found.columns, names, self._output.position),
             )
             self._prepared[batch.table] = _Prepared({}, batch.key, target, names)
 
@@ -134,7 +130,7 @@ class TargetCatalog:
         place = (self._ledger.sink, batch.table)
         found = found_tables.find(connection, target.schema, target.table)
         if found is None:
-            if connection.one(_WRITTEN, place) is not None:
+            if connection.one(WRITTEN, place) is not None:
                 raise gone(batch.table)
             with self._ledger.altering(connection):
                 self._ledger.check_fence(connection)
@@ -165,19 +161,12 @@ class TargetCatalog:
             column_changes.recover(connection, place, now)
         return now
 
-    def _columns(self, batch: TableBatch) -> tuple[TargetColumn, ...]:
-        columns = tuple(named(member) for member in batch.schema["fields"])
-        present = {column.field for column in columns}
-        return columns + tuple(missing_key(name, batch) for name in batch.key if name not in present)
-
     def _wanted(self, connection: Connection, batch: TableBatch) -> statements.TargetTable:
         """Returns the table as the batch alone would have it."""
         schema, table = self._place(connection, batch)
-        columns = self._columns(batch)
-        key = tuple(unescape(name) for name in batch.key)
+        columns, key = catalog.columns_of(batch), catalog.key_of(batch)
         found = {column.name: types.type_of(column, column.name in key) for column in columns}
-        nullable = {unescape(str(m["name"])) for m in batch.schema["fields"] if isinstance(m["type"], list)}
-        optional = frozenset(nullable.intersection(key))
+        optional = catalog.optional_key(batch)
         hashed = bool(key) and (bool(optional) or not types.fits_index([found[name] for name in key]))
         target = statements.TargetTable(
             schema,
@@ -185,11 +174,11 @@ class TargetCatalog:
             types.fitting(found, key),
             key,
             columns,
-            hashed,
-            optional,
-            self._own(bool(key)),
-            self._output.soft and bool(key),
+            own=self._own(bool(key)),
+            soft=self._output.soft and bool(key),
             position=self._output.position,
+            hashed=hashed,
+            optional=optional,
             collation=connection.server.collation,
         )
         target_columns.distinct(
@@ -205,14 +194,20 @@ class TargetCatalog:
             return
         names = column_changes.known(connection, (self._ledger.sink, batch.table))
         keyed = OP not in found.columns
-        target = statements.TargetTable(*place, found.types, found.key or (KEY,) if keyed else (), (), found.hashed)
+        target = statements.TargetTable(
+            *place, found.types, found.key or (KEY,) if keyed else (), (), hashed=found.hashed
+        )
         target = replace(target, own=self._own(keyed), soft=self._output.soft and keyed)
-        target = replace(target, position=self._position(found, names), collation=connection.server.collation)
+        target = replace(
+            target,
+            position=catalog.position_name(found.columns, names, self._output.position),
+            collation=connection.server.collation,
+        )
         missing = [own for own in self._all_own(target) if own.name not in found.columns]
         if missing:
             with self._ledger.altering(connection):
                 self._ledger.check_fence(connection)
-                self._alter(connection, target, [f"add column {own.clause}" for own in missing], ())
+                self._alter(connection, target, [f"add column {statements.clause(own)}" for own in missing], ())
         # Another shape is looked at anew.
         self._prepared[batch.table] = _Prepared({}, batch.key, target, names)
         self._looked.add(batch.table)
@@ -222,51 +217,41 @@ class TargetCatalog:
     def _follow(
         self, connection: Connection, target: statements.TargetTable, found: FoundTable, batch: TableBatch
     ) -> tuple[statements.TargetTable, FoundTable, Mapping[int, str], bool]:
-        """A column that the source calls otherwise now is called so here too, by the source's identity of it; one that the source
-        dropped makes room for another one of its name, or goes; others are added and widened: in one ALTER TABLE. What of the
-        batch the table takes, the table then, its names, and whether that holds for every batch in this shape."""
-        place, where = (self._ledger.sink, batch.table), {"table": target.plain_name}
+        """Gives the table's columns the names and the types that the source has for them, and drops those that it dropped: in one ALTER
+        TABLE. What of the batch the table takes, the table then, its names, and whether that holds for every batch in this shape."""
+        place = (self._ledger.sink, batch.table)
         known = column_changes.known(connection, place)
-        ids = {unescape(str(m["name"])): int(m["cdc.colid"]) for m in batch.schema["fields"] if m.get("cdc.colid")}
-        if target.position:
-            ids[target.position] = POSITION_ID
-        held = self._held(found, known, ids)
-        have = column_changes.have(found, held)
-        asked = [TargetTableColumn(name, ids.get(name)) for name in (*target.names, *_named(target.position))]
-        own = {target.position, POSITION, *(column.name for column in target.own)}
-        not_renamed(known, [c for c in have if c.name not in own], [c for c in asked if c.name not in own], where)
-        planned, settled, deleted = plan(have, asked, target.key, where), True, tuple[str, ...]()
-        if self._output.deletes(target.key):
-            said = dropped_columns.settled(connection, target, batch, planned, self._known)
-            settled, deleted = said.settled, said.deleted
-            have = [column for column in have if column.name not in deleted]
-            asked = [column for column in asked if column.name not in said.late]
-            target = replace(target, columns=tuple(c for c in target.columns if c.name not in said.late))
-            planned = plan(have, asked, target.key, where)
-        schema_policy.judge(self._output.follows, planned, self._output.own, where)
-        made = {id: planned.names[name] for name, id in held.items() if name in planned.names}
-        taken = {column.name for column in asked}
-        made |= {id: name for name, id in ids.items() if name in taken}
-        evolved = self._evolved(target, found, planned, where)
-        changes = [*column_changes.clauses(planned, deleted, evolved), *evolved.values()]
-        if changes:
-            order = [planned.names.get(name, name) for name in found.columns if name not in deleted]
-            order += [name for name in (*target.names, *(o.name for o in self._all_own(target))) if name not in order]
-            if deleted and order == list(found.columns):
+        positions = LedgerPositions(connection, target, self._ledger, batch.table)
+
+        def settle(planned: ColumnNaming) -> SettledColumns:
+            return dropped_columns.settled(batch, planned, target.key, positions, self._newest)
+
+        there = [name for name in found.columns if name != statements.HASH]
+        plan = catalog.followed(target, there, known, batch, self._output, settle)
+        evolved = self._evolved(plan.target, found, plan.planned)
+        if changes := [*column_changes.clauses(plan.planned, plan.deleted, evolved), *evolved.values()]:
+            order = self._order(plan, found)
+            if plan.deleted and order == list(found.columns):
                 # By the order nobody could tell whether it was done: what is deleted goes in a step of its own.
-                first = column_changes.of_deleted(found, held, deleted)
-                found = self._changed(connection, target, column_changes.drops(deleted), place, first, ())
-                return self._follow(connection, target, found, batch)
-            renamed: dict[str, str | None] = {name: planned.names[name] for name in planned.names}
-            renamed |= dict.fromkeys(deleted)
-            change = column_changes.NameChange(tuple(order), made, renamed)
-            found = self._changed(connection, target, changes, place, change, planned.dropped)
-            column_changes.tell(target, planned)
-        elif known != made:
+                first = column_changes.of_deleted(found, plan.identities, plan.deleted)
+                drops = column_changes.drops(plan.deleted)
+                found = self._changed(connection, plan.target, drops, place, first, ())
+                return self._follow(connection, plan.target, found, batch)
+            renamed = {**plan.planned.names, **dict.fromkeys(plan.deleted)}
+            change = column_changes.NameChange(tuple(order), plan.names, renamed)
+            found = self._changed(connection, plan.target, changes, place, change, plan.planned.dropped)
+            column_changes.tell(plan.target, plan.planned)
+        elif known != plan.names:
             with self._ledger.altering(connection):
                 self._ledger.check_fence(connection)
-                column_changes.end(connection, place, column_changes.NameChange((), made))
-        return target, found, made, settled
+                column_changes.end(connection, place, column_changes.NameChange((), plan.names))
+        return plan.target, found, plan.names, plan.settled
+
+    def _order(self, plan: catalog.FollowedColumns[statements.TargetTable], found: FoundTable) -> list[str]:
+        """Returns the names of the columns as they then stand."""
+        names, own = plan.planned.names, self._all_own(plan.target)
+        order = [names.get(name, name) for name in found.columns if name not in plan.deleted]
+        return order + [name for name in (*plan.target.names, *(o.name for o in own)) if name not in order]
 
     def _changed(
         self,
@@ -293,24 +278,9 @@ class TargetCatalog:
             raise gone(place[1])
         return found
 
-    @staticmethod
-    def _held(found: FoundTable, known: Mapping[int, str], ids: Mapping[str, int]) -> dict[str, int]:
-        # Of several that are said to be one column it is the one that the source has under its name, or the newest.
-        order = sorted(known.items(), key=lambda pair: (ids.get(pair[1]) == pair[0], pair[0]))
-        held = {name: id for id, name in order if name in found.columns}
-        if POSITION_ID not in held.values() and POSITION in found.columns:
-            held[POSITION] = POSITION_ID
-        return held
-
-    def _position(self, found: FoundTable, known: Mapping[int, str]) -> str:
-        """The name of a table's column of positions: as it is, where there is one, else as it is to be."""
-        names = (known.get(POSITION_ID, ""), POSITION)
-        return next((name for name in names if name in found.columns), self._output.position)
-
-    def _evolved(
-        self, target: statements.TargetTable, found: FoundTable, planned: ColumnNaming, where: Mapping[str, str]
-    ) -> dict[str, str]:
+    def _evolved(self, target: statements.TargetTable, found: FoundTable, planned: ColumnNaming) -> dict[str, str]:
         """Returns the clauses that add and widen columns, by the names that the columns have before."""
+        where = {"table": target.plain_name}
         there = {planned.names[name]: column for name, column in found.columns.items() if name in planned.names}
         added = {name: target.types[name] for name in target.names if name not in there}
         room = types.ROW_BYTES_MAX - sum(types.row_bytes(column.type) for column in there.values())
@@ -331,7 +301,11 @@ class TargetCatalog:
             if types.normal(needed) != have.type:
                 schema_policy.refuse(self._output.follows, "widen", column.name, where)
                 out[before[column.name]] = self._widen(target, column, needed, before[column.name])
-        own = {f"+{own.name}": f"add column {own.clause}" for own in self._all_own(target) if own.name not in there}
+        own = {
+            f"+{own.name}": f"add column {statements.clause(own)}"
+            for own in self._all_own(target)
+            if own.name not in there
+        }
         return out | own
 
     @staticmethod
@@ -341,34 +315,23 @@ class TargetCatalog:
         kind = statements.declared(target, needed) + bare
         return f"change column {statements.quote(old)} {statements.quote(column.name)} {kind}"
 
-    def _own(self, keyed: bool) -> tuple[statements.OwnColumn, ...]:
-        out = [] if keyed else [statements.OwnColumn(OP, "varchar(8)")]
-        if self._output.log:
-            out.append(statements.OwnColumn(UNCHANGED, types.TEXT))
-        if self._output.soft and keyed:
-            out.append(statements.OwnColumn(DELETED, types.BOOLEAN, "false"))
-        if self._output.synced:
-            out.append(statements.OwnColumn(self._output.synced, "datetime(6)", "current_timestamp(6)"))
-        return tuple(out)
+    def _own(self, keyed: bool) -> tuple[OwnColumn, ...]:
+        out = [] if keyed else [OwnColumn(OP, "varchar(8)")]
+        return (*out, *catalog.own_columns(self._output, _OWN, keyed))
 
     @staticmethod
-    def _all_own(target: statements.TargetTable) -> list[statements.OwnColumn]:
-        place = [statements.OwnColumn(target.position, statements.POSITION_TYPE)] if target.position else []
+    def _all_own(target: statements.TargetTable) -> list[OwnColumn]:
+        place = [OwnColumn(target.position, statements.POSITION_TYPE)] if target.position else []
         return [*place, *target.own]
 
     # -- tables -------------------------------------------------------------------------------------------------------
 
     def _place(self, connection: Connection, batch: TableBatch) -> tuple[str, str]:
-        parts = batch.path or tuple(batch.table.split(".")[-2:])
-        place = (self._schema or (parts[-2] if len(parts) > 1 else "public"), parts[-1])
+        place = catalog.target_place(batch, self._schema)
         if place[0].lower() in RESERVED:
-            where = {"table": ".".join(place), "topic": batch.table}
-            raise CdcError(TARGET_RESERVED, "the topic's target schema is not for data", where=where)
+            raise catalog.reserved(place, batch.table)
         name = (place[0].lower(), place[1].lower()) if connection.server.folds else place
-        owner = self._owners.setdefault(name, batch.table)
-        if owner != batch.table:
-            where = {"table": ".".join(place), "topic": batch.table}
-            raise CdcError(TARGET_COLLISION, "two topics write to one table", where=where)
+        catalog.own_place(self._owners, name, place, batch.table)
         return place
 
     def _create(self, connection: Connection, target: statements.TargetTable) -> None:
@@ -389,10 +352,6 @@ class TargetCatalog:
         log.info("altered table=%s changes=%d", target.plain_name, len(clauses))
 
 
-def _named(name: str) -> tuple[str, ...]:
-    return (name,) if name else ()
-
-
 @contextlib.contextmanager
 def _altering(target: statements.TargetTable, columns: Sequence[str]) -> Iterator[None]:
     """Around what alters a table. CdcError SCHEMA_REFUSED where the server does not let it."""
@@ -407,25 +366,11 @@ def _altering(target: statements.TargetTable, columns: Sequence[str]) -> Iterato
         raise error from exc
 
 
-@contextlib.contextmanager
-def _of(batch: TableBatch) -> Iterator[None]:
-    """Errors name the topic, by which a table is known."""
-    try:
-        yield
-    except CdcError as exc:
-        where = {"topic": batch.table, **(exc.where or {})}
-        raise CdcError(exc.code, exc.message, where=where, hint=exc.hint) from exc
-
-
 def _default(column: TargetColumn, kind: str) -> str:
     """Rows that stand already got the source's default without an event; so do rows of the older shape. A long text takes an
     expression for its default, on every server."""
-    import pyarrow as pa
-
-    if column.default is None:
-        return ""
-    raw = column.default.encode("latin-1") if column.kind in ("decimal", "bytes", "bits") else column.default
-    made = values.to_mysql(pa.array([raw], arrow_type(column.avro, _PLAIN)), column, kind)[0].as_py()
+    value = catalog.default_value(column)
+    made = None if value is None else values.to_mysql(value, column, kind)[0].as_py()
     if made is None:
         return ""
     text = statements.binary(made) if isinstance(made, bytes) else statements.literal(made)

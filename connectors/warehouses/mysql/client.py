@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any, Final
 
 import pymysql
 from pymysql import _auth
 from pymysql.connections import Connection as PlainConnection
 from pymysql.connections import MySQLResult
 from pymysql.constants import CR
+
+if TYPE_CHECKING:
+    from cdcworker.connectors.warehouses.sql.connection import Parameters
 
 PACKET_BYTES: Final = 256 * 1024
 CLEAR_PASSWORDS: Final = ("mysql_clear_password", "dialog", "sha256_password", "mysql_old_password")
@@ -110,18 +113,18 @@ class Connection(PlainConnection):  # type: ignore[misc]
         """Lets statements take as long as they need; that the server's machine is gone the kernel notices."""
         self._read_timeout = self._write_timeout = None
 
-    def ask(self, statement: str, parameters: Sequence[Any] | None = None) -> list[tuple[Any, ...]]:
+    def ask(self, statement: str, parameters: Parameters | None = None) -> list[tuple[Any, ...]]:
         """Executes a statement and returns its rows. Without parameters no % has a meaning."""
         with self.cursor() as cursor:
             cursor.execute(statement, parameters)
             return list(cursor.fetchall())
 
-    def one(self, statement: str, parameters: Sequence[Any] | None = None) -> tuple[Any, ...] | None:
+    def one(self, statement: str, parameters: Parameters | None = None) -> tuple[Any, ...] | None:
         """Returns the first row of a statement; None: there is none."""
         found = self.ask(statement, parameters)
         return found[0] if found else None
 
-    def do(self, statement: str | bytes, parameters: Sequence[Any] | None = None) -> int:
+    def do(self, statement: str | bytes, parameters: Parameters | None = None) -> int:
         """Executes a statement and returns how many rows it changed."""
         if parameters is None:
             return int(self.query(statement))

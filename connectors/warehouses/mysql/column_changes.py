@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Final
 
-from cdcworker.connectors.warehouses.column_changes import ColumnNaming, TargetTableColumn
+from cdcworker.connectors.warehouses.column_changes import ColumnNaming
 from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.mysql.connection import transaction
+from cdcworker.connectors.warehouses.sql.ledger import COLUMNS
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.client import Connection
@@ -36,7 +37,7 @@ class NameChange:
 
 def known(connection: Connection, place: Place) -> dict[int, str]:
     """Returns the names of a topic's columns by the source's identity of them."""
-    return dict(connection.ask(f"select colid, name from _cdcworker.columns {_HERE}", place))
+    return dict(connection.ask(COLUMNS, place))
 
 
 def begin(connection: Connection, place: Place, change: NameChange) -> None:
@@ -135,8 +136,3 @@ def tell(target: statements.TargetTable, planned: ColumnNaming) -> None:
         if old != new:
             done = "a dropped column made room" if old in planned.dropped else "renamed"
             log.info("%s table=%s column=%s now=%s", done, target.plain_name, old, new)
-
-
-def have(found: FoundTable, held: Mapping[str, int]) -> list[TargetTableColumn]:
-    """Returns the table's columns with the identities that are known; a hash of the key is none of them."""
-    return [TargetTableColumn(name, held.get(name)) for name in found.columns if name != statements.HASH]

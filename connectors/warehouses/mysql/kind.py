@@ -4,15 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from cdcworker.connectors.api.context import CheckFinding
-from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_RIGHTS
-from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.kind import (
+    LedgerAdmin,
+    ParsedConfig,
+    SparkHost,
+    WarehouseKind,
+    WriterTask,
+    probed,
+)
 from cdcworker.connectors.warehouses.mysql.errors import CERTIFICATE, WEAK_LOGIN
 from cdcworker.connectors.warehouses.output_config import output_of, position_column
 from cdcworker.connectors.warehouses.shared_keys import (
@@ -25,7 +31,6 @@ from cdcworker.connectors.warehouses.shared_keys import (
     USER,
     missing,
 )
-from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.connection import Login
@@ -63,34 +68,12 @@ def open_writer(config: ParsedConfig, task: WriterTask) -> TableWriter:
     return MySqlWriter(login(config), task.sink, task.task, schema=config["warehouse.schema"], output=output_of(config))
 
 
-@dataclass(frozen=True, slots=True)
-class MySqlLedgerAdmin:
-    """The ledger's table in the target, over a connection of its own for each request."""
-
-    config: ParsedConfig
-    access: LedgerAccess
-
-    def offsets(self) -> SinkOffsets:
-        from cdcworker.connectors.warehouses.mysql.ledger_admin import stored
-
-        return stored(login(self.config), self.access)
-
-    def alter(self, changes: SinkOffsets | None) -> None:
-        from cdcworker.connectors.warehouses.mysql.ledger_admin import alter
-
-        alter(login(self.config), self.access, changes)
-
-    def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
-        from cdcworker.connectors.warehouses.mysql.ledger_admin import trace
-
-        schema, column = self.config["warehouse.schema"], position_column(self.config)
-        return trace(login(self.config), self.access, change, schema, column)
-
-
 @contextlib.contextmanager
-def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[MySqlLedgerAdmin]:
+def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[LedgerAdmin]:
     """Opens the ledger for a request; nothing is connected to yet."""
-    yield MySqlLedgerAdmin(config, access)
+    from cdcworker.connectors.warehouses.mysql.ledger_admin import MySqlLedgerAdmin
+
+    yield MySqlLedgerAdmin(login(config), access, config["warehouse.schema"], position_column(config))
 
 
 @contextlib.contextmanager
@@ -118,12 +101,7 @@ def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     it."""
     from cdcworker.connectors.warehouses.mysql import connection
 
-    try:
-        connection.probe(login(config))
-    except CdcError as exc:
-        key = _KEY_OF_ERROR.get(exc.code, "warehouse.hostname")
-        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
-    return []
+    return probed(lambda: connection.probe(login(config)), _KEY_OF_ERROR)
 
 
 def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:

@@ -9,16 +9,20 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import DeadLetter, SinkBatch, VisibleThrough
-from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED, TARGET_LOCKED
+from cdcworker.connectors.sink_errors import FENCED, TARGET_LOCKED
 from cdcworker.connectors.warehouses.dead_letters import headers_text
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING, enter
+from cdcworker.connectors.warehouses.sql.ledger import (
+    LETTER,
+    TOMBSTONE_DAYS_MAX,
+    Epoch,
+    Partition,
+    is_fresh,
+)
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.mysql.client import Connection
-
-Epoch = tuple[int, int]
-Partition = tuple[str, int]
 
 LOCK_S: Final = 30
 """How long one waits for another who alters tables for the same sink."""
@@ -45,9 +49,6 @@ NEWEST: Final = (
     "select count(*) from information_schema.tables where table_schema = '_cdcworker' and table_name = 'topic'"
 )
 """Where it is, all of them are."""
-LETTER: Final = ("topic", "partition", "offset", "code", "cause", "key", "value")
-TOMBSTONE_DAYS_MAX: Final = 7
-"""Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
 
 
 class MySqlLedger:
@@ -177,7 +178,7 @@ class MySqlLedger:
         """Returns whether a batch is still to be applied, before its transaction begins: its tables may have to be altered. CdcError
         as from `lock`."""
         self.check_fence(connection)
-        return self._fresh(batch.offsets, self._rows(connection, batch, ""))
+        return is_fresh(batch.offsets, self._rows(connection, batch, ""), self.epoch)
 
     def lock(self, connection: Connection, batch: SinkBatch) -> bool:
         """Lock and compare fence and offsets. False: every offset of the batch has been applied before."""
@@ -194,7 +195,7 @@ class MySqlLedger:
                    values (%s, %s, %s, %s, %s, %s, now(6)) on duplicate key update sink = values(sink)""",
                 (self.sink, topic, partition, first, *self.epoch),
             )
-        return self._fresh(batch.offsets, self._rows(connection, batch, "for update"))
+        return is_fresh(batch.offsets, self._rows(connection, batch, "for update"), self.epoch)
 
     def _rows(self, connection: Connection, batch: SinkBatch, lock: str) -> list[tuple[Any, ...]]:
         topics = sorted({topic for topic, _ in batch.offsets})
@@ -221,21 +222,6 @@ class MySqlLedger:
             (self.sink, *topics),
         )
         connection.do(f"update _cdcworker.fence set at = {_LATER} where sink = %s", (self.sink,))
-
-    def _fresh(self, offsets: Mapping[Partition, tuple[int, int]], rows: list[tuple[Any, ...]]) -> bool:
-        replayed = 0
-        for topic, partition, next_offset, task_epoch, attempt in rows:
-            first, end = offsets[topic, partition]
-            where = {"topic": topic, "partition": partition, "offset": next_offset}
-            if (task_epoch, attempt) > self.epoch:
-                raise CdcError(FENCED, "a newer task applies this partition", where=where)
-            if next_offset >= end:
-                replayed += 1
-            elif next_offset > first:
-                raise CdcError(LEDGER_MOVED, "the ledger stands inside the batch", where=where)
-        if replayed and replayed < len(offsets):
-            raise CdcError(LEDGER_MOVED, "a part of the batch has been applied before")
-        return not replayed
 
     def advance(self, connection: Connection, batch: SinkBatch) -> None:
         """Move every partition of the batch to its end (INV-8: in the transaction that applies the rows)."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.arrow.array_ops import one
 from cdcworker.connectors.sink_errors import TARGET_VALUE
 from cdcworker.connectors.warehouses.mysql import statements
 from cdcworker.connectors.warehouses.mysql.errors import DUPLICATE
@@ -42,7 +43,7 @@ def load(connection: Connection, table: str, columns: Mapping[str, Any]) -> int:
     rows = pa.table(parts)
     size = max(1, min(CHUNK_ROWS, CHUNK_BYTES * rows.num_rows // max(1, rows.nbytes)))
     for start in range(0, rows.num_rows, size):
-        chunk = {name: _one(rows[name].slice(start, size)) for name in rows.column_names}
+        chunk = {name: one(rows[name].slice(start, size)) for name in rows.column_names}
         if connection.server.loads:
             _load(connection, table, chunk)
         else:
@@ -142,13 +143,6 @@ def _pieces(rows: list[bytes], limit: int) -> Iterator[bytes]:
 
 
 # -- bytes --------------------------------------------------------------------------------------------------------------
-
-
-def _one(column: pa.ChunkedArray) -> pa.Array:
-    import pyarrow as pa
-
-    found = column.combine_chunks()
-    return pa.concat_arrays(found.chunks) if isinstance(found, pa.ChunkedArray) else found
 
 
 def parts(values: pa.Array) -> tuple[np.ndarray[Any, Any], Any]:

@@ -7,9 +7,11 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import KEY, OP, POSITION, UNCHANGED, TableBatch
+from cdcworker.connectors.arrow.array_ops import one
 from cdcworker.connectors.warehouses.mysql import load, statements, values
 from cdcworker.connectors.warehouses.mysql.connection import BOOKKEEPING
-from cdcworker.schemas.topics import unescape
+from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
+from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN_KEY, STAGE_KEY
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -73,17 +75,17 @@ def fill(
     columns = _values(target, rows)
     columns[POSITION] = one(rows[POSITION])
     if unchanged:
-        columns[statements.KEPT] = _flags(unchanged)
+        columns[KEPT] = _flags(unchanged)
     if keep_key:
-        columns[statements.STAGE_KEY] = hashed(one(rows[KEY]))
+        columns[STAGE_KEY] = hashed(one(rows[KEY]))
     if origins is not None:
-        columns[statements.ORIGIN_KEY] = hashed(one(origins[KEY]))
+        columns[ORIGIN_KEY] = hashed(one(origins[KEY]))
         for column in target.columns:
             if column.name in target.key:
                 found = values.to_mysql(one(origins[column.field]), column, target.types[column.name])
                 columns[statements.origin(target, column.name)] = found
     load.load(connection, name, columns)
-    return {unescape(column): bit for bit, column in enumerate(unchanged)}
+    return bits_of(unchanged)
 
 
 def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
@@ -129,12 +131,3 @@ def _flags(unchanged: Mapping[str, Any]) -> Any:
     ends = np.arange(len(digits) + 1, dtype=np.int32) * digits.shape[1]
     some = pa.array(matrix.any(axis=1)).buffers()[1]
     return pa.Array.from_buffers(pa.binary(), len(digits), [some, pa.py_buffer(ends), pa.py_buffer(digits)])
-
-
-def one(column: Any) -> Any:
-    import pyarrow as pa
-
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
-    return found

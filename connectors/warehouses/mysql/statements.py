@@ -9,14 +9,16 @@ from typing import Final
 
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
 from cdcworker.connectors.warehouses.mysql import types
-from cdcworker.connectors.warehouses.source_types import TargetColumn
+from cdcworker.connectors.warehouses.sql.target_table import (
+    KEPT,
+    ORIGIN,
+    ORIGIN_KEY,
+    STAGE_KEY,
+    OwnColumn,
+    SqlTable,
+    TombstonePlace,
+)
 
-KEPT: Final = "_cdc_kept"
-"""Stage column: a 1 or a 0 for each of the columns that may keep the target's value, null for whole rows."""
-STAGE_KEY: Final = "_cdc_stage_key"
-"""Stage column: the hash of the encoded key."""
-_ORIGIN: Final = "_cdc_origin_"
-ORIGIN_KEY: Final = "_cdc_origin"
 HASH: Final = "_cdc_key_hash"
 """Column of tables whose key no index holds whole: a hash of the key, which the server makes."""
 NUMBER: Final = "_cdc_number"
@@ -41,74 +43,35 @@ def binary(value: bytes) -> str:
     return f"x'{value.hex()}'"
 
 
-@dataclass(frozen=True, slots=True)
-class TombstonePlace:
-    """The sink and the topic whose tombstones a statement is about."""
+def tombstones_of(place: TombstonePlace) -> str:
+    """Returns a condition on tombstones `b`."""
+    return f"b.sink = {literal(place.sink)} and b.topic = {literal(place.topic)}"
 
-    sink: str
-    topic: str
 
-    @property
-    def values(self) -> str:
-        return f"{literal(self.sink)}, {literal(self.topic)}"
+def values_of(place: TombstonePlace) -> str:
+    """Returns the sink and the topic of tombstones as values."""
+    return f"{literal(place.sink)}, {literal(place.topic)}"
 
-    @property
-    def tombstones(self) -> str:
-        """A condition on tombstones `b`."""
-        return f"b.sink = {literal(self.sink)} and b.topic = {literal(self.topic)}"
+
+def clause(own: OwnColumn) -> str:
+    """Returns the declaration of a column of the sink's."""
+    return f"{quote(own.name)} {own.type}" + (f" default {own.value}" if own.value else "")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnColumn:
-    """A column of the sink's; one with an expression is set to it whenever a row is written."""
+class TargetTable(SqlTable):
+    """A table as it stands in MySQL: types as they are declared, and whether a hash stands in for its key. `unique`: a second row of a
+    key is refused at once, and nothing else is."""
 
-    name: str
-    type: str
-    value: str = ""
-
-    @property
-    def clause(self) -> str:
-        return f"{quote(self.name)} {self.type}" + (f" default {self.value}" if self.value else "")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetTable:
-    """A table as it stands in the target: types by column as they are declared, `key`, and whether a hash stands in for it."""
-
-    schema: str
-    table: str
-    types: Mapping[str, str]
-    key: tuple[str, ...]
-    columns: tuple[TargetColumn, ...]
     hashed: bool = False
     optional: frozenset[str] = frozenset()
     """Columns of the key that may be null in the source."""
-    own: tuple[OwnColumn, ...] = ()
-    """What we add besides the position."""
-    soft: bool = False
-    """Deleted rows stay and are marked."""
-    unique: bool = False
-    """A second row of a key is refused at once, and nothing else is."""
-    position: str = POSITION
-    """Its column of positions; empty: it has none. In tables of a stage it always has the name of POSITION."""
     collation: str = ""
     """Of columns that the sink makes."""
 
     @property
     def name(self) -> str:
         return f"{quote(self.schema)}.{quote(self.table)}"
-
-    @property
-    def plain_name(self) -> str:
-        return f"{self.schema}.{self.table}"
-
-    @property
-    def stamps(self) -> tuple[OwnColumn, ...]:
-        return tuple(column for column in self.own if column.value)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
 
     @property
     def there(self) -> str:
@@ -134,7 +97,7 @@ class TargetTable:
 
 def origin(target: TargetTable, name: str) -> str:
     """Returns the stage column for a column of the key that a row came from. Its own name may be as long as names can be."""
-    return f"{_ORIGIN}{target.key.index(name)}"
+    return f"{ORIGIN}{target.key.index(name)}"
 
 
 def _key_text(column: str, kind: str) -> str:
@@ -158,7 +121,7 @@ def create_table(target: TargetTable) -> str:
         + (" not null" if column.name in keyed else "")
         for column in target.columns
     ]
-    parts += [column.clause for column in target.own]
+    parts += [clause(column) for column in target.own]
     parts += [f"{quote(target.position)} {POSITION_TYPE}"] if target.position else []
     if target.key and target.hashed:
         parts += [hash_column(target), f"unique key ({quote(HASH)})"]
@@ -229,7 +192,7 @@ def value(bits: Mapping[str, int], name: str, other: str = "t") -> str:
 def drop_buried(stage_name: str, place: TombstonePlace) -> str:
     """Takes rows behind a tombstone out of a stage."""
     return f"""delete s from {stage_name} s join {TOMBSTONES} b
-        on {place.tombstones} and b.`key` = s.{quote(STAGE_KEY)} where b.position >= s.{quote(POSITION)}"""
+        on {tombstones_of(place)} and b.`key` = s.{quote(STAGE_KEY)} where b.position >= s.{quote(POSITION)}"""
 
 
 def drop_older(stage_name: str, floor: bytes) -> str:
@@ -312,7 +275,7 @@ def copy_origin_tombstone(target: TargetTable, stage_name: str, bits: Mapping[st
     sets = ", ".join(
         f"s.{quote(name)} = if({_kept(bits, name)}, {_stored(target, name)}, s.{quote(name)})" for name in bits
     )
-    return f"""update {stage_name} s straight_join {TOMBSTONES} b on {place.tombstones} and b.`key` = s.{quote(ORIGIN_KEY)}
+    return f"""update {stage_name} s straight_join {TOMBSTONES} b on {tombstones_of(place)} and b.`key` = s.{quote(ORIGIN_KEY)}
         set {sets}, s.{quote(KEPT)} = null
         where b.`row` is not null and b.position < s.{quote(POSITION)} and s.{quote(KEPT)} is not null"""
 
@@ -337,7 +300,7 @@ def insert_tombstones(stage_name: str, place: TombstonePlace) -> str:
     """Remember deletes, so that an older row of another partition does not bring the key back. The position is set last: what
     is set before is decided by it."""
     return f"""insert into {TOMBSTONES} (sink, topic, `key`, position)
-        select {place.values}, {quote(STAGE_KEY)}, {quote(POSITION)} from {stage_name} s
+        select {values_of(place)}, {quote(STAGE_KEY)}, {quote(POSITION)} from {stage_name} s
         where {quote(POSITION)} is not null
         on duplicate key update `row` = if(tombstone.position < values(position), null, tombstone.`row`),
           at = if(tombstone.position < values(position), now(6), tombstone.at),
@@ -350,7 +313,7 @@ def insert_moved_tombstones(
     """Remember rows that leave for another key as they were: what is staged, else what the target holds."""
     pairs = ", ".join(f"'{row_name(name)}', {_held(target, name, value(bits, name))}" for name in target.names)
     return f"""insert into {TOMBSTONES} (sink, topic, `key`, position, `row`)
-        select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)}, json_object({pairs})
+        select {values_of(place)}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)}, json_object({pairs})
         from {stage_name} s left join {target.name} t on {target.on("t", "s")}
         where s.{quote(KEPT)} is null or {target.there} is not null
         on duplicate key update `row` = if(tombstone.position <= values(position), values(`row`), tombstone.`row`),

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import time
-from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any, Final
@@ -13,25 +11,25 @@ from typing import TYPE_CHECKING, Any, Final
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
 from cdcworker.connectors.verify.databases import (
-    MODULUS,
-    POLL_S,
     KeyState,
     LedgerGoal,
     SpanSum,
     TableFailed,
     VerifyLimits,
+    begin_at_goal,
+    states_of,
+    sums_of,
 )
-from cdcworker.connectors.verify.errors import BEHIND
 from cdcworker.connectors.verify.lake_texts import CLIENT
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
 from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.verify_side import TableReading
 from cdcworker.connectors.warehouses.mysql import found_tables, statements, types
-from cdcworker.connectors.warehouses.mysql.catalog import POSITION_ID
 from cdcworker.connectors.warehouses.mysql.connection import Login, opened
 from cdcworker.connectors.warehouses.mysql.errors import from_pymysql
 from cdcworker.connectors.warehouses.mysql.ledger import MySqlLedger
 from cdcworker.connectors.warehouses.mysql.snapshot_read import CHUNK_ROWS, SNAPSHOT
+from cdcworker.connectors.warehouses.sql.catalog import POSITION_ID
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
@@ -105,18 +103,14 @@ class MySqlTarget:
             return self._ledger.read(connection) if self._ledger.is_there(connection) else {}
 
     def begin(self, goal: LedgerGoal, deadline: float) -> None:
-        while True:
-            self.end()
-            with self._translated() as connection:
-                for statement in SNAPSHOT:
-                    connection.do(statement)
-            ledger = self.ledger()
-            if goal.reached(ledger):
-                return
-            self.end()
-            if time.monotonic() > deadline:
-                raise CdcError(BEHIND, goal.lagging(ledger), where={"sink": self._ledger.sink})
-            time.sleep(POLL_S)
+        begin_at_goal(self, goal, deadline, self._ledger.sink)
+
+    def begin_snapshot(self) -> None:
+        """Begins a transaction that shows the database at one moment; one that runs already ends."""
+        self.end()
+        with self._translated() as connection:
+            for statement in SNAPSHOT:
+                connection.do(statement)
 
     def end(self) -> None:
         with self._translated() as connection:
@@ -129,28 +123,15 @@ class MySqlTarget:
     # -- reading ------------------------------------------------------------------------------------------------------
 
     def sums(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int] | None = None) -> Mapping[int, SpanSum]:
-        rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
-        for part, count, total in self._ask(plan, TableReading.of(plan, span, chosen).sums):
-            rows[part] += count
-            totals[part] = (totals[part] + int(total)) % MODULUS
-        return {part: SpanSum(rows[part], totals[part]) for part in rows}
+        return sums_of(self._ask(plan, TableReading.of(plan, span, chosen).sums))
 
     def rows(self, plan: ComparisonPlan, span: KeySpan, chosen: Sequence[int]) -> Mapping[Key, KeyState]:
-        return self._states(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows)
+        return states_of(self._ask(plan, TableReading.of(plan, span, None, frozenset(chosen)).rows))
 
     def rows_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> Mapping[Key, KeyState]:
-        return self._states(plan, TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys))).rows)
-
-    def _states(self, plan: ComparisonPlan, read: Work) -> dict[Key, KeyState]:
-        out: dict[Key, KeyState] = {}
-        for key, hashed, version, columns in self._ask(plan, read):
-            row, name = KeyState(1, int(hashed), version, tuple(columns)), tuple(key)
-            known = out.get(name)
-            if known is not None:
-                versions = ",".join(sorted({*known.version.split(","), version}))
-                row = KeyState(known.rows + 1, (known.hash + row.hash) % MODULUS, versions, known.columns)
-            out[name] = row
-        return out
+        return states_of(
+            self._ask(plan, TableReading.of(plan, KeySpan(), None, None, frozenset(map(tuple, keys))).rows)
+        )
 
     def _ask(self, plan: ComparisonPlan, read: Work) -> Iterator[tuple[Any, ...]]:
         for batch in read(self._batches(plan)):

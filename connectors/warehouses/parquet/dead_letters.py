@@ -10,8 +10,8 @@ from typing import Any
 
 from cdcworker.connectors.api.table_batch import SinkBatch, TableBatch
 from cdcworker.connectors.warehouses import target_columns
-from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Place, StoredLetter, headers_of
-from cdcworker.connectors.warehouses.offline_redrive import Failed, Listed, OfflineLetters
+from cdcworker.connectors.warehouses.dead_letters import BYTES_MAX, ROWLESS, Failed, Place, StoredLetter, headers_of
+from cdcworker.connectors.warehouses.offline_redrive import Listed, OfflineLetters
 from cdcworker.connectors.warehouses.parquet.dead_letter_files import DeadLetterFiles
 from cdcworker.connectors.warehouses.parquet.writer import OpenTable, ParquetWriter
 from cdcworker.connectors.warehouses.storage.files import Storage

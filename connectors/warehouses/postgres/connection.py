@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from cdcworker.connectors.config.allowed_hosts import guarded
 from cdcworker.connectors.sink_errors import TARGET_RIGHTS, TARGET_VERSION, from_psycopg
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
-    import psycopg
-
-    Connection = psycopg.Connection[tuple[Any, ...]]
+    from cdcworker.connectors.warehouses.postgres.client import Connection
 
 VERSION_MIN = 150_000
 """MERGE came with 15."""
@@ -43,9 +41,9 @@ def judged(conninfo: str) -> str:
 
 
 def opened(conninfo: str) -> Connection:
-    import psycopg
+    from cdcworker.connectors.warehouses.postgres.client import Connection
 
-    connection = psycopg.connect(
+    connection = Connection.connect(
         conninfo, autocommit=True, connect_timeout=CONNECT_TIMEOUT_S, application_name="cdcworker-sink"
     )
     if connection.info.server_version < VERSION_MIN:

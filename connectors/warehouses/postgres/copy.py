@@ -18,9 +18,11 @@ from cdcworker.connectors.api.table_batch import (
     VALID_TO_POSITION,
     TableBatch,
 )
+from cdcworker.connectors.arrow.array_ops import one
 from cdcworker.connectors.warehouses import value_text
 from cdcworker.connectors.warehouses.postgres import statements
-from cdcworker.schemas.topics import unescape
+from cdcworker.connectors.warehouses.sql.stage_rows import bits_of
+from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN, ORIGIN_KEY, STAGE_KEY
 
 if TYPE_CHECKING:
     import psycopg
@@ -46,10 +48,6 @@ def stage(
     return bits_of(unchanged)
 
 
-def bits_of(unchanged: Mapping[str, Any]) -> dict[str, int]:
-    return {unescape(column): bit for bit, column in enumerate(unchanged)}
-
-
 def columns_of(
     target: statements.TargetTable,
     rows: pa.Table,
@@ -61,24 +59,24 @@ def columns_of(
     columns: dict[str, Any] = {}
     for column in target.columns:
         if column.field in rows.column_names:
-            columns[column.name] = value_text.to_copy(_one(rows[column.field]), column)
-    columns[POSITION] = value_text.hexes(_one(rows[POSITION]))
+            columns[column.name] = value_text.to_copy(one(rows[column.field]), column)
+    columns[POSITION] = value_text.hexes(one(rows[POSITION]))
     if unchanged:
-        columns[statements.KEPT] = _bitmap(unchanged)
+        columns[KEPT] = _bitmap(unchanged)
     if keep_key:
-        columns[statements.STAGE_KEY] = value_text.hexes(_one(rows[KEY]))
+        columns[STAGE_KEY] = value_text.hexes(one(rows[KEY]))
     if origins is not None:
-        columns[statements.ORIGIN_KEY] = value_text.hexes(_one(origins[KEY]))
+        columns[ORIGIN_KEY] = value_text.hexes(one(origins[KEY]))
         for column in target.columns:
             if column.name in target.key:
-                columns[statements.ORIGIN + column.name] = value_text.to_copy(_one(origins[column.field]), column)
+                columns[ORIGIN + column.name] = value_text.to_copy(one(origins[column.field]), column)
     return columns
 
 
 def insert(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
     """Straight into the table; an error where it holds a row of one of the keys."""
-    columns = {column.name: value_text.to_copy(_one(rows[column.field]), column) for column in target.columns}
-    columns[target.position] = value_text.hexes(_one(rows[POSITION]))
+    columns = {column.name: value_text.to_copy(one(rows[column.field]), column) for column in target.columns}
+    columns[target.position] = value_text.hexes(one(rows[POSITION]))
     copy(connection, target.name, columns)
 
 
@@ -88,40 +86,40 @@ def stage_versions(
     """Fills the stage table of versions `name`, in SQL; returns the bit of each column that some version keeps."""
     if batch.upserts.num_rows:
         columns = columns_of(target, batch.upserts, batch.unchanged, batch.origins, True)
-        columns.pop(statements.ORIGIN_KEY, None)
-        columns |= {BASE: value_text.hexes(_one(batch.upserts[BASE])), **_version_columns(batch.upserts, BEGAN)}
+        columns.pop(ORIGIN_KEY, None)
+        columns |= {BASE: value_text.hexes(one(batch.upserts[BASE])), **_version_columns(batch.upserts, BEGAN)}
         copy(connection, name, columns)
     if batch.deletes.num_rows:
         columns = columns_of(target, batch.deletes, {}, None, True)
-        columns[VALID_FROM] = _one(batch.deletes[VALID_FROM])
-        columns[BEGAN] = value_text.hexes(_one(batch.deletes[BEGAN]))
+        columns[VALID_FROM] = one(batch.deletes[VALID_FROM])
+        columns[BEGAN] = value_text.hexes(one(batch.deletes[BEGAN]))
         copy(connection, name, columns)
     return bits_of(batch.unchanged)
 
 
 def insert_versions(connection: Connection, target: statements.TargetTable, rows: pa.Table) -> None:
     """Straight into the table; an error where it has one of the versions, or a current one of one of the keys."""
-    columns = {column.name: value_text.to_copy(_one(rows[column.field]), column) for column in target.columns}
-    columns[target.position] = value_text.hexes(_one(rows[POSITION]))
+    columns = {column.name: value_text.to_copy(one(rows[column.field]), column) for column in target.columns}
+    columns[target.position] = value_text.hexes(one(rows[POSITION]))
     columns |= _version_columns(rows)
-    columns[IS_CURRENT] = _one(rows[VALID_TO_POSITION]).is_null()
+    columns[IS_CURRENT] = one(rows[VALID_TO_POSITION]).is_null()
     copy(connection, target.name, columns)
 
 
 def _version_columns(rows: pa.Table, *more: str) -> dict[str, Any]:
-    out = {name: _one(rows[name]) for name in (OP, VALID_FROM, VALID_TO)}
-    return out | {name: value_text.hexes(_one(rows[name])) for name in (VALID_TO_POSITION, *more)}
+    out = {name: one(rows[name]) for name in (OP, VALID_FROM, VALID_TO)}
+    return out | {name: value_text.hexes(one(rows[name])) for name in (VALID_TO_POSITION, *more)}
 
 
 def append(connection: Connection, target: statements.TargetTable, batch: TableBatch) -> None:
     if not batch.upserts.num_rows:
         return
-    columns = {column.name: value_text.to_copy(_one(batch.upserts[column.field]), column) for column in target.columns}
+    columns = {column.name: value_text.to_copy(one(batch.upserts[column.field]), column) for column in target.columns}
     for name in (OP, UNCHANGED):
         if name in batch.upserts.column_names:
-            columns[name] = _one(batch.upserts[name])
+            columns[name] = one(batch.upserts[name])
     if target.position:
-        columns[target.position] = value_text.hexes(_one(batch.upserts[POSITION]))
+        columns[target.position] = value_text.hexes(one(batch.upserts[POSITION]))
     copy(connection, target.name, columns)
 
 
@@ -154,12 +152,3 @@ def _bitmap(unchanged: Mapping[str, Any]) -> Any:
     return value_text.hexes(
         pa.Array.from_buffers(pa.binary(), len(packed), [some, pa.py_buffer(ends), pa.py_buffer(text)])
     )
-
-
-def _one(column: Any) -> Any:
-    import pyarrow as pa
-
-    found = column.combine_chunks()
-    if isinstance(found, pa.ChunkedArray):
-        found = found.chunk(0) if found.num_chunks == 1 else pa.concat_arrays(found.chunks)
-    return found

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import MutableMapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import TableBatch
-from cdcworker.connectors.warehouses import dropped_columns
 from cdcworker.connectors.warehouses.column_changes import ColumnNaming
 from cdcworker.connectors.warehouses.postgres import statements, type_conflicts
+from cdcworker.connectors.warehouses.sql import dropped_columns
+from cdcworker.connectors.warehouses.sql.dropped_columns import SettledColumns
 
 if TYPE_CHECKING:
     import psycopg
@@ -18,25 +20,25 @@ if TYPE_CHECKING:
 
 log = logging.getLogger(__name__)
 
-_APPLIED = """select applied from _cdcworker.ledger where sink = %s and topic = %s and applied is not null
+_APPLIED: Final = """select applied from _cdcworker.ledger where sink = %s and topic = %s and applied is not null
     order by applied desc limit 1"""
 
 
-class SettledColumns(NamedTuple):
-    """`deleted`: columns that were. `late`: those of a batch in an older shape, which the table has no more. `settled`:
-    whether another batch in the same shape finds the same."""
-
-    deleted: tuple[str, ...] = ()
-    late: tuple[str, ...] = ()
-    settled: bool = True
-
-
-@dataclass(slots=True)
-class KnownColumns:
-    """`newest`: by topic the highest position that its rows had when they were looked at. What has come since is in the ledger."""
-
+@dataclass(frozen=True, slots=True)
+class _Positions:
+    connection: Connection
+    target: statements.TargetTable
     sink: str
-    newest: dict[str, bytes] = field(default_factory=dict)
+    topic: str
+
+    def applied(self) -> bytes | None:
+        found = self.connection.execute(_APPLIED, (self.sink, self.topic)).fetchone()
+        return None if found is None else bytes(found[0])
+
+    def newest(self, planned: ColumnNaming) -> bytes:
+        column = dropped_columns.position_column(planned, self.target.position)
+        found = self.connection.execute(statements.newest(self.target, column)).fetchone() if column else None
+        return b"" if found is None else bytes(found[0])
 
 
 def settled(
@@ -44,35 +46,15 @@ def settled(
     target: statements.TargetTable,
     batch: TableBatch,
     planned: ColumnNaming,
-    known: KnownColumns,
+    sink: str,
+    newest: MutableMapping[str, bytes],
 ) -> SettledColumns:
     """Applies the policy for dropped columns, in the transaction of the batch's rows."""
-    if not planned.gone and not planned.added:
-        return SettledColumns()
-    at = dropped_columns.position(batch)
-    found = connection.execute(_APPLIED, (known.sink, batch.table)).fetchone()
-    if found is not None and at <= bytes(found[0]):
-        late = tuple(name for name in planned.added if name not in target.key)
-        return SettledColumns(late=late, settled=not planned.gone and not late)
-    if not planned.gone:
-        return SettledColumns()
-    if batch.table not in known.newest:
-        known.newest[batch.table] = _newest(connection, target, planned)
-    if at <= known.newest[batch.table]:
-        # Offsets that were reset: the topic is read again from long before.
-        return SettledColumns(settled=False)
-    _delete(connection, target, batch.table, planned.gone, known.sink)
-    del known.newest[batch.table]
-    return SettledColumns(planned.gone)
-
-
-def _newest(connection: Connection, target: statements.TargetTable, planned: ColumnNaming) -> bytes:
-    """Of the rows that are there; all are looked at."""
-    names = [old for old, new in planned.names.items() if new == target.position]
-    if not names:
-        return b""
-    found = connection.execute(statements.newest(target, names[0])).fetchone()
-    return b"" if found is None else bytes(found[0])
+    positions = _Positions(connection, target, sink, batch.table)
+    found = dropped_columns.settled(batch, planned, target.key, positions, newest)
+    if found.deleted:
+        _delete(connection, target, batch.table, found.deleted, sink)
+    return found
 
 
 def _delete(
@@ -85,5 +67,4 @@ def _delete(
         "update _cdcworker.tombstone set row = row - %s::text[] where sink = %s and topic = %s and row is not null",
         (list(names), sink, topic),
     )
-    table = f"{target.schema}.{target.table}"
-    log.info("columns that the source dropped are removed table=%s columns=%s", table, ",".join(names))
+    log.info("columns that the source dropped are removed table=%s columns=%s", target.plain_name, ",".join(names))

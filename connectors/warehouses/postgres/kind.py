@@ -3,20 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Final
 
 from cdcworker.connectors.api.abilities import RoleOption, RoleRequest
 from cdcworker.connectors.api.context import CheckFinding
-from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
+from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_writer import TableWriter
 from cdcworker.connectors.config.allowed_hosts import guarded
 from cdcworker.connectors.config.definition import ConfigKey, between
 from cdcworker.connectors.config.server_authentication import WEAK_LOGIN
 from cdcworker.connectors.sink_errors import TARGET_AUTH, TARGET_DATABASE, TARGET_RIGHTS
 from cdcworker.connectors.sql_script import ScriptStep
-from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
+from cdcworker.connectors.warehouses.kind import (
+    LedgerAdmin,
+    ParsedConfig,
+    SparkHost,
+    WarehouseKind,
+    WriterTask,
+    probed,
+)
 from cdcworker.connectors.warehouses.output_config import output_of, position_column
 from cdcworker.connectors.warehouses.shared_keys import (
     GROUP,
@@ -29,7 +35,6 @@ from cdcworker.connectors.warehouses.shared_keys import (
     USER,
     missing,
 )
-from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.verify.databases import PostgresTargetSide
@@ -112,34 +117,12 @@ def staging_plan(config: ParsedConfig, is_on_cluster: bool) -> StagingPlan:
     return StagingPlan(count, config["staging.parallel.min.bytes"], None if is_on_cluster else in_threads(count))
 
 
-@dataclass(frozen=True, slots=True)
-class PostgresLedgerAdmin:
-    """The ledger's table in the target, over a connection of its own for each request."""
-
-    config: ParsedConfig
-    access: LedgerAccess
-
-    def offsets(self) -> SinkOffsets:
-        from cdcworker.connectors.warehouses.postgres.ledger_admin import stored
-
-        return stored(conninfo(self.config), self.access)
-
-    def alter(self, changes: SinkOffsets | None) -> None:
-        from cdcworker.connectors.warehouses.postgres.ledger_admin import alter
-
-        alter(conninfo(self.config), self.access, changes)
-
-    def trace(self, change: Mapping[str, Any]) -> dict[str, Any]:
-        from cdcworker.connectors.warehouses.postgres.ledger_admin import trace
-
-        schema, column = self.config["warehouse.schema"], position_column(self.config)
-        return trace(conninfo(self.config), self.access, change, schema, column)
-
-
 @contextlib.contextmanager
-def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[PostgresLedgerAdmin]:
+def open_admin(config: ParsedConfig, access: LedgerAccess, _spark: SparkHost) -> Iterator[LedgerAdmin]:
     """Opens the ledger for a request; nothing is connected to yet."""
-    yield PostgresLedgerAdmin(config, access)
+    from cdcworker.connectors.warehouses.postgres.ledger_admin import PostgresLedgerAdmin
+
+    yield PostgresLedgerAdmin(conninfo(config), access, config["warehouse.schema"], position_column(config))
 
 
 @contextlib.contextmanager
@@ -180,12 +163,7 @@ def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     """Logs in to the target and checks its version and the rights there; returns what is wrong, at the key that causes it."""
     from cdcworker.connectors.warehouses.postgres import connection
 
-    try:
-        connection.probe(conninfo(config))
-    except CdcError as exc:
-        key = _KEY_OF_ERROR.get(exc.code, "warehouse.hostname")
-        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
-    return []
+    return probed(lambda: connection.probe(conninfo(config)), _KEY_OF_ERROR)
 
 
 def role_script(wanted: RoleRequest) -> list[ScriptStep]:

@@ -6,17 +6,21 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.api.table_batch import DeadLetter, SinkBatch, VisibleThrough
-from cdcworker.connectors.sink_errors import FENCED, LEDGER_MOVED
+from cdcworker.connectors.sink_errors import FENCED
 from cdcworker.connectors.warehouses.dead_letters import headers_text
+from cdcworker.connectors.warehouses.sql.ledger import (
+    LETTER,
+    TOMBSTONE_DAYS_MAX,
+    Epoch,
+    Partition,
+    is_fresh,
+)
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import psycopg
 
     Connection = psycopg.Connection[tuple[Any, ...]]
-
-Epoch = tuple[int, int]
-Partition = tuple[str, int]
 
 _LOCK = 0x636463776F726B  # "cdcwork": one creator at a time
 SCHEMA = "create schema _cdcworker"
@@ -47,7 +51,6 @@ DDL = (
 )
 NEWEST = "select to_regclass('_cdcworker.topic') is not null"
 """Where it is, all of them are."""
-LETTER = ("topic", "partition", "offset", "code", "cause", "key", "value")
 PRUNE = {
     table: f"""delete from _cdcworker.{table} t where t.sink = %(sink)s and t.key <> ''
         and not exists (select from _cdcworker.dead_letter d where d.sink = t.sink and d.topic = t.topic) and (
@@ -56,8 +59,6 @@ PRUNE = {
             where l.sink = t.sink and l.topic = t.topic and (l.applied is null or l.applied <= t.position)))"""
     for table in ("tombstone", "version_end")
 }
-TOMBSTONE_DAYS_MAX = 7
-"""Tombstones of partitions that stand still are dropped after this: a late row would have to be older than that."""
 
 
 class PostgresLedger:
@@ -69,6 +70,11 @@ class PostgresLedger:
         self.epoch: Epoch = (0, 0)
         self._stamp: object = None
         self._touched = False
+
+    def is_there(self, connection: Connection) -> bool:
+        """Returns whether there is a ledger, which an older version may have made without the newest tables."""
+        found = connection.execute("select to_regclass('_cdcworker.ledger')").fetchone()
+        return bool(found and found[0])
 
     def create(self, connection: Connection) -> None:
         found = connection.execute(NEWEST).fetchone()
@@ -174,7 +180,7 @@ class PostgresLedger:
                where l.sink = %s order by l.topic, l.partition for update of l""",
             (topics, partitions, self.sink),
         ).fetchall()
-        return self._fresh(batch.offsets, rows)
+        return is_fresh(batch.offsets, rows, self.epoch)
 
     def touched(self) -> bool:
         """Returns whether a re-drive has changed the tables since the last call: see `hold`."""
@@ -192,21 +198,6 @@ class PostgresLedger:
             (self.sink, list(topics)),
         ).fetchall()
         connection.execute("update _cdcworker.fence set at = clock_timestamp() where sink = %s", (self.sink,))
-
-    def _fresh(self, offsets: Mapping[Partition, tuple[int, int]], rows: list[tuple[Any, ...]]) -> bool:
-        replayed = 0
-        for topic, partition, next_offset, task_epoch, attempt in rows:
-            first, end = offsets[topic, partition]
-            where = {"topic": topic, "partition": partition, "offset": next_offset}
-            if (task_epoch, attempt) > self.epoch:
-                raise CdcError(FENCED, "a newer task applies this partition", where=where)
-            if next_offset >= end:
-                replayed += 1
-            elif next_offset > first:
-                raise CdcError(LEDGER_MOVED, "the ledger stands inside the batch", where=where)
-        if replayed and replayed < len(offsets):
-            raise CdcError(LEDGER_MOVED, "a part of the batch has been applied before")
-        return not replayed
 
     def advance(self, connection: Connection, batch: SinkBatch) -> None:
         """Move every partition of the batch to its end (INV-8: in the transaction that applies the rows)."""

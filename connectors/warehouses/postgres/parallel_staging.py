@@ -18,13 +18,14 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.warehouses.postgres import copy, statements
 from cdcworker.connectors.warehouses.postgres.connection import judged, opened
-from cdcworker.connectors.warehouses.postgres.ledger import Epoch, PostgresLedger
+from cdcworker.connectors.warehouses.postgres.ledger import PostgresLedger
+from cdcworker.connectors.warehouses.sql.ledger import Epoch
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import thread_pool
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from cdcworker.connectors.warehouses.postgres.connection import Connection
+    from cdcworker.connectors.warehouses.postgres.client import Connection
     from pyspark.sql import SparkSession
 
 log = logging.getLogger(__name__)

@@ -9,13 +9,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cdcworker.connectors.api.table_batch import DELETED, POSITION
-from cdcworker.connectors.warehouses.source_types import TargetColumn
-
-KEPT = "_cdc_kept"
-"""Stage column: bitmap of the columns that keep the target's value, null for whole rows."""
-STAGE_KEY = "_cdc_stage_key"
-ORIGIN = "_cdc_origin_"
-ORIGIN_KEY = "_cdc_origin"
+from cdcworker.connectors.warehouses.sql.target_table import (
+    KEPT,
+    ORIGIN,
+    ORIGIN_KEY,
+    STAGE_KEY,
+    OwnColumn,
+    SqlTable,
+    TombstonePlace,
+)
 
 
 def quote(name: str) -> str:
@@ -38,69 +40,33 @@ def binary(value: bytes) -> str:
     return f"'\\x{value.hex()}'::bytea"
 
 
-@dataclass(frozen=True, slots=True)
-class TombstonePlace:
-    """The sink and the topic whose tombstones a statement is about."""
+def tombstones_of(place: TombstonePlace) -> str:
+    """Returns a condition on tombstones `b`."""
+    return f"b.sink = {literal(place.sink)} and b.topic = {literal(place.topic)}"
 
-    sink: str
-    topic: str
 
-    @property
-    def values(self) -> str:
-        return f"{literal(self.sink)}, {literal(self.topic)}"
+def values_of(place: TombstonePlace) -> str:
+    """Returns the sink and the topic of tombstones as values."""
+    return f"{literal(place.sink)}, {literal(place.topic)}"
 
-    @property
-    def tombstones(self) -> str:
-        """A condition on tombstones `b`."""
-        return f"b.sink = {literal(self.sink)} and b.topic = {literal(self.topic)}"
+
+def clause(own: OwnColumn) -> str:
+    """Returns the declaration of a column of the sink's."""
+    return f"{quote(own.name)} {own.type}" + (f" default {own.value}" if own.value else "")
 
 
 @dataclass(frozen=True, slots=True)
-class OwnColumn:
-    """A column of the sink's; one with an expression is set to it whenever a row is written."""
+class TargetTable(SqlTable):
+    """A table as it stands in PostgreSQL, and which columns of its key may be null."""
 
-    name: str
-    type: str
-    value: str = ""
-
-    @property
-    def clause(self) -> str:
-        return f"{quote(self.name)} {self.type}" + (f" default {self.value}" if self.value else "")
-
-
-@dataclass(frozen=True, slots=True)
-class TargetTable:
-    """A table as it stands in the target: types by column, `key` and which key columns may be null."""
-
-    schema: str
-    table: str
-    types: Mapping[str, str]
-    key: tuple[str, ...]
-    columns: tuple[TargetColumn, ...]
     optional_key: frozenset[str] = frozenset()
     """Key columns that may be null: then a unique index stands in for the primary key."""
-    own: tuple[OwnColumn, ...] = ()
-    """What we add besides the position."""
-    soft: bool = False
-    """Deleted rows stay and are marked."""
-    unique: bool = False
-    """A second row of a key is refused at once."""
     versions: bool = False
     """A key has a row for each version of its row."""
-    position: str = POSITION
-    """Its column of positions; empty: it has none. In tables of a stage it always has the name of POSITION."""
 
     @property
     def name(self) -> str:
         return f"{quote(self.schema)}.{quote(self.table)}"
-
-    @property
-    def stamps(self) -> tuple[OwnColumn, ...]:
-        return tuple(column for column in self.own if column.value)
-
-    @property
-    def names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.columns)
 
     def on(self, left: str, right: str, prefix: str = "") -> str:
         """Equality of keys."""
@@ -113,7 +79,7 @@ class TargetTable:
 
 def create_table(target: TargetTable) -> str:
     parts = [f"{quote(column.name)} {column.type}" for column in target.columns]
-    parts += [column.clause for column in target.own]
+    parts += [clause(column) for column in target.own]
     parts += [f"{quote(target.position)} bytea"] if target.position else []
     key = (*target.key, target.position) if target.versions else target.key
     if target.key and not target.optional_key:
@@ -187,7 +153,7 @@ def merge(
     conditions = []
     if place is not None:
         source += f""" left join _cdcworker.tombstone b
-            on {place.tombstones} and b.key = s.{quote(STAGE_KEY)}"""
+            on {tombstones_of(place)} and b.key = s.{quote(STAGE_KEY)}"""
         conditions.append(f"(b.position is null or b.position < s.{quote(POSITION)})")
     if floor is not None:
         conditions.append(f"s.{quote(POSITION)} > {binary(floor)}")
@@ -239,7 +205,7 @@ def copy_origin_tombstone(target: TargetTable, stage_name: str, bits: Mapping[st
     sets = ", ".join(f"{quote(name)} = {value(bits, name, 'o')}" for name in bits)
     return f"""update {stage_name} s set {sets}, {quote(KEPT)} = null
         from _cdcworker.tombstone b, lateral jsonb_populate_record(null::{target.name}, b.row) o
-        where {place.tombstones} and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
+        where {tombstones_of(place)} and b.key = s.{quote(ORIGIN_KEY)} and b.row is not null
           and b.position < s.{quote(POSITION)} and s.{quote(KEPT)} is not null"""
 
 
@@ -270,7 +236,7 @@ def _marks(target: TargetTable) -> str:
 def insert_tombstones(stage_name: str, place: TombstonePlace) -> str:
     """Remember deletes, so that an older row of another partition does not bring the key back."""
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position)
-        select {place.values}, {quote(STAGE_KEY)}, {quote(POSITION)} from {stage_name}
+        select {values_of(place)}, {quote(STAGE_KEY)}, {quote(POSITION)} from {stage_name}
         where {quote(POSITION)} is not null
         on conflict (sink, topic, key) do update set position = excluded.position, row = null, at = now()
         where b.position < excluded.position"""
@@ -282,7 +248,7 @@ def insert_moved_tombstones(
     """Remember rows that leave for another key as they were: what is staged, else what the target holds."""
     columns = ", ".join(f"{value(bits, name)} as {quote(name)}" for name in target.names)
     return f"""insert into _cdcworker.tombstone as b (sink, topic, key, position, row)
-        select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
+        select {values_of(place)}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)},
           (select to_jsonb(o) from (select {columns}) o)
         from {stage_name} s left join {target.name} t on {target.on("t", "s")}
         where s.{quote(KEPT)} is null or t.ctid is not null

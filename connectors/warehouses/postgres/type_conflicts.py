@@ -52,7 +52,7 @@ def altering(target: statements.TargetTable, columns: Sequence[str]) -> Iterator
         text = _REFUSED.get(exc.sqlstate or "")
         if text is None:
             raise
-        where = {"table": f"{target.schema}.{target.table}", "column": ",".join(columns)}
+        where = {"table": target.plain_name, "column": ",".join(columns)}
         raise CdcError(SCHEMA_REFUSED, f"{text} (SQLSTATE {exc.sqlstate})", where=where) from exc
 
 
@@ -65,7 +65,7 @@ def check(connection: Connection, target: statements.TargetTable) -> None:
     text = "the column may not be null, has no default, and the source has none of its name"
     if found[1]:
         text = "the column is generated always: no value can be written"
-    raise CdcError(SCHEMA_REFUSED, text, where={"table": f"{target.schema}.{target.table}", "column": str(found[0])})
+    raise CdcError(SCHEMA_REFUSED, text, where={"table": target.plain_name, "column": str(found[0])})
 
 
 def is_table(place: tuple[str, str], kind: str) -> None:

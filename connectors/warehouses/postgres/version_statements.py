@@ -16,16 +16,15 @@ from cdcworker.connectors.api.table_batch import (
     VALID_TO_POSITION,
 )
 from cdcworker.connectors.warehouses.postgres.statements import (
-    KEPT,
-    ORIGIN,
-    STAGE_KEY,
     TargetTable,
-    TombstonePlace,
     binary,
     listed,
     quote,
+    tombstones_of,
     value,
+    values_of,
 )
+from cdcworker.connectors.warehouses.sql.target_table import KEPT, ORIGIN, STAGE_KEY, TombstonePlace
 
 LATE: Final = "_cdc_late"
 """Stage column: the key has a version or an end in the target that is not older than its first change of the batch."""
@@ -94,7 +93,7 @@ def mark_late(target: TargetTable, stage_name: str, place: TombstonePlace, newes
             where {target.on("t", "s")} order by t.{position} desc limit 1) l on true
           where {_FIRST} and ({first} <= {binary(newest)} or not ({_IS_PUT}))
             and (l.began >= {first} or l.ended >= {first} or l.ended = l.began or exists (
-            select from _cdcworker.version_end b where {place.tombstones}
+            select from _cdcworker.version_end b where {tombstones_of(place)}
               and b.key in (s.{quote(STAGE_KEY)}, '') and b.position >= {first}))) late
         where n.{quote(STAGE_KEY)} = late.key"""
 
@@ -113,7 +112,7 @@ def end_current(target: TargetTable, stage_name: str) -> str:
 def remember_deletes(stage_name: str, place: TombstonePlace) -> str:
     """What a delete ends may come yet."""
     return f"""insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
-        select {place.values}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)}, s.{quote(VALID_FROM)} from {stage_name} s
+        select {values_of(place)}, s.{quote(STAGE_KEY)}, s.{quote(POSITION)}, s.{quote(VALID_FROM)} from {stage_name} s
         where not ({_IS_PUT}) on conflict do nothing"""
 
 
@@ -155,7 +154,7 @@ def _changes_of_late_keys(target: TargetTable, stage_name: str, place: Tombstone
           union all select k.{key}, t.{end}, t.{quote(VALID_TO)}, false {there}
             where t.{end} is not null and t.{end} <> t.{position}
           union all select k.{key}, b.position, b.ended_at, false
-            from late_key k join _cdcworker.version_end b on {place.tombstones} and b.key in (k.{key}, '')),
+            from late_key k join _cdcworker.version_end b on {tombstones_of(place)} and b.key in (k.{key}, '')),
         change as (select distinct on (key, position) key, position, at, is_put from told
           order by key, position, is_put desc),
         version as (select key, position, is_put, lead(position) over later as ended, lead(at) over later as ended_at,
@@ -166,7 +165,7 @@ def remember_ends(target: TargetTable, stage_name: str, place: TombstonePlace) -
     """What has ended versions of late keys stays known where another change comes between."""
     return f"""with {_changes_of_late_keys(target, stage_name, place)}
         insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
-        select {place.values}, key, position, at from change where not is_put on conflict do nothing"""
+        select {values_of(place)}, key, position, at from change where not is_put on conflict do nothing"""
 
 
 def end_again(target: TargetTable, stage_name: str, place: TombstonePlace) -> str:
@@ -194,14 +193,14 @@ def insert_late(target: TargetTable, stage_name: str, place: TombstonePlace) -> 
 def remember_truncate(place: TombstonePlace, position: bytes) -> str:
     """With a parameter: its time."""
     return f"""insert into _cdcworker.version_end (sink, topic, key, position, ended_at)
-        values ({place.values.replace("%", "%%")}, '', {binary(position)}, %s) on conflict do nothing"""
+        values ({values_of(place).replace("%", "%%")}, '', {binary(position)}, %s) on conflict do nothing"""
 
 
 def truncate(target: TargetTable, place: TombstonePlace, position: bytes) -> str:
     """Ends every version that was current then; with the time that `remember_truncate` has stored."""
     end, at = quote(VALID_TO_POSITION), binary(position)
     return f"""update {target.name} t set {_ended("b.ended_at", "b.position")} from _cdcworker.version_end b
-        where {place.tombstones} and b.key = '' and b.position = {at} and t.{quote(target.position)} < {at} and (t.{end} is null or t.{end} > {at})"""
+        where {tombstones_of(place)} and b.key = '' and b.position = {at} and t.{quote(target.position)} < {at} and (t.{end} is null or t.{end} > {at})"""
 
 
 def end_without_position(target: TargetTable, stage_name: str) -> str:

@@ -16,6 +16,8 @@ from cdcworker.connectors.api.table_batch import (
 )
 from cdcworker.connectors.warehouses.postgres import copy, statements, version_statements
 from cdcworker.connectors.warehouses.postgres.catalog import VERSIONS, TargetCatalog
+from cdcworker.connectors.warehouses.sql.target_table import TombstonePlace
+from cdcworker.connectors.warehouses.sql.writer import written
 from cdcworker.schemas.failpoints import hit
 
 if TYPE_CHECKING:
@@ -69,7 +71,7 @@ class VersionTables:
     ) -> None:
         """Applies a batch of versions. `fresh`: versions that the target can have nothing of are copied without a look at it;
         psycopg's UniqueViolation where it has."""
-        place = statements.TombstonePlace(self.sink, batch.table)
+        place = TombstonePlace(self.sink, batch.table)
         newest = self._newest(connection, target, batch.table)
         if batch.truncates is not None:
             self._truncate(connection, target, place, batch.truncates, counts)
@@ -79,7 +81,7 @@ class VersionTables:
             made, left = _split(batch, newest if fresh else None)
             if made is not None:
                 copy.insert_versions(connection, target, made)
-                _written(counts, made.num_rows)
+                written(counts, made.num_rows)
             if left.upserts.num_rows or left.deletes.num_rows:
                 self._stage(connection, target, place, left, newest, counts)
         parts = [max_position(part) for part in (batch.upserts, batch.deletes) if part.num_rows]
@@ -90,7 +92,7 @@ class VersionTables:
 
     def remember(self, connection: Connection, topic: str, truncates: pa.Table) -> None:
         """Remembers each TRUNCATE: what it ends may come yet."""
-        place = statements.TombstonePlace(self.sink, topic)
+        place = TombstonePlace(self.sink, topic)
         for row in truncates.to_pylist():
             connection.execute(version_statements.remember_truncate(place, row[POSITION]), (row[VALID_FROM],))
         self.newest.pop(topic, None)
@@ -113,19 +115,19 @@ class VersionTables:
         self,
         connection: Connection,
         target: statements.TargetTable,
-        place: statements.TombstonePlace,
+        place: TombstonePlace,
         truncates: pa.Table,
         counts: dict[str, Any],
     ) -> None:
         for row in truncates.to_pylist():
             connection.execute(version_statements.remember_truncate(place, row[POSITION]), (row[VALID_FROM],))
-            _written(counts, connection.execute(version_statements.truncate(target, place, row[POSITION])).rowcount)
+            written(counts, connection.execute(version_statements.truncate(target, place, row[POSITION])).rowcount)
 
     def _stage(
         self,
         connection: Connection,
         target: statements.TargetTable,
-        place: statements.TombstonePlace,
+        place: TombstonePlace,
         batch: TableBatch,
         newest: bytes,
         counts: dict[str, Any],
@@ -148,13 +150,13 @@ class VersionTables:
         if lone.num_rows:
             gone = self.catalog.stage(connection, target, "d")
             copy.stage(connection, target, gone, lone, {}, None, True)
-            _written(counts, connection.execute(version_statements.end_without_position(target, gone)).rowcount)
+            written(counts, connection.execute(version_statements.end_without_position(target, gone)).rowcount)
 
     @staticmethod
     def _merge(
         connection: Connection,
         target: statements.TargetTable,
-        place: statements.TombstonePlace,
+        place: TombstonePlace,
         stage: str,
         newest: bytes,
         counts: dict[str, Any],
@@ -163,11 +165,11 @@ class VersionTables:
         some = connection.execute(version_statements.has_late(stage)).fetchone()
         connection.execute(version_statements.end_current(target, stage))
         connection.execute(version_statements.remember_deletes(stage, place))
-        _written(counts, connection.execute(version_statements.insert(target, stage)).rowcount)
+        written(counts, connection.execute(version_statements.insert(target, stage)).rowcount)
         if some and some[0]:
             connection.execute(version_statements.remember_ends(target, stage, place))
             connection.execute(version_statements.end_again(target, stage, place))
-            _written(counts, connection.execute(version_statements.insert_late(target, stage, place)).rowcount)
+            written(counts, connection.execute(version_statements.insert_late(target, stage, place)).rowcount)
 
 
 def _split(batch: TableBatch, newest: bytes | None) -> tuple[pa.Table | None, TableBatch]:
@@ -196,7 +198,3 @@ def _drop_repeated(connection: Connection, target: statements.TargetTable, stage
     while connection.execute(version_statements.compare_read(target, stage)).rowcount:
         for statement in version_statements.drop_repeated(target, stage):
             connection.execute(statement)
-
-
-def _written(counts: dict[str, Any], rows: int) -> None:
-    counts["written"] = counts.get("written", 0) + max(0, rows)

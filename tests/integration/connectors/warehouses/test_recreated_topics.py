@@ -11,7 +11,7 @@ from cdcworker.connectors.warehouses import table_state as manifests
 from cdcworker.connectors.warehouses.lake.iceberg import IcebergTables
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
 from cdcworker.connectors.warehouses.parquet.writer import ParquetWriter
-from cdcworker.connectors.warehouses.postgres import ledger_admin as offsets
+from cdcworker.connectors.warehouses.postgres.ledger_admin import PostgresLedgerAdmin
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.schemas.errors import CdcError
@@ -93,7 +93,7 @@ def warehouse(request, postgres, tmp_path):
     def alter(epoch, changes):
         place = LedgerAccess("sink", (epoch, 0))
         if request.param == "postgres":
-            offsets.alter(postgres.dsn(name), place, changes)
+            PostgresLedgerAdmin(postgres.dsn(name), place).alter(changes)
         elif request.param == "parquet":
             manifests.alter(LocalDisk(tmp_path), place, changes)
         else:

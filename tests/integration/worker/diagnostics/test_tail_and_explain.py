@@ -15,7 +15,7 @@ import pytest
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_batch import POSITION
 from cdcworker.connectors.warehouses.postgres.ledger import PostgresLedger
-from cdcworker.connectors.warehouses.postgres.ledger_admin import trace
+from cdcworker.connectors.warehouses.postgres.ledger_admin import PostgresLedgerAdmin
 from cdcworker.worker.cli.main import cli
 from click.testing import CliRunner
 
@@ -233,10 +233,10 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
         "topic": "p.public.t", "partition": 0, "offset": 5, "table": "public.t", "key": {"id": 7},
         "source": {"commit_lsn": 0x47, "tx_index": 0, "tx_sub": 0},
     }  # fmt: skip
-    place = LedgerAccess("wh")
     try:
         dsn = postgres.dsn(database)
-        assert "next_offset" not in trace(dsn, place, change, "", POSITION)
+        admin = PostgresLedgerAdmin(dsn, LedgerAccess("wh"), column=POSITION)
+        assert "next_offset" not in admin.trace(change)
         with psycopg.connect(dsn) as db:
             ledger = PostgresLedger("wh", 0)
             ledger.create(db)
@@ -248,7 +248,7 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
             db.execute("create table t (id int primary key, _cdc_position bytea)")
             if applied is not None:
                 db.execute("insert into t values (7, %s)", (applied,))
-        told = trace(dsn, place, change, "", POSITION)
+        told = admin.trace(change)
         assert (told["next_offset"], told["batch"], told["row"], told.get("dead")) == (6, 3, row, None)
         assert told["applied"] == told["position"]
         with psycopg.connect(dsn) as db:
@@ -256,6 +256,6 @@ def test_a_warehouse_says_what_became_of_one_change(postgres, applied, row):
                 'insert into _cdcworker.dead_letter (sink, topic, partition, "offset", code, cause)'
                 " values ('wh', 'p.public.t', 0, 5, 'schema.undecodable', 'x')"
             )
-        assert trace(dsn, place, change, "", POSITION)["dead"] == "schema.undecodable"
+        assert admin.trace(change)["dead"] == "schema.undecodable"
     finally:
         postgres.drop_database(database)

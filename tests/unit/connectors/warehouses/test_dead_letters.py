@@ -8,10 +8,14 @@ from cdcworker.connectors.api.sink import DeadLetterFilter, LedgerAccess
 from cdcworker.connectors.api.table_batch import KEY, POSITION, TableBatch
 from cdcworker.connectors.spark.connector import SparkSink
 from cdcworker.connectors.warehouses.dead_letters import (
+    AT_ONCE,
+    RedriveResult,
     StoredLetter,
+    applied,
     follows,
     headers_of,
     headers_text,
+    of_one_step,
     of_today,
     table_of,
     waves,
@@ -103,3 +107,42 @@ def test_a_warehouse_whose_readers_take_consistent_sets_says_that_no_letter_can_
     with pytest.raises(CdcError) as caught:
         SparkSink({**config, "consistency": "source"}).redrive(LedgerAccess("c"), DeadLetterFilter())
     assert caught.value.code == "spark.letters_elsewhere"
+
+
+class TestHalves:
+    """Letters are applied together, or in halves down to those that are refused."""
+
+    def attempts(self, refused, kind="spark.target_value"):
+        tried = []
+
+        def attempt(letters):
+            tried.append([each.offset for each in letters])
+            if refused & {each.offset for each in letters}:
+                raise CdcError(kind, "refused")
+            return RedriveResult(letters=list(letters), rows=len(letters))
+
+        return tried, attempt
+
+    def test_one_that_is_refused_stays_alone(self):
+        tried, attempt = self.attempts({2})
+        done = applied([letter(number) for number in range(4)], attempt)
+        assert tried == [[0, 1, 2, 3], [0, 1], [2, 3], [2], [3]]
+        assert ([each.offset for each in done.letters], done.rows) == ([0, 1, 3], 3)
+        assert [(each.offset, error.code) for each, error in done.failed] == [(2, "spark.target_value")]
+
+    def test_nothing_is_taken_apart_where_the_target_is_away(self):
+        tried, attempt = self.attempts({1}, "spark.target_unreachable")
+        with pytest.raises(CdcError):
+            applied([letter(0), letter(1)], attempt)
+        assert tried == [[0, 1]]
+
+    def test_no_letters_are_no_attempt(self):
+        assert applied([], None) == RedriveResult()
+
+
+def test_a_step_ends_behind_the_tombstone_of_its_last_delete():
+    letters = [letter(number, str(number).encode()) for number in range(AT_ONCE + 1)]
+    assert len(of_one_step(letters)) == AT_ONCE
+    assert len(of_one_step(letters[:AT_ONCE])) == AT_ONCE
+    letters[-1] = letter(AT_ONCE, str(AT_ONCE - 1).encode(), None)
+    assert len(of_one_step(letters)) == AT_ONCE + 1

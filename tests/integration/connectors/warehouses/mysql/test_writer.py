@@ -10,7 +10,7 @@ import pytest
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.sink_engine.target_retry import TargetRetry
 from cdcworker.connectors.warehouses.mysql import ledger, load, staging
-from cdcworker.connectors.warehouses.mysql import ledger_admin as offsets
+from cdcworker.connectors.warehouses.mysql.ledger_admin import MySqlLedgerAdmin
 from cdcworker.connectors.warehouses.mysql.writer import MySqlWriter
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 from cdcworker.schemas.errors import CdcError
@@ -497,7 +497,8 @@ def test_offsets_are_read_altered_and_traced_and_a_newer_task_is_not_touched(mys
     stream.insert(NARROW, (1, 1, "a", "b"))
     run(stream, writer)
     access, place = LedgerAccess("sink", (2, 0)), (TOPIC, 0)
-    at = offsets.stored(mysql.login(), access)[place]
+    offsets = MySqlLedgerAdmin(mysql.login(), access, column="_cdc_position")
+    at = offsets.offsets()[place]
     source = {"commit_lsn": stream.lsn, "tx_index": 1, "tx_sub": 0}
     change = {
         "topic": TOPIC,
@@ -507,19 +508,19 @@ def test_offsets_are_read_altered_and_traced_and_a_newer_task_is_not_touched(mys
         "key": {"id": 1},
         "source": source,
     }
-    told = offsets.trace(mysql.login(), access, change, "", "_cdc_position")
+    told = offsets.trace(change)
     assert (told["next_offset"], told["row"]) == (at, "this")
     assert told["at_ms"] == pytest.approx(dt.datetime.now(dt.UTC).timestamp() * 1000, abs=600_000)
-    offsets.alter(mysql.login(), access, {place: 0})
-    assert offsets.stored(mysql.login(), access) == {place: 0}
+    offsets.alter({place: 0})
+    assert offsets.offsets() == {place: 0}
     with pytest.raises(CdcError) as caught:
         writer.apply(stream.assembler().build(change_streams.arrow(stream.records), {}, 1))
     assert caught.value.kind == "fenced"
     with pytest.raises(CdcError) as caught:
-        offsets.alter(mysql.login(), replace(access, epoch=(1, 0)), None)
+        MySqlLedgerAdmin(mysql.login(), replace(access, epoch=(1, 0))).alter(None)
     assert caught.value.kind == "fenced"
-    offsets.alter(mysql.login(), access, None)
-    assert offsets.stored(mysql.login(), access) == {}
+    offsets.alter(None)
+    assert offsets.offsets() == {}
 
 
 @long

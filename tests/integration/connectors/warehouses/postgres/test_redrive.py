@@ -2,26 +2,21 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import subprocess
-import sys
-import threading
 import time
 
 import psycopg
 import pytest
-from cdcworker.connectors.arrow.assembler import Assembler
 from cdcworker.connectors.warehouses.postgres.redrive import PostgresLetters
-from cdcworker.connectors.warehouses.postgres.writer import PRUNE_EVERY_S, PostgresWriter
+from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S
 from cdcworker.schemas.log import encode_record
 from cdcworker.worker.dead_letters import child as letters_main
 from confluent_kafka import Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from tests import change_streams
 from tests.change_streams import NARROW
 from tests.contract import dead_letters as contract
+from tests.contract import sql_dead_letters as sql_contract
 from tests.contract.warehouses import TOPIC, rows
 
 pytestmark = pytest.mark.postgres
@@ -29,8 +24,11 @@ BROKEN = b"\x00\x7f\xff\xff\xffbroken"
 
 
 class Sink(contract.Sink):
+    letters_class = PostgresLetters
+
     def __init__(self, dsn, **output):
-        self.dsn, self.opened = dsn, []
+        self.target = self.dsn = dsn
+        self.opened = []
         super().__init__(**output)
 
     def open_writer(self, epoch):
@@ -100,91 +98,8 @@ class TestRows(contract.Rows):
     pass
 
 
-def test_a_delete_is_remembered_as_long_as_there_are_letters(open_sink):
-    sink = open_sink()
-    sink.stream.insert(NARROW, (1, 1, "a", "b"))
-    sink.stream.delete(NARROW, (1,))
-    sink.spoil(0)
-    sink.apply()
-    for number in (2, 3):
-        sink.forget()
-        sink.stream.insert(NARROW, (number, 1, "a", "b"))
-        sink.apply()
-    sink.mend()
-    assert (sink.redrive().letters, rows(sink.writer, "id")) == (1, [(2,), (3,)])
-    sink.forget()
-    sink.stream.insert(NARROW, (4, 1, "a", "b"))
-    sink.apply()
-    assert sink.execute("select count(*) from _cdcworker.tombstone") == [(0,)]
-
-
-def test_a_letter_that_the_target_refuses_stays_alone(open_sink):
-    sink = open_sink()
-    for number in range(5):
-        sink.stream.insert(NARROW, (number, number, "a", "b"))
-    sink.spoil(1, 2, 3)
-    sink.apply()
-    sink.mend()
-    sink.execute("alter table public.orders add check (n <> 2)")
-    done = sink.redrive()
-    assert (done.letters, done.rows, done.failed, done.left) == (2, 2, 1, 1)
-    assert [code for _, code in sink.left] == ["spark.target_value"]
-    assert rows(sink.writer, "id") == [(0,), (1,), (3,), (4,)]
-
-
-def test_a_task_that_goes_on_waits_and_then_knows_of_the_deletes(open_sink):
-    sink = open_sink()
-    sink.stream.insert(NARROW, (1, 1, "a", "b"))
-    sink.stream.delete(NARROW, (1,))
-    sink.stream.insert(NARROW, (2, 1, "a", "b"))
-    late = sink.stream.records.pop(0)
-    sink.spoil(0, part="key")
-    del sink.stream.records[1]
-    sink.apply()
-    sink.mend()
-    assert sink.redrive().letters == 1
-    # A row of another partition, older than the delete.
-    late = {**late, "partition": 1, "offset": 0}
-    batch = Assembler(sink.shapes).build(change_streams.arrow([late]), {}, 2)
-    waits = threading.Thread(target=sink.writer.apply, args=(batch,))
-    with psycopg.connect(sink.dsn) as connection:
-        sink.letters._ledger.hold(connection, [TOPIC])
-        waits.start()
-        waits.join(0.3)
-        assert waits.is_alive()
-    waits.join(30)
-    assert rows(sink.writer, "id") == [(2,)]
-
-
-KILLED = """
-import json, pickle, sys
-from cdcworker.connectors.warehouses.postgres.redrive import START, PostgresLetters
-from cdcworker.connectors.arrow.envelope_schemas import EnvelopeSchemas
-dsn, schemas = pickle.load(sys.stdin.buffer)
-PostgresLetters(dsn, "sink").redrive(EnvelopeSchemas(schemas, wait_s_max=0), "", START, 60)
-"""
-
-
-@pytest.mark.parametrize("point", ["redrive.before_commit", "redrive.after_commit"])
-def test_a_process_that_dies_leaves_each_letter_or_its_row(open_sink, point):
-    import pickle
-
-    sink = open_sink()
-    for number in range(3):
-        sink.stream.insert(contract.LOG, (number,))
-    sink.spoil(0, 1)
-    sink.apply()
-    sink.mend()
-    child = subprocess.run(
-        [sys.executable, "-c", KILLED],
-        input=pickle.dumps((sink.dsn, sink.stream.schemas)),
-        env={**os.environ, "CDC_FAILPOINTS": f"{point}=kill"},
-        timeout=60,
-    )
-    assert child.returncode == -signal.SIGKILL
-    assert len(sink.left) == (2 if "before" in point else 0)
-    sink.redrive()
-    assert (rows(sink.writer, "n"), sink.left) == ([(0,), (1,), (2,)], [])
+class TestBesideTask(sql_contract.BesideTask):
+    pass
 
 
 @pytest.mark.kafka

@@ -11,7 +11,8 @@ import time
 
 import psycopg
 import pytest
-from cdcworker.connectors.warehouses.postgres.writer import PRUNE_EVERY_S, PostgresWriter
+from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
+from cdcworker.connectors.warehouses.sql.writer import PRUNE_EVERY_S
 from cdcworker.connectors.warehouses.target_columns import OutputForm
 
 from tests import change_streams

@@ -13,8 +13,8 @@ from cdcworker.connectors.sink_engine import target_retry as patience
 from cdcworker.connectors.sink_engine.target_retry import TargetRetry
 from cdcworker.connectors.sink_errors import TARGET_GONE, TARGET_LOCKED
 from cdcworker.connectors.warehouses.postgres import copy as copying
-from cdcworker.connectors.warehouses.postgres import ledger_admin as offsets
 from cdcworker.connectors.warehouses.postgres import parallel_staging as parallel
+from cdcworker.connectors.warehouses.postgres.ledger_admin import PostgresLedgerAdmin
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, given, settings
@@ -425,7 +425,7 @@ def test_a_table_that_was_dropped_is_not_made_anew_behind_its_ledger(dsn, sink):
         assert (error.code, error.retriable) == (TARGET_GONE, True)
     assert error.where["topic"].endswith(".public.orders")
     assert query(dsn, "select to_regclass('public.orders')") == [(None,)]
-    offsets.alter(dsn, LedgerAccess("sink", (2, 0)), None)
+    PostgresLedgerAdmin(dsn, LedgerAccess("sink", (2, 0))).alter(None)
     run(stream, sink((3, 0)))
     assert query(dsn, "select id from public.orders order by id") == [(1,), (2,), (3,)]
 
