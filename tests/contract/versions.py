@@ -16,6 +16,8 @@ from .warehouses import MIRRORED, TOPIC, mirrored, rows
 
 CHANGES = 60
 SEEDS = [0, *(pytest.param(seed, marks=pytest.mark.long) for seed in range(1, 40))]
+LETTER_SEEDS = [15, *SEEDS[:15], *SEEDS[16:]]
+"""In the first, a tombstone ends a version while the next one still lies in a letter."""
 
 
 def run(stream, writer, cuts=(), topic=TOPIC):
@@ -241,7 +243,7 @@ class Versions:
 class Letters:
     """Of a fixture `open_sink(**output)` of `tests.contract.dead_letters`."""
 
-    @pytest.mark.parametrize("seed", SEEDS)
+    @pytest.mark.parametrize("seed", LETTER_SEEDS)
     def test_letters_that_are_sent_again_find_their_places_in_the_history(self, open_sink, seed):
         sink, chance = open_sink(versions=True), random.Random(seed)
         sink.stream = stream = VersionedStream(partitions=1)

@@ -14,7 +14,7 @@ DEEP = tuple(bug for bug in BUGS if bug.deep)
 SHALLOW = tuple(bug for bug in BUGS if not bug.deep)
 KAFKA = tuple(bug for bug in DEEP if "postgres" not in bug.file)
 POSTGRES = tuple(bug for bug in DEEP if "postgres" in bug.file)
-SHARES = 8
+SHARES = 16
 """Of which each commit tries one."""
 DERIVED_SHARES = 16
 """Of which each run of the long tier looks for the catchers of one anew: a bug takes minutes in every layer."""

@@ -14,7 +14,7 @@ from .faults import KINDS
 from .run import PROFILES, Result, run_seed
 
 ROOT = Path(__file__).resolve().parents[2]
-CI_SEEDS = 25
+CI_SEEDS = 15
 LONG_SEEDS = {"ci": 1_500, "long": 300}
 """By profile: about half an hour on two cores, a sixth of what the long tier may take."""
 SEEDS_PER_COMMIT = 100_000

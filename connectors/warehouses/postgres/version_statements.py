@@ -170,13 +170,16 @@ def remember_ends(target: TargetTable, stage_name: str, place: TombstonePlace) -
 
 def end_again(target: TargetTable, stage_name: str, place: TombstonePlace) -> str:
     """Versions of late keys end where the next change of the key is. One that a tombstone without a position has ended goes on
-    when it comes again: so will that tombstone, if it was not one of an older delete."""
+    when it comes again: so will that tombstone, if it was not one of an older delete. It ends with a next version that is not there
+    yet, which the tombstone has passed; one that is there came behind the tombstone."""
     position, end = quote(target.position), quote(VALID_TO_POSITION)
     return f"""with {_changes_of_late_keys(target, stage_name, place)}
         update {target.name} t set {_ended("v.ended_at", "v.ended")} from version v join late_key k on k.{quote(STAGE_KEY)} = v.key
         where {target.on("t", "k")} and t.{position} = v.position and v.is_put and t.{end} is distinct from v.ended
           and (t.{end} is distinct from t.{position} or v.is_deleted or v.ended is null and exists (select from {stage_name} s
-            where s.{quote(STAGE_KEY)} = v.key and s.{quote(POSITION)} = v.position))"""
+            where s.{quote(STAGE_KEY)} = v.key and s.{quote(POSITION)} = v.position)
+            or v.ended is not null and not exists (select from {target.name} f
+              where {target.on("f", "k")} and f.{position} = v.ended))"""
 
 
 def insert_late(target: TargetTable, stage_name: str, place: TombstonePlace) -> str:

@@ -114,7 +114,7 @@ for piece in pieces:
 POINTS = [
     pytest.param(("sink.before_commit@2", "sink.after_commit"), id="commit"),
     pytest.param(
-        ("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit@2"), marks=pytest.mark.long, id="steps"
+        ("sink.table_done@2", "sink.merge", "sink.staged@2", "sink.after_commit"), marks=pytest.mark.long, id="steps"
     ),
 ]
 
