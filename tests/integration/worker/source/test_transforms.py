@@ -90,6 +90,10 @@ class Source:
         found: dict[str, Any] = self.worker.task(self.name)["metrics"] or {}
         return found
 
+    def wait_loaded(self, tables: int) -> None:
+        """Waits for the end of the snapshot: a row that came meanwhile would be written by it and by the stream."""
+        self.worker.wait(lambda: self.metrics()["snapshot_tables_loaded"] == tables, "the snapshot", DEADLINE_S)
+
     def restart_from_stored_position(self) -> None:
         """Kills the task's process, after which the worker starts another."""
         before = self.worker.starts(f"{self.name}-0")
@@ -178,6 +182,7 @@ def test_a_chain_writes_rows_once_through_a_snapshot_the_stream_and_a_restart(so
     shop.put(FLAT_CHAIN, predicates)
     topic = f"{shop.prefix}-orders"
     shop.records(topic, 3)
+    shop.wait_loaded(2)
     db.execute(f"{rows} from generate_series(4, 4) n; insert into secrets values (3)")
     db.execute("update orders set quantity = 20 where id = 2; delete from orders where id = 1; delete from secrets")
     shop.records(topic, 6)
@@ -261,6 +266,7 @@ def test_an_envelope_is_flattened_as_json_with_its_schema_and_without_moved_rows
     shop.put(chain, predicates, key_converter=JSON, value_converter=JSON)
     topic = f"{shop.prefix}.public.points"
     shop.records(topic, 1)
+    shop.wait_loaded(1)
     db.execute("update points set id = 2; delete from points")
     found = [[json.loads(side or "null") for side in (one.key(), one.value())] for one in shop.records(topic, 4)]
     assert [key["payload"] for key, _ in found] == [{"of": {"id": number}} for number in (1, 2, 2, 2)]
@@ -294,6 +300,7 @@ def test_a_router_alone_leads_tables_to_one_topic_in_the_form_of_the_source(sour
     )
     topic = f"{shop.prefix}.all"
     shop.records(topic, 2)
+    shop.wait_loaded(2)
     shop.restart_from_stored_position()
     db.execute("update shard1 set name = 'A'; insert into shard2 values (3, 'c'); delete from shard1")
     decoder, found = RecordDecoder(worker.schemas()), shop.records(topic, 6)
@@ -364,6 +371,7 @@ def test_a_record_that_a_transform_cannot_be_applied_to_holds_its_table_back_alo
     shop.put(CAST, CODES)
     codes, other = (f"{shop.prefix}.public.{table}" for table in ("codes", "other"))
     assert rows_of(worker, shop.records(codes, 1)) == [(1, 11)]
+    shop.wait_loaded(2)
     with db.transaction():
         db.execute("insert into other values (1)")
         db.execute(f"insert into codes values (2, '22'), (3, '{SECRET}')")
