@@ -362,7 +362,7 @@ _LAKE_CAUSES = (
 )
 
 
-_REFUSED = re.compile(r"cdcworker refuses \[((?:config|file)\.\w+|spark\.target_unreachable)\]")
+_REFUSED = re.compile(r"cdcworker refuses \[((?:config|file)\.\w+|spark\.(?:target_\w+|gateway))\]")
 """Of a client whose connection, or whose server's answer, this process has judged."""
 
 

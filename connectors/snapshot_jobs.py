@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from cdcworker.schemas import patterns
 from cdcworker.schemas.change import JsonObject
@@ -15,6 +16,11 @@ PATTERN_MAX: Final = 500
 FILTER_MAX: Final = 2_000
 RATE_MAX: Final = 10_000_000
 MEMBERS: Final = ("tables", "filters", "rows_per_s")
+REPAIR: Final = "repair"
+"""The member of a request for a repair: by table, its `RepairedRows`."""
+REPAIR_ROWS_MAX: Final = 2_000
+REPAIR_BYTES_MAX: Final = 64 * 1024
+"""Of the keys as JSON: the position of the source holds them until their rows are handed on. # INV-10"""
 
 
 class BadJobRequest(ValueError):
@@ -46,6 +52,56 @@ def snapshot_spec(given: Mapping[str, Any]) -> JsonObject:
         if rate:
             out["rows_per_s"] = rate
     return out
+
+
+class RepairedRows(NamedTuple):
+    """The rows of one table that are repaired."""
+
+    columns: Sequence[str]
+    """Of the table's key."""
+    keys: list[Sequence[str]]
+    deletes: bool
+    """A key of which there is no row is handed on as deleted; else nothing comes of it."""
+
+
+def repair_spec(tables: Mapping[str, RepairedRows]) -> JsonObject:
+    """Returns the request to read these rows, by full name of their table."""
+    rows = {
+        name: {"key": list(item.columns), "rows": [list(key) for key in item.keys], "deletes": item.deletes}
+        for name, item in sorted(tables.items())
+    }
+    return {"tables": list(rows), REPAIR: rows}
+
+
+def repaired_rows(spec: Mapping[str, Any]) -> dict[str, RepairedRows]:
+    """Returns what `repair_spec` was given. BadJobRequest for another form, or for too many keys."""
+    found: dict[str, RepairedRows] = {}
+    given = spec.get(REPAIR)
+    if not isinstance(given, Mapping) or not given or set(spec) != {"tables", REPAIR}:
+        raise BadJobRequest("a repair names tables and the keys of their rows, and nothing else", REPAIR)
+    for name, item in given.items():
+        found[str(name)] = _rows_of(str(name), item)
+    if sum(len(rows.keys) for rows in found.values()) > REPAIR_ROWS_MAX:
+        raise BadJobRequest(f"a repair is of at most {REPAIR_ROWS_MAX} rows", REPAIR)
+    if len(json.dumps(given)) > REPAIR_BYTES_MAX:
+        raise BadJobRequest(f"the keys of a repair have at most {REPAIR_BYTES_MAX} bytes", REPAIR)
+    return found
+
+
+def _rows_of(name: str, item: Any) -> RepairedRows:
+    given = item if isinstance(item, Mapping) else {}
+    columns, keys, deletes = given.get("key"), given.get("rows"), given.get("deletes")
+    if not _are_texts(columns) or not columns or not isinstance(keys, list) or not keys:
+        raise BadJobRequest("a table's entry has the columns of its key and the keys of its rows", REPAIR, name)
+    if not all(_are_texts(key) and len(key) == len(columns) for key in keys):
+        raise BadJobRequest("a key has a text for each of its columns", REPAIR, name)
+    if not isinstance(deletes, bool):
+        raise BadJobRequest("a table's entry says whether keys without a row are deleted", REPAIR, name)
+    return RepairedRows(columns, keys, deletes)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(text, str) for text in value)
 
 
 def pattern_problem(pattern: Any) -> str:

@@ -34,6 +34,8 @@ class OpenedComparison:
     plans: list[ComparisonPlan]
     notes: list[str] = field(default_factory=list)
     """What a reader of the result has to know besides."""
+    hands_on_deletions: bool = True
+    """False: the source leaves them out."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,7 +87,8 @@ def opened(
         target = stack.enter_context(SparkSink(wanted.sink_config).verify_side(access))
         source.prepare(limits)
         target.prepare(limits)
-        both = OpenedComparison(source, target, [], source_notes(settings))
+        hands_on_deletions = "d" not in settings.skipped and source.publishes_deletions(settings.publication)
+        both = OpenedComparison(source, target, [], source_notes(settings), hands_on_deletions)
         tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables, wanted.access)
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:

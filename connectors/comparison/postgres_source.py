@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
-from cdcworker.connectors.verify.databases import PostgresSide
+from cdcworker.connectors.verify.databases import PostgresSide, TableFailed
+from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 from cdcworker.connectors.verify.sql import Statement
 from cdcworker.schemas.errors import CdcError
 
@@ -32,6 +33,30 @@ class PostgresSourceSide(PostgresSide):
         self.begin_snapshot()
         ((position,),) = self.ask(Statement(f"SELECT ({self._end_of_log}::pg_lsn - '0/0')::bigint", ()))
         return settled(int(position))
+
+    def publishes_deletions(self, publication: str) -> bool:
+        """Returns whether a publication lets deletions through; one that is not there keeps none back."""
+        found = self.ask(Statement("SELECT pubdelete FROM pg_publication WHERE pubname = %s", (publication,)))
+        return all(is_published for (is_published,) in found)
+
+    def key_texts(self, plan: ComparisonPlan, keys: Sequence[Key]) -> list[tuple[str, ...] | None]:
+        """Returns the keys as the source's database writes them; None for one that is no value of its columns' types."""
+        out: list[tuple[str, ...] | None] = []
+        for at in range(0, len(keys), self.keys_at_once):
+            out += self._texts_of(plan, keys[at : at + self.keys_at_once])
+        return out
+
+    def _texts_of(self, plan: ComparisonPlan, keys: Sequence[Key]) -> list[tuple[str, ...] | None]:
+        try:
+            found = self._of_table(plan, self._writer(plan).key_texts(keys))
+        except TableFailed:
+            if len(keys) == 1:
+                return [None]
+            # One of them fails the statement of all.
+            middle = len(keys) // 2
+            return [*self._texts_of(plan, keys[:middle]), *self._texts_of(plan, keys[middle:])]
+        texts: dict[int, tuple[str, ...]] = {number: tuple(values) for number, values, is_same in found if is_same}
+        return [texts.get(number) for number in range(len(keys))]
 
 
 def settled(position: int) -> int:

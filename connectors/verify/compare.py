@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -20,7 +20,7 @@ from cdcworker.connectors.verify.databases import (
 )
 from cdcworker.connectors.verify.errors import TIMEOUT
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key
-from cdcworker.connectors.verify.report import TableVerdict, Tally
+from cdcworker.connectors.verify.report import KeyRoom, TableVerdict, Tally
 from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.schemas.errors import CdcError
 
@@ -59,6 +59,8 @@ class CompareSettings:
     rounds: int = ROUNDS
     timeout_s: float = 3600.0
     catch_up_s: float = CATCH_UP_S
+    kept: Callable[[ComparisonPlan], Collection[str]] = lambda plan: ()
+    """Tells of a table the kinds of differences whose keys are kept for a repair."""
     clock: Callable[[], float] = time.monotonic
     sleep: Callable[[float], None] = time.sleep
 
@@ -83,7 +85,8 @@ class Comparison:
         self._end = settings.clock() + settings.timeout_s
 
     def run(self, plans: Sequence[ComparisonPlan]) -> Tally:
-        self.tally.tables = [TableVerdict(plan, reason=plan.reason) for plan in plans]
+        room, kept = KeyRoom(), self._settings.kept
+        self.tally.tables = [TableVerdict(plan, reason=plan.reason, kept=kept(plan), room=room) for plan in plans]
         units = self._units()
         while (passed := self._pass(units)) is not None:
             differing = [unit for unit in passed if unit.differing]

@@ -1,4 +1,4 @@
-"""Error codes of comparisons."""
+"""Error codes of comparisons and of repairs after them."""
 
 from __future__ import annotations
 
@@ -35,6 +35,36 @@ INTERRUPTED: Final = declare(
     "transient",
     "The worker that compared has ended, or leads no more",
     "Verify again.",
+)
+NO_COMPARISON: Final = declare(
+    "repair.no_comparison",
+    "transient",
+    "The comparison whose rows are to be repaired is not kept any more",
+    "Compare again: cdcworker verify SINK --repair does both. The leader keeps the last comparison, and a new leader none.",
+)
+REPAIR_UNFIT: Final = declare(
+    "repair.unfit",
+    "config",
+    "The source cannot repair rows now",
+    "Resume the source, whose stream brings the rows; the message says what it is.",
+)
+REPAIR_BUSY: Final = declare(
+    "repair.busy",
+    "transient",
+    "The source carries out another repair",
+    "Wait for its end: cdcworker snapshots list SOURCE shows it; cdcworker verify SINK --repair waits by itself.",
+)
+UNREPAIRED: Final = declare(
+    "repair.unrepaired",
+    "data",
+    "Source and warehouse still differ after the repair",
+    "The report names what was not repaired and why; look for who else writes into the warehouse, then repair again.",
+)
+STALLED: Final = declare(
+    "repair.stalled",
+    "transient",
+    "The source has not handed on the rows of the repair",
+    "Look at the state of the source; the snapshot goes on by itself. Repair again once it has ended.",
 )
 TABLE: Final = declare(
     "verify.table",

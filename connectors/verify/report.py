@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -15,6 +15,10 @@ from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 Verdict = Literal["equal", "different", "undecided", "impossible"]
 SHOWN_MAX: Final = 100
 """Differing keys that are told of one by one, for each table."""
+KEPT_MAX: Final = 10_000
+"""Differing keys of one table that are kept for a repair; the next two hold for one comparison. # INV-10"""
+ROWS_MAX: Final = 50_000
+CHARS_MAX: Final = 4 << 20
 KINDS: Final = ("missing", "extra", "different", "duplicate")
 
 
@@ -25,6 +29,22 @@ class FoundDifference:
     key: Key
     kind: str
     columns: tuple[str, ...] = ()
+
+
+@dataclass(slots=True)
+class KeyRoom:
+    """The room that the keys of differing rows still have in one comparison. What does not fit is found again by the next one."""
+
+    rows: int = ROWS_MAX
+    chars: int = CHARS_MAX
+
+    def take(self, key: Key) -> bool:
+        """Returns whether there was room for the key, which is counted then."""
+        chars = sum(len(part or "") for part in key)
+        if not self.rows or chars > self.chars:
+            return False
+        self.rows, self.chars = self.rows - 1, self.chars - chars
+        return True
 
 
 @dataclass(slots=True)
@@ -42,6 +62,13 @@ class TableVerdict:
     target_sum: int = 0
     counts: Counter[str] = field(default_factory=Counter)
     found: list[FoundDifference] = field(default_factory=list)
+    kept: Collection[str] = ()
+    """Kinds of differences whose keys are kept for a repair, as far as there is room."""
+    room: KeyRoom = field(default_factory=KeyRoom)
+    keys: list[tuple[str, Key]] = field(default_factory=list)
+    """Kind and key of each."""
+    left_keys: int = 0
+    """Differences of these kinds for which there was no room."""
 
     def fold(self, source: Mapping[int, SpanSum], target: Mapping[int, SpanSum]) -> None:
         self.source_rows += sum(part.rows for part in source.values())
@@ -51,11 +78,19 @@ class TableVerdict:
 
     def report(self, key: Key, suspect: SuspectKey) -> None:
         self.counts[suspect.kind] += 1
+        if suspect.kind in self.kept:
+            self._keep(suspect.kind, key)
         if len(self.found) < SHOWN_MAX:
             names = tuple(item.name for item in self.plan.columns)
             self.found.append(
                 FoundDifference(key, suspect.kind, differing_columns(suspect.source, suspect.target, names))
             )
+
+    def _keep(self, kind: str, key: Key) -> None:
+        if len(self.keys) < KEPT_MAX and self.room.take(key):
+            self.keys.append((kind, key))
+        else:
+            self.left_keys += 1
 
     @property
     def differences(self) -> int:

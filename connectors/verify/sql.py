@@ -59,6 +59,7 @@ class StatementBuilder:
         self._side = side
         self._recode = encoding not in ("UTF8", "SQL_ASCII")
         self._from = f"{'ONLY ' if table.only else ''}{quoted(table.schema)}.{quoted(table.name)} t"
+        self._items = plan.key
         self._key = [self._text(item) for item in plan.key]
         self._names = [f"t.{quoted(item.name)}" for item in plan.key]
         self._literals = [self._literal(item) for item in plan.key]
@@ -102,6 +103,27 @@ class StatementBuilder:
         )
         return Statement(text, tuple([key[number] for key in keys] for number in range(len(aliases))))
 
+    def key_texts(self, keys: Sequence[Key]) -> Statement:
+        """(number of the key, its texts as the database writes them, whether they are the key): a text that the column's type
+        would have to cut or to round is not."""
+        aliases = [f"k{number}" for number in range(len(self._names))]
+        values = [
+            f"({literal.replace('%s', 'w.' + alias)})::{_declared(item, self._side)}"
+            for literal, alias, item in zip(self._literals, aliases, self._items, strict=True)
+        ]
+        inner = ", ".join(f"{value} AS v{number}" for number, value in enumerate(values))
+        texts = ", ".join(f"format('%%s', v{number})" for number in range(len(values)))
+        same = " AND ".join(
+            f"{self._template(item).format(f'v{number}')} = {alias}"
+            for number, (item, alias) in enumerate(zip(self._items, aliases, strict=True))
+        )
+        arrays = ", ".join("%s::text[]" for _ in aliases)
+        text = (
+            f"SELECT n, ARRAY[{texts}]::text[], {same} FROM (SELECT n, {', '.join(aliases)}, {inner}"
+            f" FROM unnest(%s::int[], {arrays}) w (n, {', '.join(aliases)})) k"
+        )
+        return Statement(text, (list(range(len(keys))), *([key[at] for key in keys] for at in range(len(aliases)))))
+
     def bound(self, after: Key | None, rows: int) -> Statement:
         """The key of the row that stands so many rows behind a key."""
         where, parameters = self._where(KeySpan(after))
@@ -134,8 +156,10 @@ class StatementBuilder:
         return f"md5(convert_to({text}, 'UTF8'))" if self._recode else f"md5({text})"
 
     def _text(self, item: ComparedColumn) -> str:
-        template = item.text.source if self._side == "source" else item.text.target
-        return template.format(f"t.{quoted(item.name)}")
+        return self._template(item).format(f"t.{quoted(item.name)}")
+
+    def _template(self, item: ComparedColumn) -> str:
+        return item.text.source if self._side == "source" else item.text.target
 
     def _literal(self, item: ComparedColumn) -> str:
         """A parameter that holds the column's text, as a value of its type."""
@@ -155,6 +179,11 @@ def cast_of(declared: str) -> str:
     if declared.startswith("character varying"):
         return "varchar"
     return (declared.partition("(")[0] + declared.partition(")")[2]).replace("%", "%%")
+
+
+def _declared(item: ComparedColumn, side: Side) -> str:
+    """The column's type with its limits."""
+    return (item.source if side == "source" else item.target).declared.replace("%", "%%")
 
 
 def _version(side: Side, table: SideTable) -> str:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.config import refusals
 from cdcworker.connectors.config.definition import ConfigKey, Secret
 from cdcworker.connectors.config.place_forms import HTTP, store_problem, validator
@@ -72,8 +73,8 @@ KEYS: Final = (
         ACCESS_KEY,
         default="",
         group=GROUP,
-        doc="Access key of the user that writes to the bucket. Needed with s3://: what the worker's machine could log in with is"
-        " not for connectors.",
+        doc="Access key of the user that writes to the bucket. Needed with s3:// for Parquet, and for Delta unless Spark's Hadoop client"
+        " opens it: what the worker's machine could log in with is not for connectors.",
         connects=False,
     ),
     ConfigKey(SECRET_KEY, "PASSWORD", group=GROUP, doc="Secret key of that user.", connects=False),
@@ -103,6 +104,16 @@ def problems(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
             yield name, refusals.missing(name)
     if importlib.util.find_spec("botocore") is None:
         yield "warehouse.path", "needs the worker's extra s3: pip install 'cdcworker[s3]'"
+
+
+def probe(config: Mapping[str, Any]) -> list[CheckFinding]:
+    """Asks the bucket for a name, and returns what is wrong, at the key that causes it."""
+    try:
+        bucket_of(config, ()).probe()
+    except CdcError as exc:
+        key = KEY_OF_ERROR.get(exc.code, ENDPOINT)
+        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
+    return []
 
 
 def bucket_of(config: Mapping[str, Any], roots: Sequence[str]) -> S3Bucket:

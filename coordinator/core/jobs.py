@@ -26,6 +26,8 @@ JOBS_METRIC: Final = "jobs"
 """The metric in which a task reports its jobs. It is kept when the task changes its owner."""
 ENDED: Final = ("COMPLETED", "CANCELLED", "FAILED")
 """The final states of a job."""
+UNTIL_ENDED: Final = "repair"
+"""The member of a job's spec that goes once the job has ended or is cancelled: it holds keys of rows."""
 _NAMESPACE: Final = uuid.UUID("0b7f7a5e-58a4-5a35-8a3e-2f3f3f1f5a77")
 
 ReplyAndRecords = tuple[Reply, tuple[LogRecord, ...]]
@@ -83,6 +85,9 @@ def change(state: ClusterState, request: ChangeJob, wall_ms: int) -> ReplyAndRec
     if job.outcome is not None or job.wanted == "CANCELLED":
         return Reply("conflict", detail="the job has ended or is about to"), ()
     changed = replace(job, wanted=request.wanted, updated_ms=wall_ms)
+    if request.wanted == "CANCELLED":
+        # Its tasks may be gone for long, and nobody needs the keys any more.
+        changed = replace(changed, spec=_without_keys(job.spec))
     return Reply("ok", version=connector.version, job=job.id), (job_record(changed),)
 
 
@@ -163,10 +168,15 @@ def record_outcomes(transition: StateTransition, batch: WriteBatch) -> None:
         else:
             outcome = _outcome(transition, batch.draft, job)
             if outcome is not None:
-                batch.add(job_record(replace(job, outcome=outcome, updated_ms=transition.now.wall_ms)))
+                ended_job = replace(job, spec=_without_keys(job.spec), outcome=outcome)
+                batch.add(job_record(replace(ended_job, updated_ms=transition.now.wall_ms)))
     for jobs in ended.values():
         for job in jobs[: max(0, len(jobs) - ENDED_MAX)]:
             batch.add(tombstone(job_key(job.connector, job.id)))
+
+
+def _without_keys(spec: Mapping[str, Any]) -> JsonObject:
+    return {name: value for name, value in spec.items() if name != UNTIL_ENDED}
 
 
 def _outcome(transition: StateTransition, state: ClusterState, job: Job) -> JsonObject | None:

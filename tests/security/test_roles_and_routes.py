@@ -94,6 +94,8 @@ TABLE = {
     "GET /v1/connectors/{connector}/doctor": RUN_OWN,
     "POST /v1/connectors/{connector}/verify": RUN_OWN,
     "GET /v1/connectors/{connector}/verify": RUN_OWN,
+    # Without dry_run, by which a caller who may read both connectors asks what would be repaired.
+    "POST /v1/connectors/{connector}/verify/repair": RUN_OWN,
     "GET /v1/connectors/{connector}/dead-letters": SEE_OWN,
     "POST /v1/connectors/{connector}/dead-letters/redrive": RUN_OWN,
     "GET /metrics": SEE_SOME,

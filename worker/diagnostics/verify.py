@@ -20,6 +20,7 @@ from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import start_thread, start_timer
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_message
+from cdcworker.worker.diagnostics.repair import RepairPlan
 from cdcworker.worker.diagnostics.verify_child import COMMAND
 
 RUNNING_MAX: Final = 2
@@ -39,7 +40,7 @@ Json = dict[str, Any]
 
 @dataclass(slots=True)
 class VerifyRun:
-    """One comparison. `keys` (hash → key) stay in this process."""
+    """One comparison. `keys` (hash → key) and those of its `repair` stay in this process."""
 
     connector: str
     incarnation: str
@@ -50,12 +51,16 @@ class VerifyRun:
     by: str = "request"
     bound: tuple[str, ...] = ()
     """What the names of the sink's topics begin with."""
+    compared_version: tuple[str, int] = ("", 0)
+    """Incarnation and version of the source's config with which it was compared."""
     gave_way: bool = False
     id: str = field(default_factory=lambda: uuid.uuid4().hex[:12])
     progress: Json = field(default_factory=dict)
     result: Json | None = None
     error: Json | None = None
     keys: Mapping[str, Sequence[str | None]] = field(default_factory=dict)
+    repair: RepairPlan | None = None
+    """What can be repaired, if that was asked for."""
     ended_ms: int = 0
     child: subprocess.Popen[bytes] | None = None
 
@@ -107,6 +112,7 @@ class Verifier:
                 timeout_s=timeout_s,
                 by=asked.by,
                 bound=connector.topic_prefixes,
+                compared_version=(source.incarnation, source.config_version),
             )
             self._runs[connector.name] = run
         question = {
@@ -119,6 +125,7 @@ class Verifier:
             "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
             "tables": list(asked.tables),
             "held": dict(asked.held),
+            "repair": asked.repair,
         }
         start_thread(self._follow, run, question, name=f"verify-{run.id}", kind="verify")
         return run
@@ -197,6 +204,7 @@ class Verifier:
         said = {name: value for name, value in item.items() if isinstance(value, dict)}
         run.progress = said.get("progress", run.progress)
         run.keys = said.get("keys", run.keys)
+        run.repair = RepairPlan(said["repair"]["tables"]) if "repair" in said else run.repair
         result = _bounded(said["result"]) if "result" in said else None
         if "error" in said or result is not None:
             run.ended_ms = self._now()
@@ -217,6 +225,8 @@ class VerifyRequest:
     by: str = "request"
     held: Mapping[str, str] = field(default_factory=dict)
     """Topics that the sink holds back, and why: nobody waits for them."""
+    repair: bool = False
+    """The keys of differing rows are kept, so that they can be repaired."""
 
     def source_tasks(self, state: ClusterState, source: Connector) -> int:
         from cdcworker.coordinator.log.config_fold import task_set_of

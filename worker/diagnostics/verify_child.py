@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
+from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.verify import report
 from cdcworker.connectors.verify.compare import CATCH_UP_S, CompareSettings, Comparison
@@ -79,15 +80,17 @@ def compare(question: JsonObject, say: Say) -> None:
             right.end()
 
         both = stack.enter_context(opened(wanted, limits, catch_up))
-        run = Comparison(
-            both.source, both.target, progress.goal, CompareSettings(limits, timeout_s=timeout_s), _teller(say)
-        )
+        settings = CompareSettings(limits, timeout_s=timeout_s)
+        if is_for_repair := bool(question.get("repair")):
+            settings.kept = repaired_kinds_of(both)
+        run = Comparison(both.source, both.target, progress.goal, settings, _teller(say))
         run.tally.notes += map(clean, both.notes)
         tally = run.run(both.plans)
+        repair = {"repair": repair_json(both, tally)} if is_for_repair else {}
     salt = secrets.token_bytes(16)
     took = max(0.001, time.monotonic() - began)
     speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}
-    say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt)})
+    say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt), **repair})
 
 
 def limits_of(config: Mapping[str, str]) -> tuple[VerifyLimits, float]:

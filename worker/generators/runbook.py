@@ -41,6 +41,7 @@ KAFKA: Final = (
     "What was committed stays. Open transactions are aborted and seen by no reader; tasks go on from their stored positions"
     " and ledgers."
 )
+REPAIRED: Final = "Every row that was repaired is as the source has it, and the others are as they were: each comes with the stream, once."
 READ_ONLY: Final = "Everything: it only reads. What was found until then is shown, or is found again by asking again."
 UNKNOWN: Final = "What was committed stays. Whether this one change happened is not known: read before repeating it."
 
@@ -157,6 +158,9 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("sink", "transient"): SINK,
     ("source", "data"): TABLE,
     ("source", "transient"): SOURCE,
+    ("repair", "config"): NOTHING_DONE,
+    ("repair", "data"): REPAIRED,
+    ("repair", "transient"): REPAIRED,
     ("spark", "config"): SINK,
     ("spark", "data"): SINK,
     ("spark", "environment"): SINK,

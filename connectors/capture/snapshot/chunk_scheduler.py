@@ -218,6 +218,7 @@ class ChunkScheduler:
             after=tuple(after) if after is not None else None,
             upto=tuple(part.upto) if part and part.upto is not None else None,
             keys=tuple(tuple(key) for key in window.keys),
+            tells_absent=table.deletes,
             key_names=tuple(table.key),
             limit=self._row_limit(load, table),
             bytes_max=2 * self._room_for(table),
@@ -297,6 +298,8 @@ class ChunkScheduler:
             self.finish(load, table, loaded=False)
         elif isinstance(result, TableKeyless) and table.filter:
             self._judge(load, table, self._in_part(table))
+        elif isinstance(result, TableKeyless | KeyChanged) and table.repaired:
+            self._judge(load, table, self._other_key(table))
         elif isinstance(result, TableKeyless):
             self.start_over(table)
             table.keyless = True
@@ -315,6 +318,11 @@ class ChunkScheduler:
         """Returns the error for a table without a key of which a condition chooses rows: they cannot be told from rows that were
         handed on before, so readers have to empty the table first."""
         text = "a table without a key can only be read whole, without a condition"
+        return CdcError(self._errors.snapshot_refused, text, where={"table": table.full_name})
+
+    def _other_key(self, table: TableLoad) -> CdcError:
+        """Returns the error for rows that were asked for by columns that are not the table's key, or are its key no more."""
+        text = "its rows are read by another key than the one that they were asked for by"
         return CdcError(self._errors.snapshot_refused, text, where={"table": table.full_name})
 
     def set_back(self, load: SnapshotLoad, table: TableLoad, why: Exception) -> None:
@@ -352,6 +360,9 @@ class ChunkScheduler:
         table.again.extend(new.values())
         table.queued.update(new)
         self._again_bytes += sum(len(json.dumps(key)) + 2 for key in new)
+        if table.repaired:
+            # They are among those that were asked for, whose number is bounded; no other row was.
+            return
         if self._again_bytes > AGAIN_BYTES_MAX:
             # Some have been read since.
             self._again_bytes = self.progress.again_bytes()
@@ -370,10 +381,11 @@ class ChunkScheduler:
 
     def finish_if_done(self, load: SnapshotLoad, table: TableLoad) -> None:
         if table.ended and all(window.table is not table for window in self.windows):
-            self.finish(load, table)
+            self.finish(load, table, loaded=not table.repaired)
 
     def finish(self, load: SnapshotLoad, table: TableLoad, *, loaded: bool = True) -> None:
-        """Ends the load of a table. `loaded`: all its rows have been read; else it is not there any more."""
+        """Ends the load of a table. `loaded`: all its rows have been read; else it is not there any more, or only some were
+        asked for."""
         self.windows = [window for window in self.windows if window.table is not table]
         self.progress.table_done(load, table, loaded=loaded)
         self.keyless = None

@@ -107,13 +107,15 @@ class ChunkWindow:
             return
         if touch.truncated:
             chunk.rows.clear()
+            chunk.absent.clear()
             return
         for hit_by in (touch.old, touch.new):
             if hit_by is None:
                 continue
-            hit = chunk.rows.pop(hit_by, None)
-            if hit and (not touch.emitted or (touch.incomplete and hit_by == touch.new)):
-                self.again.append(list(hit[1]))
+            hit, gone = chunk.rows.pop(hit_by, None), chunk.absent.pop(hit_by, None)
+            key = hit[1] if hit else gone
+            if key is not None and (not touch.emitted or (touch.incomplete and hit_by == touch.new)):
+                self.again.append(list(key))
 
 
 def is_first(window: ChunkWindow, windows: Sequence[ChunkWindow]) -> bool:

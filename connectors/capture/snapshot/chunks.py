@@ -66,6 +66,10 @@ class Chunk(Protocol):
         """Returns those of the requested keys that the chunk had no room for."""
 
     @property
+    def absent(self) -> dict[Identity, KeyTexts]:
+        """The requested keys of which the read found no row, where the request asks for them."""
+
+    @property
     def key_names(self) -> tuple[str, ...]:
         """Names of the key's columns."""
 
@@ -108,6 +112,8 @@ class ChunkRequest:
     after: KeyTexts | None = None
     upto: KeyTexts | None = None
     keys: tuple[KeyTexts, ...] = ()
+    tells_absent: bool = False
+    """The chunk says of which of `keys` there is no row."""
     key_names: tuple[str, ...] = ()
     """Names of the columns that all these go by; empty: nothing is known of the table yet."""
     limit: int = ROWS_MIN

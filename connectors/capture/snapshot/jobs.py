@@ -6,13 +6,13 @@ import logging
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Final, Protocol
+from typing import Any, Final
 
-from cdcworker.connectors.capture.config.table_names import TableName, matching
-from cdcworker.connectors.capture.errors import CaptureErrors
-from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler
+from cdcworker.connectors.capture.config.table_names import matching
+from cdcworker.connectors.capture.snapshot.load_host import LoadHost
 from cdcworker.connectors.capture.snapshot.progress import Origin, SnapshotLoad, SnapshotProgress, now_ms
-from cdcworker.connectors.snapshot_jobs import SNAPSHOT, BadJobRequest, snapshot_spec
+from cdcworker.connectors.capture.snapshot.repair import repair_load
+from cdcworker.connectors.snapshot_jobs import REPAIR, SNAPSHOT, BadJobRequest, snapshot_spec
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
@@ -23,29 +23,6 @@ RATE_S: Final = 15.0
 TABLES_SHOWN_MAX: Final = 20
 
 Asked = Callable[[], Sequence[JsonObject]]
-
-
-class LoadHost(Protocol):
-    """The open task whose loads are changed. Called at boundaries of the stream, by its thread."""
-
-    @property
-    def scheduler(self) -> ChunkScheduler: ...
-
-    @property
-    def errors(self) -> CaptureErrors: ...
-
-    @property
-    def is_shared(self) -> bool:
-        """Returns whether other tasks of the connector capture tables too, of which a request may be meant for some."""
-
-    def captured(self) -> list[TableName]:
-        """The tables that are captured now."""
-
-    def new_load(self, identity: str, origin: Origin, tables: Sequence[TableName], /) -> SnapshotLoad:
-        """A load that reads all rows of these tables once more."""
-
-    def observe(self) -> None:
-        """Shows the snapshot every event of the stream from now on."""
 
 
 class SnapshotJobs:
@@ -147,7 +124,11 @@ def begin(host: LoadHost, identity: str, origin: Origin, spec: Mapping[str, Any]
     """Begins a load of the tables that the request names. A request that cannot be carried out becomes a load that has FAILED."""
     loader = host.scheduler
     try:
-        load = _load_of(host, identity, origin, snapshot_spec(spec))
+        load = (
+            repair_load(host, identity, spec)
+            if REPAIR in spec and origin == "request"
+            else _load_of(host, identity, origin, snapshot_spec(spec))
+        )
     except (BadJobRequest, CdcError) as exc:
         error = exc if isinstance(exc, CdcError) else CdcError(host.errors.snapshot_refused, str(exc))
         if error.retriable:

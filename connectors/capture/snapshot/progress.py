@@ -63,6 +63,10 @@ class TableLoad:
     filter: str = ""
     fresh: bool = True
     """It was never loaded: the stream's events cannot stand alone."""
+    repaired: bool = False
+    """Only the rows of `again` are read."""
+    deletes: bool = False
+    """Each of them that is not there is handed on as deleted."""
     rows: int = 0
     bytes: int = 0
     estimate: int = -1
@@ -100,7 +104,7 @@ class TableLoad:
         out: JsonObject = {"t": [self.table_id, self.schema, self.name]}
         if self.parts:
             out["parts"] = [part.to_json() for part in self.parts]
-        for name in ("key", "again", "attempt", "filter", "rows", "bytes"):
+        for name in ("key", "again", "attempt", "filter", "repaired", "deletes", "rows", "bytes"):
             if value := getattr(self, name):
                 out[name] = value
         if self.estimate >= 0:
@@ -117,7 +121,7 @@ class TableLoad:
         return cls(table_id, schema, name, parts, **rest)
 
 
-_TABLE: Final = ("key", "again", "attempt", "filter", "rows", "bytes", "estimate", "fresh")
+_TABLE: Final = ("key", "again", "attempt", "filter", "repaired", "deletes", "rows", "bytes", "estimate", "fresh")
 
 
 @dataclass(slots=True, eq=False)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from cdcworker.connectors.capture.snapshot import jobs
-from cdcworker.connectors.capture.snapshot.jobs import LoadHost
+from cdcworker.connectors.capture.snapshot.load_host import LoadHost
 from cdcworker.connectors.capture.snapshot.progress import SnapshotLoad
 from cdcworker.connectors.snapshot_jobs import pattern_problem
 from cdcworker.schemas.change import JsonObject, Row

@@ -10,6 +10,7 @@ from itertools import islice
 from typing import Any, Final
 
 import psycopg
+from cdcworker.connectors.capture.column_mapping import Parser
 from cdcworker.connectors.capture.snapshot.chunks import (
     ChunkRequest,
     KeyChanged,
@@ -19,7 +20,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     TableKeyless,
     TableLocked,
 )
-from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts
+from cdcworker.connectors.capture.snapshot.row_identity import Identity, KeyTexts, identity
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.decode.native_path import native
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan, planner_of
@@ -60,6 +61,8 @@ class CopiedChunk:
     """No rows of the range lie behind this chunk."""
     unread: list[list[str]] = field(default_factory=list)
     """Of the keys that were wanted those that it had no room for."""
+    absent: dict[Identity, KeyTexts] = field(default_factory=dict)
+    """Of the keys that were wanted those of which there is no row, if the request asks for them."""
 
     @property
     def key_names(self) -> tuple[str, ...]:
@@ -174,6 +177,9 @@ class ChunkReader:
             if not want.must_see.met(view.snap):
                 raise NotVisibleYet
             hit("snapshot.snapshot_taken")
+            if want.tells_absent and want.keys and self._hands_on_deletions(plan):
+                with rights(plan.table.path), TableErrors(plan):
+                    chunk.absent = self._absent(plan, info, want.keys)
             statement = self._taking_bytes(self._select(plan, info, want))
             with rights(plan.table.path):
                 self._read(chunk, statement, want)
@@ -186,6 +192,35 @@ class ChunkReader:
             chunk = self.chunk(replace(want, keys=want.keys[:1]))
             chunk.unread = [list(key) for key in want.keys[1:]]
         return chunk
+
+    def _hands_on_deletions(self, plan: TableDecodePlan) -> bool:
+        """Returns whether a deletion of which only the key is known can be handed on. It holds the columns of the table's key:
+        records under others cannot be deleted by it."""
+        return "d" not in self._settings.skipped and set(plan.out.key) <= set(plan.table.key)
+
+    def _absent(self, plan: TableDecodePlan, info: TableInfo, keys: Sequence[KeyTexts]) -> dict[Identity, KeyTexts]:
+        """Returns those of the keys of which the table has no row: the server compares, not the texts. A row that the
+        publication leaves out is there."""
+        names = [sql.Identifier(f"k{number}") for number in range(len(plan.table.key))]
+        wanted = sql.SQL(", ").join(
+            sql.SQL("({}, {})").format(sql.Literal(number), sql.SQL(", ").join(_key_literals(plan, key)))
+            for number, key in enumerate(keys)
+        )
+        same = sql.SQL(" and ").join(
+            sql.SQL("t.{} = w.{}").format(sql.Identifier(column.name), name)
+            for column, name in zip(plan.table.key_columns, names, strict=True)
+        )
+        text = "select w.n from (values {}) w (n, {}) where not exists (select from {} {} t where {})"
+        statement = sql.SQL(text).format(
+            wanted,
+            sql.SQL(", ").join(names),
+            sql.SQL("" if info.partitioned else "only"),
+            sql.Identifier(*plan.table.path),
+            same,
+        )
+        parsers = [plan.taken[index] for index in plan.table.key]
+        absent = [keys[number] for (number,) in self._execute(statement).fetchall()]
+        return {identity(values_of(key, parsers)): key for key in absent}
 
     def _read(self, chunk: CopiedChunk, statement: bytes, want: ChunkRequest) -> None:
         # Wider than was guessed: the rows so far are a chunk, the next one begins behind them. # INV-10
@@ -203,7 +238,7 @@ class ChunkReader:
         chunk.ended = whole and not want.keys and chunk.count < want.limit
         if len(want.keys) > 1 and not whole:
             with TableErrors(chunk.plan):
-                found = set(chunk.key_texts())
+                found = {*chunk.key_texts(), *chunk.absent.values()}
             chunk.unread = [list(key) for key in want.keys if key not in found]
 
     def _frames(self, statement: bytes, bytes_max: int) -> Generator[CopyFrames]:
@@ -319,11 +354,19 @@ def _restricted(info: TableInfo, names: Sequence[str] | None) -> TableInfo:
 
 def _key(plan: TableDecodePlan, texts: KeyTexts) -> sql.Composed:
     """A key as a row of literals, each cast to its column's type."""
-    parts = (
+    return sql.SQL("({})").format(sql.SQL(", ").join(_key_literals(plan, texts)))
+
+
+def _key_literals(plan: TableDecodePlan, texts: KeyTexts) -> list[sql.Composed]:
+    return [
         sql.SQL("{}::{}").format(sql.Literal(text), trusted(column.source_type))
         for column, text in zip(plan.table.key_columns, texts, strict=True)
-    )
-    return sql.SQL("({})").format(sql.SQL(", ").join(parts))
+    ]
+
+
+def values_of(texts: KeyTexts, parsers: Sequence[Parser]) -> tuple[Any, ...]:
+    """Returns a key's values, by the parsers of its columns."""
+    return tuple(parse(text.encode()) for parse, text in zip(parsers, texts, strict=True))
 
 
 def trusted(text: str) -> sql.SQL:

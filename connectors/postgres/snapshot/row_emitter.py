@@ -8,10 +8,11 @@ from typing import Any, Final
 
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.postgres.decode.moved_key import new_key_texts
 from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
 from cdcworker.connectors.postgres.decode.table_plan import TableDecodePlan
-from cdcworker.connectors.postgres.snapshot.chunk_reader import CopiedChunk, TableErrors
+from cdcworker.connectors.postgres.snapshot.chunk_reader import CopiedChunk, TableErrors, values_of
 from cdcworker.connectors.postgres.snapshot.copy_frames import CopyFrames
 from cdcworker.connectors.postgres.snapshot.copy_text import parse_row
 from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
@@ -56,6 +57,19 @@ class RowPositions:
     def row(self, row: Row) -> Change:
         source = {**self._base, "tx_sub": self.progress.n}
         change = Change("r", self.plan.out, self.next, source, None, row)
+        self.progress.n += 1
+        self.progress.rows += 1
+        return change
+
+    def deleted(self, key: KeyTexts) -> Change:
+        """The deletion of a row of which only the key is known, as the stream's own are without REPLICA IDENTITY FULL."""
+        table, row = self.plan.table, list[Any]([None]) * len(self.plan.table.columns)
+        values = values_of(key, [self.plan.taken[index] for index in table.key])
+        for index, value in zip(table.key, values, strict=True):
+            row[index] = value
+        change = Change(
+            "d", self.plan.out, self.next, {**self._base, "tx_sub": self.progress.n}, before=tuple(row), after=None
+        )
         self.progress.n += 1
         self.progress.rows += 1
         return change
@@ -149,7 +163,9 @@ class RowEmitter:
         self.check(chunk.plan)
         stamp = self.stamp(chunk.plan, chunk.view, position)
         with TableErrors(chunk.plan):
-            return self.rows(chunk.left(), stamp)
+            out = self.rows(chunk.left(), stamp)
+            out += [stamp.deleted(key) for key in chunk.absent.values()]
+        return out
 
     def stamp(self, plan: TableDecodePlan, view: ReadView, safe_lsn: int) -> RowPositions:
         """Positions of rows of one table at the boundary `safe_lsn`."""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from types import ModuleType
 
 import psycopg
-from cdcworker.connectors.capture.snapshot.jobs import LoadHost
+from cdcworker.connectors.capture.snapshot.load_host import LoadHost
 from cdcworker.connectors.capture.snapshot.reader_pool import ReaderPool
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import LOADING_MAX, WatermarkSnapshot
 from cdcworker.connectors.capture.stream.signal_table import SignalTable

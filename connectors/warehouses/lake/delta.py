@@ -12,13 +12,17 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.sink_errors import LEDGER_LOST, LEDGER_MOVED, from_lake
 from cdcworker.connectors.warehouses.lake import java_clients, statements
+from cdcworker.connectors.warehouses.lake.delta_files import bucket_files
 from cdcworker.connectors.warehouses.lake.delta_files.commit_info import actions_of
-from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable
-from cdcworker.connectors.warehouses.lake.delta_files.local_tables import LocalTables
+from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable
+from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import FileLayout
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot, UnreadableLog
 from cdcworker.connectors.warehouses.lake.tables import STATE, FoundRows, RowChange, TableName, TableVersion, moved
-from cdcworker.connectors.warehouses.table_state import Manifest, parse
+from cdcworker.connectors.warehouses.storage.files import Storage
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.connectors.warehouses.storage.s3_bucket import S3Bucket
+from cdcworker.connectors.warehouses.table_state import Manifest, late, parse
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.failpoints import hit
 
@@ -43,26 +47,42 @@ PROPERTIES = {
     "delta.enableExpiredLogCleanup": "false",
 }
 PLAIN_PROPERTIES = {"delta.enableExpiredLogCleanup": "false"}
+BUCKET_PROPERTIES = {
+    # A look at the log lists it whole: a month of commits would be hundreds of requests. Delta takes no less than it keeps
+    # files for that no version names any more.
+    "delta.logRetentionDuration": "interval 7 days",
+}
 LOCAL_TIME = "timestamp_ntz"
 CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
+
+
+def local_files(root: str) -> Storage | None:
+    """Returns the files below a folder of this machine; None: it is the URI of another store."""
+    return LocalDisk(root) if root.startswith("/") and "://" not in root else None
 
 
 class DeltaTables:
     """Tables by their paths: `<root>/<schema>/<table>`. `roots` are the folders of this machine in which files may lie."""
 
     def __init__(
-        self, root: str, roots: Sequence[str] = ("/",), plain: bool = False, local: LocalTables | None = None
+        self, root: str, roots: Sequence[str] = ("/",), plain: bool = False, files: FileTables | None = None
     ) -> None:
-        """`plain`: new tables get no feature that an older reader does not know. `local` are the tables whose files can be
-        read here, for several views of one lake."""
+        """`plain`: new tables get no feature that an older reader does not know. `files` are the tables whose files can be read
+        here, for several views of one lake; by default those of a folder of this machine."""
         self._root = root.rstrip("/")
         self._roots = tuple(roots)
         self._plain = plain
-        self._local = local or LocalTables(self._root)
+        self._file_tables = files or FileTables(local_files(self._root))
+        found = self._file_tables.files
+        self._bucket = found if isinstance(found, S3Bucket) else None
         self._session: SparkSession | None = None
 
     def open(self, session: SparkSession) -> None:
         java_clients.check_clients(session, self._roots)
+        if self._bucket is not None:
+            bucket_files.serve(session, self._bucket)
+            # A file of sums beside each commit is a request more, and no reader needs it.
+            session.conf.set(f"{PREFIX}writeChecksumFile.enabled", "false")
         session.conf.set("spark.sql.catalog.spark_catalog", CATALOG)
         # The log of a table is read by one task: with Delta's fifty each look at it would take seconds.
         session.conf.set(f"{PREFIX}snapshotPartitions", "1")
@@ -90,16 +110,19 @@ class DeltaTables:
     # -- tables -------------------------------------------------------------------------------------------------------
 
     def places(self) -> Iterator[TableName]:
+        if self._bucket is not None:
+            yield from _places(self._bucket)
+            return
         system, pattern = self._files(f"{self._root}/*/*/_delta_log")
         for found in system.globStatus(pattern) or ():
             table = found.getPath().getParent()
             yield TableName(table.getParent().getName(), table.getName())
 
     def load(self, place: TableName) -> TableVersion | None:
-        local = self._local.table(place)
-        if local is not None:
-            with contextlib.suppress(UnreadableLog, OSError, ValueError), local.lock:
-                return self._loaded(place, local)
+        files = self._file_tables.table(place)
+        if files is not None:
+            with contextlib.suppress(UnreadableLog, OSError, ValueError), files.lock:
+                return self._loaded(place, files)
         system, folder = self._files(f"{self._path(place)}/_delta_log")
         if not system.exists(folder):
             return None
@@ -116,16 +139,16 @@ class DeltaTables:
         empty = not note and snapshot.numOfFiles() == 0
         return TableVersion(parse(note) if note else None, statements.types_of(fields), version, empty, note)
 
-    def _loaded(self, place: TableName, local: LocalTable) -> TableVersion | None:
+    def _loaded(self, place: TableName, files: FileTable) -> TableVersion | None:
         """The same without Java."""
-        snapshot = local.log.snapshot()
+        snapshot = files.log.snapshot()
         if snapshot is None:
             return None
         metadata = snapshot.metadata
         kept = str(metadata.get("configuration", {}).get(STATE, ""))
         done = snapshot.transactions.get(APPLICATION)
         note = self._note(place, _Noted(str(metadata["id"]), snapshot.version, kept, done))
-        fields = local.columns(snapshot, statements.types_of)
+        fields = files.columns(snapshot, statements.types_of)
         return TableVersion(
             parse(note) if note else None, fields, snapshot.version, not note and not snapshot.files, note
         )
@@ -141,7 +164,7 @@ class DeltaTables:
     def _note(self, place: TableName, table: _Noted) -> str:
         """Returns the state in the newest commit that has one (commits that compact or change columns have none); where that
         commit is no longer in the log, the copy in the table's properties."""
-        known, note = self._local.seen.get(table.id, (-1, ""))
+        known, note = self._file_tables.seen.get(table.id, (-1, ""))
         for number in range(table.version, known, -1):
             found = self._commit_note(place, number)
             if found is None:
@@ -150,13 +173,13 @@ class DeltaTables:
             if found:
                 note = found
                 break
-        self._local.seen[table.id] = table.version, note
+        self._file_tables.seen[table.id] = table.version, note
         return note
 
     def _commit_note(self, place: TableName, number: int) -> str | None:
         """None: the commit is not in the log any more."""
-        local = self._local.table(place)
-        text = self._commit_text(place, number) if local is None else local.log.text(number)
+        files = self._file_tables.table(place)
+        text = self._commit_text(place, number) if files is None else files.log.text(number)
         if text is None:
             return None
         for line in text.splitlines():
@@ -188,7 +211,8 @@ class DeltaTables:
 
     @property
     def _properties(self) -> dict[str, str]:
-        return PLAIN_PROPERTIES if self._plain else PROPERTIES
+        properties = PLAIN_PROPERTIES if self._plain else PROPERTIES
+        return properties if self._bucket is None else {**properties, **BUCKET_PROPERTIES}
 
     def declare(self, place: TableName, found: TableVersion, kinds: Collection[str]) -> None:
         """Lets a plain table have columns of a type that is a feature of its own."""
@@ -224,44 +248,54 @@ class DeltaTables:
             refused = from_lake(exc, {"table": ".".join(place)})
             if refused is None or refused.code != LEDGER_MOVED:
                 raise
-            raise refused from exc
+            again = self.load(place) if self._bucket is not None else None
+            raise (again and self.late(place, again)) or refused from exc
         finally:
             for name in noted:
                 self._spark.conf.unset(PREFIX + name)
         again = self.load(place)
         if again is None or again.note != state.text():
-            raise moved(place)
+            raise (again and self.late(place, again)) or moved(place)
         return again.version
+
+    def begin(self) -> None:
+        if self._bucket is not None:
+            self._bucket.begin({"bucket": self._bucket.place("")})
+
+    def late(self, place: TableName, found: TableVersion) -> CdcError | None:
+        files = self._file_tables.table(place)
+        is_late = files is not None and files.log.is_late(found.version)
+        return late({"table": ".".join(place)}) if is_late else None
 
     # -- rows as files ------------------------------------------------------------------------------------------------
 
     def writes_rows(self, place: TableName, found: TableVersion, schema: pa.Schema) -> bool:
-        local = self._local.table(place)
-        if local is None:
+        files = self._file_tables.table(place)
+        if files is None:
             return False
         try:
-            with local.lock:
-                return local.takes(local.log.snapshot(), {each.name: statements.type_of(each.type) for each in schema})
+            with files.lock:
+                return files.takes(files.log.snapshot(), {each.name: statements.type_of(each.type) for each in schema})
         except (UnreadableLog, OSError, ValueError):
             return False
 
     def _reads(self, place: TableName) -> bool:
         """Returns whether commits to the table can be made here."""
-        local = self._local.table(place)
-        if local is None:
+        files = self._file_tables.table(place)
+        if files is None:
             return False
         try:
-            with local.lock:
-                return local.is_known(local.log.snapshot())
+            with files.lock:
+                return files.is_known(files.log.snapshot())
         except (UnreadableLog, OSError, ValueError):
             return False
 
     def current(
         self, place: TableName, found: TableVersion, schema: pa.Schema, keys: pa.Array, names: Collection[str]
     ) -> FoundRows:
-        with self._reading(place) as local:
-            snapshot, layout = _same(place, found, local)
-            return FoundRows(*local.find(snapshot, layout, schema, keys, names))
+        with self._reading(place) as files:
+            snapshot, layout = _same(place, found, files)
+            return FoundRows(*files.find(snapshot, layout, schema, keys, names))
 
     def commit_rows(self, place: TableName, found: TableVersion, change: RowChange, state: Manifest | None) -> Any:
         return self._added(place, change) if state is None else self._committed(place, found, change, state)
@@ -270,45 +304,45 @@ class DeltaTables:
         """`change` None: the state alone."""
         hit("sink.before_commit")
         noted = json.dumps({STATE: state.text()})
-        with self._reading(place) as local:
-            snapshot, layout = _same(place, found, local)
+        with self._reading(place) as files:
+            snapshot, layout = _same(place, found, files)
             put, gone = (None, None) if change is None else (change.put, change.gone)
             told = actions_of(snapshot, noted, (APPLICATION, state.version))
-            made = local.commit(snapshot, layout, told, put, gone)
+            made = files.commit(snapshot, layout, told, put, gone)
             if made is None:
                 raise moved(place)
-            self._local.seen[str(made.metadata["id"])] = made.version, state.text()
-        if local.wants_checkpoint(made):
+            self._file_tables.seen[str(made.metadata["id"])] = made.version, state.text()
+        if files.wants_checkpoint(made):
             self._checkpoint(place, made)
         return made.version
 
     def _added(self, place: TableName, change: RowChange) -> Any:
         """Rows go to a table whose commits depend on nothing."""
         for _ in range(ADD_TRIES):
-            with self._reading(place) as local:
-                snapshot = local.log.snapshot()
-                layout = None if snapshot is None else local.layout(snapshot)
+            with self._reading(place) as files:
+                snapshot = files.log.snapshot()
+                layout = None if snapshot is None else files.layout(snapshot)
                 if snapshot is None or layout is None:
                     break
-                made = local.commit(snapshot, layout, actions_of(snapshot), change.put)
+                made = files.commit(snapshot, layout, actions_of(snapshot), change.put)
             if made is not None:
-                if local.wants_checkpoint(made):
+                if files.wants_checkpoint(made):
                     self._checkpoint(place, made)
                 return made.version
         raise moved(place)
 
     @contextlib.contextmanager
-    def _reading(self, place: TableName) -> Iterator[LocalTable]:
+    def _reading(self, place: TableName) -> Iterator[FileTable]:
         """A table whose files somebody reads here. What is wrong with them Spark's SQL tells better: it is used next."""
         import pyarrow as pa
 
-        local = self._local.table(place)
-        assert local is not None
+        files = self._file_tables.table(place)
+        assert files is not None
         try:
-            with local.lock:
-                yield local
-        except (UnreadableLog, OSError, ValueError, LookupError, pa.ArrowException) as exc:
-            local.leave()
+            with files.lock:
+                yield files
+        except (UnreadableLog, OSError, EOFError, ValueError, LookupError, pa.ArrowException) as exc:
+            files.leave()
             log.warning(
                 "the files of a table could not be read or written here table=%s error=%s",
                 ".".join(place),
@@ -333,13 +367,13 @@ class DeltaTables:
             properties = statements.listed({STATE: found.note})
             self._spark.sql(f"ALTER TABLE {self.name(place)} SET TBLPROPERTIES ({properties})")
         log, snapshot = self._log(place)
-        if self._local.table(place) is not None:
+        if self._file_tables.table(place) is not None:
             log.createCheckpointAtVersion(snapshot.version())
         defaults = [getattr(log, f"cleanUpExpiredLogs$default${number}")() for number in (2, 3, 4)]
         log.cleanUpExpiredLogs(snapshot, *defaults)
 
     def another(self) -> DeltaTables:
-        return DeltaTables(self._root, self._roots, self._plain, self._local)
+        return DeltaTables(self._root, self._roots, self._plain, self._file_tables)
 
 
 @dataclass(slots=True)
@@ -361,10 +395,17 @@ def _kept(place: TableName, table: _Noted) -> str:
     return table.kept
 
 
-def _same(place: TableName, found: TableVersion, local: LocalTable) -> tuple[TableSnapshot, FileLayout]:
+def _same(place: TableName, found: TableVersion, files: FileTable) -> tuple[TableSnapshot, FileLayout]:
     """The table as it was found; its columns may have changed since. CdcError LEDGER_MOVED when more has."""
-    snapshot = local.log.snapshot()
-    layout = None if snapshot is None else local.layout(snapshot)
+    snapshot = files.log.snapshot()
+    layout = None if snapshot is None else files.layout(snapshot)
     if snapshot is None or layout is None or snapshot.changed > found.version:
-        raise moved(place)
+        is_late = snapshot is not None and files.log.is_late(snapshot.version)
+        raise late({"table": ".".join(place)}) if is_late else moved(place)
     return snapshot, layout
+
+
+def _places(files: Storage) -> Iterator[TableName]:
+    """The places where the files of a lake may have a table: whether there is one, its log says when it is loaded."""
+    for schema in files.folders(""):
+        yield from (TableName(schema, table) for table in files.folders(schema))

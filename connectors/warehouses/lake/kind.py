@@ -7,8 +7,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.api.sink import LedgerAccess, SinkOffsets
 from cdcworker.connectors.config.definition import ConfigKey, Secret, has_reference, one_of
+from cdcworker.connectors.warehouses import s3_config
 from cdcworker.connectors.warehouses.kind import ParsedConfig, SparkHost, WarehouseKind, WriterTask
 from cdcworker.connectors.warehouses.lake.catalog_properties import (
     CATALOGS,
@@ -33,6 +35,10 @@ if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.writer import LakeWriter
     from cdcworker.connectors.warehouses.offline_redrive import OfflineLetters
 
+NOT_OF_ICEBERG: Final = (
+    "is a key of Parquet and Delta warehouses: an Iceberg table is exchanged by its catalog, and the hadoop catalog does that by a rename,"
+    " which no bucket has; use warehouse.catalog=rest or jdbc, with the store in warehouse.catalog.properties"
+)
 ICEBERG_RECORDS_MAX: Final = 500_000
 """A commit takes a tenth of a second of the processor, whatever it holds. Batches of large rows are bounded by their bytes."""
 DELTA_RECORDS_MAX: Final = 500_000
@@ -89,6 +95,9 @@ FEATURES: Final = ConfigKey(
 )
 
 
+_BUCKET_KEYS: Final = (s3_config.ACCESS_KEY, s3_config.SECRET_KEY, s3_config.ENDPOINT, s3_config.SESSION_TOKEN)
+
+
 def catalog_properties(config: ParsedConfig) -> list[Property]:
     """Returns the properties that a config gives to Iceberg's catalog, secret ones included."""
     secret = config[SECRETS_KEY]
@@ -133,10 +142,21 @@ def iceberg_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
 
 
 def delta_tables(config: ParsedConfig, roots: Sequence[str]) -> LakeTables:
-    """Returns the tables in the folder that the config names."""
+    """Returns the tables in the folder or the bucket that the config names."""
     from cdcworker.connectors.warehouses.lake.delta import DeltaTables
+    from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
 
-    return DeltaTables(folder(config, roots), roots, plain=config["warehouse.delta.features"] == "none")
+    plain = config["warehouse.delta.features"] == "none"
+    if _is_own_bucket(config):
+        bucket = s3_config.bucket_of(config, roots)
+        return DeltaTables(bucket.place(""), roots, plain, FileTables(bucket))
+    return DeltaTables(folder(config, roots), roots, plain)
+
+
+def _is_own_bucket(config: ParsedConfig) -> bool:
+    """Returns whether the sink itself reaches the bucket that the config names. Without any of the keys that say how, it is
+    Spark's Hadoop client that opens the URI, with the operator's libraries and settings."""
+    return s3_config.is_bucket(config["warehouse.path"]) and any(config[name] for name in _BUCKET_KEYS)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +235,9 @@ class Lake:
 def _iceberg_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
     catalog = config["warehouse.catalog"]
     yield from missing(config, "warehouse.path" if catalog == "hadoop" else URI_KEY)
+    for name in _BUCKET_KEYS:
+        if config[name]:
+            yield name, NOT_OF_ICEBERG
     if has_reference(catalog):
         return
     if problem := uri_problem(catalog, config[URI_KEY]):
@@ -229,7 +252,25 @@ def _check_iceberg_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
 
 
 def _check_delta_paths(config: ParsedConfig, roots: Sequence[str]) -> None:
-    folder(config, roots)
+    if _is_own_bucket(config):
+        s3_config.bucket_of(config, roots)
+    else:
+        folder(config, roots)
+
+
+def _delta_problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
+    yield from missing(config, "warehouse.path")
+    if _is_own_bucket(config):
+        yield from s3_config.problems(config)
+        if config["spark.master"]:
+            yield (
+                "spark.master",
+                "cannot be set with Delta tables in a bucket: the sink's own machine alone reaches that",
+            )
+
+
+def _probe_delta(config: ParsedConfig) -> Sequence[CheckFinding]:
+    return s3_config.probe(config) if _is_own_bucket(config) else []
 
 
 _ICEBERG_LAKE: Final = Lake(iceberg_tables)
@@ -252,12 +293,13 @@ ICEBERG: Final = WarehouseKind(
 DELTA: Final = WarehouseKind(
     name="delta",
     title="Delta",
-    keys=(SCHEMA, PATH, FEATURES),
+    keys=(SCHEMA, PATH, FEATURES, *s3_config.KEYS),
     records_max=DELTA_RECORDS_MAX,
     libraries="delta",
     spark_settings={"spark.sql.extensions": "io.delta.sql.DeltaSparkSessionExtension"},
-    problems=lambda config: missing(config, "warehouse.path"),
+    problems=_delta_problems,
     check_paths=_check_delta_paths,
+    probe=_probe_delta,
     open=_DELTA_LAKE.open,
     admin=_DELTA_LAKE.admin,
     dead_letters=_DELTA_LAKE.dead_letters,

@@ -84,6 +84,18 @@ class IdentifiesRows(Protocol):
 
 
 @runtime_checkable
+class CommitsToStore(Protocol):
+    """Tables whose commits are puts into a store, whose answers may be lost."""
+
+    def begin(self) -> None:
+        """Called before a task writes. CdcError where the store cannot keep two writers apart."""
+
+    def late(self, place: TableName, found: TableVersion) -> CdcError | None:
+        """Returns the error where the version that was found is a commit of this process that its store had not answered;
+        None: it is none."""
+
+
+@runtime_checkable
 class DeclaresTypes(Protocol):
     """Tables that have to say that they have columns of some types before the first of them comes."""
 

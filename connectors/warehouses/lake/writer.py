@@ -28,6 +28,7 @@ from cdcworker.connectors.warehouses.lake.file_faults import FileFaults, transla
 from cdcworker.connectors.warehouses.lake.parallel_tables import ParallelTables, TablesInProgress
 from cdcworker.connectors.warehouses.lake.side_tables import OWN, SideTables
 from cdcworker.connectors.warehouses.lake.tables import (
+    CommitsToStore,
     IdentifiesRows,
     LakeTables,
     RowChange,
@@ -132,6 +133,8 @@ class LakeWriter(RecreatedTopics):
 
     def claim(self, topics: Sequence[str]) -> None:
         with self._translated():
+            if isinstance(self._tables, CommitsToStore):
+                self._tables.begin()
             self._states.clear()
             self._faults.begin()
             older = []
@@ -358,6 +361,9 @@ class LakeWriter(RecreatedTopics):
         if state.epoch > self._epoch:
             raise CdcError(FENCED, "a newer task writes this table", where={"topic": topic})
         if known is not None and known != state and not state.is_beside(known):
+            late = self._tables.late(place, found) if isinstance(self._tables, CommitsToStore) else None
+            if late is not None:
+                raise late
             raise CdcError(LEDGER_MOVED, "another task has written this table meanwhile", where={"topic": topic})
         return found
 

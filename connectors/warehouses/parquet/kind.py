@@ -16,7 +16,6 @@ from cdcworker.connectors.warehouses.output_config import output_of
 from cdcworker.connectors.warehouses.shared_keys import BUCKETS, PATH, SCHEMA, folder, missing
 from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
-from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     from cdcworker.connectors.warehouses.lake.verify_side import LakeTarget
@@ -116,14 +115,7 @@ def problems(config: ParsedConfig) -> Iterable[tuple[str, str]]:
 
 def probe(config: ParsedConfig) -> Sequence[CheckFinding]:
     """Asks a bucket for a name, and returns what is wrong, at the key that causes it."""
-    if not s3_config.is_bucket(config["warehouse.path"]):
-        return []
-    try:
-        s3_config.bucket_of(config, ()).probe()
-    except CdcError as exc:
-        key = s3_config.KEY_OF_ERROR.get(exc.code, s3_config.ENDPOINT)
-        return [CheckFinding(key, "error", exc.code, exc.message, exc.hint)]
-    return []
+    return s3_config.probe(config) if s3_config.is_bucket(config["warehouse.path"]) else []
 
 
 PARQUET: Final = WarehouseKind(

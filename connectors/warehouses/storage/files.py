@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
 Where = Mapping[str, str | int]
 """What an error says of its place."""
@@ -19,6 +19,7 @@ class StoredFile:
     """The last part of its path."""
     modified: float
     """Seconds since 1970 by the clock of the storage."""
+    size: int
 
 
 class Storage(Protocol):
@@ -31,8 +32,14 @@ class Storage(Protocol):
     commits_per_sweep: int
     """After so many commits of a table files that nobody needs any more are looked for; each time costs requests."""
 
+    checks_every_s: float
+    """How long a file that was seen counts as being there; each look costs a request."""
+
     def place(self, path: str) -> str:
         """Returns how people name a file or folder: its path on this machine, or its URI."""
+
+    def below(self, path: str) -> Self:
+        """Returns the files of a folder, by their paths below it."""
 
     def begin(self, where: Where) -> None:
         """Called once before a task writes. CdcError where the storage cannot keep two writers apart."""
@@ -58,8 +65,17 @@ class Storage(Protocol):
     def modified(self, path: str) -> float:
         """Returns when a file was written, in seconds since 1970."""
 
+    def size(self, path: str) -> int:
+        """Returns how many bytes a file has."""
+
+    def identity(self, path: str) -> Any:
+        """Returns what tells a file from another one that comes in its place."""
+
     def read(self, path: str) -> bytes:
         """Returns what a file holds."""
+
+    def part(self, path: str, first: int, size: int) -> bytes:
+        """Returns so many bytes of a file; fewer where it ends before."""
 
     def create(self, path: str, content: bytes) -> None:
         """Makes a file that nobody has made. Of several who try one alone succeeds; the others get FileExistsError. A call that had
@@ -83,7 +99,11 @@ class Storage(Protocol):
         """Removes files; those that are gone already are fine."""
 
     def write(self, path: str, fill: Callable[[Any], None]) -> int:
-        """Makes a file of what `fill` writes into the sink that it gets, which pyarrow takes; returns the number of bytes."""
+        """Makes a file of what `fill` writes into the sink that it gets, which pyarrow takes; returns the number of bytes. The file's
+        name may be lost with the machine until `settle` was called."""
+
+    def settle(self, path: str) -> None:
+        """Returns when the names in a folder outlive the machine."""
 
     def source(self, path: str) -> Any:
         """Returns what pyarrow reads a file from."""

@@ -9,7 +9,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from cdcworker.connectors.sink_errors import TARGET_LOCKED
 from cdcworker.connectors.warehouses.storage.files import StoredFile, Where
@@ -24,12 +24,16 @@ class LocalDisk:
     """A `Storage` in a folder."""
 
     commits_per_sweep = 1
+    checks_every_s = 0.0
 
     def __init__(self, root: Path | str) -> None:
         self._root = Path(root)
 
     def place(self, path: str) -> str:
         return str(self._root / path)
+
+    def below(self, path: str) -> Self:
+        return type(self)(self._root / path)
 
     def begin(self, where: Where) -> None:
         """Nothing is to be found out: a number is taken by a hard link."""
@@ -50,7 +54,8 @@ class LocalDisk:
         found = []
         for name in self.names(path, suffix):
             with contextlib.suppress(FileNotFoundError):
-                found.append(StoredFile(name, (self._root / path / name).stat().st_mtime))
+                stat = (self._root / path / name).stat()
+                found.append(StoredFile(name, stat.st_mtime, stat.st_size))
         return found
 
     def names(self, path: str, suffix: str) -> list[str]:
@@ -65,8 +70,20 @@ class LocalDisk:
     def modified(self, path: str) -> float:
         return (self._root / path).stat().st_mtime
 
+    def size(self, path: str) -> int:
+        return (self._root / path).stat().st_size
+
+    def identity(self, path: str) -> tuple[int, int]:
+        found = (self._root / path).stat()
+        return found.st_ino, found.st_mtime_ns
+
     def read(self, path: str) -> bytes:
         return (self._root / path).read_bytes()
+
+    def part(self, path: str, first: int, size: int) -> bytes:
+        with (self._root / path).open("rb") as file:
+            file.seek(first)
+            return file.read(size)
 
     def create(self, path: str, content: bytes) -> None:
         target = self._root / path
@@ -117,6 +134,9 @@ class LocalDisk:
             return os.fstat(handle).st_size
         finally:
             os.close(handle)
+
+    def settle(self, path: str) -> None:
+        sync_folder(self._root / path)
 
     def source(self, path: str) -> Path:
         return self._root / path

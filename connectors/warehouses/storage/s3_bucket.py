@@ -10,11 +10,12 @@ import contextlib
 import errno
 import io
 import random
+import sys
 import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from cdcworker.connectors.sink_errors import TARGET_STORE_UNFIT, TARGET_UNREACHABLE
 from cdcworker.connectors.warehouses.storage.files import StoredFile, Where
@@ -47,6 +48,7 @@ class S3Bucket:
     """A `Storage` below a prefix of a bucket."""
 
     commits_per_sweep = 10
+    checks_every_s = 60.0
 
     def __init__(self, client: Callable[[], Any], bucket: str, prefix: str) -> None:
         """`client` returns a client of botocore's for S3 that repeats nothing by itself; it is called once."""
@@ -56,7 +58,7 @@ class S3Bucket:
         self._prefix = f"{prefix}/" if prefix else ""
         self._where = {"bucket": bucket}
         self._unanswered: dict[str, set[str]] = {}
-        """By path, the tokens of files that may be there or not."""
+        """By key, the tokens of files that may be there or not."""
 
     @property
     def _client(self) -> Any:
@@ -64,8 +66,22 @@ class S3Bucket:
             self._opened = self._open()
         return self._opened
 
+    @property
+    def bucket(self) -> str:
+        return self._bucket
+
+    @property
+    def prefix(self) -> str:
+        """The part of each key before a path; empty, or with a / at its end."""
+        return self._prefix
+
     def place(self, path: str) -> str:
         return f"s3://{self._bucket}/{self._prefix}{path}"
+
+    def below(self, path: str) -> Self:
+        made = type(self)(lambda: self._client, self._bucket, f"{self._prefix}{path}")
+        made._unanswered = self._unanswered
+        return made
 
     def probe(self) -> None:
         """CdcError where the bucket cannot be listed now; nothing is changed there and nothing repeated."""
@@ -92,21 +108,21 @@ class S3Bucket:
         """A store of objects has no folders."""
 
     def folders(self, path: str) -> list[str]:
-        home = self._below(path)
-        found = (each["Prefix"] for page in self._pages(home) for each in page.get("CommonPrefixes", ()))
-        return [prefix[len(home) :].rstrip("/") for prefix in found]
+        return self.entries(path)[0]
 
     def files(self, path: str, suffix: str) -> list[StoredFile]:
-        home = self._below(path)
-        return [
-            StoredFile(each["Key"][len(home) :], each["LastModified"].timestamp())
-            for page in self._pages(home)
-            for each in page.get("Contents", ())
-            if each["Key"].endswith(suffix) and each["Key"] != home
-        ]
+        return [file for file in self.entries(path)[1] if file.name.endswith(suffix)]
 
     def names(self, path: str, suffix: str) -> list[str]:
         return [file.name for file in self.files(path, suffix)]
+
+    def entries(self, path: str) -> tuple[list[str], list[StoredFile]]:
+        """Returns the names of the folders and the files in a folder."""
+        home, folders, files = self._below(path), [], []
+        for page in self._pages(home):
+            folders += [each["Prefix"][len(home) :].rstrip("/") for each in page.get("CommonPrefixes", ())]
+            files += [_stored(each, home) for each in page.get("Contents", ()) if each["Key"] != home]
+        return folders, files
 
     def _pages(self, home: str) -> Iterator[dict[str, Any]]:
         more: dict[str, Any] = {}
@@ -123,13 +139,28 @@ class S3Bucket:
         return self._head(path) is not None
 
     def modified(self, path: str) -> float:
-        found = self._head(path)
-        if found is None:
-            raise FileNotFoundError(errno.ENOENT, "no such object")
-        return float(found["LastModified"].timestamp())
+        return self.status(path).modified
+
+    def size(self, path: str) -> int:
+        return self.status(path).size
+
+    def status(self, path: str) -> StoredFile:
+        """Returns a file as a listing has it."""
+        found = self._there(path)
+        name = path.rpartition("/")[2]
+        return StoredFile(name, float(found["LastModified"].timestamp()), int(found["ContentLength"]))
+
+    def identity(self, path: str) -> tuple[str, str]:
+        found = self._there(path)
+        return str(found["ETag"]), str(found.get("Metadata", {}).get(PUT_ID, ""))
 
     def read(self, path: str) -> bytes:
         return self._get(path).content
+
+    def part(self, path: str, first: int, size: int) -> bytes:
+        with contextlib.suppress(EOFError):
+            return self._range(path, first, first + size) if size else b""
+        return b""
 
     def create(self, path: str, content: bytes) -> None:
         token = uuid.uuid4().hex
@@ -138,7 +169,7 @@ class S3Bucket:
             if self._created(path, content, token) or self._token(path) == token:
                 return
         except CdcError:
-            self._unanswered.setdefault(path, set()).add(token)
+            self._unanswered.setdefault(self._key(path), set()).add(token)
             raise
         raise FileExistsError(errno.EEXIST, "the object is there already")
 
@@ -150,7 +181,7 @@ class S3Bucket:
         return True
 
     def is_late(self, path: str) -> bool:
-        tokens = self._unanswered.get(path)
+        tokens = self._unanswered.get(self._key(path))
         return tokens is not None and self._token(path) in tokens
 
     def _token(self, path: str) -> str:
@@ -197,10 +228,16 @@ class S3Bucket:
         self._put(path, content)
         return len(content)
 
+    def settle(self, path: str) -> None:
+        """An object outlives the machine when its put was answered."""
+
     def source(self, path: str) -> Any:
         import pyarrow as pa
 
-        said = self._call("get_object", read=True, Key=self._key(path), Range=f"bytes=0-{WHOLE_BYTES - 1}")
+        try:
+            said = self._call("get_object", read=True, Key=self._key(path), Range=f"bytes=0-{WHOLE_BYTES - 1}")
+        except EOFError:
+            return pa.BufferReader(b"")
         total = int(str(said.get("ContentRange", "")).rpartition("/")[2] or len(said["content"]))
         if total <= len(said["content"]):
             return pa.BufferReader(said["content"])
@@ -229,6 +266,12 @@ class S3Bucket:
             return None
         return found
 
+    def _there(self, path: str) -> dict[str, Any]:
+        found = self._head(path)
+        if found is None:
+            raise FileNotFoundError(errno.ENOENT, "no such object")
+        return found
+
     def _put(self, path: str, content: bytes, **conditions: Any) -> None:
         self._call("put_object", Key=self._key(path), Body=content, **conditions)
 
@@ -236,18 +279,23 @@ class S3Bucket:
         self, operation: str, *, read: bool = False, retry_s: float | None = None, **arguments: Any
     ) -> dict[str, Any]:
         """Sends a request, again where the store is busy or does not answer. With `read` the answer's body is in `content`."""
+        handled = sys.exception()
         deadline, delay = time.monotonic() + (RETRY_S_MAX if retry_s is None else retry_s), DELAY_S_MIN
         while True:
             try:
                 said: dict[str, Any] = getattr(self._client, operation)(Bucket=self._bucket, **arguments)
                 return {**said, "content": said["Body"].read()} if read else said
             except Exception as exc:
-                error = translated(exc, self._where)
+                error = translated(exc, self._where, handled)
                 passing = isinstance(error, CdcError) and error.code == TARGET_UNREACHABLE
                 if not passing or time.monotonic() + delay > deadline:
                     raise error from exc
             time.sleep(delay * (0.5 + random.random() / 2))  # noqa: S311  spreads retries, protects nothing
             delay = min(DELAY_S_MAX, 2 * delay)
+
+
+def _stored(said: Mapping[str, Any], home: str) -> StoredFile:
+    return StoredFile(said["Key"][len(home) :], said["LastModified"].timestamp(), int(said["Size"]))
 
 
 class _Ranges(io.RawIOBase):

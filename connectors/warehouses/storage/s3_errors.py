@@ -40,13 +40,14 @@ class Conflict(Exception):
     """The condition of a put does not hold."""
 
 
-def translated(exc: Exception, where: Where) -> Exception:
-    """Returns the error for what botocore raised: FileNotFoundError, `Conflict`, CdcError; what is not the store's comes back as
-    it is. Texts of the store may hold anything and are left out."""
+def translated(exc: Exception, where: Where, handled: BaseException | None = None) -> Exception:
+    """Returns the error for what botocore raised: FileNotFoundError, EOFError, `Conflict`, CdcError; what is not the store's comes
+    back as it is. Texts of the store may hold anything and are left out. `handled` is what the caller was handling already when it
+    sent the request."""
     said = getattr(exc, "response", None)
     # botocore wraps what is raised while it connects.
     for mine in (exc, exc.__context__):
-        if isinstance(mine, CdcError):
+        if isinstance(mine, CdcError) and mine is not handled:
             return mine
     if not isinstance(said, dict):
         return _of_the_network(exc, where)
@@ -65,6 +66,8 @@ def answered(answer: str, status: int, where: Where) -> Exception:
         return CdcError(TARGET_UNREACHABLE, f"the object store could not do it now ({shown})", where=where)
     if status == 412:
         return Conflict(shown)
+    if status == 416:
+        return EOFError("a range behind the end of an object")
     if status == 404 and code in _MISSING:
         return FileNotFoundError(errno.ENOENT, "no such object")
     if status in (301, 307):

@@ -283,6 +283,30 @@ SCHEMAS: Mapping[str, Json] = {
         result={"type": ["object", "null"], "description": "verdict, position, differences, undecided, notes, tables."},
         error={"type": ["object", "null"]},
     ),
+    "Repair": _object(
+        "connector source comparison rows batches tables",
+        connector=TEXT,
+        source=TEXT,
+        comparison={**TEXT, "description": "The id of the comparison."},
+        rows={**NUMBER, "description": "Of all batches."},
+        batches=NUMBER,
+        batch=NUMBER,
+        snapshot={
+            **_or_null("string"),
+            "description": "Of the source: it reads the rows of the batch. null: nothing is to be read.",
+        },
+        tables=_list(
+            _object(
+                "table missing different extra complete refused",
+                table=TEXT,
+                missing=NUMBER,
+                different=NUMBER,
+                extra=NUMBER,
+                complete={"type": "boolean"},
+                refused=_list(_object("rows why", rows=NUMBER, why=TEXT)),
+            )
+        ),
+    ),
     "Way": _object(
         "connector table stages",
         connector=TEXT,
@@ -373,6 +397,8 @@ ANSWERS: Mapping[str, str] = {
     "DELETE /v1/connectors/{connector}/snapshots/{snapshot} 202": "Snapshot",
     "POST /v1/connectors/{connector}/verify 202": "Comparison",
     "GET /v1/connectors/{connector}/verify": "Comparison",
+    "POST /v1/connectors/{connector}/verify/repair": "Repair",
+    "POST /v1/connectors/{connector}/verify/repair 202": "Repair",
     "GET /v1/connectors/{connector}/explain": "Way",
     "GET /v1/connectors/{connector}/dead-letters": "DeadLetters",
     "POST /v1/connectors/{connector}/dead-letters/redrive": "Redriven",

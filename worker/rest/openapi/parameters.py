@@ -62,6 +62,15 @@ PARAMETERS: Mapping[str, Json] = {
         "description": "Only tables whose `schema.table` a pattern matches as a whole.",
         "schema": {"type": "array", "items": TEXT},
     },
+    "repair": {
+        "description": "true: keep the keys of differing rows until the next comparison, so that they can be repaired.",
+        "schema": FLAG,
+    },
+    "comparison": {
+        "description": "The id of the comparison whose rows are repaired; else the last one's.",
+        "schema": TEXT,
+    },
+    "batch": {"description": "Which of the `batches` of rows, from 0 on.", "schema": {"type": "integer", "minimum": 0}},
     "keys": {"description": "true: tell the keys of differing rows, which are row values.", "schema": FLAG},
     "op": {
         "description": "Only these: create, update, delete, read, truncate, message, tombstone, upsert.",

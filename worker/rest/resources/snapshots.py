@@ -73,7 +73,7 @@ async def create(api: ApiContext, request: Request) -> Response:
     except BadJobRequest as exc:
         raise e.bad_request(str(exc), e.pointer(*exc.path)) from None
     connector = api.connector(name)
-    _require_tables(api, connector)
+    require_tables(api, connector)
     if "filters" in spec:
         # A condition may ask the database anything that the connector's role may see.
         require(request.scope, "admin", name)
@@ -86,7 +86,7 @@ async def create(api: ApiContext, request: Request) -> Response:
     return await carry_out(api, request, PutJob(name, SNAPSHOT, spec), missing=f"Connector {name} not found", done=done)
 
 
-def _require_tables(api: ApiContext, connector: Connector) -> None:
+def require_tables(api: ApiContext, connector: Connector) -> None:
     try:
         plugin = api.catalog.plugin_of(connector.config)
     except CdcError:

@@ -1,4 +1,5 @@
-"""Verify over REST: the leader compares a sink with its source, and every worker tells how far it is and what was found."""
+"""Verify over REST: the leader compares a sink with its source, every worker tells how far it is and what was found, and what
+was found is repaired."""
 
 from __future__ import annotations
 
@@ -9,10 +10,12 @@ from typing import Any, Final
 
 from cdcworker.connectors.api.sink import IsCompared
 from cdcworker.connectors.sink_engine.config import VERIFY_INTERVAL_MS_MIN
-from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, UNFIT
+from cdcworker.connectors.snapshot_jobs import REPAIR, SNAPSHOT
+from cdcworker.connectors.verify.errors import BUSY, INTERRUPTED, NO_COMPARISON, REPAIR_BUSY, REPAIR_UNFIT, UNFIT
+from cdcworker.coordinator.core import jobs
 from cdcworker.coordinator.log.record_fields import NUMBER_DIGITS_MAX
 from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, readable
-from cdcworker.coordinator.model import Connector, PutSetting, View
+from cdcworker.coordinator.model import Connector, PutJob, PutSetting, Reply, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import repeated
 from cdcworker.worker.diagnostics.verify import (
@@ -26,9 +29,10 @@ from cdcworker.worker.diagnostics.verify import (
     source_of,
 )
 from cdcworker.worker.http import errors as e
-from cdcworker.worker.rest.commands import forward_to_leader
+from cdcworker.worker.rest.commands import carry_out, forward_to_leader
 from cdcworker.worker.rest.context import ApiContext
 from cdcworker.worker.rest.dry_run import dry_run_answer, is_dry_run
+from cdcworker.worker.rest.resources.snapshots import require_tables
 from cdcworker.worker.rest.routing import Endpoint, flag
 from cdcworker.worker.rest.settings import available
 from cdcworker.worker.security.access import caller_of, not_permitted
@@ -55,7 +59,8 @@ async def start(api: ApiContext, request: Request) -> Response:
         return await _at_leader(api, request, view)
     query = request.query_params
     held = held_of(view, connector.name)
-    asked = VerifyRequest(query.get("source", ""), tuple(query.getlist("table")), held=held)
+    tables, repair = tuple(query.getlist("table")), flag(query, "repair")
+    asked = VerifyRequest(query.get("source", ""), tables, held=held, repair=repair)
     if asked.source:
         # Before it is looked up: who may not operate it is not told whether it is there.
         _require_source(request, asked.source)
@@ -107,9 +112,15 @@ def check_class(api: ApiContext, connector: Connector) -> None:
 def _require_source(request: Request, source: str) -> None:
     """Raises RestError 403 when the caller may not operate the source: the result is about its rows. A comparison for which
     no source was found has none."""
+    if source:
+        _require(request, "operate", source)
+
+
+def _require(request: Request, role: str, connector: str) -> None:
+    """Raises RestError 403 when the caller has not the role. The audit log's entry stays with the connector of the path."""
     caller = caller_of(request.scope)
-    if source and not caller.may("operate", source):
-        raise not_permitted(caller, "operate", source)
+    if not caller.may(role, connector):
+        raise not_permitted(caller, role, connector)
 
 
 def record_of(view: View, connector: Connector) -> Json | None:
@@ -150,6 +161,68 @@ def _number(connector: Connector, key: str, default: int) -> int:
     text = connector.config.get(key, "").strip()
     is_number = text.isascii() and text.isdigit() and len(text) <= NUMBER_DIGITS_MAX
     return int(text) if is_number else default
+
+
+# -- repairs ----------------------------------------------------------------------------------------------------------
+
+
+async def repair(api: ApiContext, request: Request) -> Response:
+    """Has the source read one batch of the differing rows. A dry run tells how many rows of which tables, and changes nothing:
+    whoever may read both connectors may ask for it."""
+    role, name = "read" if is_dry_run(request) else "operate", request.path_params["connector"]
+    _require(request, role, name)
+    verifier, connector, view = _verifier(api), api.connector(name), api.view()
+    if not view.is_leader:
+        return await _at_leader(api, request, view)
+    run = verifier.get(name)
+    if run is None or run.incarnation != connector.incarnation or run.repair is None:
+        raise _no_comparison(f"{name} has not been compared for a repair, or not by this leader")
+    _require(request, role, run.source)
+    if request.query_params.get("comparison", run.id) != run.id:
+        raise _no_comparison(f"{name} has been compared again since")
+    answer = {"connector": name, "source": run.source, "comparison": run.id, **run.repair.shown()}
+    if role == "read":
+        return dry_run_answer(effect="repaired" if run.repair.rows else "unchanged", **answer)
+    if not run.repair.rows:
+        return JSONResponse({**answer, "snapshot": None})
+    return await _begin(api, request, run, answer)
+
+
+async def _begin(api: ApiContext, request: Request, run: VerifyRun, answer: Json) -> Response:
+    assert run.repair is not None
+    source, number = _source(api, run), _batch(request, len(run.repair.batches))
+
+    def done(reply: Reply) -> Response:
+        return JSONResponse({**answer, "batch": number, "snapshot": reply.job}, 202)
+
+    command = PutJob(source.name, SNAPSHOT, run.repair.batches[number])
+    under_way = [job for job in jobs.of(api.view().state, source.name) if job.outcome is None and REPAIR in job.spec]
+    if any(dict(job.spec) != command.spec for job in under_way):
+        # Its tasks are told of all open jobs in one message, and each holds the keys of its rows.
+        raise e.RestError(409, f"the source {source.name} carries out another repair", REPAIR_BUSY)
+    return await carry_out(api, request, command, missing=f"Connector {source.name} not found", done=done)
+
+
+def _source(api: ApiContext, run: VerifyRun) -> Connector:
+    """Returns the source. RestError 409 when it is not the one that was compared, or cannot read rows now."""
+    source = api.connector(run.source)
+    if (source.incarnation, source.config_version) != run.compared_version:
+        raise _no_comparison(f"the config of {source.name} has changed since")
+    require_tables(api, source)
+    if source.target_state != "RUNNING":
+        raise e.RestError(409, f"the source {source.name} is {source.target_state}", REPAIR_UNFIT)
+    return source
+
+
+def _batch(request: Request, count: int) -> int:
+    text = request.query_params.get("batch", "0")
+    if not (text.isascii() and text.isdigit() and len(text) < 7 and int(text) < count):
+        raise e.bad_request(f"`batch` must be a number below {count}; nothing was done", e.parameter("batch"))
+    return int(text)
+
+
+def _no_comparison(message: str) -> e.RestError:
+    return e.RestError(409, f"{message}; nothing was done", NO_COMPARISON)
 
 
 # -- on the leader ----------------------------------------------------------------------------------------------------
@@ -305,7 +378,7 @@ ENDPOINTS = (
         start,
         "Compare a sink's warehouse with its source",
         statuses=(200, 202, 400, 404, 409),
-        query=("source", "table", "dry_run"),
+        query=("source", "table", "repair", "dry_run"),
         role="operate",
     ),
     Endpoint(
@@ -316,5 +389,14 @@ ENDPOINTS = (
         statuses=(200, 404),
         query=("keys",),
         role="operate",
+    ),
+    Endpoint(
+        "POST",
+        f"{PATH}/repair",
+        repair,
+        "Bring rows that the last comparison found different from the source (role `operate`; a dry run: `read`)",
+        statuses=(200, 202, 400, 404, 409),
+        query=("comparison", "batch", "dry_run"),
+        role="read",
     ),
 )

@@ -1,1 +1,1 @@
-"""Delta tables on a local file system read and written by their own files: the log, Parquet files and deletion vectors."""
+"""Delta tables read and written by their own files: the log, Parquet files and deletion vectors."""

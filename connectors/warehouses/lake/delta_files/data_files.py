@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 import time
 import uuid
 from decimal import Decimal
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.warehouses.storage.files import Storage
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -22,21 +22,20 @@ DIGITS_MAX: Final = 15
 _LAST = "\U0010ffff"
 
 
-def write(folder: Path, rows: pa.Table, plain: tuple[str, ...]) -> dict[str, Any]:
+def write(files: Storage, rows: pa.Table, plain: tuple[str, ...]) -> dict[str, Any]:
     """Writes a file and returns its add action. `plain` are columns whose values are nearly all different: a dictionary
     of them is work for nothing."""
     from pyarrow import parquet
 
     name = f"part-00000-{uuid.uuid4()}-c000.snappy.parquet"
-    path = folder / name
     coded = [column for column in rows.column_names if column not in plain]
-    with path.open("wb") as file:
+
+    def fill(sink: Any) -> None:
         parquet.write_table(
-            rows, file, row_group_size=ROW_GROUP, compression="snappy", use_dictionary=coded, write_statistics=True
+            rows, sink, row_group_size=ROW_GROUP, compression="snappy", use_dictionary=coded, write_statistics=True
         )
-        file.flush()
-        os.fsync(file.fileno())
-        size = file.tell()
+
+    size = files.write(name, fill)
     return {
         "path": name,
         "partitionValues": {},

@@ -6,8 +6,9 @@ import struct
 import uuid
 import zlib
 from collections.abc import Mapping
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
+
+from cdcworker.connectors.warehouses.storage.files import Storage
 
 if TYPE_CHECKING:
     import numpy as np
@@ -154,7 +155,7 @@ def _of_container(data: bytes, at: int, count: int, run: bool) -> tuple[Rows, in
     return np.flatnonzero(bits), at + _BITMAP_BYTES
 
 
-def read(folder: Path, vector: Mapping[str, Any]) -> Rows:
+def read(files: Storage, vector: Mapping[str, Any]) -> Rows:
     """Returns the rows that a descriptor in the log says are gone. ValueError for one that this cannot read, or whose file
     does not lie in the table's folder."""
     kind, text, size = vector["storageType"], str(vector["pathOrInlineDv"]), int(vector["sizeInBytes"])
@@ -166,9 +167,7 @@ def read(folder: Path, vector: Mapping[str, Any]) -> Rows:
     if prefix and not prefix.isalnum():
         raise ValueError("a deletion vector in another place")
     name = f"deletion_vector_{uuid.UUID(bytes=from_base85(text[-20:]))}.bin"
-    with (folder / prefix / name).open("rb") as file:
-        file.seek(int(vector.get("offset") or 0))
-        raw = file.read(4 + size + 4)
+    raw = files.part(f"{prefix}/{name}" if prefix else name, int(vector.get("offset") or 0), 4 + size + 4)
     if len(raw) != 8 + size or int.from_bytes(raw[:4], "big") != size:
         raise ValueError("the file of a deletion vector is cut off")
     if int.from_bytes(raw[-4:], "big") != zlib.crc32(raw[4:-4]):

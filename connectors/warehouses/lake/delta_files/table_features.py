@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableSnapshot
@@ -93,14 +93,14 @@ def _column(field: Mapping[str, Any], mapped: bool) -> FileColumn | None:
     return None if physical is None or id is None else FileColumn(field["name"], physical, int(id), kind)
 
 
-def data_path(folder: Path, path: str) -> Path:
-    """Returns where a data file is. ValueError unless the log says that it is in the table's folder."""
+def data_path(path: str) -> str:
+    """Returns the path of a data file below the table's folder. ValueError unless the log says that it is there."""
     from urllib.parse import unquote
 
-    parts = Path(unquote(path)).parts
+    parts = PurePosixPath(unquote(path)).parts
     if not parts or ":" in path or parts[0] == "/" or ".." in parts:
         raise ValueError("a data file in another place")
-    return folder.joinpath(*parts)
+    return "/".join(parts)
 
 
 def file_schema(layout: FileLayout, schema: pa.Schema) -> pa.Schema:

@@ -1,19 +1,18 @@
-"""The log of a Delta table on a local file system: what it says at its newest version, and a commit behind that."""
+"""The log of a Delta table, read and written by its files: what it says at its newest version, and a commit behind that."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
-from cdcworker.connectors.warehouses.storage.local_disk import sync_folder, write_synced
+from cdcworker.connectors.warehouses.storage.files import Storage
+from cdcworker.connectors.warehouses.table_state import late
 
 Action = Mapping[str, Any]
+HOME: Final = "_delta_log"
 FileId = tuple[str, str]
 """Path of a data file, and the id of its deletion vector, as the log has them."""
 
@@ -46,16 +45,16 @@ def vector_id(vector: Action) -> str:
 
 
 class TableLog:
-    """The log in a table's folder. What was read of it is kept; a later look reads what came since."""
+    """The log among a table's files. What was read of it is kept; a later look reads what came since."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self._home = folder / "_delta_log"
+    def __init__(self, files: Storage) -> None:
+        self.files = files
         self._known: TableSnapshot | None = None
-        self._identity: tuple[int, int] | None = None
+        self._identity: Any = None
 
-    def path(self, version: int) -> Path:
-        return self._home / f"{version:020d}.json"
+    @staticmethod
+    def path(version: int) -> str:
+        return f"{HOME}/{version:020d}.json"
 
     @property
     def known(self) -> TableSnapshot | None:
@@ -70,7 +69,7 @@ class TableLog:
             known = self._still() or self._loaded()
             while known is not None:
                 try:
-                    lines = self.path(known.version + 1).read_bytes()
+                    lines = self.files.read(self.path(known.version + 1))
                 except FileNotFoundError:
                     break
                 known = _after(known, known.version + 1, _actions(lines))
@@ -84,64 +83,61 @@ class TableLog:
         if self._known is None or self._identity is None:
             return None
         with contextlib.suppress(FileNotFoundError):
-            if _identity(self.path(self._known.version)) == self._identity:
+            if self.files.identity(self.path(self._known.version)) == self._identity:
                 return self._known
         return None
 
     def _remember(self, known: TableSnapshot | None) -> None:
+        if known is not None and known is self._known:
+            return
         self._known = self._identity = None
         if known is not None:
             with contextlib.suppress(FileNotFoundError):
-                self._identity = _identity(self.path(known.version))
+                self._identity = self.files.identity(self.path(known.version))
                 self._known = known
 
     def _loaded(self) -> TableSnapshot | None:
         """The newest checkpoint, or the first commit."""
-        if not self._home.is_dir():
-            return None
-        names = [name for name in os.listdir(self._home) if name[:20].isdigit()]
+        names = [name for name in self.files.names(HOME, "") if name[:20].isdigit()]
         points = [name for name in names if ".checkpoint" in name]
         if points:
             newest = max(points)
             version = int(newest[:20])
             if newest != f"{version:020d}.checkpoint.parquet":
                 raise UnreadableLog("a checkpoint of another form")
-            return _checkpoint(self._home / newest, version)
+            return _checkpoint(self.files, f"{HOME}/{newest}", version)
         commits = [name for name in names if name.endswith(".json") and len(name) == 25]
         if not commits:
             return None
         if min(commits) != f"{0:020d}.json":
             raise UnreadableLog("the log begins later")
-        return _after(None, 0, _actions(self.path(0).read_bytes()))
+        return _after(None, 0, _actions(self.files.read(self.path(0))))
 
     def text(self, version: int) -> str | None:
         """Returns the commit of a version as it stands in the log; None: it is not there any more."""
         try:
-            return self.path(version).read_text("utf-8")
+            return self.files.read(self.path(version)).decode()
         except FileNotFoundError:
             return None
 
+    def is_late(self, version: int) -> bool:
+        """Returns whether a version is a commit of this process that failed without an answer."""
+        return self.files.is_late(self.path(version))
+
     def commit(self, before: TableSnapshot, actions: Sequence[Action]) -> TableSnapshot | None:
-        """Adds the next version; None: somebody else has. Files that it names are there and are synced."""
+        """Adds the next version; None: somebody else has. Files that it names are there and outlive the machine. CdcError where
+        what the storage had not answered has arrived meanwhile: an older commit of this process."""
         version = before.version + 1
         content = "\n".join(json.dumps(action, separators=(",", ":")) for action in actions).encode()
-        scratch = self._home / f".{uuid.uuid4().hex}.tmp"
         try:
-            write_synced(scratch, content)
-            os.link(scratch, self.path(version))
+            self.files.create(self.path(version), content)
         except FileExistsError:
+            if self.is_late(version):
+                raise late({"table": self.files.place("")}) from None
             return None
-        finally:
-            scratch.unlink(missing_ok=True)
-        sync_folder(self._home)
         made = _after(before, version, actions)
         self._remember(made)
         return made
-
-
-def _identity(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    return found.st_ino, found.st_mtime_ns
 
 
 def _actions(lines: bytes) -> Iterator[Action]:
@@ -174,12 +170,12 @@ def _after(before: TableSnapshot | None, version: int, actions: Iterable[Action]
     return TableSnapshot(version, protocol, metadata, files, transactions, changed)
 
 
-def _checkpoint(path: Path, version: int) -> TableSnapshot:
+def _checkpoint(files: Storage, path: str, version: int) -> TableSnapshot:
     import pyarrow as pa
     from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path)
+        file = parquet.ParquetFile(files.source(path))
         if "sidecar" in file.schema_arrow.names:
             raise UnreadableLog("a checkpoint of another form")
         names = [name for name in ("protocol", "metaData", "add", "txn") if name in file.schema_arrow.names]
@@ -187,18 +183,18 @@ def _checkpoint(path: Path, version: int) -> TableSnapshot:
     except (pa.ArrowException, OSError) as exc:
         raise UnreadableLog(type(exc).__name__) from exc
     found: dict[str, Any] = {}
-    files, transactions = {}, {}
+    live, transactions = {}, {}
     for name in names:
         column = rows[name]
         for row in column.filter(column.is_valid()).to_pylist():
             row = _plain(row)
             if name == "add":
-                files[file_id(row)] = row
+                live[file_id(row)] = row
             elif name == "txn":
                 transactions[row["appId"]] = int(row["version"])
             else:
                 found[name] = row
-    return TableSnapshot(version, found["protocol"], found["metaData"], files, transactions, version)
+    return TableSnapshot(version, found["protocol"], found["metaData"], live, transactions, version)
 
 
 _MAPS = ("partitionValues", "tags", "configuration", "options")

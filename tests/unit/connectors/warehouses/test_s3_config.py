@@ -9,6 +9,7 @@ from cdcworker.connectors.config.allowed_hosts import HostPolicy, parse_allowed
 from cdcworker.connectors.sink_engine.warehouse_kinds import kind_of
 from cdcworker.connectors.spark.config import CONFIG_DEF
 from cdcworker.connectors.warehouses.kind import WriterTask
+from cdcworker.connectors.warehouses.lake.tables import TableName
 from cdcworker.schemas.errors import CdcError
 
 BUCKET = {
@@ -73,6 +74,53 @@ def test_what_is_wrong_with_the_keys_of_a_bucket_is_said(more):
     assert "password" not in str(caught.value)
 
 
+DELTA = {**BUCKET, "warehouse": "delta"}
+
+
+def test_delta_tables_in_a_bucket_need_no_folder_of_the_worker_and_no_further_library():
+    config = CONFIG_DEF.parse(DELTA)
+    kind = kind_of(config)
+    kind.check_paths(config, ())
+    writer = kind.open(config, WriterTask("files"))
+    assert writer._tables.name(TableName("public", "t")) == "delta.`s3://lake/some/prefix/public/t`"
+    assert writer._tables._bucket.place("a") == "s3://lake/some/prefix/a"
+    assert kind.libraries == "delta"
+
+
+def test_a_uri_without_keys_is_opened_by_the_hadoop_client_of_a_worker_that_opens_everything():
+    config = CONFIG_DEF.parse({name: value for name, value in DELTA.items() if "warehouse.s3" not in name})
+    kind = kind_of(config)
+    with pytest.raises(CdcError) as caught:
+        kind.check_paths(config, ["/srv"])
+    assert caught.value.code == "file.path_not_allowed"
+    writer = kind.open(config, WriterTask("files", file_roots=["/"]))
+    assert writer._tables._bucket is None
+    assert kind.probe(config) == []
+
+
+@pytest.mark.parametrize(
+    ("more", "key"),
+    [
+        ({"warehouse.s3.access.key": ""}, "warehouse.s3.access.key"),
+        ({"warehouse.s3.secret.key": ""}, "warehouse.s3.secret.key"),
+        ({"warehouse.path": "s3://l/x"}, "warehouse.path"),
+        ({"spark.launcher": "client", "spark.master": "spark://127.0.0.1:7077"}, "spark.master"),
+        ({"warehouse": "iceberg"}, "warehouse.s3.access.key"),
+        ({"warehouse": "iceberg", "warehouse.path": "/srv/lake"}, "warehouse.s3.endpoint"),
+    ],
+)
+def test_what_a_lake_in_a_bucket_cannot_do_is_said(more, key):
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**DELTA, **more})
+    assert key in str(caught.value)
+
+
+def test_iceberg_names_the_catalogs_that_a_bucket_needs():
+    with pytest.raises(CdcError) as caught:
+        CONFIG_DEF.parse({**DELTA, "warehouse": "iceberg"})
+    assert "warehouse.catalog=rest or jdbc" in str(caught.value)
+
+
 def opened(more=None):
     config = CONFIG_DEF.parse({**BUCKET, **(more or {})})
     kind = kind_of(config)
@@ -88,9 +136,10 @@ def opened(more=None):
 @pytest.mark.parametrize(
     "policy", [HostPolicy(loopback=False), HostPolicy(allowed=parse_allowed(["10.0.0.0/8"]))], ids=["loopback", "list"]
 )
-def test_an_endpoint_that_is_closed_to_connectors_is_never_asked(monkeypatch, policy):
+@pytest.mark.parametrize("kind", ["parquet", "delta"])
+def test_an_endpoint_that_is_closed_to_connectors_is_never_asked(monkeypatch, policy, kind):
     monkeypatch.setattr(allowed_hosts, "_policy", policy)
-    for step in opened():
+    for step in opened({"warehouse": kind}):
         with pytest.raises(CdcError) as caught:
             step()
         assert caught.value.code == "config.host_not_allowed"

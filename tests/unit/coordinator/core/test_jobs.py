@@ -118,15 +118,35 @@ def test_several_tasks_have_one_state_together(states, whole):
     assert (found["state"], found["rows"], found["ended_ms"]) == (whole, 4, 5)
 
 
-def test_how_many_tables_were_read_and_how_many_given_up_is_written_down_with_the_end(asked):
-    identity, state = asked
-    tables = {"tables_done": 2, "tables_cancelled": 0, "tables_total": 2}
-    part = {"id": identity, "state": "COMPLETED", "rows": 5, **tables, "ended_ms": 7}
+def settled(state, part):
+    """What the leader writes when the one task of the connector has reported the job so."""
     status = TaskStatus("a/b", 0, "RUNNING", "w", 1, metrics={jobs.JOBS_METRIC: [part]})
     tasks = {TaskId("a/b", 0): status}
     transition = SimpleNamespace(status=SimpleNamespace(tasks=tasks), now=SimpleNamespace(wall_ms=9))
     written: list[LogRecord] = []
     draft = replace(state, task_sets={"a/b": SimpleNamespace(tasks=tuple(tasks))})
     jobs.record_outcomes(transition, SimpleNamespace(draft=draft, add=written.append))
-    (job,) = jobs.of(fold_all(state, written), "a/b")
+    return written
+
+
+def test_how_many_tables_were_read_and_how_many_given_up_is_written_down_with_the_end(asked):
+    identity, state = asked
+    tables = {"tables_done": 2, "tables_cancelled": 0, "tables_total": 2}
+    part = {"id": identity, "state": "COMPLETED", "rows": 5, **tables, "ended_ms": 7}
+    (record,) = settled(state, part)
+    (job,) = jobs.of(fold_all(state, [record]), "a/b")
     assert job.outcome == {name: value for name, value in part.items() if name != "id"}
+
+
+def test_the_keys_of_a_repair_go_with_its_end_and_as_soon_as_it_is_cancelled(state):
+    spec = {**SPEC, "repair": {"public.t": {"key": ["id"], "rows": [["4711"]]}}}
+    state = ask(state, PutJob("a/b", "snapshot", spec), "r2")[1]
+    (job,) = jobs.of(state, "a/b")
+    assert jobs.open_jobs(state, "a/b")[0]["spec"] == spec
+    (record,) = settled(state, {"id": job.id, "state": "COMPLETED", "rows": 1})
+    assert (record.value["spec"], record.value["outcome"]["rows"]) == (SPEC, 1)
+    # Whatever its tasks do: a source that is stopped has none that would end it.
+    paused = ask(state, ChangeJob("a/b", job.id, "PAUSED"), "r3")[1]
+    assert jobs.open_jobs(paused, "a/b")[0]["spec"] == spec
+    cancelled = ask(paused, ChangeJob("a/b", job.id, "CANCELLED"), "r4")[1]
+    assert [(told["wanted"], told["spec"]) for told in jobs.open_jobs(cancelled, "a/b")] == [("CANCELLED", SPEC)]

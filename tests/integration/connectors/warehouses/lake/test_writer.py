@@ -495,7 +495,7 @@ class BySql(DeltaTables):
         return False
 
     def another(self):
-        return BySql(self._root, self._roots, self._plain, self._local)
+        return BySql(self._root, self._roots, self._plain, self._file_tables)
 
 
 @long_but_for((), contract.Contract, contract.ByHand, Lake)
@@ -510,7 +510,7 @@ class TestDeltaBySql(Lake):
 
 
 def files(writer):
-    table = writer._tables._local.table(TableName("public", "orders"))
+    table = writer._tables._file_tables.table(TableName("public", "orders"))
     return list(table.log.snapshot().files.values())
 
 
@@ -542,7 +542,7 @@ def test_spark_and_files_of_our_own_write_one_table_in_turn(spark, tmp_path, pla
         found = contract.rows(writer, "id", "n", "a", "big")
         writer.close()
         assert {(row[0],): list(row) for row in found} == model.rows
-    protocol = writer._tables._local.table(TableName("public", "orders")).log.snapshot().protocol
+    protocol = writer._tables._file_tables.table(TableName("public", "orders")).log.snapshot().protocol
     assert (protocol["minReaderVersion"] < 3) is plain
 
 
@@ -582,9 +582,11 @@ def lake_rows(spark, world, kind, table=change_streams.NARROW):
     return {(row["id"],): [row[name] for name in names] for row in rows}
 
 
-def killed_and_started_again(world, spark, points, kind="iceberg"):
+def killed_and_started_again(world, spark, points, kind="iceberg", config=None, rows=None):
+    """`config` says where the lake is, and `rows` reads it; by default it is a folder."""
     world.create(world.topic(change_streams.NARROW))
-    lake = {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake")}
+    lake = config or {"warehouse": kind, "warehouse.path": str(world.tmp_path / "lake")}
+    rows = rows or (lambda: lake_rows(spark, world, kind))
     for number, point in enumerate(points):
         load(world, number * 100, 100)
         world.stream.update(change_streams.NARROW, (number * 100 + 1, 5, "again", None), (3,))
@@ -596,7 +598,7 @@ def killed_and_started_again(world, spark, points, kind="iceberg"):
         assert process.wait(LAKE_S_MAX) == -signal.SIGKILL
         await_end_of_group(process.pid)
     process = world.start([world.topic(change_streams.NARROW)], **lake)
-    eventually(lambda: lake_rows(spark, world, kind) == world.model.rows, "the rows after the kills", LAKE_S_MAX)
+    eventually(lambda: rows() == world.model.rows, "the rows after the kills", LAKE_S_MAX)
     world.stop(process)
     assert process.returncode == 0
 

@@ -71,9 +71,9 @@ def visible_set(draw, transactions, opened, ended):
     return seen
 
 
-@settings(max_examples=200, deadline=None)
-@given(history=histories(), data=st.data())
-def test_what_is_left_of_a_chunk_and_the_stream_together_are_the_table(history, data):
+def handed_on(history, data, asked=KEYS):
+    """A window of the `asked` keys over a part of the history: transactions that were delivered before its boundary, rows that
+    are left of its chunk, keys of which it has no row."""
     base, transactions = history
     opened = data.draw(st.integers(0, len(transactions)), "delivered before the opening")
     ended = data.draw(st.integers(opened, len(transactions)), "delivered before the boundary")
@@ -85,8 +85,9 @@ def test_what_is_left_of_a_chunk_and_the_stream_together_are_the_table(history, 
     running = frozenset(XID + number for number in range(ended) if number not in seen)
     snap = TransactionSnapshot(min(running, default=XID + ended), XID + ended, running)
     chunk = SimpleNamespace(
-        view=SimpleNamespace(snap=snap), plan=None, key_names=NAMES,
-        rows={(key,): (value, (str(key),)) for key, value in rows.items()}, size=0,
+        view=SimpleNamespace(snap=snap), plan=None, key_names=NAMES, size=0,
+        rows={(key,): (value, (str(key),)) for key, value in rows.items() if key in asked},
+        absent={(key,): (str(key),) for key in asked if key not in rows},
     )  # fmt: skip
     window = ChunkWindow(SnapshotLoad("l", "start"), TableLoad(1, "s", "t"), KeyRange())
     for number in range(opened, ended):
@@ -98,12 +99,52 @@ def test_what_is_left_of_a_chunk_and_the_stream_together_are_the_table(history, 
             window.touched(KeyEvent(XID + number, NAMES, kind == "truncate", *identities, False, True))
     if read == ended:
         window.read(chunk)
-    consumer: dict = {}
-    wanted = dict(base)
-    for number in range(ended):
-        applied(consumer, transactions[number])
-        applied(wanted, transactions[number])
-    for (key,), (value, _) in chunk.rows.items():
-        consumer[key] = value
-    assert consumer == wanted
     assert not window.void
+    rows = {key: value for (key,), (value, _) in chunk.rows.items()}
+    return transactions[:ended], rows, [key for (key,) in chunk.absent]
+
+
+@settings(max_examples=200, deadline=None)
+@given(history=histories(), data=st.data())
+def test_what_is_left_of_a_chunk_and_the_stream_together_are_the_table(history, data):
+    delivered, rows, _ = handed_on(history, data)
+    consumer: dict = {}
+    wanted = dict(history[0])
+    for events in delivered:
+        applied(consumer, events)
+        applied(wanted, events)
+    assert {**consumer, **rows} == wanted
+
+
+@settings(max_examples=300, deadline=None)
+@given(history=histories(), data=st.data())
+def test_a_reader_with_any_rows_has_those_of_the_table_under_the_keys_that_were_repaired(history, data):
+    asked = data.draw(st.sets(st.sampled_from(KEYS)), "keys that are repaired")
+    delivered, rows, absent = handed_on(history, data, asked)
+    # Missing, surplus and other rows, in whatever way they came about.
+    reader = data.draw(st.dictionaries(st.sampled_from(KEYS), st.sampled_from(["base", "other"])), "rows of the reader")
+    wanted = dict(history[0])
+    for events in delivered:
+        applied(reader, events)
+        applied(wanted, events)
+    reader.update(rows)
+    for key in absent:
+        reader.pop(key, None)
+    assert {key: reader.get(key) for key in asked} == {key: wanted.get(key) for key in asked}
+
+
+def test_a_key_without_a_row_that_a_skipped_operation_touched_is_read_again():
+    snap = TransactionSnapshot(XID, XID, frozenset())
+    chunk = SimpleNamespace(
+        view=SimpleNamespace(snap=snap),
+        plan=None,
+        key_names=NAMES,
+        size=0,
+        rows={},
+        absent={(1,): ("1",), (2,): ("2",)},
+    )
+    window = ChunkWindow(SnapshotLoad("l", "request"), TableLoad(1, "s", "t"), None)
+    window.read(chunk)
+    window.began(XID)
+    window.touched(KeyEvent(XID, NAMES, False, None, (1,), False, emitted=False))
+    assert (window.again, list(chunk.absent)) == ([["1"]], [(2,)])

@@ -65,3 +65,17 @@ def test_an_error_that_is_not_the_stores_stays_as_it_is():
     mine, other = CdcError("spark.fenced", "x"), KeyError("x")
     assert translated(mine, WHERE) is mine
     assert translated(other, WHERE) is other
+
+
+def test_what_the_caller_was_handling_is_not_taken_for_the_stores_answer():
+    mine = CdcError("spark.ledger_moved", "moved")
+    try:
+        try:
+            raise mine
+        except CdcError:
+            raise OSError("network") from None
+    except OSError as exc:
+        found = exc
+    assert found.__context__ is mine
+    assert translated(found, {}, mine).code == "spark.target_unreachable"
+    assert translated(found, {}) is mine

@@ -114,3 +114,142 @@ def test_a_comparison_that_failed_says_why(last):
     failed["error"] = {"code": "verify.behind", "message": "the warehouse lags"}
     shown = last(failed)
     assert (shown.exit_code, shown.output) == (3, "w: [verify.behind] the warehouse lags\n")
+
+
+# -- repairs ------------------------------------------------------------------------------------------------------------
+
+
+class FakeWorker:
+    """A worker whose comparisons find so many differing rows, one after the other; its source reads rows as `state` says."""
+
+    def __init__(self, *differing, state="COMPLETED", complete=True, refused=(), replaced=0):
+        self.replaced = replaced
+        """So many requests for a batch come when another comparison has taken the place of theirs."""
+        self.differing, self.state, self.complete, self.refused = differing, state, complete, list(refused)
+        self.asked, self.compared = [], 0
+
+    def request(self, method, url, **_):
+        path, _, query = url.removeprefix(URL).partition("?")
+        self.asked.append((method, path.removeprefix("/v1/connectors/"), query))
+        if method == "POST" and path.endswith("/verify"):
+            self.compared += 1
+        rows = self.differing[max(0, self.compared - 1)]
+        if method == "POST" and "batch=" in query and self.replaced:
+            self.replaced -= 1
+            error = {"error_code": 409, "code": "repair.no_comparison", "message": "compared again since"}
+            return httpx.Response(409, json=error, request=httpx.Request(method, url))
+        found = self.answered(path, query, rows)
+        return httpx.Response(200, json=found, request=httpx.Request(method, url))
+
+    def answered(self, path, query, rows):
+        if path.endswith("/snapshots/j1"):
+            error = {"code": "postgres.snapshot_refused", "message": "not so"} if self.state == "FAILED" else None
+            return {"id": "j1", "state": self.state, "rows": 3, "waits_for": "", "error": error}
+        if path.endswith("/verify/repair"):
+            counts = {"missing": rows, "different": 0, "extra": 0}
+            one = {"table": "public.t", **counts, "complete": self.complete, "refused": self.refused}
+            tables = [one] if rows or self.refused else []
+            plan = {"source": "s", "comparison": "c", "rows": rows, "batches": min(2, rows), "tables": tables}
+            return {**plan, "dry_run": True} if "dry_run" in query else {**plan, "snapshot": "j1"}
+        verdict = "different" if rows or self.refused else "equal"
+        one = table(verdict, found=[{"key": "abcd", "kind": "missing", "columns": []}] if rows else [])
+        return {**record(verdict, one, differences=rows), "connector": "w", "id": str(self.compared)}
+
+    def changes(self):
+        return [query for method, path, query in self.asked if path.endswith("/repair") and "dry_run" not in query]
+
+
+@pytest.fixture
+def repair(monkeypatch):
+    """Runs `verify w --repair` against a worker."""
+
+    def run(worker, *arguments):
+        monkeypatch.setattr(httpx, "request", worker.request)
+        monkeypatch.setenv("CDC_URL", URL)
+        return CliRunner().invoke(cli, ["verify", "w", "--repair", *arguments])
+
+    return run
+
+
+def test_rows_are_repaired_batch_by_batch_until_nothing_differs(repair):
+    worker = FakeWorker(5, 1, 0)
+    shown = repair(worker)
+    assert (shown.exit_code, worker.compared) == (0, 3), shown.output
+    assert worker.changes() == ["comparison=c&batch=0", "comparison=c&batch=1", "comparison=c&batch=0"]
+    assert shown.stdout.splitlines()[-1] == "repaired: 9 rows in 2 rounds"
+    assert "to repair: public.t: 5 missing" in shown.stderr
+    assert "6 of 5 rows were read and handed on; comparing again" in shown.stderr
+    assert ("GET", "s/snapshots/j1", "") in worker.asked
+
+
+def test_a_repair_that_changes_nothing_ends_with_a_code(repair):
+    worker = FakeWorker(3, 3)
+    shown = repair(worker)
+    assert (shown.exit_code, worker.compared) == (1, 2)
+    assert "[repair.unrepaired] 3 differing rows are left in 1 of the tables, 6 rows were repaired" in shown.stderr
+    answer = repair(FakeWorker(3, 3), "--json")
+    told = json.loads(answer.stdout)
+    assert (answer.exit_code, told["ok"], told["error"]["code"]) == (1, False, "repair.unrepaired")
+    assert told["result"]["repair"]["rows"] == 6
+
+
+def test_rows_that_a_comparison_had_no_room_for_are_taken_by_the_next(repair):
+    worker = FakeWorker(3, 3, 3, 0, complete=False)
+    assert (repair(worker).exit_code, worker.compared) == (0, 4)
+
+
+def test_where_another_comparison_has_come_between_it_is_compared_again(repair):
+    worker = FakeWorker(3, 3, 0, replaced=1)
+    assert (repair(worker).exit_code, worker.compared) == (0, 3)
+
+
+def test_what_is_refused_is_named_and_nothing_is_asked_for(repair):
+    worker = FakeWorker(0, refused=[{"rows": 2, "why": "twice"}])
+    shown = repair(worker)
+    assert (shown.exit_code, worker.changes(), worker.compared) == (1, [], 1)
+    assert "not repaired: public.t: 2 rows: twice" in shown.stdout
+    assert shown.stdout.splitlines()[-1] == "nothing that can be repaired"
+    assert "[repair.unrepaired]" in shown.stderr
+
+
+def test_differing_rows_are_listed_only_with_their_keys(repair):
+    for arguments, is_listed in (((), False), (("--show-keys",), True)):
+        shown = repair(FakeWorker(5), "--dry-run", *arguments)
+        assert ("abcd" in shown.stdout) is is_listed, shown.stdout
+
+
+def test_a_trial_compares_counts_and_changes_nothing(repair):
+    worker = FakeWorker(5)
+    shown = repair(worker, "--dry-run")
+    assert (shown.exit_code, worker.changes(), worker.compared) == (1, [], 1)
+    assert shown.stdout.splitlines()[-2:] == ["to repair: public.t: 5 missing", "5 rows of s to be read in 2 batches"]
+    assert shown.stderr == ""
+    assert repair(FakeWorker(0), "--dry-run").exit_code == 0
+
+
+def test_a_trial_of_the_last_comparison_begins_none_and_reads_none(repair):
+    worker = FakeWorker(5)
+    shown = repair(worker, "--dry-run", "--last")
+    assert (shown.exit_code, worker.asked) == (1, [("POST", "w/verify/repair", "dry_run=true")])
+    assert "to repair: public.t: 5 missing" in shown.stdout
+    assert repair(FakeWorker(0), "--dry-run", "--last").exit_code == 0
+
+
+@pytest.mark.parametrize(("state", "code"), [("FAILED", "postgres.snapshot_refused"), ("CANCELLED", "repair.stalled")])
+def test_a_source_that_does_not_read_the_rows_ends_the_repair(repair, state, code):
+    shown = repair(FakeWorker(5, 5, state=state))
+    assert shown.exit_code == 3
+    assert f"[{code}]" in shown.stderr
+
+
+def test_a_source_that_reads_nothing_is_not_waited_for_for_ever(repair, monkeypatch):
+    monkeypatch.setattr("cdcworker.worker.cli.client.repair.STALLED_S", -1.0)
+    shown = repair(FakeWorker(5, 5, state="PENDING"))
+    assert shown.exit_code == 3
+    assert "[repair.stalled] the snapshot j1 of s is PENDING" in shown.stderr
+
+
+@pytest.mark.parametrize("arguments", [["--last"], ["--last", "--table", "public.t"]])
+def test_a_repair_of_the_last_comparison_is_a_wrong_use(repair, arguments):
+    assert repair(FakeWorker(5), *arguments).exit_code == 2
+    assert CliRunner().invoke(cli, ["verify", "w", "--dry-run"]).exit_code == 2

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import pytest
 from cdcworker.coordinator.log.setting_records import COMPARISON, readable
+from cdcworker.coordinator.model import PutJob
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.diagnostics.verify import Verifier, VerifyRequest, source_of
 from cdcworker.worker.rest.resources import verify
@@ -36,6 +37,18 @@ SAYS = (
     "import json, sys; question = json.load(sys.stdin); print(json.dumps({'progress': {'rows': 1}})); "
     "print('torn'); "
     f"print(json.dumps({{'result': {RESULT!r}, 'keys': {{'abcd': ['k-4711']}}}}))"
+)
+REPAIR = {
+    "tables": [
+        {
+            "table": "public.t", "key": ["id"], "rows": [["k-4711"], ["k-4712"]], "deletes": True, "complete": True,
+            "counts": {"missing": 1, "different": 0, "extra": 1}, "refused": [{"rows": 1, "why": "twice"}],
+        }
+    ]
+}  # fmt: skip
+REPAIRS = (
+    "import json, sys; question = json.load(sys.stdin); more = {'repair': "
+    f"{REPAIR!r}}} if question['repair'] else {{}}; print(json.dumps({{'result': {RESULT!r}, 'keys': {{}}, **more}}))"
 )
 HANGS = "import sys, time; time.sleep(600)"
 
@@ -410,3 +423,113 @@ def test_the_child_gets_what_it_needs_and_secrets_stay_unresolved(cluster, pair,
     question = run.result["q"]
     assert (question["source"]["name"], question["source"]["tasks"], question["tables"]) == ("s", 1, ["a"])
     assert question["sink"]["config"]["topics"] == "p.public.t"
+
+
+# -- repairs ------------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def for_repair(serving, pair, until):
+    """A client of the leader, and its comparisons, of which one for a repair has ended."""
+    client, _, runs = serving(REPAIRS)
+    assert client.post(f"{PATH}?repair=true").status_code == 202
+    until(lambda: runs.get("w").is_over, 30)
+    return client, runs
+
+
+SHOWN = {
+    "connector": "w", "source": "s", "rows": 2, "batches": 1,
+    "tables": [
+        {"table": "public.t", "missing": 1, "different": 0, "extra": 1, "complete": True,
+         "refused": [{"rows": 1, "why": "twice"}]}
+    ],
+}  # fmt: skip
+
+
+def test_a_trial_of_a_repair_tells_numbers_and_changes_nothing(for_repair, cluster):
+    client, runs = for_repair
+    before = cluster.state
+    answer = client.post(f"{PATH}/repair?dry_run=true")
+    wanted = {"dry_run": True, "effect": "repaired", "comparison": runs.get("w").id, **SHOWN}
+    assert (answer.status_code, answer.json()) == (200, wanted)
+    assert cluster.state == before
+
+
+def test_a_repair_is_a_snapshot_of_the_source_whose_keys_nobody_is_told(for_repair, cluster):
+    client, runs = for_repair
+    answer = client.post(f"{PATH}/repair?comparison={runs.get('w').id}&batch=0")
+    assert (answer.status_code, answer.json()["batch"]) == (202, 0)
+    (job,) = cluster.state.jobs.values()
+    assert (job.connector, job.kind, job.id) == ("s", "snapshot", answer.json()["snapshot"])
+    assert job.spec == {
+        "tables": ["public.t"],
+        "repair": {"public.t": {"key": ["id"], "rows": [["k-4711"], ["k-4712"]], "deletes": True}},
+    }
+    # Asked for twice it is one, until it has ended.
+    assert client.post(f"{PATH}/repair").json()["snapshot"] == job.id
+    told = client.get(f"/v1/connectors/s/snapshots/{job.id}")
+    assert (told.status_code, told.json()["tables"]) == (200, ["public.t"])
+    assert "471" not in answer.text + told.text + client.get(PATH).text + client.get("/v1/connectors/s/snapshots").text
+
+
+def test_a_source_carries_out_one_repair_at_a_time(for_repair, cluster):
+    client, _ = for_repair
+    other = {"tables": ["public.u"], "repair": {"public.u": {"key": ["id"], "rows": [["1"]], "deletes": True}}}
+    cluster.decide(PutJob("s", "snapshot", other))
+    answer = client.post(f"{PATH}/repair")
+    assert (answer.status_code, answer.json()["code"], len(cluster.state.jobs)) == (409, "repair.busy", 1)
+    (job,) = cluster.state.jobs.values()
+    cluster.state = replace(cluster.state, jobs={"s/1": replace(job, outcome={"state": "COMPLETED"})})
+    assert client.post(f"{PATH}/repair").status_code == 202
+
+
+def test_without_a_comparison_for_a_repair_nothing_is_repaired(serving, pair, cluster, until):
+    client, _, runs = serving(REPAIRS)
+    assert client.post(f"{PATH}/repair").json()["code"] == "repair.no_comparison"
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    for query in ("", "?dry_run=true"):
+        answer = client.post(f"{PATH}/repair{query}")
+        assert (answer.status_code, answer.json()["code"]) == (409, "repair.no_comparison")
+    assert cluster.state.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("change", "query", "status", "code"),
+    [
+        ({"target_state": "PAUSED"}, "", 409, "repair.unfit"),
+        ({"config_version": 2}, "", 409, "repair.no_comparison"),
+        ({"incarnation": "inc-2"}, "", 409, "repair.no_comparison"),
+        ({}, "?comparison=another", 409, "repair.no_comparison"),
+        ({}, "?batch=1", 400, "rest.bad_request"),
+        ({}, "?batch=x", 400, "rest.bad_request"),
+    ],
+)
+def test_what_is_not_the_source_that_was_compared_or_cannot_read_is_refused(
+    for_repair, cluster, change, query, status, code
+):
+    client, _ = for_repair
+    if change:
+        source = replace(cluster.state.connectors["s"], **change)
+        cluster.state = replace(cluster.state, connectors={**cluster.state.connectors, "s": source})
+    answer = client.post(f"{PATH}/repair{query}")
+    assert (answer.status_code, answer.json()["code"]) == (status, code)
+    assert cluster.state.jobs == {}
+
+
+@pytest.mark.parametrize(
+    ("grants", "trial", "repair"),
+    [
+        ((("read", ""),), 200, 403),
+        ((("read", "w"),), 403, 403),
+        ((("operate", "w"), ("read", "s")), 200, 403),
+        ((("operate", ""),), 200, 202),
+    ],
+)
+def test_a_repair_needs_operate_on_both_and_its_trial_read(for_repair, cluster, monkeypatch, grants, trial, repair):
+    client, _ = for_repair
+    caller = Caller("team", tuple(Grant(*grant) for grant in grants), "token")
+    monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
+    assert client.post(f"{PATH}/repair?dry_run=true").status_code == trial
+    assert client.post(f"{PATH}/repair").status_code == repair
+    assert len(cluster.state.jobs) == (repair == 202)

@@ -9,6 +9,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import data_files
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from pyarrow import parquet
 
 AT = dt.datetime(2026, 1, 2, 3, 4, 5, 678901)
@@ -49,7 +50,7 @@ def test_bounds_hold_all_values_or_are_not_told(values, kind, wanted):
 
 def test_a_file_is_what_its_action_says(tmp_path):
     rows = pa.table({"a": [1, 2], "tags": pa.array([["x"], None], pa.list_(pa.string()))})
-    add = data_files.write(tmp_path, rows, ("a",))
+    add = data_files.write(LocalDisk(tmp_path), rows, ("a",))
     path = tmp_path / add["path"]
     assert path.stat().st_size == add["size"]
     assert parquet.read_table(path).equals(rows)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files import deletion_vectors
 from cdcworker.connectors.warehouses.lake.delta_files.deletion_vectors import VectorFile, packed, read, unpacked
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -43,7 +44,7 @@ def test_the_file_of_the_protocols_example_is_found(tmp_path):
     path = tmp_path / EXAMPLE_FILE
     path.parent.mkdir()
     path.write_bytes(b"\x01...." + len(data).to_bytes(4, "big") + data + zlib.crc32(data).to_bytes(4, "big"))
-    assert read(tmp_path, {**EXAMPLE, "offset": 5, "sizeInBytes": len(data)}).tolist() == SPREAD
+    assert read(LocalDisk(tmp_path), {**EXAMPLE, "offset": 5, "sizeInBytes": len(data)}).tolist() == SPREAD
 
 
 def test_containers_of_runs_are_read():
@@ -59,7 +60,7 @@ def test_small_vectors_stay_in_the_log_and_others_share_a_file(tmp_path):
     small, one, other = (file.add(np.array(rows, np.int64)) for rows in (SPREAD, MANY, MANY[::3]))
     assert (small["storageType"], one["storageType"], other["storageType"]) == ("i", "u", "u")
     (tmp_path / file.name).write_bytes(file.content)
-    assert [read(tmp_path, said).tolist() for said in (small, one, other)] == [SPREAD, MANY, MANY[::3]]
+    assert [read(LocalDisk(tmp_path), said).tolist() for said in (small, one, other)] == [SPREAD, MANY, MANY[::3]]
     assert [said["cardinality"] for said in (small, one, other)] == [len(SPREAD), len(MANY), len(MANY[::3])]
 
 
@@ -77,11 +78,11 @@ def test_a_file_that_holds_something_else_is_told(tmp_path, at):
     broken[said["offset"] + at] ^= 1
     (tmp_path / file.name).write_bytes(bytes(broken))
     with pytest.raises(ValueError, match="deletion vector"):
-        read(tmp_path, said)
+        read(LocalDisk(tmp_path), said)
 
 
 @pytest.mark.parametrize("said", [{"storageType": "p", "pathOrInlineDv": "/etc/passwd"}, EXAMPLE])
 def test_a_vector_in_another_folder_is_not_read(tmp_path, said):
     prefixed = {**said, "pathOrInlineDv": "../" + said["pathOrInlineDv"][2:]} if said is EXAMPLE else said
     with pytest.raises(ValueError, match="another place"):
-        read(tmp_path, {"sizeInBytes": 40, "cardinality": 6, **prefixed})
+        read(LocalDisk(tmp_path), {"sizeInBytes": 40, "cardinality": 6, **prefixed})

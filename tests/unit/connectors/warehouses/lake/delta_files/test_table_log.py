@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import shutil
-from pathlib import Path
 
 import pyarrow as pa
 import pytest
 from cdcworker.connectors.warehouses.lake.delta_files.table_features import data_path, layout_of
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import TableLog, UnreadableLog
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
+from cdcworker.schemas.errors import CdcError
 from pyarrow import parquet
 
 PROTOCOL = {"minReaderVersion": 1, "minWriterVersion": 2}
@@ -36,11 +37,11 @@ def vector(text):
 @pytest.fixture
 def log(tmp_path):
     (tmp_path / "_delta_log").mkdir()
-    return TableLog(tmp_path)
+    return TableLog(LocalDisk(tmp_path))
 
 
 def write(log, version, *actions):
-    log.path(version).write_text("\n".join(map(json.dumps, actions)))
+    log.files.replace(log.path(version), "\n".join(map(json.dumps, actions)).encode())
 
 
 def begun(log, *actions, **more):
@@ -73,20 +74,20 @@ def test_columns_may_change_without_the_rows(log):
 
 def test_of_two_commits_one_is_made(log):
     before = begun(log)
-    other = TableLog(log.folder)
+    other = TableLog(log.files)
     assert other.commit(other.snapshot(), [add("a")]).version == 1
     assert log.commit(before, [add("b")]) is None
     assert list(log.snapshot().files) == [("a", "")]
-    assert not list(log.folder.glob("_delta_log/.*"))
+    assert sorted(log.files.names("_delta_log", "")) == [f"{number:020d}.json" for number in (0, 1)]
 
 
 def test_a_table_that_came_in_the_place_of_another_is_read_anew(log):
     begun(log, add("a"), id="one")
     write(log, 1, add("b"))
     assert log.snapshot().version == 1
-    shutil.rmtree(log.folder / "_delta_log")
+    shutil.rmtree(log.files.source("") / "_delta_log")
     assert log.snapshot() is None
-    (log.folder / "_delta_log").mkdir()
+    (log.files.source("") / "_delta_log").mkdir()
     assert begun(log, add("c"), id="other").metadata["id"] == "other"
     assert list(log.snapshot().files) == [("c", "")]
 
@@ -109,7 +110,7 @@ def checkpoint(log, version, name, files):
         ),
     }
     table = pa.table({name: pa.array([row.get(name) for row in rows], kind) for name, kind in kinds.items()})
-    parquet.write_table(table, log.folder / "_delta_log" / name.format(version))
+    parquet.write_table(table, log.files.source("") / "_delta_log" / name.format(version))
 
 
 def test_a_log_begins_with_its_checkpoint(log):
@@ -138,7 +139,7 @@ def test_a_log_whose_beginning_is_gone_is_left_to_delta(log):
 
 def test_no_log_is_no_table(tmp_path, log):
     assert log.snapshot() is None
-    assert TableLog(tmp_path / "none").snapshot() is None
+    assert TableLog(LocalDisk(tmp_path / "none")).snapshot() is None
 
 
 KNOWN = {"readerFeatures": ["deletionVectors"], "writerFeatures": ["deletionVectors", "appendOnly"]}
@@ -185,8 +186,19 @@ def test_vectors_are_written_where_the_table_has_them(log, on):
 )
 def test_a_file_outside_the_table_is_not_read(path):
     with pytest.raises(ValueError, match="another place"):
-        data_path(Path("/lake/public/t"), path)
+        data_path(path)
 
 
 def test_names_of_files_are_written_as_in_uris():
-    assert data_path(Path("/t"), "ab/part%20one.parquet") == Path("/t/ab/part one.parquet")
+    assert data_path("ab/part%20one.parquet") == "ab/part one.parquet"
+
+
+def test_a_version_of_this_process_that_came_late_is_told_from_one_of_others(log, monkeypatch):
+    before = begun(log)
+    write(log, 1, add("late"))
+    assert log.commit(before, [add("a")]) is None
+    monkeypatch.setattr(log.files, "is_late", lambda path: path == log.path(1))
+    with pytest.raises(CdcError) as caught:
+        log.commit(before, [add("a")])
+    assert (caught.value.code, caught.value.kind) == ("spark.target_unreachable", "transient")
+    assert list(log.snapshot().files) == [("late", "")]

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import json
+from typing import ClassVar
 
 import pytest
-from cdcworker.connectors.warehouses.lake.delta_files import local_table
+from cdcworker.connectors.warehouses.lake.delta_files import file_table
 from cdcworker.connectors.warehouses.lake.tables import TableName
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 from cdcworker.connectors.warehouses.table_files.key_index import IndexMemory
 from cdcworker.schemas.errors import CdcError
 from hypothesis import HealthCheck, example, given, settings
@@ -15,7 +17,7 @@ from tests import change_streams
 from tests.contract import warehouses as contract
 from tests.unit.connectors.arrow import test_reduce as scripts
 
-from .local_lake import opened
+from .file_lake import opened
 
 ORDERS = TableName("public", "orders")
 
@@ -49,7 +51,7 @@ def files_of(writer):
 @pytest.fixture
 def small(monkeypatch):
     """Files of a few rows are large ones."""
-    monkeypatch.setattr(local_table, "SMALL_ROWS", 4)
+    monkeypatch.setattr(file_table, "SMALL_ROWS", 4)
 
 
 def filled(root, rows, **more):
@@ -94,17 +96,17 @@ def test_a_plain_table_has_no_vectors(tmp_path, small):
 def test_many_small_files_become_one(tmp_path):
     stream, writer = change_streams.Stream(1), opened(tmp_path)
     counts = []
-    for number in range(3 * local_table.FANOUT):
+    for number in range(3 * file_table.FANOUT):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
         contract.run(stream, writer)
         counts.append(len(files_of(writer)))
-    assert max(counts) < local_table.FANOUT
-    assert len(contract.rows(writer, "id")) == 3 * local_table.FANOUT
+    assert max(counts) < file_table.FANOUT
+    assert len(contract.rows(writer, "id")) == 3 * file_table.FANOUT
 
 
 def test_a_file_has_a_bounded_number_of_rows(tmp_path, monkeypatch):
     stream, writer = filled(tmp_path, 40, plain=True)
-    monkeypatch.setattr(local_table, "FILE_ROWS_MAX", 40)
+    monkeypatch.setattr(file_table, "FILE_ROWS_MAX", 40)
     for number in range(100, 130):
         stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
     contract.run(stream, writer)
@@ -116,7 +118,7 @@ def test_a_file_has_a_bounded_number_of_rows(tmp_path, monkeypatch):
 
 
 def table_of(writer):
-    return writer._tables._local.table(ORDERS)
+    return writer._tables._file_tables.table(ORDERS)
 
 
 def test_keys_that_no_index_has_room_for_are_looked_up_in_the_files(tmp_path):
@@ -188,3 +190,35 @@ def test_a_table_whose_file_is_gone_or_another_is_left_to_sql(tmp_path, fresh, t
     stream.update(change_streams.NARROW, (1, 2, "c", "d"))
     with pytest.raises(AssertionError, match="a statement for Spark"):
         contract.run(stream, writer)
+
+
+class Far(LocalDisk):
+    """Files of which each look costs a request."""
+
+    checks_every_s = 60.0
+    looks: ClassVar[list[str]] = []
+
+    def size(self, path):
+        self.looks.append(path)
+        return super().size(path)
+
+
+def test_where_a_look_costs_a_request_files_are_looked_at_from_time_to_time(tmp_path):
+    stream, now = change_streams.Stream(1), [0.0]
+    writer = opened(Far(tmp_path))
+    Far.looks.clear()
+
+    def step(number):
+        stream.insert(change_streams.NARROW, (number, 1, "a", "b"))
+        contract.run(stream, writer)
+        table_of(writer)._clock = lambda: now[0]
+
+    step(0)
+    table_of(writer)._seen.clear()
+    for number in range(1, 4):
+        step(number)
+    first = list(Far.looks)
+    assert len(first) == len(set(first)) == 1
+    now[0] = 61.0
+    step(4)
+    assert len(Far.looks) == 5

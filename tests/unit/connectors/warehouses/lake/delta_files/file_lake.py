@@ -10,10 +10,12 @@ from pathlib import Path
 
 import pyarrow as pa
 from cdcworker.connectors.api.table_writer import TargetRows
-from cdcworker.connectors.warehouses.lake import statements
+from cdcworker.connectors.warehouses.lake import delta, statements
 from cdcworker.connectors.warehouses.lake.delta import DeltaTables
+from cdcworker.connectors.warehouses.lake.delta_files.file_tables import FileTables
 from cdcworker.connectors.warehouses.lake.tables import STATE, TableName
 from cdcworker.connectors.warehouses.lake.writer import LakeWriter
+from cdcworker.connectors.warehouses.storage.local_disk import LocalDisk
 
 PLAIN = {"minReaderVersion": 1, "minWriterVersion": 2}
 FEATURES = ["columnMapping", "deletionVectors", "timestampNtz", "typeWidening"]
@@ -26,25 +28,24 @@ FULL = {
 TYPES = {"int": "integer", "bigint": "long"}
 
 
-class LocalDelta(DeltaTables):
+class FileDelta(DeltaTables):
     """Tables whose first commit, and those that add columns, are made here."""
 
-    def __init__(self, root, plain=False, local=None):
-        super().__init__(str(root), plain=plain, local=local)
-        self.root = Path(root)
+    def __init__(self, files, plain=False, tables=None):
+        super().__init__(files.place("").rstrip("/"), plain=plain, files=tables or FileTables(files))
+        self.files = files
 
     def open(self, session):
         self.session = session
 
     def places(self):
-        for found in self.root.glob("*/*/_delta_log"):
-            yield TableName(found.parent.parent.name, found.parent.name)
+        yield from delta._places(self.files)
 
     def create(self, place, columns, state):
         if self.load(place) is not None:
             return
-        folder = self.root / place.schema / place.table / "_delta_log"
-        folder.mkdir(parents=True)
+        folder = f"{place.schema}/{place.table}/_delta_log"
+        self.files.make_folder(folder)
         settings = {} if self._plain else {"delta.columnMapping.mode": "name", "delta.enableDeletionVectors": "true"}
         if state is not None:
             settings[STATE] = state.text()
@@ -58,7 +59,7 @@ class LocalDelta(DeltaTables):
             "createdTime": 0,
         }
         log = [{"commitInfo": {"timestamp": 0}}, {"protocol": PLAIN if self._plain else FULL}, {"metaData": made}]
-        (folder / f"{0:020d}.json").write_text("\n".join(map(json.dumps, log)))
+        self.files.create(f"{folder}/{0:020d}.json", "\n".join(map(json.dumps, log)).encode())
 
     def field(self, name, kind, number):
         notes = {"delta.columnMapping.id": number, "delta.columnMapping.physicalName": f"col-{uuid.uuid4()}"}
@@ -77,18 +78,18 @@ class LocalDelta(DeltaTables):
         assert log.commit(before, [{"commitInfo": {"timestamp": time.time_ns()}}, {"metaData": metadata}])
 
     def log(self, place):
-        return self._local.table(place).log
+        return self._file_tables.table(place).log
 
     def rows(self, place):
         """All rows that the newest version has."""
-        table = self._local.table(place)
+        table = self._file_tables.table(place)
         snapshot = table.log.snapshot()
         layout = table.layout(snapshot)
         types = {column.name: statements.arrow_of(column.type) for column in layout.columns}
         return everything(table, snapshot, layout, pa.schema(list(types.items())))
 
     def another(self):
-        return LocalDelta(self.root, self._plain, self._local)
+        return FileDelta(self.files, self._plain, self._file_tables)
 
 
 def listed(columns):
@@ -102,9 +103,9 @@ def named(text):
 
 def everything(table, snapshot, layout, schema):
     """Rows of the live files, read by nothing that was kept of them."""
-    from cdcworker.connectors.warehouses.lake.delta_files.local_table import LocalTable, TableMemory
+    from cdcworker.connectors.warehouses.lake.delta_files.file_table import FileTable, TableMemory
 
-    fresh = LocalTable(table.folder, TableMemory())
+    fresh = FileTable(table.files, TableMemory())
     fresh._follow(snapshot, layout)
     parts = [schema.empty_table()]
     for number, part in fresh._files.files.items():
@@ -132,11 +133,10 @@ class Session:
         self.said.append(statement)
         found = re.fullmatch(r"ALTER TABLE delta\.`(.+?)` ADD COLUMNS \((.+)\)", statement)
         assert found, f"a statement for Spark: {statement[:60]}"
-        path = Path(found[1])
-        self.tables.add_columns(TableName(path.parent.name, path.name), found[2])
+        self.tables.add_columns(TableName(*found[1].rsplit("/", 2)[1:]), found[2])
 
 
-class LocalLakeWriter(LakeWriter):
+class FileLakeWriter(LakeWriter):
     def rows(self, topic):
         place = self._place(topic, ())
         found = self._tables.load(place)
@@ -146,8 +146,8 @@ class LocalLakeWriter(LakeWriter):
 
 
 def opened(root, epoch=(1, 0), plain=False, sink="sink", **more):
-    tables = LocalDelta(root, plain)
-    writer = LocalLakeWriter(tables, sink, **more)
+    tables = FileDelta(LocalDisk(root) if isinstance(root, Path) else root, plain)
+    writer = FileLakeWriter(tables, sink, **more)
     session = Session(tables)
     writer.attach(lambda: session)
     writer.fence(epoch)

@@ -1,4 +1,4 @@
-"""A Delta table on a local file system: the rows under some keys, and a change of rows as one commit."""
+"""A Delta table by its files: the rows under some keys, and a change of rows as one commit."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import time
 from collections import OrderedDict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.api.table_batch import KEY
@@ -20,7 +19,7 @@ from cdcworker.connectors.warehouses.lake.delta_files.table_features import (
     layout_of,
 )
 from cdcworker.connectors.warehouses.lake.delta_files.table_log import Action, FileId, TableLog, TableSnapshot, file_id
-from cdcworker.connectors.warehouses.storage.local_disk import sync_folder, write_synced
+from cdcworker.connectors.warehouses.storage.files import Storage
 from cdcworker.connectors.warehouses.table_files.key_index import INDEX_BYTES_MAX, IndexMemory, by_file
 from cdcworker.connectors.warehouses.table_files.live_files import GONE_SHARE_MAX, LiveFiles
 from cdcworker.connectors.warehouses.target_columns import position_of
@@ -55,11 +54,11 @@ class TableMemory:
     def __init__(self, index_bytes: int = INDEX_BYTES_MAX, column_bytes: int = COLUMN_BYTES_MAX) -> None:
         self.indexes = IndexMemory(index_bytes)
         self._column_bytes = column_bytes
-        self._columns: OrderedDict[tuple[Path, str], pa.ChunkedArray] = OrderedDict()
+        self._columns: OrderedDict[tuple[str, str], pa.ChunkedArray] = OrderedDict()
         self._held = 0
         self._lock = threading.Lock()
 
-    def keep(self, file: Path, name: str, column: pa.ChunkedArray) -> None:
+    def keep(self, file: str, name: str, column: pa.ChunkedArray) -> None:
         with self._lock:
             old = self._columns.pop((file, name), None)
             self._held += column.nbytes - (0 if old is None else old.nbytes)
@@ -67,14 +66,14 @@ class TableMemory:
             while self._held > self._column_bytes:
                 self._held -= self._columns.popitem(last=False)[1].nbytes
 
-    def column(self, file: Path, name: str) -> pa.ChunkedArray | None:
+    def column(self, file: str, name: str) -> pa.ChunkedArray | None:
         with self._lock:
             found = self._columns.get((file, name))
             if found is not None:
                 self._columns.move_to_end((file, name))
             return found
 
-    def forget(self, file: Path, names: Iterable[str]) -> None:
+    def forget(self, file: str, names: Iterable[str]) -> None:
         with self._lock:
             for name in names:
                 old = self._columns.pop((file, name), None)
@@ -98,14 +97,16 @@ class _Plan:
     vectors: dict[int, Numbers] = field(default_factory=dict)
 
 
-class LocalTable:
+class FileTable:
     """One thread at a time uses it."""
 
-    def __init__(self, folder: Path, memory: TableMemory) -> None:
-        self.folder = folder
-        self.log = TableLog(folder)
+    def __init__(self, files: Storage, memory: TableMemory, clock: Callable[[], float] = time.monotonic) -> None:
+        """`files` are those below the table's folder."""
+        self.files = files
+        self.log = TableLog(files)
         self.lock = threading.RLock()
         self._memory = memory
+        self._clock = clock
         self._physical: set[str] = set()
         self._layout: tuple[Action, Action, FileLayout | None] | None = None
         self._columns: tuple[str, dict[str, str]] = ("", {})
@@ -117,6 +118,8 @@ class LocalTable:
         self._files: LiveFiles[_Part] = LiveFiles(self._memory.indexes)
         self._numbers: dict[str, int] = {}
         """By the path of a file."""
+        self._seen: dict[str, float] = {}
+        """When each file was there."""
         self._table = ""
 
     # -- rows ---------------------------------------------------------------------------------------------------------
@@ -175,9 +178,14 @@ class LocalTable:
     def _check(self) -> None:
         """OSError or ValueError where a file is missing, or is not the one that was written: what is kept of it would hide
         that."""
+        now = self._clock()
         for part in self._files.files.values():
-            if data_path(self.folder, part.id[0]).stat().st_size != part.add["size"]:
+            path = part.id[0]
+            if now - self._seen.get(path, float("-inf")) < self.files.checks_every_s:
+                continue
+            if self.files.size(data_path(path)) != part.add["size"]:
                 raise ValueError("a file has another size")
+            self._seen[path] = now
 
     def _rows(self, part: _Part, layout: FileLayout, schema: pa.Schema, keep: bool = False) -> pa.Table:
         """Returns all rows of a file in their order, also those that are gone."""
@@ -191,7 +199,7 @@ class LocalTable:
         import pyarrow as pa
 
         physical = {column.name: column.physical for column in layout.columns}
-        path = data_path(self.folder, part.id[0])
+        path = self._name(part.id[0])
         out = {name: self._memory.column(path, physical[name]) for name in schema.names}
         missing = [name for name, found in out.items() if found is None]
         if missing:
@@ -211,9 +219,12 @@ class LocalTable:
     def _open(self, part: _Part) -> Any:
         from pyarrow import parquet
 
-        return parquet.ParquetFile(
-            data_path(self.folder, part.id[0]), coerce_int96_timestamp_unit="us", memory_map=True
-        )
+        source = self.files.source(data_path(part.id[0]))
+        return parquet.ParquetFile(source, coerce_int96_timestamp_unit="us", memory_map=True)
+
+    def _name(self, path: str) -> str:
+        """The name of a data file in the memory that tables share."""
+        return self.files.place(data_path(path))
 
     # -- the index ----------------------------------------------------------------------------------------------------
 
@@ -227,7 +238,8 @@ class LocalTable:
         paths = {path for path, _ in snapshot.files}
         for path in self._numbers.keys() - paths:
             self._files.remove(self._numbers.pop(path))
-            self._memory.forget(data_path(self.folder, path), self._physical)
+            self._memory.forget(self._name(path), self._physical)
+            self._seen.pop(path, None)
         for id, add in snapshot.files.items():
             number = self._numbers.get(id[0])
             if number is None:
@@ -241,7 +253,7 @@ class LocalTable:
         from pyarrow import parquet
 
         told = json.loads(add.get("stats") or "{}").get("numRecords")
-        return int(told) if told is not None else parquet.read_metadata(data_path(self.folder, path)).num_rows
+        return int(told) if told is not None else parquet.read_metadata(self.files.source(data_path(path))).num_rows
 
     def _gone(self, add: Action, rows: int) -> Numbers | None:
         import numpy as np
@@ -250,7 +262,7 @@ class LocalTable:
         if not vector:
             return None
         out = np.zeros(rows, np.bool_)
-        out[deletion_vectors.read(self.folder, vector)] = True
+        out[deletion_vectors.read(self.files, vector)] = True
         return out
 
     def wants_checkpoint(self, made: TableSnapshot) -> bool:
@@ -282,11 +294,11 @@ class LocalTable:
             if number in plan.vectors:
                 marked[number] = _marked(part.add, vectors.add(np.flatnonzero(plan.vectors[number])))
         if vectors.content:
-            write_synced(self.folder / vectors.name, vectors.content)
+            self.files.replace(vectors.name, vectors.content)
         made_files = [] if put is None else self._written(layout, put, plan)
         said += [{"add": add} for add in (*marked.values(), *(add for add, _ in made_files))]
         if made_files or vectors.content:
-            sync_folder(self.folder)
+            self.files.settle("")
         hit("sink.files_written")
         made = self.log.commit(before, [*actions, *said])
         if made is None:
@@ -351,9 +363,10 @@ class LocalTable:
         own = (KEY, position_of(rows.schema))
         unlike = tuple(new for old, new in zip(rows.column_names, schema.names, strict=True) if old in own)
         table = rows.combine_chunks().rename_columns(schema.names).cast(schema)
-        add = data_files.write(self.folder, table, unlike)
+        add = data_files.write(self.files, table, unlike)
+        self._seen[add["path"]] = self._clock()
         for name in schema.names if rows.num_rows <= KEPT_ROWS_MAX else ():
-            self._memory.keep(data_path(self.folder, add["path"]), name, table[name])
+            self._memory.keep(self._name(add["path"]), name, table[name])
         return add, rows.select([name for name in own if name in rows.column_names])
 
 
