@@ -17,7 +17,7 @@ CONVERTER := $(VENV)/converter
 CLIENTS := $(VENV)/clients
 PIP := $(BIN)/python -m pip --disable-pip-version-check --no-input install --quiet --progress-bar off
 
-.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
+.PHONY: env jars servers converter clients demo test test-long long-age bench bench-source bench-trace bench-transforms bench-failover bench-rest bench-scale bench-sink lint format reference docs monitoring tools sbom audit locks types clean help
 .DEFAULT_GOAL := help
 
 help:
@@ -92,6 +92,9 @@ bench-source: env jars
 
 bench-trace: env jars
 	@$(BIN)/python -m tests.bench.row_trace $(ARGS)
+
+bench-transforms: env jars
+	@$(BIN)/python -m tests.bench.transforms $(ARGS)
 
 bench-failover: env jars
 	@$(BIN)/python -m tests.bench.failover $(ARGS)

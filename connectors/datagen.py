@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Final, Literal, NoReturn
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.connectors.api.source import SourceTask
-from cdcworker.connectors.config import converters_and_transforms
+from cdcworker.connectors.config import converters
 from cdcworker.connectors.config.common_keys import ACCEPTED, SOURCE_KEYS, TASKS_MAX
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, Importance, between, matches, non_empty, one_of
 from cdcworker.connectors.config.topic_creation import group_keys
+from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 from cdcworker.schemas.change import Change, Column, JsonObject, Op, PollBatch, Position, Row, Table
 from cdcworker.schemas.errors import CdcError, declare
 
@@ -141,19 +142,20 @@ CONFIG_DEF = ConfigDef(
         *_row_keys(),
         TASKS_MAX,
         *_trouble_keys(),
-        *converters_and_transforms.converter_keys(),
-        converters_and_transforms.TRANSFORMS_KEY,
+        *converters.converter_keys(),
+        TRANSFORMS_KEY,
+        PREDICATES_KEY,
         *SOURCE_KEYS,
     ],
     accepted={
         **{name: note for name, note in ACCEPTED.items() if not name.startswith(("key.conv", "value.conv"))},
-        **converters_and_transforms.ACCEPTED,
+        **converters.ACCEPTED,
         "name": "",
         "connector.class": "",
         "errors.tolerance": "No record of this source is bad.",
     },
-    check=converters_and_transforms.format_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
-    more=lambda config: (*converters_and_transforms.format_keys(config), *group_keys(config)),
+    check=transform_checks(field["name"] for field in SOURCE_SCHEMA["fields"]),
+    more=lambda config: (*transform_keys(config), *group_keys(config)),
 )
 
 

@@ -53,7 +53,8 @@ _PER_EVENT: Final = frozenset(("sequence", "lsn", "tx_index", "tx_sub"))
 _ABSENT = b"\0"
 _PRESENT = b"\2"
 _OPERATIONS: Final = tuple(map(write_string, "cudrtm"))
-_BAD_VALUE = (TypeError, ValueError, AttributeError, OverflowError, LookupError, struct.error)
+BAD_VALUE = (TypeError, ValueError, AttributeError, OverflowError, LookupError, struct.error)
+"""What writers raise for a value that does not fit."""
 TAILS: Final = {
     op: (operation + _PRESENT, _PRESENT, _PRESENT, b"") for op, operation in zip("cudrt", _OPERATIONS, strict=False)
 }
@@ -226,6 +227,11 @@ class Encoder:
         self.version = 0
         """A number that grows whenever another plan comes into force for a topic."""
 
+    @property
+    def has_default_form(self) -> bool:
+        """Whether records have the default form, whatever their topics, so that a source may write them itself."""
+        return True
+
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]:
         """Returns the records of these changes, in their order.
 
@@ -241,7 +247,7 @@ class Encoder:
                 plan = self.plan(table, change.position)
             try:
                 self._encode(change, plan, tails, out)
-            except _BAD_VALUE as exc:
+            except BAD_VALUE as exc:
                 raise _explain(change, plan, exc) from exc
         return out
 
@@ -410,7 +416,7 @@ def _explain(change: Change, plan: TablePlan, error: Exception) -> CdcError:
         for column, write, value in zip(plan.table.columns, writes, row or (), strict=False):
             try:
                 write(value)
-            except _BAD_VALUE as exc:
+            except BAD_VALUE as exc:
                 where["column"] = column.name
                 message = f"a value does not fit its type: {type(exc).__name__}"
                 return CdcError(VALUE_REJECTED, message, where=where)

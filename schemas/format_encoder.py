@@ -144,6 +144,11 @@ class FormatEncoder(Encoder):
         self._tables: dict[str, dict[tuple[str, ...], Table]] = {}
         """The tables of each topic, by their paths, as they were last."""
 
+    @property
+    def has_default_form(self) -> bool:
+        record_format = self._format
+        return record_format.flat is None and not (record_format.key.json or record_format.value.json)
+
     # Plans
 
     def _topic(self, table: Table) -> str:
@@ -200,7 +205,7 @@ class FormatEncoder(Encoder):
     def _key_record(self, plan: FormatPlan, schema: JsonObject) -> _Record:
         if not self._format.key.json:
             return _AvroRecord(schema, schema["fields"])
-        kind = {**schema, "fields": _column_fields(plan.table.key_columns)}
+        kind = {**schema, "fields": column_fields(plan.table.key_columns)}
         own_name = plan.table.plain is not None or is_message(plan.table)
         return _JsonRecord(kind if own_name else self._with_own_name(plan.table, kind), self._format.key)
 
@@ -210,30 +215,34 @@ class FormatEncoder(Encoder):
 
     def _envelope_kind(self, schema: JsonObject, table: Table) -> JsonObject:
         """Returns the envelope type with unescaped column names."""
-        columns = _column_fields(table.columns)
+        columns = column_fields(table.columns)
         kinds = {field["name"]: field["type"] for field in schema["fields"]}
         if is_message(table):
             kinds["message"] = {**kinds["message"], "fields": columns}
         else:
-            row = self._with_own_name(table, {**_row_record(schema), "fields": columns})
+            row = self._with_own_name(table, {**row_record(schema), "fields": columns})
             kinds["before"] = kinds["after"] = ["null", row]
             schema = self._with_own_name(table, schema)
         return {**schema, "fields": [{**field, "type": kinds[field["name"]]} for field in schema["fields"]]}
 
     def _flat_record(self, plan: FormatPlan, flat: FlatFormat) -> _Record:
-        row = _row_record(plan.value_schema)
-        added = [_added_field(item.name, item.type_in(plan.table.source_schema)) for item in flat.fields]
-        if flat.deletes == "rewrite":
-            added.append(_added_field(DELETED_FIELD, "string"))
-        for header in flat.headers:
-            header.type_in(plan.table.source_schema)
+        row, added = row_record(plan.value_schema), self._added_fields(plan, flat)
         if not self._format.value.json:
             fields = [*row["fields"], *({**field, "name": avro_name(field["name"])} for field in added)]
-            return _AvroRecord({**row, "fields": _distinct(fields, plan.table)}, fields)
-        fields = _distinct([*_column_fields(plan.table.columns), *added], plan.table)
+            return _AvroRecord({**row, "fields": distinct(fields, plan.table)}, fields)
+        fields = distinct([*column_fields(plan.table.columns), *added], plan.table)
         kind = self._with_own_name(plan.table, {**row, "fields": fields})
         # Without added fields the flat row is the optional `after` of the envelope, with them a new required one.
         return _JsonRecord(kind, self._format.value, optional=not added)
+
+    def _added_fields(self, plan: FormatPlan, flat: FlatFormat) -> list[JsonObject]:
+        """Returns the fields behind the columns of a flat row. Raises CdcError `schema.unknown_field`."""
+        added = [added_field(item.name, item.type_in(plan.table.source_schema)) for item in flat.fields]
+        if flat.deletes == "rewrite":
+            added.append(added_field(DELETED_FIELD, "string"))
+        for header in flat.headers:
+            header.type_in(plan.table.source_schema)
+        return added
 
     def _bind(self, plan: TablePlan, meta: RegistrationMeta) -> None:
         assert isinstance(plan, FormatPlan)
@@ -246,6 +255,7 @@ class FormatEncoder(Encoder):
         plan.value_frame = frame(ids[-1], b"") if value else _BOUND
         if key and plan.key is not None:
             plan.key.bind(ids[0])
+            plan.key_id = ids[0]
         if value and plan.value is not None:
             plan.value.bind(ids[-1])
 
@@ -271,21 +281,25 @@ class FormatEncoder(Encoder):
         """Writes flat rows. A truncate has no row, so it has no flat record."""
         if change.op == "d":
             if flat.deletes == "rewrite" and change.before is not None:
-                before = _in_row(plan, self._with_zeroes(plan, change.before))
+                before = in_row(plan, self._with_zeroes(plan, change.before))
                 self._append(change, plan, self._flat_value(change, plan, flat, before), out)
             if plan.key is not None:
                 for _ in range((flat.deletes == "tombstone") + flat.trailing):
                     self._append(change, plan, None, out)
         elif change.after is not None:
-            after = _in_row(plan, self._filled(plan, change.after, change.unchanged))
+            after = in_row(plan, self._filled(plan, change.after, change.unchanged))
             self._append(change, plan, self._flat_value(change, plan, flat, after), out)
 
     def _flat_value(self, change: Change, plan: FormatPlan, flat: FlatFormat, row: Row) -> bytes:
         assert plan.value is not None
+        return plan.value.wrap(plan.value.body((*row, *self._added_values(change, flat))))
+
+    def _added_values(self, change: Change, flat: FlatFormat) -> list[Any]:
+        """Returns the values of the fields behind the columns of a flat row."""
         added = [item.value_of(change, self._now_ns) for item in flat.fields]
         if flat.deletes == "rewrite":
             added.append("true" if change.op == "d" else "false")
-        return plan.value.wrap(plan.value.body((*row, *added)))
+        return added
 
     def _envelope(self, change: Change, plan: FormatPlan, tails: dict[str, bytes]) -> bytes:
         if plan.value is None:
@@ -293,8 +307,8 @@ class FormatEncoder(Encoder):
             bare = replace(change, other_key=None) if change.other_key is not None else change
             super()._encode(bare, plan, tails, records)
             return records[0].value or b""
-        before = None if change.before is None else _in_row(plan, self._with_zeroes(plan, change.before))
-        after = None if change.after is None else _in_row(plan, self._filled(plan, change.after, change.unchanged))
+        before = None if change.before is None else in_row(plan, self._with_zeroes(plan, change.before))
+        after = None if change.after is None else in_row(plan, self._filled(plan, change.after, change.unchanged))
         clocks = [self._now_ns // unit for unit in CLOCKS.values()]
         values = (before, after, change.source, change.transaction, change.op, *clocks)
         return plan.value.wrap(plan.value.body(values))
@@ -344,7 +358,7 @@ class FormatEncoder(Encoder):
         return tuple([zero if value is None else value for value, zero in zip(row, plan.zeroes, strict=True)])
 
 
-def _in_row(plan: FormatPlan, row: Row) -> Row:
+def in_row(plan: FormatPlan, row: Row) -> Row:
     """Returns the values as they stand in the row, which may differ from those of the key."""
     if not plan.bounded:
         return row
@@ -354,23 +368,26 @@ def _in_row(plan: FormatPlan, row: Row) -> Row:
 # Schemas
 
 
-def _column_fields(columns: Sequence[Column]) -> list[JsonObject]:
+def column_fields(columns: Sequence[Column]) -> list[JsonObject]:
     """Returns the columns' fields under their own names: JSON needs no escapes."""
     return [{**column_field(column, {}), "name": column.name} for column in columns]
 
 
-def _row_record(envelope: JsonObject) -> JsonObject:
+def row_record(envelope: JsonObject) -> JsonObject:
+    """Returns the record type of rows in an envelope."""
     for field in envelope["fields"]:
         if field["name"] == "before":
             return dict(field["type"][1])
     raise LookupError("the schema is no envelope")
 
 
-def _added_field(name: str, kind: Any) -> JsonObject:
+def added_field(name: str, kind: Any) -> JsonObject:
+    """Returns the field that a flat row has for a field of the envelope."""
     return {"name": name, "type": ["null", kind], "default": None}
 
 
-def _distinct(fields: list[JsonObject], table: Table) -> list[JsonObject]:
+def distinct(fields: list[JsonObject], table: Table) -> list[JsonObject]:
+    """Returns the fields. Raises CdcError `schema.name_conflict` when two have one name."""
     names = [field["name"] for field in fields]
     for name in names:
         if names.count(name) > 1:

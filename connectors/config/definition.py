@@ -387,7 +387,9 @@ class ConfigDef:
             value = key.spelled(value)
         problem = (key.validator(value) or "") if key.validator else ""
         if key.required and not text.strip():
-            return key.default, problem if isinstance(problem, Refusal) else Refusal("String must be non-empty")
+            return key.default, problem if isinstance(problem, Refusal | Sentence) else Refusal(
+                "String must be non-empty"
+            )
         return value, problem
 
     def _answer(

@@ -10,8 +10,9 @@ import httpx
 import pytest
 import yaml
 from cdcworker.connectors import registry
-from cdcworker.connectors.config.converters_and_transforms import EXAMPLE, NOT_AVAILABLE
+from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import default_text
+from cdcworker.connectors.transforms.config import EXAMPLE
 from cdcworker.worker.security.authenticate import Authenticator
 from cdcworker.worker.security.credentials import hashed
 from cdcworker.worker.security.gate import Gate

@@ -127,6 +127,7 @@ ROWS: Final = (
             }),
             Panel("Bytes of a transaction", "Of the last one to Kafka.", {TASK_NAME: _by_task("cdc_source_batch_bytes")}, "bytes"),
             Panel("Records by table", "To Kafka, per second.", {"{{table}}": _by_task("cdc_source_table_records_total", rate=True, by="table")}, "ops"),
+            Panel("Records left out by transforms", "Per second.", {f"{TASK_NAME} {{{{transform}}}}": _by_task("cdc_source_filtered_records_total", rate=True, by="connector, task, transform")}, "ops"),
             Panel("Dead letters", "Records that cannot be decoded, set aside; and those that were applied again.", {
                 TASK_NAME: _by_task("cdc_sink_dead_letters_total"),
                 "{{connector}} applied again": _by_task("cdc_dead_letters_redriven_total", by="connector"),

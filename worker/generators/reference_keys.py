@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS
-from cdcworker.connectors.config.converters_and_transforms import EXAMPLE, NOT_AVAILABLE
+from cdcworker.connectors.config.converters import NOT_AVAILABLE
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, default_text
 from cdcworker.connectors.registry import Plugin
+from cdcworker.connectors.transforms.config import EXAMPLE
+from cdcworker.connectors.transforms.plugin_parts import PARTS
 from cdcworker.worker.config import config_providers
 from cdcworker.worker.config.worker_properties import CLIENT_PREFIXES, WORKER_DEF
 from cdcworker.worker.generators.markdown import bullets, code, codes, page, text
@@ -121,6 +123,19 @@ def connector_page(plugin: Plugin) -> str:
             "A config made for Kafka Connect or Debezium may hold these keys; they change nothing.",
             _accepted(definition, keys),
         ),
+    )
+
+
+def transforms_page() -> str:
+    parts = [part for part in PARTS if part.kind in ("transformation", "predicate")]
+    return page(
+        "Transforms and predicates",
+        "These are the classes that `transforms.<name>.type` and `predicates.<name>.type` of a source take, by their whole name or by what"
+        " stands behind the last dot. `GET /connector-plugins/{class}/config` gives the keys of each as JSON."
+        " [Change records with transforms](../how-to/transforms.md) shows them at work.",
+        "Each transform also takes `predicate`, the name of a predicate that decides whether it is applied, and `negate`."
+        " `ExtractNewRecordState` takes neither.",
+        *(section for part in parts for section in (f"## {code(part.name)}", *map(_section, part.keys))),
     )
 
 

@@ -169,6 +169,7 @@ BY_KIND: Final[Mapping[tuple[str, str], str]] = {
     ("spark", "transient"): SINK,
     ("task", "internal"): NOT_STARTED,
     ("tls", "config"): NOT_STARTED,
+    ("transform", "data"): TABLE,
     ("verify", "config"): READ_ONLY,
     ("verify", "data"): READ_ONLY,
     ("verify", "transient"): READ_ONLY,

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from types import MappingProxyType
 from typing import Any, Final, Literal
 
 from cdcworker.connectors.telemetry.latency import LatencyHistogram
@@ -41,6 +42,8 @@ class OpenTransactionCounts:
     """By topic, when its last change was committed in the source."""
     moments_ms: dict[int, int] = field(default_factory=dict)
     """How many changes were committed in the source at each moment."""
+    filtered: dict[str, int] = field(default_factory=dict)
+    """How many records each transform left out."""
 
     def ready(self, parts: Sequence[EncodedRecords]) -> Sequence[tuple[Any, ...]]:
         """Counts what a source wrote itself, and returns its records as one sequence: with small parts the calls would cost
@@ -65,8 +68,15 @@ class OpenTransactionCounts:
                 self.moments_ms[part.ts_ms] = self.moments_ms.get(part.ts_ms, 0) + changes
         return parts[0].records if len(parts) == 1 else list(chain.from_iterable(part.records for part in parts))
 
-    def encoded(self, records: Sequence[OutRecord], changes: Sequence[Change]) -> None:
-        """Counts records that were encoded here, and the changes that they are of."""
+    def encoded(
+        self,
+        records: Sequence[OutRecord],
+        changes: Sequence[Change],
+        filtered: Mapping[str, int] = MappingProxyType({}),
+    ) -> None:
+        """Counts records that were encoded here, the changes that they are of, and those that transforms left out."""
+        for transform, number in filtered.items():
+            self.filtered[transform] = self.filtered.get(transform, 0) + number
         self.records += len(records)
         for topic, key, value, _, _ in records:
             size = (len(key) if key else 0) + (len(value) if value else 0)
@@ -146,6 +156,7 @@ class Counters:
     tables: TableCounts = field(default_factory=TableCounts)
     batch_records: int = 0
     batch_bytes: int = 0
+    filtered: dict[str, int] = field(default_factory=dict)
 
     def committed(self, held: OpenTransactionCounts, took_s: float, reason: Reason, prefix: str) -> None:
         """Counts a commit, and the latency of each change in it now that it can be read.
@@ -156,6 +167,8 @@ class Counters:
         self.commit_s_total += took_s
         self.commit_s_max = max(self.commit_s_max, took_s)
         self.flushes[reason] = self.flushes.get(reason, 0) + 1
+        for transform, number in held.filtered.items():
+            self.filtered[transform] = self.filtered.get(transform, 0) + number
         now_s = time.time()
         if held.records:
             self.batch_records, self.batch_bytes = held.records, held.bytes
@@ -170,6 +183,7 @@ class Counters:
         return {
             "stage_s": {name: round(seconds, 3) for name, seconds in stages.items()},
             "flushes": dict(self.flushes),
+            "filtered_records": dict(self.filtered),
             "batch_records": self.batch_records,
             "batch_bytes": self.batch_bytes,
             "table_records": dict(self.tables.records),

@@ -11,14 +11,14 @@ from typing import Any
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.config.common_keys import EXACTLY_ONCE
-from cdcworker.connectors.config.converters_and_transforms import format_of
+from cdcworker.connectors.transforms.config import chain_of, format_of
+from cdcworker.connectors.transforms.encoder import encoder_of
 from cdcworker.coordinator.kafka.compacted_log import KafkaCompactedLog
 from cdcworker.coordinator.log.config_fold import fold_all, task_set_of
 from cdcworker.coordinator.log.offset_records import OffsetRecord, parse_offset_value
 from cdcworker.coordinator.model import ClusterState
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError, declare
-from cdcworker.schemas.format_encoder import make_encoder
 from cdcworker.schemas.untrusted.json_text import JsonRefused, parse_object
 from cdcworker.worker.config.file_roots import file_roots
 from cdcworker.worker.producers.alternating import AlternatingProducer
@@ -232,7 +232,8 @@ class SourcePorts:
     def encoder(self, register: Registering) -> ChangeEncoder:
         settings = self._settings
         options = {"tombstones": settings.tombstones, "unavailable": settings.unavailable}
-        return make_encoder(format_of(self._config), settings.prefix, guarded(register, self.topics.check), **options)
+        form, chain = format_of(self._config), chain_of(self._config)
+        return encoder_of(chain, form, settings.prefix, guarded(register, self.topics.check), **options)
 
     def task(self) -> SourceTask:
         return self._make_task(self._config, self._context)

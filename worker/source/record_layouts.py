@@ -36,4 +36,4 @@ class EncoderLayouts:
 
 def shaper_of(encoder: object, topics: Callable[[str], TopicFacts]) -> EncoderLayouts | None:
     """Returns the layouts for a source; None: the records have a form that only the encoder can write."""
-    return EncoderLayouts(encoder, topics) if type(encoder) is Encoder else None
+    return EncoderLayouts(encoder, topics) if isinstance(encoder, Encoder) and encoder.has_default_form else None

@@ -5,10 +5,10 @@ from __future__ import annotations
 import json
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, Protocol, cast, runtime_checkable
 
 from cdcworker.connectors.api.source import SourceTask
 from cdcworker.coordinator.kafka import errors as kafka_errors
@@ -104,6 +104,14 @@ class ChangeEncoder(Protocol):
     def encode(self, changes: Sequence[Change]) -> list[OutRecord]: ...
 
 
+@runtime_checkable
+class FiltersRecords(Protocol):
+    """An encoder whose transforms leave records out."""
+
+    def take_filtered(self) -> Mapping[str, int]:
+        """Returns how many records each transform has left out since the last call, by its name in the config."""
+
+
 @dataclass(frozen=True, slots=True)
 class TransactionLimits:
     """A transaction is committed at the first boundary after any of these."""
@@ -132,11 +140,12 @@ class RecordTargets:
 
 @dataclass(frozen=True, slots=True)
 class EncodedChanges:
-    """Records that the encoder made of changes, and the facts of their topics."""
+    """Records that the encoder made of changes, the facts of their topics, and how many records each transform left out."""
 
     records: Sequence[OutRecord]
     changes: Sequence[Change]
     facts: dict[str, TopicFacts]
+    filtered: Mapping[str, int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -174,6 +183,7 @@ class DeliverySession:
     ) -> None:
         self._parts = parts
         self._producer = parts.producer
+        self._filters = parts.encoder if isinstance(parts.encoder, FiltersRecords) else None
         self._targets = targets
         self._limits = limits
         self.committed = committed
@@ -294,12 +304,13 @@ class DeliverySession:
 
     def _encoded(self, changes: Sequence[Change], more: Sequence[OutRecord] = ()) -> EncodedChanges:
         records = [*self._parts.encoder.encode(changes), *more]
+        filtered = self._filters.take_filtered() if self._filters is not None else {}
         try:
             facts = self._parts.topics.all({record.topic for record in records})
         except CdcError as error:
             raise named(error, self._parts.encoder, changes) from error
         require_keys(records, facts, self._parts.encoder)
-        return EncodedChanges(records, changes, facts)
+        return EncodedChanges(records, changes, facts, filtered)
 
     def _due(self, batch: PollBatch) -> Reason:
         """INV-3: only at a boundary. When the stream ran dry at once, else when a limit is reached."""
@@ -347,7 +358,7 @@ class DeliverySession:
             if number % LEASE_CHECK_RECORDS == 0:
                 require_lease(self._parts.control)
         self._producer.serve()
-        self._open.encoded(records, part.changes)
+        self._open.encoded(records, part.changes, part.filtered)
 
     def _commit(self, reason: Reason) -> None:
         """Watermark and position in the transaction of the data (INV-2), the position as its last record."""

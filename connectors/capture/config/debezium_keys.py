@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from cdcworker.connectors.config import common_keys, converters_and_transforms
+from cdcworker.connectors.config import common_keys, converters
 from cdcworker.connectors.config.definition import ConfigKey, Validator, one_of
 
 _NAMES = "Not applied: illegal characters in names are escaped reversibly."
@@ -27,7 +27,7 @@ classes are refused, so that nobody takes them for applied."""
 _OWN = ("topic.creation.default.", "key.converter", "value.converter")
 _CONNECT = {
     **{name: note for name, note in common_keys.ACCEPTED.items() if not name.startswith(_OWN)},
-    **converters_and_transforms.ACCEPTED,
+    **converters.ACCEPTED,
     "name": "",
     "connector.class": "",
     "topic.creation.default.": "Given to created topics as it is.",
@@ -176,7 +176,6 @@ def refused_keys(names: Iterable[str] = ("schema", "table", "column")) -> Iterab
             yield refused(f"{name}.{old}", f"its name is {name}.{new}.list")
     for name in ("topic.regex", "topic.replacement"):
         yield refused(name, "a RegexRouter among the transforms gives topics other names")
-    yield refused("predicates", "a transform is applied to every record")
     yield refused("converters", "custom converters are not applied")
     yield refused("post.processors", "post-processors are not applied")
     yield refused("snapshot.select.statement.overrides", "a snapshot reads whole tables")

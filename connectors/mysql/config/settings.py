@@ -20,12 +20,7 @@ from cdcworker.connectors.capture.config.table_keys import (
     unavailable_value_key,
 )
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.converters_and_transforms import (
-    TRANSFORMS_KEY,
-    converter_keys,
-    format_checks,
-    format_keys,
-)
+from cdcworker.connectors.config.converters import converter_keys
 from cdcworker.connectors.config.definition import ConfigDef, ConfigKey, between, matches, one_of
 from cdcworker.connectors.config.topic_creation import compacts, group_keys
 from cdcworker.connectors.mysql.config.connection_keys import connection_checks, connection_keys, login_of
@@ -34,6 +29,7 @@ from cdcworker.connectors.mysql.errors import CAPTURE
 from cdcworker.connectors.mysql.source_block import FIELDS
 from cdcworker.connectors.mysql.types.modes import HandlingModes
 from cdcworker.connectors.mysql_client.login import Login
+from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 SYSTEM_DATABASES: Final = ("mysql", "sys", "information_schema", "performance_schema")
 _PREFIX: Final = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")
@@ -96,7 +92,7 @@ def _cross_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
     yield from _format_checks(config)
 
 
-_format_checks = format_checks(FIELDS)
+_format_checks = transform_checks(FIELDS)
 
 
 CONFIG_DEF: Final = ConfigDef(
@@ -113,13 +109,14 @@ CONFIG_DEF: Final = ConfigDef(
         *_value_keys(),
         *converter_keys(),
         TRANSFORMS_KEY,
+        PREDICATES_KEY,
         *SOURCE_KEYS,
         TOLERANCE,
         *fixed_keys(),
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=lambda config: (*format_keys(config), *mask_keys(config), *group_keys(config)),
+    more=lambda config: (*transform_keys(config), *mask_keys(config), *group_keys(config)),
 )
 
 

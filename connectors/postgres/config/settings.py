@@ -22,12 +22,7 @@ from cdcworker.connectors.capture.config.table_keys import (
 from cdcworker.connectors.capture.config.table_share import TableShare
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.common_keys import SOURCE_KEYS, TASKS_MAX
-from cdcworker.connectors.config.converters_and_transforms import (
-    TRANSFORMS_KEY,
-    converter_keys,
-    format_checks,
-    format_keys,
-)
+from cdcworker.connectors.config.converters import converter_keys
 from cdcworker.connectors.config.definition import (
     ConfigDef,
     ConfigKey,
@@ -47,6 +42,7 @@ from cdcworker.connectors.postgres.config.value_keys import KEY_NAN, remarked_ke
 from cdcworker.connectors.postgres.errors import CAPTURE
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.postgres.types.mapping import HandlingModes
+from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 SLOT_NAME = r"[a-z0-9_]{1,63}"
 SYSTEM_SCHEMAS = ("pg_catalog", "information_schema", "pg_toast.*", "pg_temp.*")
@@ -259,7 +255,7 @@ def _is_port(text: str) -> bool:
     return text.isascii() and text.isdigit() and 1 <= int(text[:9]) <= _PORT_MAX
 
 
-_format_checks = format_checks(field["name"] for field in SOURCE_SCHEMA["fields"])
+_format_checks = transform_checks(field["name"] for field in SOURCE_SCHEMA["fields"])
 
 
 CONFIG_DEF = ConfigDef(
@@ -275,13 +271,14 @@ CONFIG_DEF = ConfigDef(
         *propagation_keys(),
         *converter_keys(),
         TRANSFORMS_KEY,
+        PREDICATES_KEY,
         *SOURCE_KEYS,
         TOLERANCE,
         *REFUSED,
     ],
     accepted=ACCEPTED,
     check=_cross_checks,
-    more=lambda config: (*format_keys(config), *mask_keys(config), *remarked_keys(config), *group_keys(config)),
+    more=lambda config: (*transform_keys(config), *mask_keys(config), *remarked_keys(config), *group_keys(config)),
 )
 
 

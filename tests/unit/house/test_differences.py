@@ -26,6 +26,7 @@ DATABASE: Final = "integration/worker/offsets/test_source_database.py"
 POSITIONS: Final = "integration/connectors/postgres/doctor/test_position_checks.py"
 SNAPSHOTS: Final = "integration/connectors/postgres/snapshot/test_snapshots.py"
 EVENTS: Final = "integration/connectors/postgres/source/test_events.py"
+TRANSFORMS: Final = "unit/connectors/transforms/test_encoder.py"
 TASK: Final = "integration/connectors/postgres/source/test_task.py"
 GENUINE: Final = (
     "integration/worker/rest/test_genuine_answers.py"
@@ -143,7 +144,12 @@ SHOWN_BY: Final[dict[str, tuple[str, ...]]] = {
         "::test_java_properties_without_a_counterpart_have_no_effect_and_renamed_ones_keep_theirs",
     ),
     "converters, transforms": (UNAVAILABLE,),
-    "predicates": ("unit/worker/validation/test_framework_keys.py::test_a_wrong_value_is_refused_for_every_connector",),
+    "transforms of heartbeats and of transaction metadata": (
+        f"{TRANSFORMS}::test_records_beside_those_of_tables_are_not_transformed",
+    ),
+    "the timestamp of a record in transforms": (
+        f"{TRANSFORMS}::test_a_topic_by_the_time_is_registered_under_its_name",
+    ),
     "dead letters of sinks": ("contract/dead_letters.py::test_letters_come_back_as_rows_and_are_gone",),
     "offsets of sinks": (
         "integration/connectors/sink_engine/test_pump.py"

@@ -41,6 +41,21 @@ def test_the_default_form_has_the_default_encoder(kit):
     assert type(maker(kit)(WireFormat(), WireFormat(), FlatFormat())) is FormatEncoder
 
 
+def test_renamed_topics_leave_the_default_form(kit):
+    """A source writes such records itself: the plan must have all that the one of the default encoder has."""
+    avro, routes = WireFormat(), (RegexRoute(compiled("shop.(.*)"), "to.$1"),)
+    make = maker(kit)
+    default, routed = make(avro, avro), make(avro, avro, routes=routes)
+    assert (type(routed), routed.has_default_form) == (FormatEncoder, True)
+    for change in (kit.change("c", after=kit.ROW), kit.change("d", before=kit.ROW)):
+        expected = [record._replace(topic=f"to.{record.topic[5:]}") for record in default.encode([change])]
+        assert routed.encode([change]) == expected
+    ours, theirs = (one.plan(change.table, change.position) for one in (routed, default))
+    assert (ours.key_id, ours.value_frame) == (theirs.key_id, theirs.value_frame)
+    others = (make(), make(avro), make(PLAIN, avro), make(avro, avro, FlatFormat()))
+    assert not any(other.has_default_form for other in others)
+
+
 ORDER_SCHEMA = (
     '{"type":"struct","fields":[{"type":"int64","optional":false,"field":"id"},'
     '{"type":"int32","optional":true,"field":"quantity"},{"type":"string","optional":true,"field":"note"},'

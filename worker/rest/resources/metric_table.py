@@ -82,6 +82,7 @@ SOURCE: Final = (
     Metric("cdc_source_flushes", "counter", "Kafka transactions committed, by reason: idle (nothing more to read), records, bytes, time (limits), large, part (of large transactions), stop, watermark (nothing but how far it is).", (*TASK, "reason"), "flushes"),
     Metric("cdc_source_batch_records", "gauge", "Records of the last Kafka transaction that had any.", TASK, "batch_records"),
     Metric("cdc_source_batch_bytes", "gauge", "Bytes of the last Kafka transaction that had records.", TASK, "batch_bytes"),
+    Metric("cdc_source_filtered_records", "counter", "Records that transforms left out, in the Kafka transactions committed, by the transform's name in the config.", (*TASK, "transform"), "filtered_records"),
     Metric("cdc_source_table_records", "counter", "Records committed to Kafka, by table: of the first tables, the rest as `other`.", (*TASK, "table"), "table_records"),
     Metric("cdc_source_table_lag_seconds", "gauge", "From the commit of a table's newest change until it could be read in Kafka; 0 once everything has been read, and never more than what came after it waited.", (*TASK, "table"), "table_lag_s"),
     Metric("cdc_source_table_lag_bytes", "gauge", "An estimate, since nobody knows what a log holds before it is read: cdc_source_lag_bytes, dealt out as the bytes of each table's records were in the last minutes.", (*TASK, "table"), "table_lag_bytes"),

@@ -190,7 +190,9 @@ class TestPlugins:
         kinds = {item["class"]: item["type"] for item in everything[len(body) :]}
         assert kinds["org.apache.kafka.connect.json.JsonConverter"] == "converter"
         assert kinds["io.debezium.transforms.ExtractNewRecordState"] == "transformation"
-        assert set(kinds.values()) == {"converter", "header_converter", "transformation"}
+        assert kinds["org.apache.kafka.connect.transforms.Cast$Key"] == "transformation"
+        assert kinds["org.apache.kafka.connect.transforms.predicates.HasHeaderKey"] == "predicate"
+        assert set(kinds.values()) == {"converter", "header_converter", "transformation", "predicate"}
 
     @pytest.mark.parametrize(
         ("name", "key"),
@@ -199,6 +201,8 @@ class TestPlugins:
             ("JsonConverter", "decimal.format"),
             ("io.debezium.transforms.ExtractNewRecordState", "delete.tombstone.handling.mode"),
             ("RegexRouter", "replacement"),
+            ("org.apache.kafka.connect.transforms.Cast$Value", "spec"),
+            ("TopicNameMatches", "pattern"),
         ],
     )
     def test_of_converters_and_transforms_have_their_keys_too(self, client, name, key):

@@ -115,6 +115,15 @@ def test_rows_of_a_snapshot_and_tombstones_are_no_changes_that_somebody_waited_f
     assert (held.records, held.bytes, held.topics["p.t"], held.topic_bytes["p.t"]) == (4, 7, 4, 7)
 
 
+def test_records_that_transforms_left_out_count_once_their_transaction_is_committed():
+    counters, held = Counters(), OpenTransactionCounts()
+    held.encoded([], [], {"drop": 2})
+    held.encoded([], [], {"drop": 1, "late": 1})
+    assert counters.numbers()["filtered_records"] == {}
+    counters.committed(held, 0.1, "idle", "p")
+    assert counters.numbers()["filtered_records"] == {"drop": 3, "late": 1}
+
+
 def held_of(lag_ms: int | None = None, **records: int) -> OpenTransactionCounts:
     """An open transaction of so many records of ten bytes by table."""
     topics = Counter({f"p.s.{name}": count for name, count in records.items()})

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 from cdcworker.connectors import registry
-from cdcworker.connectors.config.converters_and_transforms import format_of
 from cdcworker.connectors.postgres.config.settings import CONFIG_DEF, parse
 from cdcworker.connectors.postgres.source.connector import PostgresSource
+from cdcworker.connectors.transforms.config import format_of
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_format import AddedField, FlatFormat, RecordFormat, WireFormat
 
@@ -124,8 +124,8 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
             "io.debezium.transforms.ByLogicalTableRouter",
             "take org.apache.kafka.connect.trans",
         ),
-        ("transforms.unwrap.type", "org.apache.kafka.connect.transforms.ValueToKey", "message.key.columns"),
-        ("transforms.unwrap.type", "org.apache.kafka.connect.transforms.ReplaceField$Value", "column.exclude.list"),
+        ("transforms.unwrap.type", "io.debezium.transforms.Filter", "take Kafka Connect's Filter with a predicate"),
+        ("transforms.unwrap.type", "com.example.Mine", "Class could not be found"),
         (
             "value.converter",
             "org.apache.kafka.connect.json.JsonConvertor",
@@ -146,7 +146,8 @@ def test_older_and_newer_settings_of_deletions_are_understood(mode, old, tombsto
         ("transforms.unwrap.add.headers", "sourc.ts_ms", "item 1 is no field name"),
         ("transforms.unwrap.route.by.field", "id", "a topic belongs to one table"),
         ("transforms.unwrap.predicate", "isFoo", "applied to every record"),
-        ("predicates", "isFoo", "applied to every record"),
+        ("predicates", "isFoo", 'Missing required configuration "predicates.isFoo.type"'),
+        ("predicates.isFoo.type", "RecordIsTombstone", "belongs to no predicate that the key predicates names"),
         ("table.whitelist", "public.a", "its name is table.include.list"),
     ],
 )
