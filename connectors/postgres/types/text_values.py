@@ -11,7 +11,7 @@ import base64
 import re
 from binascii import unhexlify
 from collections.abc import Callable
-from decimal import Decimal
+from decimal import MAX_EMAX, MAX_PREC, MIN_EMIN, Context, Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.capture.column_mapping import Parser
@@ -84,6 +84,9 @@ def bytes_as(mode: str) -> Parser:
 
 # -- numbers ----------------------------------------------------------------------------------------------------------
 
+ALL_DIGITS = Context(prec=MAX_PREC, Emax=MAX_EMAX, Emin=MIN_EMIN)
+"""Python's own context rounds to 28 digits."""
+
 
 def decimal_bytes(scale: int, nan: bytes = b"") -> Parser:
     """numeric(p,s): the text always has exactly `scale` digits after the point. `nan` is written for NaN."""
@@ -100,7 +103,7 @@ def decimal_bytes(scale: int, nan: bytes = b"") -> Parser:
         if (len(value) - point - 1 if point >= 0 else 0) == scale:
             return parse(value)
         number = Decimal(value.decode())
-        return unscaled(int(number.scaleb(scale))) if number.is_finite() else nan
+        return unscaled(int(number.scaleb(scale, ALL_DIGITS))) if number.is_finite() else nan
 
     chosen = exact if scale else parse
     vars(chosen)["scale"] = scale

@@ -44,6 +44,11 @@ def test_decimals_of_a_scale_are_exact(number):
     assert (free["scale"], int.from_bytes(free["value"], "big", signed=True)) == (2, int(Decimal(text.decode()) * 100))
 
 
+def test_a_decimal_of_another_scale_keeps_all_of_its_digits():
+    digits = "123456789" * 5
+    assert int.from_bytes(v.decimal_bytes(3)(f"{digits}.5".encode()), "big", signed=True) == int(f"{digits}500")
+
+
 def test_special_numbers_have_forms_of_their_own():
     assert v.decimal_bytes(2)(b"NaN") == b""
     assert v.decimal_bytes(0)(b"NaN") == b""
