@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, NamedTuple
 
 from cdcworker.connectors.capture.snapshot.visibility import TransactionId
 from cdcworker.schemas.change import JsonObject
@@ -31,6 +31,13 @@ START: Final = "initial"
 def now_ms() -> int:
     """The time of day in milliseconds."""
     return time.time_ns() // 1_000_000
+
+
+class TaskStart(NamedTuple):
+    """One start of a task: the process that reads it first. Sessions that are opened again in it are no new start."""
+
+    epoch: int
+    attempt: int
 
 
 @dataclass(slots=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cache, partial
+from functools import partial
 from itertools import accumulate
 from typing import Any
 
@@ -13,6 +13,7 @@ from cdcworker.connectors.capture.config.column_masks import ColumnMasks
 from cdcworker.connectors.capture.config.filters import TableFilters
 from cdcworker.connectors.capture.config.message_keys import MessageKeys
 from cdcworker.connectors.capture.config.propagated_types import PropagatedTypes
+from cdcworker.connectors.capture.source_template import template_of
 from cdcworker.connectors.capture.tables.last_known_keys import Key, LastKnownKeys
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.errors import CAPTURE, TYPE_REFUSED
@@ -48,18 +49,9 @@ def message_table(binary: str = "bytes") -> Table:
 MESSAGE_TABLE = message_table()
 
 
-@cache
-def version() -> str:
-    from importlib.metadata import version as installed
-
-    return installed("cdcworker")
-
-
 def source_template(prefix: str, dbname: str) -> dict[str, Any]:
     """All fields of `source`, in order; a transaction and an event fill in theirs."""
-    names = (field["name"] for field in SOURCE_SCHEMA["fields"])
-    known = {"version": version(), "connector": CONNECTOR, "name": prefix, "snapshot": "false", "db": dbname}
-    return {name: known.get(name) for name in names} | {"tx_sub": 0}
+    return template_of(SOURCE_SCHEMA, connector=CONNECTOR, name=prefix, db=dbname)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,6 @@ import time
 from collections.abc import Iterable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
-from typing import NamedTuple
 
 import psycopg
 from cdcworker.connectors.capture.config.table_names import TableName, rows_wanted
@@ -20,6 +19,7 @@ from cdcworker.connectors.capture.snapshot.progress import (
     SnapshotLoad,
     SnapshotProgress,
     TableLoad,
+    TaskStart,
     now_ms,
 )
 from cdcworker.connectors.capture.tables.truncate_barrier import ServerLog, TruncateBarrier
@@ -57,13 +57,6 @@ with recursive {TREE}, guess as (
 select r.oid, n.nspname, r.relname, coalesce(guess.rows, r.reltuples)::bigint
 from guess join pg_class r on r.oid = guess.root join pg_namespace n on n.oid = r.relnamespace
 """
-
-
-class TaskStart(NamedTuple):
-    """One start of a task: the process that reads it first. Sessions that are opened again in it are no new start."""
-
-    epoch: int
-    attempt: int
 
 
 def loads_of(connection: AdminConnection, tables: Sequence[TableName], *, fresh: bool) -> list[TableLoad]:

@@ -9,6 +9,7 @@ from typing import Any
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
+from cdcworker.connectors.capture.snapshot.report import snapshot_numbers
 from cdcworker.connectors.postgres.server import slot as slots
 from cdcworker.connectors.postgres.server.slot_lag import LogLook, reaches, slot_numbers, written_lsn
 from cdcworker.connectors.postgres.source.session import Session
@@ -70,15 +71,7 @@ class LagMonitor:
             report["confirmed_lsn"] = stream.confirmed
             report["lag_bytes"] = max(0, self._log_end[0] - stream.confirmed)
         if session.snapshot:
-            progress = session.snapshot.progress
-            report["snapshot_rows"] = progress.rows
-            # Rows of moved keys are read again where the table has been loaded.
-            report["snapshot_tables_left"] = sum(len(load.tables) for load in progress.loads if load.origin != "moved")
-            report["snapshot_tables_loaded"] = len(progress.loaded)
-            report["jobs"] = jobs = self._jobs.report(progress)
-            left = [job["eta_s"] for job in jobs if job.get("eta_s") is not None]
-            report["snapshot_left_s"] = max(left, default=None)
-            report["snapshot_waits_for"] = session.snapshot.waits_for
+            report |= snapshot_numbers(session.snapshot, self._jobs)
         scope = session.scope
         if scope.identities_set:
             report["replica_identities_set"] = scope.identities_set

@@ -210,6 +210,11 @@ class Session:
         """Names of the tables of which readers do not have all rows; at most `LOADING_MAX`."""
         return [*(self.snapshot.loading if self.snapshot else ()), *self.scope.returning][:LOADING_MAX]
 
+    @property
+    def moves(self) -> int:
+        """Steps of the snapshot's progress; 0 without one."""
+        return self.snapshot.loader.moves if self.snapshot else 0
+
     def note_position_change(self) -> None:
         """The position is to be stored at once."""
         self.position_changed = True

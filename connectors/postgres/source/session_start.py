@@ -10,7 +10,7 @@ import psycopg
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.capture.config.heartbeat_keys import transaction_topic
 from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler, ReadLimits
-from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress, is_loaded
+from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress, TaskStart, is_loaded
 from cdcworker.connectors.capture.snapshot.reader_pool import ReaderPool
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
 from cdcworker.connectors.capture.stream.transaction_metadata import TransactionMetadata
@@ -158,7 +158,7 @@ def _open(session: Session, context: TaskContext, first: bool) -> None:
     options = _decoder_options(session, context, streamed, planner if binary else None)
     listener = StreamListener(session, planner)
     session.state = StreamState(PgoutputDecoder(listener.resolve, template, options, listener), streamed, binary)
-    start = tables.TaskStart(context.task_epoch, context.attempt)
+    start = TaskStart(context.task_epoch, context.attempt)
     _prepare_rows(session, tables.at_start(session, start, first), template)
     _start_stream(session, stream)
 

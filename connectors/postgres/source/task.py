@@ -11,6 +11,8 @@ import psycopg
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
+from cdcworker.connectors.capture.stream import limits
+from cdcworker.connectors.capture.stream.position_pace import PositionPace
 from cdcworker.connectors.capture.stream.signal_table import SignalStage
 from cdcworker.connectors.capture.stream.transaction_spool import NotStreamable
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
@@ -22,7 +24,8 @@ from cdcworker.connectors.postgres.errors import CAPTURE, translate
 from cdcworker.connectors.postgres.pgoutput import OWN_PREFIX, format_lsn
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.server import slot as slots
-from cdcworker.connectors.postgres.source import binary_fallback, limits
+from cdcworker.connectors.postgres.source import binary_fallback
+from cdcworker.connectors.postgres.source import limits as own_limits
 from cdcworker.connectors.postgres.source.heartbeat_action import make_heartbeat, run_action
 from cdcworker.connectors.postgres.source.keyless_tables import read_whole
 from cdcworker.connectors.postgres.source.lag_monitor import LagMonitor
@@ -65,10 +68,7 @@ class PostgresTask:
         self._batch_bytes_max = limits.BATCH_BYTES_MAX
         self._ts_us = 0
         """The commit time of the last transaction."""
-        self._stored_safe = -1
-        self._stored_moves = 0
-        self._stored_at = 0.0
-        self._watermark_at = 0.0
+        self._pace = PositionPace(settings.heartbeat_s)
         self._behind_since = 0.0
         self._window_at = 0.0
         self._is_gap_stored = False
@@ -100,16 +100,15 @@ class PostgresTask:
         stored = StoredPosition.from_json(position) if position is not None else None
         self._session = open_session(self._settings, self._context, self._application, stored, self._held_tables)
         self._first = position is None or self._session.position_changed
-        self._stored_safe = self._session.position.safe_lsn
-        self._stored_at = time.monotonic()
+        self._pace.begin(self._session.position.safe_lsn, time.monotonic())
 
     def lend(self, layouts: RecordLayouts) -> None:
         """Lets rows become records here, by the native core, where it was built and is wanted."""
         session, module = self._opened(), native() if self._settings.raw["decoder.native"] else None
         if session.state is not None and module is not None:
-            self._batch_bytes_max = limits.NATIVE_BYTES_MAX
+            self._batch_bytes_max = own_limits.NATIVE_BYTES_MAX
             self._native_path = NativePath(
-                *(session.decoder, layouts, module, limits.BATCH_BYTES_MAX, limits.NATIVE_BYTES_MAX, self._at_commit)
+                *(session.decoder, layouts, module, limits.BATCH_BYTES_MAX, own_limits.NATIVE_BYTES_MAX, self._at_commit)
             )
             session.write_natively(layouts, module)
 
@@ -322,14 +321,11 @@ class PostgresTask:
         now = time.monotonic()
         if dry:
             self._ts_us = max(self._ts_us, self._monitor.caught_up_us(session.position.safe_lsn))
-        moved = session.position.safe_lsn > self._stored_safe
-        progressed = session.snapshot is not None and session.snapshot.loader.moves != self._stored_moves
-        overdue = self._heartbeat.due(now) or (moved and now - self._stored_at >= self._settings.heartbeat_s)
-        if session.complete or progressed or overdue:
+        is_due = self._pace.is_due(session.position.safe_lsn, session.moves, now)
+        if session.complete or is_due or self._heartbeat.due(now):
             return self._with_position(session, [], idle=dry)
-        if now - self._watermark_at >= limits.WATERMARK_S:
+        if self._pace.tells(now):
             self._monitor.tick(session, now)
-            self._watermark_at = now
             return PollBatch(watermark=self._watermark(session), idle=dry)
         return PollBatch(idle=dry)
 
@@ -343,9 +339,7 @@ class PostgresTask:
             self._monitor.events += len(item.records) if isinstance(item, EncodedRecords) else 1
         if now >= self._monitor.due_at:
             self._monitor.tick(session, now)
-        self._stored_at = self._watermark_at = now
-        self._stored_safe = session.position.safe_lsn
-        self._stored_moves = session.snapshot.loader.moves if session.snapshot else 0
+        self._pace.store(session.position.safe_lsn, session.moves, now)
         return PollBatch(out, session.position_json(self._ts_us), self._watermark(session), idle)
 
     def _watermark(self, session: Session) -> JsonObject:
@@ -382,7 +376,7 @@ class PostgresTask:
             return limits.NUDGE_S
         now = time.monotonic()
         self._behind_since = self._behind_since or now
-        if now - self._behind_since > limits.PUSH_S:
+        if now - self._behind_since > own_limits.PUSH_S:
             self._behind_since = now
             session.catalog.execute(PUSH, (OWN_PREFIX,))
         stream.status(reply=True)

@@ -8,6 +8,7 @@ import time
 
 import psycopg
 import pytest
+from cdcworker.connectors.capture.stream import limits
 from cdcworker.connectors.postgres.doctor import position_checks as safety
 from cdcworker.connectors.postgres.source import limits as paces
 from cdcworker.connectors.postgres.source import periodic_checks as rounds
@@ -130,7 +131,7 @@ def test_a_mark_waits_for_no_standby_and_not_for_our_own_walsender(server, monke
 def test_a_row_that_moved_in_a_later_part_of_a_transaction_is_not_read_before_the_transaction_is_visible(
     server, monkeypatch
 ):
-    monkeypatch.setattr(paces, "BATCH_CHANGES_MAX", 50)
+    monkeypatch.setattr(limits, "BATCH_CHANGES_MAX", 50)
     monkeypatch.setattr(paces, "PUSH_S", 1e9)
     execute(
         server,
