@@ -142,6 +142,39 @@ OTHER_HISTORY: Final = declare(
     "The stored position is not in the history of this server",
     "Point the connector at the server that it read before, or at a replica of it; or reset its offsets to take a new snapshot.",
 )
+LOG_RESET: Final = declare(
+    "mysql.log_reset",
+    "environment",
+    "The server's binary log is not the one that was read: it was reset, or the server was put back from a copy",
+    "Changes since the stored position may be lost to it. Reset the connector's offsets to take a new snapshot, or set"
+    " position.lost.policy to resnapshot; before a log is reset, pause the connector and let it read to the end.",
+)
+OTHER_SERVER: Final = declare(
+    "mysql.other_server",
+    "environment",
+    "The stored position is one of another server",
+    "Point the connector at the server that it read before. Only a position of GTIDs holds on another server of the same history,"
+    " and none does on another product: reset the connector's offsets to take a new snapshot.",
+)
+POSITION_INVALID: Final = declare(
+    "mysql.position_invalid",
+    "environment",
+    "The stored position cannot be read",
+    "Correct the connector's offsets, or reset them.",
+)
+TABLE_RETURNS: Final = declare(
+    "mysql.table_returns",
+    "transient",
+    "A table that was held back is asked for",
+    "Nothing to do: the task starts anew and reads its rows.",
+)
+KEYLESS_TOO_LARGE: Final = declare(
+    "mysql.keyless_too_large",
+    "data",
+    "A table without a key is too large to be read in one transaction",
+    "Give it a primary key, so that it is read in chunks; or raise snapshot.keyless.max.bytes and mind that the transaction keeps"
+    " old versions of rows meanwhile.",
+)
 SERVER_ID_IN_USE: Final = declare(
     "mysql.server_id_in_use",
     "config",

@@ -124,6 +124,10 @@ class EventReader:
         self._tables = Tables(complete)
         self._file, self._position = "", 0
 
+    def begin(self, checksum: Checksum) -> None:
+        """Sets how events are checked until the first format description says it."""
+        self._checksum = checksum
+
     @property
     def place(self) -> Place:
         """Where the next event begins."""

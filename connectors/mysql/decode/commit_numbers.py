@@ -14,12 +14,20 @@ NUMBER_MAX: Final = (1 << 63) - 1
 
 
 class CommitNumbers:
-    """Gives the numbers of one stream; `last` is that of the last transaction, or where a new stream begins."""
+    """Gives the numbers of one stream; `last` is that of the last transaction, or where a new stream begins. `again` is the number of
+    the next one where a part of it was handed on already: its time may be another one on another server."""
 
-    def __init__(self, last: int = 0) -> None:
+    def __init__(self, last: int = 0, again: int = 0) -> None:
         self.last = last
+        self._again = again
 
     def next(self, commit_us: int) -> int:
         """Returns the number of the transaction that comes next, whose commit has this time in microseconds since 1970."""
-        self.last = max(self.last + 1, min(commit_us, NUMBER_MAX >> 1))
+        again, self._again = self._again, 0
+        self.last = again or max(self.last + 1, min(commit_us, NUMBER_MAX >> 1))
+        return self.last
+
+    def begin_anew(self, now_us: int) -> int:
+        """Returns the number at which a stream begins whose position was lost: behind all that were given before."""
+        self.last = max(self.last + 1, now_us)
         return self.last

@@ -76,6 +76,7 @@ class BinlogDecoder:
         self._plans: dict[int, tuple[TableMap, TablePlan | None]] = {}
         self._savepoints: dict[str, int] = {}
         self._drop_to = 0
+        self._resumed = ""
         self._begun_at = 0
         self.transaction: Transaction | None = None
         """The one that is being read; None between two."""
@@ -98,16 +99,22 @@ class BinlogDecoder:
             plain.Incident: self._on_incident,
         }
 
-    def resume(self, rows: int) -> None:
-        """Called before the stream starts: so many rows of the first transaction were handed on by an earlier run."""
-        self._drop_to = rows
+    def resume(self, rows: int, identity: str = "") -> None:
+        """Called before the stream starts: so many rows of the first transaction were handed on by an earlier run. `identity` is its
+        GTID, where it has one."""
+        self._drop_to, self._resumed = rows, identity
 
-    def take(self) -> list[Change | EncodedRecords]:
-        """Takes what has been read, also amid a transaction."""
-        taken, self.out = self.out, []
+    def take(self, upto: int | None = None) -> list[Change | EncodedRecords]:
+        """Takes what has been read, also amid a transaction; of that the first `upto` changes, where that is said."""
+        upto = len(self.out) if upto is None else upto
+        taken, self.out = self.out[:upto], self.out[upto:]
         self._begun_at -= len(taken)
         self._savepoints = {name: at - len(taken) for name, at in self._savepoints.items()}
         return taken
+
+    def order_counts(self) -> dict[str, int] | None:
+        """Returns how many events of the transaction were handed on, by data collection; None where they are not numbered."""
+        return dict(self._options.transactions.counts) if self._options.transactions else None
 
     def feed(self, event: Event) -> None:
         """Reads one event. Raises CdcError with its place."""
@@ -131,6 +138,9 @@ class BinlogDecoder:
         transaction.own = gtid_of(found)
 
     def _begin(self, event: Event, commit_us: int, gtid: str) -> Transaction:
+        if self._drop_to and self._resumed and gtid != self._resumed:
+            text = f"transaction {self._resumed} was handed on in part, and the server has another one in its place"
+            raise self._error(event, e.OTHER_HISTORY, text)
         commit_us = commit_us or event.header.timestamp * 1_000_000
         number = self._numbers.next(commit_us)
         begun = self.transaction = Transaction(number, commit_us, event.header.server_id, gtid)

@@ -43,7 +43,7 @@ class MariaDbPosition:
     @classmethod
     def parse(cls, text: str) -> MariaDbPosition:
         """Reads `0-1-100,1-2-50`, as in gtid_slave_pos or gtid_binlog_state. Raises CdcError."""
-        return cls.of(_parse(part.strip()) for part in text.split(",") if part.strip())
+        return cls.of(gtids_of(text))
 
     def __bool__(self) -> bool:
         return bool(self.last)
@@ -67,6 +67,11 @@ class MariaDbPosition:
     def subtract(self, other: MariaDbPosition) -> MariaDbPosition:
         """Returns this position in the domains in which it is past the other one."""
         return self.of(gtid for gtid in self.last.values() if not other.holds(gtid))
+
+
+def gtids_of(text: str) -> list[MariaDbGtid]:
+    """Reads a list, in which gtid_binlog_state has one of each server in each domain. Raises CdcError."""
+    return [_parse(part.strip()) for part in text.split(",") if part.strip()]
 
 
 def _parse(text: str) -> MariaDbGtid:

@@ -26,6 +26,7 @@ _NAMES: Final = (
         "gtid_mode",
         "enforce_gtid_consistency",
         "server_uuid",
+        "server_uid",
         "gtid_domain_id",
         "lower_case_table_names",
         "max_allowed_packet",
@@ -59,6 +60,11 @@ class ServerFacts:
     @property
     def server_id(self) -> int:
         return int(self["server_id"] or 0)
+
+    @property
+    def identity(self) -> str:
+        """What tells the server from all others; empty where it does not say it."""
+        return self["server_uuid"] or self["server_uid"]
 
     @property
     def has_gtids(self) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.capture.snapshot.chunks import (
+    ROWS_MAX,
     ChunkRequest,
     KeyChanged,
     NotVisibleYet,
@@ -49,6 +50,8 @@ _CHANGED: Final = 1412
 _GONE: Final = frozenset({1146, 1049})
 _KEYS_ASKED: Final = 100
 """Keys that one statement asks for."""
+PIECE_BYTES: Final = 1024 * 1024
+"""Of a table that is read whole, what is handed on at a time."""
 _FETCHED: Final = 500
 """Rows that are taken from the server at a time."""
 
@@ -124,6 +127,50 @@ class ChunkReader:
             chunk.unread = [list(texts) for texts in want.keys[1:]]
         return chunk
 
+    # -- tables without a key, which are read whole -----------------------------------------------------------------
+
+    def begin(self, table_id: int) -> tuple[ReadView, TablePlan]:
+        """Begins to read a table in a transaction that lasts until `end`. Raises what keeps it from being read now."""
+        path = self._name(table_id)
+        with self._errors(path):
+            view = begin_read(self._connection, self._facts)
+            try:
+                self._connection.ask(f"select 1 from {quoted(*path)} limit 0")
+                return view, self._plan(*path)
+            except BaseException:
+                self.end()
+                raise
+
+    def table_bytes(self, plan: TablePlan) -> int:
+        """Returns the size of a table, by what the server remembers of it."""
+        with self._errors(plan.table.path):
+            return self._size(plan)
+
+    def whole(self, plan: TablePlan) -> Generator[list[Row]]:
+        """Yields the rows of the table that `begin` was called for, in pieces."""
+        columns = ", ".join(selected(c.name, kind) for c, kind in zip(plan.table.columns, plan.types, strict=True))
+        statement = f"select {columns} from {quoted(*plan.table.path)}"
+        converters = [converter(kind) for kind in plan.types]
+        image: list[Any] = [None] * (max(plan.taken) + 1)
+        piece: list[Row] = []
+        size = 0
+        with self._errors(plan.table.path), contextlib.closing(self._rows(statement)) as rows:
+            for texts in rows:
+                for place, convert, text in zip(plan.taken, converters, texts, strict=True):
+                    image[place] = None if text is None else convert(text)
+                piece.append(plan.row(tuple(image)))
+                size += sum(len(text) for text in texts if text is not None)
+                if size > PIECE_BYTES or len(piece) >= ROWS_MAX:
+                    yield piece
+                    piece, size = [], 0
+        if piece:
+            yield piece
+
+    def end(self) -> None:
+        """Ends the transaction that `begin` began."""
+        with contextlib.suppress(Exception):
+            self._connection.rollback()
+
     def is_broken(self) -> bool:
         return self._broken or not self._connection.open
 
@@ -154,7 +201,8 @@ class ChunkReader:
         if known is None:
             where = {"table": f"{database}.{name}"}
             raise CdcError(TYPE_UNKNOWN, "the table has a column of a type that is not known", where=where)
-        plan = self._planner.plan(known)
+        # What the log's reader knows of the table may be older, and belongs to another thread.
+        plan = replace(self._planner, catalog=lambda *_: found).plan(known)
         if plan is None:
             raise TableGone
         return plan

@@ -76,7 +76,9 @@ def begin_read(connection: Connection, facts: ServerFacts) -> ReadView:
         low = high = str(asked[0] or "") if asked else ""
     else:
         high = _executed(connection)
-    snap = GtidVisibility(LogPlace.parse(low, is_mariadb=facts.is_mariadb), exact=facts.is_mariadb)
+    # Where nothing has committed around the beginning, nothing is uncertain.
+    is_exact = facts.is_mariadb or low == high
+    snap = GtidVisibility(LogPlace.parse(low, is_mariadb=facts.is_mariadb), exact=is_exact)
     return ReadView(snap, LogPlace.parse(high, is_mariadb=facts.is_mariadb), time.time_ns() // 1000)
 
 

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.capture.snapshot.chunks import ReadView
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.mysql.binlog.rows import UNSENT
@@ -31,8 +32,11 @@ class RowEmitter:
         current: Callable[[], GtidVisibility],
         *,
         is_mariadb: bool,
+        check: Callable[[TablePlan], None] = lambda plan: None,
     ) -> None:
+        """`check` raises CdcError for a table whose rows may not be handed on in its shape."""
         self.current = current
+        self.check = check
         self._progress = progress
         self._template = template
         self._numbers = numbers
@@ -63,17 +67,34 @@ class RowEmitter:
     def emit(self, chunk: SelectedChunk, position: LogPlace) -> list[Change | EncodedRecords]:
         """Returns the rows that are left of a chunk: behind the transaction that was delivered last."""
         del position
+        self.check(chunk.plan)
+        read: list[tuple[Op, Row | None, Row | None]] = [("r", None, row) for row, _ in chunk.rows.values()]
+        read += [("d", _key_alone(chunk.plan, key), None) for key in chunk.absent.values()]
+        return self._stamped(chunk.plan, chunk.view.ts_us, read)
+
+    def rows(self, plan: TablePlan, view: ReadView, rows: Sequence[Row]) -> list[Change | EncodedRecords]:
+        """Returns rows of a table that is read whole."""
+        return self._stamped(plan, view.ts_us, [("r", None, row) for row in rows])
+
+    def truncate(self, plan: TablePlan, ts_us: int) -> Change | EncodedRecords:
+        """Returns the change by which readers empty a table before its rows come again."""
+        (change,) = self._stamped(plan, ts_us, [("t", None, None)])
+        return change
+
+    def _stamped(
+        self, plan: TablePlan, ts_us: int, read: Iterable[tuple[Op, Row | None, Row | None]]
+    ) -> list[Change | EncodedRecords]:
         progress = self._progress
         if progress.e != self._numbers.last:
             progress.e, progress.n = self._numbers.last, 0
         base = {
             **self._template,
-            "ts_ms": chunk.view.ts_us // 1000,
-            "ts_us": chunk.view.ts_us,
-            "ts_ns": chunk.view.ts_us * 1000,
+            "ts_ms": ts_us // 1000,
+            "ts_us": ts_us,
+            "ts_ns": ts_us * 1000,
             "snapshot": "true",
-            "db": chunk.plan.table.path[0],
-            "table": chunk.plan.table.path[1],
+            "db": plan.table.path[0],
+            "table": plan.table.path[1],
             "server_id": 0,
             "gtid": None,
             "file": "",
@@ -84,14 +105,12 @@ class RowEmitter:
             "commit_lsn": progress.e,
             "tx_index": SNAPSHOT_INDEX,
         }
-        read: list[tuple[Op, Row | None, Row | None]] = [("r", None, row) for row, _ in chunk.rows.values()]
-        read += [("d", _key_alone(chunk.plan, key), None) for key in chunk.absent.values()]
         out: list[Change | EncodedRecords] = []
         for op, before, after in read:
             at = Position(progress.e, SNAPSHOT_INDEX, progress.n)
-            out.append(Change(op, chunk.plan.out, at, {**base, "tx_sub": progress.n}, before, after))
+            out.append(Change(op, plan.out, at, {**base, "tx_sub": progress.n}, before, after))
             progress.n += 1
-            progress.rows += 1
+            progress.rows += op != "t"
         return out
 
 

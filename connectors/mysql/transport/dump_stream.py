@@ -78,6 +78,10 @@ class DumpStream:
             return True
         return bool(self._poller.poll(seconds * 1000))
 
+    def watch(self, descriptor: int) -> None:
+        """Ends waits when something can be read from this descriptor too."""
+        self._poller.register(descriptor, select.POLLIN)
+
     def receive(self, take: Take) -> bool:
         """Hands on the events that have arrived. Returns False when `take` has, or the stream has ended; True when all are handed on.
         Raises CdcError when the connection is lost or the server refuses to go on."""
