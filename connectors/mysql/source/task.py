@@ -269,7 +269,7 @@ class MySqlTask:
         now = time.monotonic()
         self._unfinished = False
         if self._heartbeat.interval_s and self._heartbeat.due(now):
-            at = Position(session.position.number, 0, 0)
+            at = Position(session.position.number + 1, 0, 0)
             out = [*out, *self._heartbeat.beat(now, at, partial(run_action, session.catalog))]
         self._report.events += len(out)
         self._report.tick(session, now)

@@ -1,0 +1,32 @@
+"""Tasks over the MariaDB server of these tests."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+
+from ..logged import LoggedServer
+from .reading import Reading
+
+
+@pytest.fixture
+def shop(logged: LoggedServer) -> Iterator[LoggedServer]:
+    """The server with an empty database `shop`."""
+    logged.ask("drop database if exists shop", "create database shop")
+    yield logged
+    logged.ask("drop database if exists shop")
+
+
+@pytest.fixture
+def reading() -> Iterator[Callable[..., Reading]]:
+    """Makes readings, whose tasks end with the test."""
+    made: list[Reading] = []
+
+    def make(server: LoggedServer, **config: str) -> Reading:
+        made.append(Reading(server, **config))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.stop()
