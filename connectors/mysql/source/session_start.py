@@ -108,13 +108,13 @@ def _open(
     session = Session(
         position, connections, scope, facts, state, position_changed=quarantine.changed or is_moved or starts_over
     )
+    if settings.snapshot_mode == "initial_only" and not is_first and is_loaded(position.snapshot):
+        session.finish()
+        return session
     progress = tables.at_start(session, TaskStart(context.task_epoch, context.attempt), is_first)
     _prepare_rows(session, progress, template)
     if starts_over:
         session.hand_on_first(tables.emptied(session, _loaded_anew(progress)))
-    if settings.snapshot_mode == "initial_only" and not is_first and is_loaded(position.snapshot):
-        session.finish()
-        return session
     _start_stream(session)
     return session
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.mysql.source.connector import MySqlSource, MySqlTask
 from cdcworker.schemas.change import Change, JsonObject, Position
+from cdcworker.schemas.errors import CdcError
 
 from ..logged import LoggedServer
 
@@ -43,16 +44,20 @@ class Reading:
         self.reports: list[JsonObject] = []
         self.jobs: list[JsonObject] = []
         self._open: list[Change] = []
+        self.part: JsonObject | None = None
         self._part: list[Change] = []
         self.task: MySqlTask | None = None
 
-    def start(self) -> Reading:
+    def start(self, held: Mapping[str, CdcError] | None = None) -> Reading:
+        """`held`: tables that are held back from now on, as the engine does for an error that names one."""
         context = TaskContext("c", 0, 1, "i", "", report=self.reports.append, jobs=lambda: self.jobs)
         connector = MySqlSource(self.config)
         (share,) = connector.split(1)
         task = connector.task(share, context)
         assert isinstance(task, MySqlTask)
         self.task = task
+        if held:
+            task.hold(held)
         try:
             task.open(self.position)
         except BaseException:
