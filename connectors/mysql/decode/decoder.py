@@ -51,11 +51,13 @@ class TablePlans(Protocol):
 @dataclass(frozen=True, slots=True)
 class DecoderOptions:
     """What a decoder hands on and how. `skipped`: letters of operations that are left out; `skips_same`: so are updates that change
-    none of the captured columns; `shows_query`: the source block has the statement's text."""
+    none of the captured columns; `shows_query`: the source block has the statement's text; `completes`: the last record of each key has
+    to hold the whole row."""
 
     skipped: frozenset[str] = frozenset()
     skips_same: bool = False
     shows_query: bool = False
+    completes: bool = False
     transactions: TransactionMetadata | None = None
 
 
@@ -85,6 +87,9 @@ class BinlogDecoder:
         self.index = 0
         """Rows of it that have been read."""
         self.out: list[Change | EncodedRecords] = []
+        self.incomplete: list[tuple[TablePlan, LoggedRow]] = []
+        """Rows that were handed on without values that were not logged, under a new key or where whole rows are wanted. The caller
+        takes them."""
         self.observer: RowObserver | None = None
         self.listeners: dict[str, Callable[[TablePlan, Row], None]] = {}
         """Of new rows, by the full names of tables."""
@@ -284,6 +289,8 @@ class BinlogDecoder:
             event.same = op == "u" and before == after
             if not self._keeps(plan, event, moved=moved):
                 return
+        if unchanged and op == "u" and plan.table.key and (moved or self._options.completes):
+            self.incomplete.append((plan, row))
         if moved and before is not None and after is not None:
             self._move(plan, source, index, (before, after, unchanged))
             return

@@ -22,9 +22,10 @@ from cdcworker.connectors.capture.snapshot.progress import (
     TaskStart,
     now_ms,
 )
+from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
-from cdcworker.connectors.mysql.decode.table_plan import TablePlanner, table_number
+from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner, table_number
 from cdcworker.connectors.mysql.errors import CAPTURE
 from cdcworker.connectors.mysql.position import progress_of
 from cdcworker.connectors.mysql.server.log_files import log_end
@@ -118,6 +119,15 @@ def _again(session: Session, progress: SnapshotProgress, found: Mapping[TableNam
     if wanted:
         progress.loads.append(load_of(identity, "start", wanted, found, fresh=False))
         session.note_position_change()
+
+
+def incomplete(session: Session, plan: TablePlan, row: LoggedRow) -> None:
+    """A row has come without a value that was not logged: under a new key, or in a topic that has to hold whole rows."""
+    snapshot, settings = session.snapshot, session.settings
+    database, name = plan.table.path
+    is_wanted = settings.completes_rows or wants_rows(settings, (plan.table.table_id, database, name))
+    if snapshot and is_wanted and snapshot.moved(plan, row):
+        session.observe()
 
 
 # -- while the stream runs --------------------------------------------------------------------------------------------

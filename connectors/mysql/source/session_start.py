@@ -184,6 +184,7 @@ def _decoder_options(settings: MySqlSettings, schema: Mapping[str, Any]) -> Deco
         skipped=settings.skipped,
         skips_same=raw["skip.messages.without.change"],
         shows_query=raw["include.query"],
+        completes=settings.completes_rows,
         transactions=TransactionMetadata(transaction_topic(raw), schema) if metadata else None,
     )
 

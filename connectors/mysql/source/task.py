@@ -24,6 +24,7 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.position import FilePlace, StoredPosition
 from cdcworker.connectors.mysql.server.steady_connection import translated
+from cdcworker.connectors.mysql.source.captured_tables import incomplete
 from cdcworker.connectors.mysql.source.heartbeat_action import make_heartbeat, run_action
 from cdcworker.connectors.mysql.source.keyless_tables import read_whole
 from cdcworker.connectors.mysql.source.periodic_checks import PeriodicChecks
@@ -169,6 +170,10 @@ class MySqlTask:
         decoder = session.decoder
         for event in self._events:
             decoder.feed(event)
+            if decoder.incomplete:
+                found, decoder.incomplete = decoder.incomplete, []
+                for plan, row in found:
+                    incomplete(session, plan, row)
             if decoder.ended is not None:
                 if not self._at_commit(session):
                     return False

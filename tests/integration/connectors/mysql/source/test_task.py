@@ -16,6 +16,7 @@ import pytest
 from cdcworker.connectors.capture.stream import limits
 from cdcworker.schemas.errors import CdcError
 
+from ..decode.decoded import variable
 from ..logged import LoggedServer
 from .reading import DEADLINE_S, Reading, config_of
 
@@ -227,6 +228,19 @@ def test_a_table_without_a_key_is_read_whole_and_then_streamed(shop: LoggedServe
     shop.ask("insert into shop.k values (1)", "delete from shop.k where v = 2")
     one.until(lambda: len(one.changes) == 5)
     assert one.rows("k")[3:] == [("c", (1,)), ("d", (2,))]
+
+
+def test_a_row_without_values_is_read_again_under_its_new_key(shop: LoggedServer, reading: MakeReading) -> None:
+    table(shop)
+    with variable(shop, "binlog_row_image", "'MINIMAL'"):
+        one = reading(shop).start()
+        one.until_loaded()
+        shop.ask("update shop.t set id = 9 where id = 1")
+        one.until(lambda: one.rows("t")[-1][0] == "r" and len(one.changes) == 6)
+    gone, made, read = one.changes[3:]
+    assert (gone.op, gone.before) == ("d", (1, None))
+    assert (made.op, made.after, made.unchanged) == ("c", (9, None), (1,))
+    assert (read.op, read.after) == ("r", (9, "v1"))
 
 
 def test_tables_that_come_into_view_are_loaded(shop: LoggedServer, reading: MakeReading) -> None:

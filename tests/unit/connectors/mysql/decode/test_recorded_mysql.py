@@ -86,6 +86,22 @@ def test_the_log_of_a_genuine_server_becomes_changes_of_valid_records():
     assert tags <= {"blue"}
 
 
+def test_a_transaction_that_was_handed_on_in_part_has_to_come_first():
+    plans = plans_of()
+    decoder = BinlogDecoder(plans, TEMPLATE, CommitNumbers())
+    decoder.resume(1, "3e11fa47-71ca-11e1-9e33-c80aa9429562:5")
+    with pytest.raises(CdcError) as caught:
+        for event in made.through(EventReader(Checksum.CRC32, plans.complete), made.recorded(made.RECORDED_MYSQL)):
+            decoder.feed(event)
+    assert caught.value.code == e.OTHER_HISTORY
+
+
+def test_changes_are_taken_up_to_a_boundary():
+    decoder = decoder_of()
+    decoder.out = list("abcd")
+    assert (decoder.take(3), decoder.take(), decoder.take()) == (list("abc"), ["d"], [])
+
+
 # -- what no recorded log has ------------------------------------------------------------------------------------------
 
 KEY = Column("id", ColumnType(TypeCode.LONG, is_unsigned=False), False)
