@@ -156,6 +156,13 @@ OTHER_SERVER: Final = declare(
     "Point the connector at the server that it read before. Only a position of GTIDs holds on another server of the same history,"
     " and none does on another product: reset the connector's offsets to take a new snapshot.",
 )
+REPLICA_BEHIND: Final = declare(
+    "mysql.replica_behind",
+    "transient",
+    "The server is a replica that has not come to the stored position yet",
+    "Nothing to do while it replicates: it is asked again. A replica that never gets the transactions which were read has lost them:"
+    " then reset the connector's offsets to take a new snapshot.",
+)
 POSITION_INVALID: Final = declare(
     "mysql.position_invalid",
     "environment",

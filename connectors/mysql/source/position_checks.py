@@ -23,6 +23,8 @@ from cdcworker.schemas.errors import CdcError, Where
 
 log = logging.getLogger(__name__)
 
+_REPLICA_STATUS: Final = (8, 0, 22)
+"""MySQL's version from which on the statement has its new name."""
 STARTED_OVER: Final = frozenset((e.LOG_PURGED, e.LOG_RESET))
 """Losses after which rows may be read again. A server of another history is no loss but a mistake."""
 
@@ -70,7 +72,7 @@ def check(settings: MySqlSettings, position: StoredPosition, catalog: SteadyConn
         if isinstance(executed := position.executed(), MariaDbPosition):
             _check_mariadb(executed, catalog, lost, where)
         else:
-            _check_mysql(executed, catalog, lost, where)
+            _check_mysql(executed, catalog, lost, where, facts)
 
 
 def _check_files(settings: MySqlSettings, position: StoredPosition, catalog: SteadyConnection, where: Where) -> None:
@@ -100,17 +102,39 @@ def _check_mariadb(executed: MariaDbPosition, catalog: SteadyConnection, lost: s
     ((state,),) = catalog.ask("select @@global.gtid_binlog_state")
     last = {(one.domain, one.server): one.sequence for one in gtids_of(str(state or ""))}
     for gtid in executed.last.values():
-        if last.get((gtid.domain, gtid.server), -1) < gtid.sequence:
-            raise CdcError(lost, f"the server's log does not have transaction {gtid}", where=where)
+        known = last.get((gtid.domain, gtid.server))
+        if known is None or known < gtid.sequence:
+            text = f"the server's log does not have transaction {gtid}"
+            if known is not None and lost == e.OTHER_HISTORY and _replicates(catalog, "show all slaves status"):
+                raise CdcError(e.REPLICA_BEHIND, text, where=where)
+            raise CdcError(lost, text, where=where)
     first = next(iter(log_files(catalog.get())), None)
     floor = gtids_at(catalog.get(), first, FIRST_POSITION) if first else None
     if floor is not None and not contains(executed, floor):
         raise CdcError(e.LOG_PURGED, f"the server's log begins behind {floor}", where=where)
 
 
-def _check_mysql(executed: GtidSet, catalog: SteadyConnection, lost: str, where: Where) -> None:
+def _check_mysql(
+    executed: GtidSet, catalog: SteadyConnection, lost: str, where: Where, facts: ServerFacts
+) -> None:
     ((has, purged),) = catalog.ask("select @@global.gtid_executed, @@global.gtid_purged")
-    if not contains(parse_gtids(str(has), is_mariadb=False), executed):
-        raise CdcError(lost, "the server has not executed transactions that were read", where=where)
+    own = GtidSet.parse(str(has))
+    if not own.contains(executed):
+        text = "the server has not executed transactions that were read"
+        statement = "show replica status" if facts.version >= _REPLICA_STATUS else "show slave status"
+        is_of_group = not own.intervals.keys().isdisjoint(executed.intervals)
+        if is_of_group and lost == e.OTHER_HISTORY and _replicates(catalog, statement):
+            raise CdcError(e.REPLICA_BEHIND, text, where=where)
+        raise CdcError(lost, text, where=where)
     if not contains(executed, parse_gtids(str(purged), is_mariadb=False)):
         raise CdcError(e.LOG_PURGED, "the server has removed transactions that were not read", where=where)
+
+
+def _replicates(catalog: SteadyConnection, statement: str) -> bool:
+    """Returns whether the server is set up as a replica, as far as the user may see it."""
+    try:
+        return bool(catalog.ask(statement))
+    except CdcError as exc:
+        if exc.code != e.PERMISSION:
+            raise
+        return False

@@ -168,9 +168,18 @@ def test_a_replica_takes_the_place_of_its_primary(
     table(primary)
     one = reading(primary).start()
     one.until_loaded()
+    until_same(primary, replica)
+    replica.ask("stop slave")
     primary.ask(f"insert into shop.t values {values(3)}")
     one.until(lambda: len(one.changes) == 4)
     one.stop()
+    before = dict(one.config)
+    one.config |= {"database.port": str(replica.port), "database.password": replica.password}
+    # What comes late is waited for.
+    error = refused(one)
+    assert (error.code, error.retriable) == (e.REPLICA_BEHIND, True)
+    one.config = before
+    replica.ask("start slave")
     primary.ask("flush binary logs", f"insert into shop.t values {values(4)}")
     until_same(primary, replica)
     primary.stop()
