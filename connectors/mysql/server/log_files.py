@@ -90,9 +90,8 @@ def made_at(settings: MySqlSettings, file: str) -> int:
         events = EventReader(stream.checksum)
 
         def take(data: bytes, _wants_answer: bool) -> bool:
-            for event in events.read(data):
-                if isinstance(event.body, FormatDescription):
-                    found.append(event.header.timestamp)
+            read = events.read(data)
+            found.extend(event.header.timestamp for event in read if isinstance(event.body, FormatDescription))
             return not found
 
         deadline = time.monotonic() + READ_S_MAX

@@ -20,9 +20,7 @@ def make_heartbeat(settings: MySqlSettings, source_schema: Mapping[str, Any]) ->
     """Returns the heartbeat of one task."""
     raw = settings.raw
     table = heartbeat_table(heartbeat_topic(raw), source_schema)
-    return Heartbeat(
-        table, settings.prefix, raw["heartbeat.interval.ms"] / 1000, raw["heartbeat.action.query"]
-    )
+    return Heartbeat(table, settings.prefix, raw["heartbeat.interval.ms"] / 1000, raw["heartbeat.action.query"])
 
 
 def run_action(catalog: SteadyConnection, statement: str) -> CdcError | None:

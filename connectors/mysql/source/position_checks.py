@@ -114,9 +114,7 @@ def _check_mariadb(executed: MariaDbPosition, catalog: SteadyConnection, lost: s
         raise CdcError(e.LOG_PURGED, f"the server's log begins behind {floor}", where=where)
 
 
-def _check_mysql(
-    executed: GtidSet, catalog: SteadyConnection, lost: str, where: Where, facts: ServerFacts
-) -> None:
+def _check_mysql(executed: GtidSet, catalog: SteadyConnection, lost: str, where: Where, facts: ServerFacts) -> None:
     ((has, purged),) = catalog.ask("select @@global.gtid_executed, @@global.gtid_purged")
     own = GtidSet.parse(str(has))
     if not own.contains(executed):

@@ -43,7 +43,9 @@ class StreamPlans:
         if former is not None and former != plan.table:
             names = ({column.name for column in table.columns} for table in (former, plan.table))
             before, now = names
-            log.info("table changed table=%s added=%s dropped=%s", plan.name, sorted(now - before), sorted(before - now))
+            log.info(
+                "table changed table=%s added=%s dropped=%s", plan.name, sorted(now - before), sorted(before - now)
+            )
         if len(self._shown) >= SHOWN_MAX:
             self._shown.clear()
         self._shown[plan.table.path] = plan.table

@@ -108,7 +108,14 @@ class PostgresTask:
         if session.state is not None and module is not None:
             self._batch_bytes_max = own_limits.NATIVE_BYTES_MAX
             self._native_path = NativePath(
-                *(session.decoder, layouts, module, limits.BATCH_BYTES_MAX, own_limits.NATIVE_BYTES_MAX, self._at_commit)
+                *(
+                    session.decoder,
+                    layouts,
+                    module,
+                    limits.BATCH_BYTES_MAX,
+                    own_limits.NATIVE_BYTES_MAX,
+                    self._at_commit,
+                )
             )
             session.write_natively(layouts, module)
 

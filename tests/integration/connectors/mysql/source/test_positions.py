@@ -68,7 +68,9 @@ def refused(one: Reading) -> CdcError:
 
 
 def purge(server: LoggedServer) -> None:
-    server.ask(f"insert into shop.t values {values(50)}", "flush binary logs", f"insert into shop.t values {values(51)}")
+    server.ask(
+        f"insert into shop.t values {values(50)}", "flush binary logs", f"insert into shop.t values {values(51)}"
+    )
     ((file, *_),) = server.ask("show master status")
     purge_to(server, str(file))
 
@@ -116,14 +118,14 @@ def test_a_log_that_was_reset(loaded: tuple[LoggedServer, Reading], grown: bool)
         server.ask(*(f"insert into shop.t values {values(n)}" for n in range(100, 130)))
     assert refused(one).code == e.LOG_RESET
     one.config["position.lost.policy"] = "resnapshot"
-    one.start().until(lambda: one.changes[-1].op == "r" and ("t", None) in one.rows("t") and not one.progress.get("loads"))
+    one.start().until(
+        lambda: one.changes[-1].op == "r" and ("t", None) in one.rows("t") and not one.progress.get("loads")
+    )
     assert one.state("t") == {row[0]: row for row in server.ask("select * from shop.t")}
 
 
 @pytest.mark.parametrize("empty", [True, False], ids=["without transactions", "with transactions of its own"])
-def test_a_server_of_another_history(
-    loaded: tuple[LoggedServer, Reading], servers: MakeServer, empty: bool
-) -> None:
+def test_a_server_of_another_history(loaded: tuple[LoggedServer, Reading], servers: MakeServer, empty: bool) -> None:
     _, one = loaded
     other = servers(server_id="8")
     other.ask("create database shop")
@@ -144,7 +146,7 @@ def test_a_position_of_the_other_product(loaded: tuple[LoggedServer, Reading]) -
 
 
 def test_a_place_in_files_holds_on_its_server_only(loaded: tuple[LoggedServer, Reading]) -> None:
-    server, one = loaded
+    _, one = loaded
     assert one.position is not None
     position = dict(one.position)
     one.position |= {"gtids": None, "server": "another one"}
@@ -154,9 +156,7 @@ def test_a_place_in_files_holds_on_its_server_only(loaded: tuple[LoggedServer, R
         assert refused(one).code == e.LOG_RESET
 
 
-def test_a_replica_takes_the_place_of_its_primary(
-    servers: MakeServer, reading: MakeReading
-) -> None:
+def test_a_replica_takes_the_place_of_its_primary(servers: MakeServer, reading: MakeReading) -> None:
     primary = servers()
     replica = servers(server_id="8", log_slave_updates="1", gtid_domain_id="3")
     replica.ask(

@@ -90,9 +90,9 @@ def test_a_transaction_that_was_handed_on_in_part_has_to_come_first():
     plans = plans_of()
     decoder = BinlogDecoder(plans, TEMPLATE, CommitNumbers())
     decoder.resume(1, "3e11fa47-71ca-11e1-9e33-c80aa9429562:5")
+    events = made.through(EventReader(Checksum.CRC32, plans.complete), made.recorded(made.RECORDED_MYSQL))
     with pytest.raises(CdcError) as caught:
-        for event in made.through(EventReader(Checksum.CRC32, plans.complete), made.recorded(made.RECORDED_MYSQL)):
-            decoder.feed(event)
+        list(map(decoder.feed, events))
     assert caught.value.code == e.OTHER_HISTORY
 
 
