@@ -269,7 +269,7 @@ class ChunkReader:
             self._connection.decoders = decoders
 
     @contextlib.contextmanager
-    def _errors(self, path: tuple[str, str]) -> Iterator[None]:
+    def _errors(self, path: tuple[str, ...]) -> Iterator[None]:
         """Raises what keeps the table from being read now, or CdcError with the table."""
         import pymysql
 

@@ -24,30 +24,30 @@ MakeServer = Callable[..., LoggedServer]
 DEADLINE_S = 60.0
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def servers(devstack_dir: Path) -> Iterator[MakeServer]:
-    """Makes servers whose logs a test may spoil."""
+    """Makes servers whose logs tests may spoil; one of the same settings is made once."""
     programs = find_programs()
     assert programs is not None
-    made: list[LoggedServer] = []
+    made: dict[str, LoggedServer] = {}
 
-    def make(**settings: str) -> LoggedServer:
-        directory = devstack_dir / f"mariadb-spoiled-{len(made)}"
-        server = LoggedServer(programs, directory, {name.replace("_", "-"): value for name, value in settings.items()})
-        made.append(server)
-        server.start()
-        return server
+    def make(name: str, **settings: str) -> LoggedServer:
+        if name not in made:
+            options = {option.replace("_", "-"): value for option, value in settings.items()}
+            made[name] = LoggedServer(programs, devstack_dir / f"mariadb-{name}", options)
+            made[name].start()
+        return made[name]
 
     yield make
-    for server in made:
+    for server in made.values():
         server.remove()
 
 
 @pytest.fixture
 def loaded(servers: MakeServer, reading: MakeReading) -> tuple[LoggedServer, Reading]:
     """A server and a task that has read all of it and was stopped."""
-    server = servers()
-    server.ask("create database shop")
+    server = servers("spoiled")
+    server.ask("drop database if exists shop", "create database shop")
     table(server)
     one = reading(server).start()
     one.until_loaded()
@@ -127,8 +127,8 @@ def test_a_log_that_was_reset(loaded: tuple[LoggedServer, Reading], grown: bool)
 @pytest.mark.parametrize("empty", [True, False], ids=["without transactions", "with transactions of its own"])
 def test_a_server_of_another_history(loaded: tuple[LoggedServer, Reading], servers: MakeServer, empty: bool) -> None:
     _, one = loaded
-    other = servers(server_id="8")
-    other.ask("create database shop")
+    other = servers("other", server_id="8")
+    other.ask("reset master", "drop database if exists shop", "create database shop")
     if not empty:
         table(other, rows=0)
         other.ask(*(f"insert into shop.t values {values(n)}" for n in range(30)))
@@ -157,8 +157,8 @@ def test_a_place_in_files_holds_on_its_server_only(loaded: tuple[LoggedServer, R
 
 
 def test_a_replica_takes_the_place_of_its_primary(servers: MakeServer, reading: MakeReading) -> None:
-    primary = servers()
-    replica = servers(server_id="8", log_slave_updates="1", gtid_domain_id="3")
+    primary = servers("primary")
+    replica = servers("replica", server_id="8", log_slave_updates="1", gtid_domain_id="3")
     replica.ask(
         f"change master to master_host='127.0.0.1', master_port={primary.port}, master_user='cdc',"
         f" master_password='{primary.password}', master_use_gtid=slave_pos, master_ssl=0, master_ssl_verify_server_cert=0",
@@ -182,7 +182,7 @@ def test_a_replica_takes_the_place_of_its_primary(servers: MakeServer, reading: 
     replica.ask("start slave")
     primary.ask("flush binary logs", f"insert into shop.t values {values(4)}")
     until_same(primary, replica)
-    primary.stop()
+    primary.kill()
     replica.ask("stop slave", f"insert into shop.t values {values(5)}")
     one.config |= {"database.port": str(replica.port), "database.password": replica.password}
     one.start().until(lambda: len(one.changes) == 6)
