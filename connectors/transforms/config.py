@@ -61,10 +61,8 @@ _ELSEWHERE: Final = {
 """Transforms that existing configs name and that there are not, by what to do instead."""
 
 
-def _few(names: list[str]) -> str | None:
-    if len(names) > ALIASES_MAX:
-        return f"has {len(names)} names; at most {ALIASES_MAX} may be given"
-    return None
+def _few(names: list[str], plural: Plural = "transforms") -> str | None:
+    return f"names {len(names)} {plural}; at most {ALIASES_MAX} may be named" if len(names) > ALIASES_MAX else None
 
 
 TRANSFORMS_KEY: Final = ConfigKey(
@@ -73,7 +71,7 @@ TRANSFORMS_KEY: Final = ConfigKey(
     "ExtractNewRecordState.",
 )  # fmt: skip
 PREDICATES_KEY: Final = ConfigKey(
-    "predicates", "LIST", [], group=GROUP, validator=_few,
+    "predicates", "LIST", [], group=GROUP, validator=lambda names: _few(names, "predicates"),
     doc="Names of conditions for transforms; `predicates.<name>.type` is a class of Kafka Connect's.",
 )  # fmt: skip
 

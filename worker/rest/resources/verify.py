@@ -168,9 +168,8 @@ def _number(connector: Connector, key: str, default: int) -> int:
 
 async def repair(api: ApiContext, request: Request) -> Response:
     """Has the source read one batch of the differing rows. A dry run tells how many rows of which tables, and changes nothing:
-    whoever may read both connectors may ask for it."""
+    it needs no more than `read` on the source."""
     role, name = "read" if is_dry_run(request) else "operate", request.path_params["connector"]
-    _require(request, role, name)
     verifier, connector, view = _verifier(api), api.connector(name), api.view()
     if not view.is_leader:
         return await _at_leader(api, request, view)
@@ -394,9 +393,9 @@ ENDPOINTS = (
         "POST",
         f"{PATH}/repair",
         repair,
-        "Bring rows that the last comparison found different from the source (role `operate`; a dry run: `read`)",
+        "Bring rows that the last comparison found different from the source (role `operate` on the source too; a dry run: `read`)",
         statuses=(200, 202, 400, 404, 409),
         query=("comparison", "batch", "dry_run"),
-        role="read",
+        role="operate",
     ),
 )

@@ -520,13 +520,14 @@ def test_what_is_not_the_source_that_was_compared_or_cannot_read_is_refused(
 @pytest.mark.parametrize(
     ("grants", "trial", "repair"),
     [
-        ((("read", ""),), 200, 403),
-        ((("read", "w"),), 403, 403),
+        ((("operate", "w"),), 403, 403),
         ((("operate", "w"), ("read", "s")), 200, 403),
         ((("operate", ""),), 200, 202),
     ],
 )
-def test_a_repair_needs_operate_on_both_and_its_trial_read(for_repair, cluster, monkeypatch, grants, trial, repair):
+def test_a_repair_needs_operate_on_the_source_too_and_its_trial_read(
+    for_repair, cluster, monkeypatch, grants, trial, repair
+):
     client, _ = for_repair
     caller = Caller("team", tuple(Grant(*grant) for grant in grants), "token")
     monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
