@@ -105,7 +105,7 @@ def test_unknown_keys_and_too_many_names_are_refused():
     assert "did you mean transforms.t.delimiter?" in problems(of("Flatten$Key", delimeter="x"))[0]
     many = ",".join(f"t{number}" for number in range(ALIASES_MAX + 1))
     assert problems({"transforms": many}) == [
-        f"transforms has {ALIASES_MAX + 1} names; at most {ALIASES_MAX} may be given"
+        f"transforms names {ALIASES_MAX + 1} transforms; at most {ALIASES_MAX} may be named"
     ]
 
 
