@@ -75,8 +75,12 @@ def opened(
     from cdcworker.connectors.postgres.errors import translate
     from cdcworker.connectors.postgres.transport.connection import connect
     from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
+    from cdcworker.connectors.registry import lookup
     from cdcworker.connectors.spark.connector import SparkSink
 
+    kind = lookup(wanted.source_config.get("connector.class", "")).name
+    if kind != "postgres":
+        raise CdcError(UNFIT, f"rows of a source of the class {kind} cannot be compared", where={"sink": wanted.sink})
     settings, sink = parse(wanted.source_config), SparkSink.config_def.parse(wanted.sink_config)
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
@@ -94,12 +98,13 @@ def opened(
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
         # The source's login may read more than the source hands on: keys of such rows are not for the sink.
+        # Nor is what a transform makes of rows what the source has: a repair would delete what came from another table.
         both.plans += [
-            ComparisonPlan(one.topic, one.table, None, reason=NOT_CAPTURED, is_held=True)
+            ComparisonPlan(one.topic, one.table, None, reason=one.transformed or NOT_CAPTURED, is_held=True)
             for one in tables
-            if not one.is_sent
+            if one.transformed or not one.is_sent
         ]
-        sent = [table for table in tables if table.is_sent]
+        sent = [table for table in tables if table.is_sent and not table.transformed]
         for one in (table for table in sent if table.topic in wanted.held):
             why = f"the sink holds it back: {wanted.held[one.topic]}"
             both.plans.append(ComparisonPlan(one.topic, one.table, None, reason=why, is_held=True))

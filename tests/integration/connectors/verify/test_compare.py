@@ -9,6 +9,8 @@ import time
 import psycopg
 import pytest
 from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
+from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
+from cdcworker.connectors.comparison.transformed_tables import SHARED
 from cdcworker.connectors.verify import report
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.databases import VerifyLimits
@@ -177,6 +179,43 @@ def test_no_key_of_a_table_that_the_source_does_not_hand_on_reaches_the_warehous
     reason = "the source's configuration or its publication leaves the table out"
     assert found == {"t": ("equal", "", 1), "salaries": ("impossible", reason, 0)}
     assert waited_for == [["p.public.t"]]
+
+
+def test_a_topic_that_holds_several_tables_is_neither_compared_nor_repaired(dsns):
+    """What the warehouse has of the other tables is not in the table of this name: a repair would delete it."""
+    names = ("orders", "orders_1", "orders_2", "people")
+    for dsn in dsns:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            for number, name in enumerate(names):
+                db.execute(f"create table {name} (id int primary key)")
+                if dsn == dsns[0] and name != "orders":
+                    db.execute(f"insert into {name} values ({number})")
+    with psycopg.connect(dsns[0], autocommit=True) as db:
+        db.execute("create publication dbz_publication for all tables")
+    with psycopg.connect(dsns[1], autocommit=True) as db:
+        db.execute("insert into orders values (1), (2)")
+    route = {"type": "RegexRouter", "regex": r"(.*)_\d+", "replacement": "$1"}
+    source = {"transforms": "one", **{f"transforms.one.{key}": value for key, value in route.items()}}
+    with opened(wanted(dsns, topics=["orders", "people"], source=source), LIMITS) as both:
+        settings = CompareSettings(LIMITS, kept=repaired_kinds_of(both))
+        tally = Comparison(both.source, both.target, lambda *_: Now(), settings).run(both.plans)
+        repair = repair_json(both, tally)["tables"]
+    routed = "transforms.one gives its records another topic"
+    reasons = {"public.orders": SHARED, "public.orders_1": routed, "public.orders_2": routed}
+    assert {state.plan.name: state.reason for state in tally.tables} == {**reasons, "public.people": ""}
+    assert {one["table"]: one["refused"] for one in repair if not one["rows"]} == {
+        name: [{"rows": 0, "why": why}] for name, why in reasons.items()
+    }
+    assert [one["table"] for one in repair if one["rows"]] == ["public.people"]
+
+
+def test_a_source_of_another_class_is_refused_by_its_name(dsns):
+    with (
+        pytest.raises(CdcError, match="class datagen") as refused,
+        opened(wanted(dsns, source={"connector.class": "datagen"}), LIMITS),
+    ):
+        pass
+    assert refused.value.code == "verify.unfit"
 
 
 @pytest.fixture
