@@ -125,6 +125,7 @@ class Verifier:
             "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
             "tables": list(asked.tables),
             "held": dict(asked.held),
+            "held_by_source": dict(asked.held_by_source),
             "repair": asked.repair,
         }
         start_thread(self._follow, run, question, name=f"verify-{run.id}", kind="verify")
@@ -225,6 +226,8 @@ class VerifyRequest:
     by: str = "request"
     held: Mapping[str, str] = field(default_factory=dict)
     """Topics that the sink holds back, and why: nobody waits for them."""
+    held_by_source: Mapping[str, str] = field(default_factory=dict)
+    """Tables that the source holds back, with the code of the error."""
     repair: bool = False
     """The keys of differing rows are kept, so that they can be repaired."""
 
@@ -239,6 +242,13 @@ def held_of(view: View, sink: str) -> dict[str, str]:
     """Topics that tasks of the sink hold back, by their last reports."""
     found = [status.metrics.get("paused") for status in view.statuses.values() if status.connector == sink]
     return {topic: str(why) for paused in found if isinstance(paused, dict) for topic, why in paused.items()}
+
+
+def held_by_source(view: View, source: str) -> dict[str, str]:
+    """Tables that tasks of the source hold back, by their last reports, with the code of the error."""
+    found = [status.metrics.get("quarantine") for status in view.statuses.values() if status.connector == source]
+    held = [item for tables in found if isinstance(tables, list) for item in tables if isinstance(item, dict)]
+    return {str(item["table"]): str(item["code"]) for item in held if "table" in item and item.get("code")}
 
 
 def source_of(state: ClusterState, sink: Connector, name: str = "") -> Connector:

@@ -24,6 +24,7 @@ from cdcworker.worker.diagnostics.verify import (
     Verifier,
     VerifyRequest,
     VerifyRun,
+    held_by_source,
     held_of,
     scheduled_source,
     source_of,
@@ -58,14 +59,14 @@ async def start(api: ApiContext, request: Request) -> Response:
     if not view.is_leader:
         return await _at_leader(api, request, view)
     query = request.query_params
-    held = held_of(view, connector.name)
-    tables, repair = tuple(query.getlist("table")), flag(query, "repair")
-    asked = VerifyRequest(query.get("source", ""), tables, held=held, repair=repair)
-    if asked.source:
+    named, tables, repair = query.get("source", ""), tuple(query.getlist("table")), flag(query, "repair")
+    if named:
         # Before it is looked up: who may not operate it is not told whether it is there.
-        _require_source(request, asked.source)
-    source = source_of(view.state, connector, asked.source)
+        _require_source(request, named)
+    source = source_of(view.state, connector, named)
     _require_source(request, source.name)
+    held, theirs = held_of(view, connector.name), held_by_source(view, source.name)
+    asked = VerifyRequest(source.name, tables, held=held, held_by_source=theirs, repair=repair)
     check_class(api, connector)
     if is_dry_run(request):
         return dry_run_answer(connector=connector.name, effect="compared", source=source.name)
@@ -353,7 +354,8 @@ class VerifySchedule:
         try:
             source = scheduled_source(view.state, connector)
             check_class(self._api, connector)
-            asked = VerifyRequest(source.name, by=SCHEDULE, held=held_of(view, connector.name))
+            held, theirs = held_of(view, connector.name), held_by_source(view, source.name)
+            asked = VerifyRequest(source.name, by=SCHEDULE, held=held, held_by_source=theirs)
             self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
             if error.code == BUSY:

@@ -126,7 +126,15 @@ def test_of_a_history_of_versions_the_current_ones_are_compared(dsns):
     assert summary(tally) == {"t": {"missing": 1, "extra": 1}}
 
 
-def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_different(dsns):
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        ({"held": {"p.public.held": "a column cannot become another"}}, "the sink holds it back: a column cannot become another"),
+        ({"held_by_source": {"public.held": "postgres.table_closed"}}, "the source holds it back: postgres.table_closed"),
+    ],
+    ids=["the sink", "the source"],
+)  # fmt: skip
+def test_nobody_waits_for_a_table_that_is_held_back_nor_calls_it_different(dsns, held, reason):
     """The others are compared; it is told with what stopped it."""
     for dsn in dsns:
         with psycopg.connect(dsn, autocommit=True) as db:
@@ -136,11 +144,10 @@ def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_differen
                     f"insert into {name} values (1, %s)", ("old" if name == "held" and dsn == dsns[1] else "new",)
                 )
     waited_for = []
-    asked = wanted(dsns, topics=["t", "held"], held={"p.public.held": "a column cannot become another"})
+    asked = wanted(dsns, topics=["t", "held"], **held)
     with opened(asked, LIMITS, lambda topics, *_: waited_for.append(list(topics))) as both:
         tally = Comparison(both.source, both.target, lambda *_: Now(), CompareSettings(LIMITS)).run(both.plans)
     found = {state.plan.source.name: (state.verdict, state.reason) for state in tally.tables}
-    reason = "the sink holds it back: a column cannot become another"
     assert found == {"t": ("equal", ""), "held": ("impossible", reason)}
     assert waited_for == [["p.public.t"]]
     assert tally.verdict == "impossible"
