@@ -35,6 +35,8 @@ OUT_OF_TIME_S: Final = 30.0
 """Past its own limit a child ends itself; one that does not is ended."""
 FOUND_MAX: Final = 500
 """Differing keys that a record holds in all; a config log is no place for more."""
+REPAIRS_BYTES_MAX: Final = 32 << 20
+"""Of the keys of all repairs that are kept, but for the last one; the oldest go first. # INV-10"""
 Json = dict[str, Any]
 
 
@@ -160,10 +162,11 @@ class Verifier:
         return self._runs.get(name)
 
     def stop(self) -> None:
-        """Children end with the worker, or when it leads no more."""
+        """Children end with the worker, or when it leads no more. Nobody asks it for the keys of rows then."""
         for run in self.runs():
             if not run.is_over:
                 _end(run.child)
+            run.keys, run.repair = {}, None
 
     def _follow(self, run: VerifyRun, question: JsonObject) -> None:
         """The child dies with this thread, so it is started in it."""
@@ -211,6 +214,19 @@ class Verifier:
             run.ended_ms = self._now()
         run.error = said.get("error", run.error)
         run.result = result or run.result
+        if "repair" in said:
+            self._forget_repairs(run)
+
+    def _forget_repairs(self, last: VerifyRun) -> None:
+        """Keeps the repairs of the comparisons that have ended last, as far as there is room."""
+        left = REPAIRS_BYTES_MAX
+        for run in sorted(self.runs(), key=lambda run: run.ended_ms, reverse=True):
+            plan = run.repair
+            if plan is None or run is last:
+                continue
+            left -= plan.size
+            if left < 0:
+                run.repair = None
 
     def _now(self) -> int:
         return round(self._clock() * 1000)
