@@ -115,6 +115,20 @@ def test_what_the_sink_holds_back_is_told_to_the_child(serving, cluster, pair, u
     assert runs.get("w").result["notes"] == [{"p.public.t": "why"}]
 
 
+def test_what_the_source_holds_back_is_told_to_the_child(serving, cluster, pair, until):
+    says = (
+        "import json, sys; held = json.load(sys.stdin)['held_by_source']; "
+        f"print(json.dumps({{'result': {{**{RESULT!r}, 'notes': [held]}}}}))"
+    )
+    held = [{"table": "public.t", "code": "postgres.table_closed", "message": "m", "since_ms": 1}, {"table": "odd"}, 7]
+    cluster.report("s", 0, "RUNNING", metrics={"quarantine": held, "tables_held": 1})
+    cluster.report("other", 0, "RUNNING", metrics={"quarantine": [{**held[0], "table": "public.u"}]})
+    client, _, runs = serving(says)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    assert runs.get("w").result["notes"] == [{"public.t": "postgres.table_closed"}]
+
+
 def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, cluster, pair, until):
     client, keeper, runs = serving(SAYS)
     client.post(PATH)
