@@ -94,6 +94,15 @@ def test_logical_types_are_numbers_and_texts(kit):
     assert cast(kit, decimal, (1999).to_bytes(2, "big"), "float64").value == 19.99
 
 
+def test_of_a_whole_value_the_name_is_kept_but_for_that_of_a_logical_type(kit):
+    named = ConnectSchema("int32", name="io.debezium.time.Date", version=1)
+    assert cast(kit, named, 1, "string").value_schema == ConnectSchema(
+        "string", name="io.debezium.time.Date", version=1
+    )
+    decimal = ConnectSchema("bytes", True, name=DECIMAL, version=1, parameters={"scale": "2"})
+    assert cast(kit, decimal, b"\1", "string").value_schema == kit.optional(kit.STRING)
+
+
 def test_fields_of_a_struct(kit):
     schema = kit.struct(("a", kit.INT64), ("b", kit.optional(kit.STRING, "7")), ("c", kit.BYTES))
     made = cast(kit, schema, {"a": 1, "b": None, "c": b"x"}, "a:string,b:int8")
