@@ -111,6 +111,19 @@ def test_fields_are_left_out_of_flat_rows_and_registered_so():
     assert record.topic == "shop.public.orders"
 
 
+def test_a_masked_uuid_is_no_uuid_to_readers_of_avro():
+    log = SchemaLog()
+    uuid = {"type": "string", "connect.version": 1, "connect.name": "io.debezium.data.Uuid"}
+    known = {**uuid, "logicalType": "uuid"}
+    table = replace(ORDERS, columns=(Column("id", "long", optional=False), Column("a", known), Column("b", known)))
+    config = one("MaskField$Value", fields="a", replacement="***") | {"transforms": "u,t", **UNWRAP}
+    row = (1, "0b9a5d3e-6f0a-4d52-8f11-c5f3c4a1f0a7", "0b9a5d3e-6f0a-4d52-8f11-c5f3c4a1f0a7")
+    record = encoder(config, log).encode([Kit.change("c", table, after=row)])[0]
+    fields = log.by_id(unframe(record.value)[0]).schema["fields"]
+    assert [field["type"] for field in fields[1:]] == [["null", uuid], ["null", known]]
+    assert RecordDecoder(log).decode(record.value)["a"] == "***"
+
+
 def test_a_primitive_key_and_its_partition():
     log = SchemaLog()
     record = encoder(one("ExtractField$Key", field="id"), log).encode([Kit.change("c", after=ROW)])[0]
