@@ -122,6 +122,8 @@ def _inserted(config: Config) -> Problems:
         yield "static.value", Refusal("No value specified for static field")
     if config["offset.field"]:
         yield "offset.field", "is applicable to sink connectors only: a record of a source has no offset yet"
+    if str(config["partition.field"] or "").endswith("!"):
+        yield "partition.field", "cannot be required: a record of a source has no partition yet"
 
 
 def _metadata(config: Config) -> Problems:
@@ -220,7 +222,7 @@ def _of_structs() -> Iterable[TransformDefinition]:
         key(f"{what}.field", doc=f"The field for {of}; ! at the end makes it required, ? optional (the default).")
         for what, of in (
             ("topic", "the topic"),
-            ("partition", "the partition"),
+            ("partition", "the partition, which is null in a source"),
             ("offset", "the offset, in sink connectors only"),
             ("timestamp", "the record's timestamp"),
             ("static", "a fixed text"),

@@ -77,6 +77,8 @@ def test_there_are_all_of_kafka_connect():
          "Invalid value for configuration transforms.t.static.value: No value specified for static field"),
         (of("InsertField$Value", offset_field="x"), "transforms.t.offset.field is applicable to sink connectors only: a record of "
          "a source has no offset yet"),
+        (of("InsertField$Value", partition_field="p!"), "transforms.t.partition.field cannot be required: a record of a source "
+         "has no partition yet"),
         (of("MaskField$Value", fields="a", replacement=""),
          "Invalid value  for configuration transforms.t.replacement: String must be non-empty"),
         (of("SetSchemaMetadata$Value"), "Neither schema name nor version configured"),
