@@ -46,6 +46,7 @@ def test_there_are_all_of_kafka_connect():
     for name in TRANSFORMS:
         assert part_of(name).kind == "transformation"
         assert part_of(name) is part_of(name.rpartition(".")[2])
+    assert all(part.doc for part in PARTS if part.kind in ("transformation", "predicate"))
     assert len({part.name for part in PARTS}) == len(PARTS)
 
 
