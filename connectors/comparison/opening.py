@@ -54,6 +54,8 @@ class ComparedConnectors:
     """For a lake: the home of Java, and the sink's libraries."""
     held: Mapping[str, str] = field(default_factory=dict)
     """Topics whose tables the sink has paused, and why: they are not compared, and nobody waits for them."""
+    held_by_source: Mapping[str, str] = field(default_factory=dict)
+    """Tables (`schema.table`) that the source holds back, with the code of the error: the warehouse cannot have their changes."""
     access: TopicAccess = field(default_factory=TopicAccess)
     """The topics that the sink may read: tables of others are not compared."""
 
@@ -75,8 +77,12 @@ def opened(
     from cdcworker.connectors.postgres.errors import translate
     from cdcworker.connectors.postgres.transport.connection import connect
     from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
+    from cdcworker.connectors.registry import lookup
     from cdcworker.connectors.spark.connector import SparkSink
 
+    kind = lookup(wanted.source_config.get("connector.class", "")).name
+    if kind != "postgres":
+        raise CdcError(UNFIT, f"rows of a source of the class {kind} cannot be compared", where={"sink": wanted.sink})
     settings, sink = parse(wanted.source_config), SparkSink.config_def.parse(wanted.sink_config)
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
@@ -93,19 +99,27 @@ def opened(
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
-        # The source's login may read more than the source hands on: keys of such rows are not for the sink.
+        why = {one.topic: _why_held(one, wanted) for one in tables}
         both.plans += [
-            ComparisonPlan(one.topic, one.table, None, reason=NOT_CAPTURED, is_held=True)
+            ComparisonPlan(one.topic, one.table, None, reason=why[one.topic], is_held=True)
             for one in tables
-            if not one.is_sent
+            if why[one.topic]
         ]
-        sent = [table for table in tables if table.is_sent]
-        for one in (table for table in sent if table.topic in wanted.held):
-            why = f"the sink holds it back: {wanted.held[one.topic]}"
-            both.plans.append(ComparisonPlan(one.topic, one.table, None, reason=why, is_held=True))
-        compared = [table for table in sent if table.topic not in wanted.held]
-        both.plans += _plans(compared, settings, sink, both, catch_up)
+        both.plans += _plans([one for one in tables if not why[one.topic]], settings, sink, both, catch_up)
         yield both
+
+
+def _why_held(one: SentTable, wanted: ComparedConnectors) -> str:
+    """Returns why a table is not looked at in the warehouse; empty: it is compared."""
+    if one.transformed:
+        # The warehouse has rows of other tables there, or others than the source: a repair would delete them.
+        return one.transformed
+    if code := wanted.held_by_source.get(f"{one.table.schema}.{one.table.name}"):
+        return f"the source holds it back: {code}"
+    if not one.is_sent:
+        # The source's login may read more than the source hands on: keys of such rows are not for the sink.
+        return NOT_CAPTURED
+    return f"the sink holds it back: {wanted.held[one.topic]}" if one.topic in wanted.held else ""
 
 
 def _plans(

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.comparison.transformed_tables import TransformedTables
 from cdcworker.connectors.verify.plan import SideTable
 from cdcworker.connectors.verify.sql import Statement
+from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.patterns import matches_any, required
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.topics import topic_name, topic_path
@@ -34,6 +37,8 @@ class SentTable:
     """Whether a part of the rows only is sent."""
     is_sent: bool = True
     """False: the sink names the topic, and the source's filters or its publication leave the table out."""
+    transformed: str = ""
+    """What a transform of the source does to its records, so that the warehouse has not what the source has; empty: nothing."""
 
 
 def sent_tables(
@@ -54,20 +59,44 @@ def sent_tables(
     catalog = SourceCatalog(source.connection)
     found: list[SentTable] = []
     gone: list[str] = []
-    for topic in chosen_topics(sink, settings, topics, list(published), access):
+    transformed = TransformedTables(settings.raw, published_topics(settings, published))
+    chosen = chosen_topics(sink, settings, topics, list(published), access)
+    elsewhere = routed_topics(transformed, sink, topics, access)
+    for topic in sorted({*chosen, *elsewhere}):
         path = topic_path(settings.prefix, topic)
         if len(path) != 2 or not _is_wanted(".".join(path), patterns):
             continue
         table = source.table(*path)
         if table is None:
-            gone.append(".".join(path))
+            if not transformed.is_shared(topic):
+                gone.append(".".join(path))
             continue
         info = catalog.table(table.oid)
         is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
         names, is_filtered = published.get(path, (None, False))
         keyed = table.keyed(info.key if info else (), settings.keys.columns_of(*path))
-        found.append(SentTable(topic, keyed, names, is_filtered, is_sent))
+        found.append(SentTable(topic, keyed, names, is_filtered, is_sent, transformed.reason(topic)))
     return found, gone
+
+
+def published_topics(settings: PostgresSettings, published: Iterable[tuple[str, str]]) -> Iterator[str]:
+    """Yields the topics that published tables have without transforms."""
+    for path in published:
+        if settings.filters.table(*path):
+            with contextlib.suppress(CdcError):  # a name that is too long, which the source tells
+                yield topic_name(settings.prefix, path)
+
+
+def routed_topics(
+    transformed: TransformedTables, sink: Mapping[str, Any], topics: Sequence[str], access: TopicAccess
+) -> list[str]:
+    """Returns the topics, as they are without transforms, of tables whose records come into a topic of the sink by one."""
+    found = {topic: [name for name in names if access.may_read(name, topics)] for topic, names in transformed.routed()}
+    if sink["topics"]:
+        chosen = set(sink["topics"])
+    else:
+        chosen = set(required(sink["topics.regex"]).matching({name for names in found.values() for name in names}))
+    return [topic for topic, names in found.items() if not chosen.isdisjoint(names)]
 
 
 def chosen_topics(

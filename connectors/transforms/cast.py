@@ -11,6 +11,7 @@ from typing import Any, Final, get_args
 from cdcworker.connectors.transforms import numbers
 from cdcworker.connectors.transforms.data import (
     DECIMAL,
+    LOGICAL_CLASSES,
     ConnectRecord,
     ConnectSchema,
     DataError,
@@ -76,11 +77,9 @@ class Cast(SideTransform):
         fields = tuple(
             Field(name, _cast_schema(of, self._casts[name]) if name in casts else of) for name, of in schema.fields
         )
-        updated = replace(schema, fields=fields, default=None if schema.default is None else {})
         convert = changer(schema, casts, with_default=self._replace_null)
-        if schema.default is not None:
-            updated = replace(updated, default=convert(schema.default))
-        return updated, lambda value, _: convert(value)
+        default = None if schema.default is None else convert(schema.default)
+        return replace(schema, fields=fields, default=default), lambda value, _: convert(value)
 
     def schemaless(self, value: Any, record: ConnectRecord) -> Any:
         if self._whole is not None:
@@ -91,9 +90,10 @@ class Cast(SideTransform):
 
 
 def _cast_schema(schema: ConnectSchema, kind: Type, *, keeps_basics: bool = False) -> ConnectSchema:
-    """Returns the schema of what is cast. Of a whole value the name and what goes with it are kept."""
+    """Returns the schema of what is cast. Of a whole value the name and what goes with it are kept, but not those of a logical type,
+    which the number or text is no value of."""
     default = None if schema.default is None else caster(schema, kind)(schema.default)
-    if keeps_basics:
+    if keeps_basics and schema.name not in LOGICAL_CLASSES:
         return replace(schema, type=kind, default=default, fields=(), avro=None, key_schema=None, value_schema=None)
     return ConnectSchema(kind, schema.optional, default, attributes=schema.attributes)
 

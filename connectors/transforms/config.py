@@ -61,10 +61,8 @@ _ELSEWHERE: Final = {
 """Transforms that existing configs name and that there are not, by what to do instead."""
 
 
-def _few(names: list[str]) -> str | None:
-    if len(names) > ALIASES_MAX:
-        return f"has {len(names)} names; at most {ALIASES_MAX} may be given"
-    return None
+def _few(names: list[str], plural: Plural = "transforms") -> str | None:
+    return f"names {len(names)} {plural}; at most {ALIASES_MAX} may be named" if len(names) > ALIASES_MAX else None
 
 
 TRANSFORMS_KEY: Final = ConfigKey(
@@ -73,7 +71,7 @@ TRANSFORMS_KEY: Final = ConfigKey(
     "ExtractNewRecordState.",
 )  # fmt: skip
 PREDICATES_KEY: Final = ConfigKey(
-    "predicates", "LIST", [], group=GROUP, validator=_few,
+    "predicates", "LIST", [], group=GROUP, validator=lambda names: _few(names, "predicates"),
     doc="Names of conditions for transforms; `predicates.<name>.type` is a class of Kafka Connect's.",
 )  # fmt: skip
 
@@ -278,12 +276,12 @@ def _predicate(config: Mapping[str, str], at: str) -> Any:
 
 
 def _parsed(keys: Iterable[ConfigKey], config: Mapping[str, str], at: str) -> dict[str, Any]:
-    """Returns the values of one transform's keys. Texts are as they are given: spaces count."""
-    return {
-        key.name: key.default
-        if at + key.name not in config
-        else config[at + key.name]
-        if key.type == "STRING"
-        else PARSERS[key.type](config[at + key.name])
-        for key in keys
-    }
+    """Returns the values of one transform's keys."""
+    return {key.name: _value(key, config[at + key.name]) if at + key.name in config else key.default for key in keys}
+
+
+def _value(key: ConfigKey, text: str) -> Any:
+    """Returns a value as it was judged. A text of the user's own is as it is given: spaces count."""
+    if key.type != "STRING":
+        return PARSERS[key.type](text)
+    return key.spelled(text.strip()) if key.recommended else text

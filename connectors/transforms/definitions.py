@@ -10,7 +10,7 @@ from cdcworker.connectors.config.definition import ConfigKey, ConfigType, Import
 from cdcworker.connectors.config.refusals import Refusal, Sentence
 from cdcworker.connectors.transforms import cast, fields, headers, routing, timestamps
 from cdcworker.connectors.transforms.dates import date_format
-from cdcworker.connectors.transforms.field_path import FieldPath, steps_of
+from cdcworker.connectors.transforms.field_path import FieldPath
 from cdcworker.connectors.transforms.flatten import Flatten
 from cdcworker.connectors.transforms.masks import MaskField
 from cdcworker.connectors.transforms.transform import Predicate, Transform
@@ -72,9 +72,6 @@ def _java_pattern(value: str) -> str | None:
     return None
 
 
-# Problems of several keys
-
-
 def _cast_spec(value: Sequence[str]) -> str | None:
     if not value:
         return Sentence("Must specify at least one field to cast.")
@@ -94,16 +91,20 @@ def _renames(value: Sequence[str]) -> str | None:
     return None
 
 
-def _field_path(config: Config) -> Problems:
-    if _is_nested(config):
-        try:
-            steps_of(config["field"])
-        except ValueError as exc:
-            yield "field", Sentence(exc)
+# Problems of several keys
 
 
-def _is_nested(config: Config) -> bool:
-    return bool(str(config["field.syntax.version"]).upper() == "V2")
+def _check_path(config: Config) -> Problems:
+    try:
+        _path(config)
+    except ValueError as exc:
+        yield "field", Sentence(exc)
+
+
+def _path(config: Config) -> FieldPath:
+    is_nested = config["field.syntax.version"].upper() == "V2"
+    text: str = config["field"]
+    return FieldPath(text.strip() if is_nested else text, nested=is_nested)
 
 
 def _as_many_headers(config: Config) -> Problems:
@@ -121,6 +122,8 @@ def _inserted(config: Config) -> Problems:
         yield "static.value", Refusal("No value specified for static field")
     if config["offset.field"]:
         yield "offset.field", "is applicable to sink connectors only: a record of a source has no offset yet"
+    if str(config["partition.field"] or "").endswith("!"):
+        yield "partition.field", "cannot be required: a record of a source has no partition yet"
 
 
 def _metadata(config: Config) -> Problems:
@@ -176,10 +179,8 @@ def _of_fields() -> Iterable[TransformDefinition]:
                 recommended=("V1", "V2"), doc=_DOTS,
             ),
         ),
-        lambda c, is_key: fields.ExtractField(
-            FieldPath(c["field"], nested=_is_nested(c)), replace_null=c[REPLACE_NULL.name], is_key=is_key
-        ),
-        _field_path,
+        lambda c, is_key: fields.ExtractField(_path(c), replace_null=c[REPLACE_NULL.name], is_key=is_key),
+        _check_path,
     )  # fmt: skip
 
 
@@ -221,7 +222,7 @@ def _of_structs() -> Iterable[TransformDefinition]:
         key(f"{what}.field", doc=f"The field for {of}; ! at the end makes it required, ? optional (the default).")
         for what, of in (
             ("topic", "the topic"),
-            ("partition", "the partition"),
+            ("partition", "the partition, which is null in a source"),
             ("offset", "the offset, in sink connectors only"),
             ("timestamp", "the record's timestamp"),
             ("static", "a fixed text"),

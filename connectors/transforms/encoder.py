@@ -42,8 +42,9 @@ from cdcworker.schemas.record_format import CLOCKS, FlatFormat, RecordFormat
 from cdcworker.schemas.topics import TOPIC_CHARS_MAX, subject
 
 _TOPIC: Final = re.compile(rf"[A-Za-z0-9._-]{{1,{TOPIC_CHARS_MAX}}}")
-WRITERS_MAX: Final = 4_096
-"""The most topics and schemas for which a table's plan keeps writers (INV-10)."""
+WRITERS_MAX: Final = 64
+"""The most topics and schemas for which a table's plan keeps writers (INV-10): those of the last topics, where their names have
+the time in them."""
 
 
 def encoder_of(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar, Final, NamedTuple
 
@@ -120,6 +120,15 @@ def missing(name: str, schema: ConnectSchema) -> DataError:
     return DataError(f'Invalid value: null used for required field: "{name}", schema type: {schema.type.upper()}')
 
 
+def require_distinct(names: Iterable[str]) -> None:
+    """Raises DataError for the first name that comes twice: a struct has one field of a name."""
+    seen: set[str] = set()
+    for name in names:
+        if name in seen:
+            raise DataError(f"Cannot create field because of field name duplication {name}")
+        seen.add(name)
+
+
 class InsertedField(NamedTuple):
     """A field that is inserted: what it holds, and its name. It is required if the config says so with `!`."""
 
@@ -161,11 +170,7 @@ class InsertField(SideTransform):
     def compile(self, schema: ConnectSchema) -> tuple[ConnectSchema, Convert]:
         require_struct(schema, {}, self.PURPOSE)
         added = tuple(Field(each.name, _INSERTED[each.what][each.optional]) for each in self._inserted)
-        names = [name for name, _ in schema.fields]
-        for name, _ in added:
-            if name in names:
-                raise DataError(f"Cannot create field because of field name duplication {name}")
-            names.append(name)
+        require_distinct(name for name, _ in (*schema.fields, *added))
         copy = copier(schema, [(name, name) for name, _ in schema.fields], with_default=self._replace_null)
 
         def convert(value: Any, record: ConnectRecord) -> Any:
@@ -226,13 +231,8 @@ class ReplaceField(SideTransform):
 
     def compile(self, schema: ConnectSchema) -> tuple[ConnectSchema, Convert]:
         require_struct(schema, {}, self.PURPOSE)
-        fields: list[Field] = []
-        for name, of in schema.fields:
-            if self._keeps(name):
-                new = self._renames.get(name, name)
-                if any(field.name == new for field in fields):
-                    raise DataError(f"Cannot create field because of field name duplication {new}")
-                fields.append(Field(new, of))
+        fields = [Field(self._renames.get(name, name), of) for name, of in schema.fields if self._keeps(name)]
+        require_distinct(name for name, _ in fields)
         names = [(new, self._former.get(new, new)) for new, _ in fields]
         for _, old in names:
             if old not in schema.by_name:
@@ -274,6 +274,7 @@ class ValueToKey(SideTransform):
         for name in self._fields:
             if name not in schema.by_name:
                 raise DataError(f"Field does not exist: {name}")
+        require_distinct(self._fields)
         copy = copier(schema, [(name, name) for name in self._fields], with_default=self._replace_null)
 
         def convert(value: Any, _: ConnectRecord) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from dataclasses import replace
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, ClassVar, Final
@@ -17,6 +18,7 @@ from cdcworker.connectors.transforms.data import (
     ConnectRecord,
     ConnectSchema,
     DataError,
+    Field,
     class_name,
     require_map,
     require_struct,
@@ -63,7 +65,16 @@ class MaskField(SideTransform):
                 out[name] = found if found is None or mask is None else mask()
             return out
 
-        return schema, convert
+        return self._schema(schema), convert
+
+    def _schema(self, schema: ConnectSchema) -> ConnectSchema:
+        """Returns the same schema, in which a masked field has no logical type of Avro's that its new text is no value of."""
+        fields = tuple(
+            Field(name, replace(of, avro=None) if name in self._fields and _is_uuid(of) else of)
+            for name, of in schema.fields
+        )
+        is_same = all(new is old for (_, new), (_, old) in zip(fields, schema.fields, strict=True))
+        return schema if is_same else replace(schema, fields=fields)
 
     def schemaless(self, value: Any, record: ConnectRecord) -> Any:
         fields = require_map(value, self.PURPOSE)
@@ -94,6 +105,12 @@ class MaskField(SideTransform):
         if isinstance(value, Decimal):
             return Decimal(0)
         return empty(_schema_of(value))
+
+
+def _is_uuid(schema: ConnectSchema) -> bool:
+    """Returns whether readers of Avro take the field's texts for UUIDs, which other texts are not. Debezium's name alone promises
+    readers nothing."""
+    return isinstance(schema.avro, Mapping) and schema.avro.get("logicalType") == "uuid"
 
 
 def empty(schema: ConnectSchema) -> Any:

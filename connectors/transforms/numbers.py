@@ -12,8 +12,8 @@ from cdcworker.connectors.transforms.data import ConnectSchema
 
 BITS: Final = {"int8": 8, "int16": 16, "int32": 32, "int64": 64}
 _INTEGER: Final = re.compile(r"[+-]?[0-9]{1,40}", re.ASCII)
-_FLOAT: Final = re.compile(r"[+-]?([0-9]+\.?[0-9]*|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
-_HEX: Final = re.compile(r"[+-]?0[xX][0-9a-fA-F]*\.?[0-9a-fA-F]*[pP][+-]?[0-9]{1,9}", re.ASCII)
+_FLOAT: Final = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]{1,9})?", re.ASCII)
+_HEX: Final = re.compile(r"[+-]?0[xX][0-9a-fA-F]*(\.[0-9a-fA-F]*)?[pP][+-]?[0-9]{1,9}", re.ASCII)
 EXPONENT_MAX: Final = 10_000
 """Numbers with more digits than these are no numbers of a record: each digit would be written out."""
 
@@ -49,11 +49,14 @@ def parsed_integer(text: str, bits: int) -> int:
 def parsed_float(text: str) -> float:
     """Returns the number that a text is by Java's `Double.parseDouble`. Raises ValueError."""
     text = text.strip()
+    if text[text[:1] in ("+", "-") :] in ("NaN", "Infinity"):
+        return float(text.replace("Infinity", "inf"))
     bare = text[:-1] if text[-1:] in tuple("fFdD") and not _HEX.fullmatch(text) else text
-    if bare.lstrip("+-") in ("NaN", "Infinity") and len(bare) - len(bare.lstrip("+-")) <= 1:
-        return float(bare.replace("Infinity", "inf"))
     if _HEX.fullmatch(bare):
-        return float.fromhex(bare)
+        try:
+            return float.fromhex(bare)
+        except OverflowError:
+            return -math.inf if bare.startswith("-") else math.inf
     if _FLOAT.fullmatch(bare) is None:
         raise ValueError("no number")
     return float(bare)

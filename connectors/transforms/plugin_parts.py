@@ -2,18 +2,46 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal
 
 from cdcworker.connectors.config.converters import CONVERTERS, JSON, NOT_AVAILABLE, converter_keys
 from cdcworker.connectors.config.definition import ConfigKey
 from cdcworker.connectors.transforms.config import KNOWN, TRANSFORM_CLASSES, Plural, own_keys
-from cdcworker.connectors.transforms.definitions import PREDICATES
+from cdcworker.connectors.transforms.definitions import PREDICATES, short_name
 
 SIMPLE_HEADERS: Final = "org.apache.kafka.connect.storage.SimpleHeaderConverter"
 _IMPLICIT: Final = ("predicate", "negate")
 """Keys that a config may give to any transform: Kafka Connect does not show them as its own."""
+
+
+_DOCS: Final[Mapping[str, str]] = {
+    "ExtractNewRecordState": "The row in the place of the envelope that it stands in.",
+    "RegexRouter": "Another name for a topic that an expression matches as a whole. Other topics keep theirs.",
+    "Cast": "Fields, or the whole, as another type: numbers, booleans and text. A null stays null.",
+    "ExtractField": "The value of one field in the place of the whole. A field that is not there is an error.",
+    "Flatten": "The fields of structs inside of a struct as its own fields, with names like `source.table`. Avro has no dots in names "
+    "(they are written as `_u002e`), so `_` is a better delimiter there.",
+    "HoistField": "The whole as the only field of a new struct. A tombstone becomes a record.",
+    "MaskField": "Another value in the place of a field's: an empty one, or the replacement. Nulls stay null. A name that no field has is "
+    "passed over. Bytes and structs cannot be masked.",
+    "InsertField": "Fields of the record's metadata, or of a fixed text, behind the other fields. A field that is there already is an error.",
+    "ReplaceField": "Fields left out, or under other names. A name that no field has is passed over.",
+    "ValueToKey": "A key of fields of the value. A tombstone, and a field that is not there, are errors.",
+    "DropHeaders": "Headers left out by their names.",
+    "HeaderFrom": "Fields copied into headers as text, or moved there. A tombstone, and a field that is not there, are errors.",
+    "InsertHeader": "A header with a fixed value on each record.",
+    "SetSchemaMetadata": "Another name or version of the schema.",
+    "TimestampConverter": "A moment in another form. It is read from 64-bit numbers, from text, and from Kafka Connect's Date, Time and "
+    "Timestamp; other types are an error.",
+    "Filter": "Leaves out every record that it is applied to: give it a predicate.",
+    "TimestampRouter": "A topic whose name has the record's time in it.",
+    "HasHeaderKey": "Met by records that have a header of this name.",
+    "RecordIsTombstone": "Met by records without a value.",
+    "TopicNameMatches": "Met by records whose topic's name an expression matches as a whole.",
+}
+"""What the classes do, by their names without package and without `$Key` or `$Value`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,6 +51,11 @@ class PluginPart:
     name: str
     kind: Literal["converter", "header_converter", "transformation", "predicate"]
     keys: tuple[ConfigKey, ...] = ()
+
+    @property
+    def doc(self) -> str:
+        """What a transform or a predicate does."""
+        return _DOCS.get(short_name(self.name).partition("$")[0], "")
 
 
 def _bare(keys: Iterable[ConfigKey], prefix: str) -> tuple[ConfigKey, ...]:

@@ -8,8 +8,9 @@ from typing import Any, ClassVar, Final, NamedTuple, Protocol, runtime_checkable
 
 from cdcworker.connectors.transforms.data import ConnectRecord, ConnectSchema
 
-SCHEMAS_MAX: Final = 256
-"""The most schemas for which a transform keeps what it has compiled."""
+SCHEMAS_MAX: Final = 16_384
+"""The most schemas for which a transform keeps what it has compiled (INV-10): as many as there are tables whose plans are kept.
+What is compiled again makes a schema of its own, which has to be registered."""
 
 
 @runtime_checkable
@@ -73,7 +74,7 @@ class SideTransform(ABC):
         found = self._compiled.get(id(schema))
         if found is None:
             if len(self._compiled) >= SCHEMAS_MAX:
-                self._compiled.clear()
+                del self._compiled[next(iter(self._compiled))]  # the oldest
             found = self._compiled[id(schema)] = Compiled(schema, *self.compile(schema))
         return found
 

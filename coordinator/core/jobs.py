@@ -159,11 +159,15 @@ def record_outcomes(transition: StateTransition, batch: WriteBatch) -> None:
     if not batch.draft.jobs:
         return
     ended: dict[str, list[Job]] = {}
-    for job in sorted(batch.draft.jobs.values(), key=lambda job: (job.updated_ms, job.id)):
-        connector = batch.draft.connectors.get(job.connector)
-        if connector is None or connector.incarnation != job.incarnation:
-            batch.add(tombstone(job_key(job.connector, job.id)))
-        elif job.outcome is not None:
+    for known in sorted(batch.draft.jobs.values(), key=lambda job: (job.updated_ms, job.id)):
+        connector = batch.draft.connectors.get(known.connector)
+        if connector is None or connector.incarnation != known.incarnation:
+            batch.add(tombstone(job_key(known.connector, known.id)))
+            continue
+        job = replace(known, spec=_without_keys(known.spec)) if _has_left_keys(known) else known
+        if job is not known:
+            batch.add(job_record(job))
+        if job.outcome is not None:
             ended.setdefault(job.connector, []).append(job)
         else:
             outcome = _outcome(transition, batch.draft, job)
@@ -173,6 +177,11 @@ def record_outcomes(transition: StateTransition, batch: WriteBatch) -> None:
     for jobs in ended.values():
         for job in jobs[: max(0, len(jobs) - ENDED_MAX)]:
             batch.add(tombstone(job_key(job.connector, job.id)))
+
+
+def _has_left_keys(job: Job) -> bool:
+    """Returns whether a job that is over still holds keys of rows: a leader of an older version has ended or cancelled it."""
+    return UNTIL_ENDED in job.spec and (job.outcome is not None or job.wanted == "CANCELLED")
 
 
 def _without_keys(spec: Mapping[str, Any]) -> JsonObject:

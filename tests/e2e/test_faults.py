@@ -377,6 +377,7 @@ SHOWN_LATER = {
     "cdc_slot_lost_in_seconds": "nothing grows",
     "cdc_slot_failover_ready": "before PostgreSQL 17 there is no such slot",
     "cdc_snapshot_left_seconds": "no snapshot is under way",
+    "cdc_source_filtered_records": "no transform leaves records out",
 }
 
 

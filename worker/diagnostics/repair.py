@@ -30,6 +30,11 @@ class RepairPlan:
         return sum(len(table["rows"]) for table in self._tables)
 
     @property
+    def size(self) -> int:
+        """Returns about how many bytes its keys are."""
+        return sum(_size(key) for table in self._tables for key in table["rows"])
+
+    @property
     def batches(self) -> list[JsonObject]:
         """The requests to the source, which carries out one after the other."""
         if self._batches is None:

@@ -35,6 +35,8 @@ OUT_OF_TIME_S: Final = 30.0
 """Past its own limit a child ends itself; one that does not is ended."""
 FOUND_MAX: Final = 500
 """Differing keys that a record holds in all; a config log is no place for more."""
+REPAIRS_BYTES_MAX: Final = 32 << 20
+"""Of the keys of all repairs that are kept, but for the last one; the oldest go first. # INV-10"""
 Json = dict[str, Any]
 
 
@@ -125,6 +127,7 @@ class Verifier:
             "source": {"name": source.name, "config": dict(source.config), "tasks": asked.source_tasks(state, source)},
             "tables": list(asked.tables),
             "held": dict(asked.held),
+            "held_by_source": dict(asked.held_by_source),
             "repair": asked.repair,
         }
         start_thread(self._follow, run, question, name=f"verify-{run.id}", kind="verify")
@@ -159,10 +162,11 @@ class Verifier:
         return self._runs.get(name)
 
     def stop(self) -> None:
-        """Children end with the worker, or when it leads no more."""
+        """Children end with the worker, or when it leads no more. Nobody asks it for the keys of rows then."""
         for run in self.runs():
             if not run.is_over:
                 _end(run.child)
+            run.keys, run.repair = {}, None
 
     def _follow(self, run: VerifyRun, question: JsonObject) -> None:
         """The child dies with this thread, so it is started in it."""
@@ -210,6 +214,19 @@ class Verifier:
             run.ended_ms = self._now()
         run.error = said.get("error", run.error)
         run.result = result or run.result
+        if "repair" in said:
+            self._forget_repairs(run)
+
+    def _forget_repairs(self, last: VerifyRun) -> None:
+        """Keeps the repairs of the comparisons that have ended last, as far as there is room."""
+        left = REPAIRS_BYTES_MAX
+        for run in sorted(self.runs(), key=lambda run: run.ended_ms, reverse=True):
+            plan = run.repair
+            if plan is None or run is last:
+                continue
+            left -= plan.size
+            if left < 0:
+                run.repair = None
 
     def _now(self) -> int:
         return round(self._clock() * 1000)
@@ -225,6 +242,8 @@ class VerifyRequest:
     by: str = "request"
     held: Mapping[str, str] = field(default_factory=dict)
     """Topics that the sink holds back, and why: nobody waits for them."""
+    held_by_source: Mapping[str, str] = field(default_factory=dict)
+    """Tables that the source holds back, with the code of the error."""
     repair: bool = False
     """The keys of differing rows are kept, so that they can be repaired."""
 
@@ -239,6 +258,13 @@ def held_of(view: View, sink: str) -> dict[str, str]:
     """Topics that tasks of the sink hold back, by their last reports."""
     found = [status.metrics.get("paused") for status in view.statuses.values() if status.connector == sink]
     return {topic: str(why) for paused in found if isinstance(paused, dict) for topic, why in paused.items()}
+
+
+def held_by_source(view: View, source: str) -> dict[str, str]:
+    """Tables that tasks of the source hold back, by their last reports, with the code of the error."""
+    found = [status.metrics.get("quarantine") for status in view.statuses.values() if status.connector == source]
+    held = [item for tables in found if isinstance(tables, list) for item in tables if isinstance(item, dict)]
+    return {str(item["table"]): str(item["code"]) for item in held if "table" in item and item.get("code")}
 
 
 def source_of(state: ClusterState, sink: Connector, name: str = "") -> Connector:

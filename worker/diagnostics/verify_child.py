@@ -61,9 +61,10 @@ def compare(question: JsonObject, say: Say) -> None:
     sink, source = (resolve(question[name]["config"], providers) for name in ("sink", "source"))
     access, roots = access_of(providers, question["sink"]["prefixes"]), file_roots(providers)
     topics = _topics(question, sink, access)
-    machine, held = finder(lookup(sink.get("connector.class", "")).load()(sink)), question.get("held", {})
+    machine = finder(lookup(sink.get("connector.class", "")).load()(sink))
+    held, theirs = question.get("held", {}), question.get("held_by_source", {})
     wanted = ComparedConnectors(
-        question["sink"]["name"], sink, source, topics, question["tables"], roots, machine, held, access
+        question["sink"]["name"], sink, source, topics, question["tables"], roots, machine, held, theirs, access
     )
     limits, timeout_s = limits_of(sink)
     origin = (question["source"]["name"], int(question["source"]["tasks"]))

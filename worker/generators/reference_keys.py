@@ -134,8 +134,13 @@ def transforms_page() -> str:
         " stands behind the last dot. `GET /connector-plugins/{class}/config` gives the keys of each as JSON."
         " [Change records with transforms](../how-to/transforms.md) shows them at work.",
         "Each transform also takes `predicate`, the name of a predicate that decides whether it is applied, and `negate`."
-        " `ExtractNewRecordState` takes neither.",
-        *(section for part in parts for section in (f"## {code(part.name)}", *map(_section, part.keys))),
+        " `ExtractNewRecordState` takes neither. Those whose names end in `$Key` are applied to the key of a record, those in `$Value` to"
+        " its value.",
+        *(
+            section
+            for part in parts
+            for section in (f"## {code(part.name)}", text(part.doc), *map(_section, part.keys))
+        ),
     )
 
 

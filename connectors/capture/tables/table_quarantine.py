@@ -17,6 +17,7 @@ from typing import Any
 
 from cdcworker.connectors.capture.config.filters import TableFilters
 from cdcworker.connectors.capture.errors import CaptureErrors
+from cdcworker.connectors.snapshot_jobs import REPAIR
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.patterns import matches_any
@@ -76,11 +77,14 @@ class TableQuarantine:
         return why.get("config") != self._config or any(job["id"] not in why["jobs"] for job in self._asked(table))
 
     def _asked(self, table: str) -> list[Mapping[str, Any]]:
-        """Snapshots that name this table."""
+        """Snapshots that name this table. A repair reads some of its rows only, and its names are no patterns; a request that is
+        cancelled asks for nothing any more."""
         return [
             job
             for job in self._jobs()
             if job.get("kind") == SNAPSHOT_JOB
+            and job.get("wanted") != "CANCELLED"
+            and REPAIR not in job.get("spec", {})
             and matches_any(job.get("spec", {}).get("tables", ()), table, ignore_case=True)
         ]
 

@@ -18,12 +18,14 @@ from cdcworker.coordinator.log.setting_records import COMPARISON, comparison, re
 from cdcworker.coordinator.model import Connector, PutJob, PutSetting, Reply, View
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.threads import repeated
+from cdcworker.worker.diagnostics.repair import RepairPlan
 from cdcworker.worker.diagnostics.verify import (
     SCHEDULE,
     NoPlaceError,
     Verifier,
     VerifyRequest,
     VerifyRun,
+    held_by_source,
     held_of,
     scheduled_source,
     source_of,
@@ -58,14 +60,14 @@ async def start(api: ApiContext, request: Request) -> Response:
     if not view.is_leader:
         return await _at_leader(api, request, view)
     query = request.query_params
-    held = held_of(view, connector.name)
-    tables, repair = tuple(query.getlist("table")), flag(query, "repair")
-    asked = VerifyRequest(query.get("source", ""), tables, held=held, repair=repair)
-    if asked.source:
+    named, tables, repair = query.get("source", ""), tuple(query.getlist("table")), flag(query, "repair")
+    if named:
         # Before it is looked up: who may not operate it is not told whether it is there.
-        _require_source(request, asked.source)
-    source = source_of(view.state, connector, asked.source)
+        _require_source(request, named)
+    source = source_of(view.state, connector, named)
     _require_source(request, source.name)
+    held, theirs = held_of(view, connector.name), held_by_source(view, source.name)
+    asked = VerifyRequest(source.name, tables, held=held, held_by_source=theirs, repair=repair)
     check_class(api, connector)
     if is_dry_run(request):
         return dry_run_answer(connector=connector.name, effect="compared", source=source.name)
@@ -168,34 +170,33 @@ def _number(connector: Connector, key: str, default: int) -> int:
 
 async def repair(api: ApiContext, request: Request) -> Response:
     """Has the source read one batch of the differing rows. A dry run tells how many rows of which tables, and changes nothing:
-    whoever may read both connectors may ask for it."""
+    it needs no more than `read` on the source."""
     role, name = "read" if is_dry_run(request) else "operate", request.path_params["connector"]
-    _require(request, role, name)
     verifier, connector, view = _verifier(api), api.connector(name), api.view()
     if not view.is_leader:
         return await _at_leader(api, request, view)
     run = verifier.get(name)
-    if run is None or run.incarnation != connector.incarnation or run.repair is None:
-        raise _no_comparison(f"{name} has not been compared for a repair, or not by this leader")
+    plan = run.repair if run is not None and run.incarnation == connector.incarnation else None
+    if run is None or plan is None:
+        raise _no_comparison(f"{name} has not been compared for a repair, or not by this leader, or others since")
     _require(request, role, run.source)
     if request.query_params.get("comparison", run.id) != run.id:
         raise _no_comparison(f"{name} has been compared again since")
-    answer = {"connector": name, "source": run.source, "comparison": run.id, **run.repair.shown()}
+    answer = {"connector": name, "source": run.source, "comparison": run.id, **plan.shown()}
     if role == "read":
-        return dry_run_answer(effect="repaired" if run.repair.rows else "unchanged", **answer)
-    if not run.repair.rows:
+        return dry_run_answer(effect="repaired" if plan.rows else "unchanged", **answer)
+    if not plan.rows:
         return JSONResponse({**answer, "snapshot": None})
-    return await _begin(api, request, run, answer)
+    return await _begin(api, request, _source(api, run), plan, answer)
 
 
-async def _begin(api: ApiContext, request: Request, run: VerifyRun, answer: Json) -> Response:
-    assert run.repair is not None
-    source, number = _source(api, run), _batch(request, len(run.repair.batches))
+async def _begin(api: ApiContext, request: Request, source: Connector, plan: RepairPlan, answer: Json) -> Response:
+    number = _batch(request, len(plan.batches))
 
     def done(reply: Reply) -> Response:
         return JSONResponse({**answer, "batch": number, "snapshot": reply.job}, 202)
 
-    command = PutJob(source.name, SNAPSHOT, run.repair.batches[number])
+    command = PutJob(source.name, SNAPSHOT, plan.batches[number])
     under_way = [job for job in jobs.of(api.view().state, source.name) if job.outcome is None and REPAIR in job.spec]
     if any(dict(job.spec) != command.spec for job in under_way):
         # Its tasks are told of all open jobs in one message, and each holds the keys of its rows.
@@ -353,7 +354,8 @@ class VerifySchedule:
         try:
             source = scheduled_source(view.state, connector)
             check_class(self._api, connector)
-            asked = VerifyRequest(source.name, by=SCHEDULE, held=held_of(view, connector.name))
+            held, theirs = held_of(view, connector.name), held_by_source(view, source.name)
+            asked = VerifyRequest(source.name, by=SCHEDULE, held=held, held_by_source=theirs)
             self._verifier.start(view.state, connector, asked, _timeout_s(connector))
         except CdcError as error:
             if error.code == BUSY:
@@ -394,9 +396,9 @@ ENDPOINTS = (
         "POST",
         f"{PATH}/repair",
         repair,
-        "Bring rows that the last comparison found different from the source (role `operate`; a dry run: `read`)",
+        "Bring rows that the last comparison found different from the source (role `operate` on the source too; a dry run: `read`)",
         statuses=(200, 202, 400, 404, 409),
         query=("comparison", "batch", "dry_run"),
-        role="read",
+        role="operate",
     ),
 )

@@ -9,6 +9,8 @@ import time
 import psycopg
 import pytest
 from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
+from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
+from cdcworker.connectors.comparison.transformed_tables import SHARED
 from cdcworker.connectors.verify import report
 from cdcworker.connectors.verify.compare import CompareSettings, Comparison
 from cdcworker.connectors.verify.databases import VerifyLimits
@@ -124,7 +126,15 @@ def test_of_a_history_of_versions_the_current_ones_are_compared(dsns):
     assert summary(tally) == {"t": {"missing": 1, "extra": 1}}
 
 
-def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_different(dsns):
+@pytest.mark.parametrize(
+    ("held", "reason"),
+    [
+        ({"held": {"p.public.held": "a column cannot become another"}}, "the sink holds it back: a column cannot become another"),
+        ({"held_by_source": {"public.held": "postgres.table_closed"}}, "the source holds it back: postgres.table_closed"),
+    ],
+    ids=["the sink", "the source"],
+)  # fmt: skip
+def test_nobody_waits_for_a_table_that_is_held_back_nor_calls_it_different(dsns, held, reason):
     """The others are compared; it is told with what stopped it."""
     for dsn in dsns:
         with psycopg.connect(dsn, autocommit=True) as db:
@@ -134,11 +144,10 @@ def test_nobody_waits_for_a_table_that_the_sink_holds_back_nor_calls_it_differen
                     f"insert into {name} values (1, %s)", ("old" if name == "held" and dsn == dsns[1] else "new",)
                 )
     waited_for = []
-    asked = wanted(dsns, topics=["t", "held"], held={"p.public.held": "a column cannot become another"})
+    asked = wanted(dsns, topics=["t", "held"], **held)
     with opened(asked, LIMITS, lambda topics, *_: waited_for.append(list(topics))) as both:
         tally = Comparison(both.source, both.target, lambda *_: Now(), CompareSettings(LIMITS)).run(both.plans)
     found = {state.plan.source.name: (state.verdict, state.reason) for state in tally.tables}
-    reason = "the sink holds it back: a column cannot become another"
     assert found == {"t": ("equal", ""), "held": ("impossible", reason)}
     assert waited_for == [["p.public.t"]]
     assert tally.verdict == "impossible"
@@ -177,6 +186,43 @@ def test_no_key_of_a_table_that_the_source_does_not_hand_on_reaches_the_warehous
     reason = "the source's configuration or its publication leaves the table out"
     assert found == {"t": ("equal", "", 1), "salaries": ("impossible", reason, 0)}
     assert waited_for == [["p.public.t"]]
+
+
+def test_a_topic_that_holds_several_tables_is_neither_compared_nor_repaired(dsns):
+    """What the warehouse has of the other tables is not in the table of this name: a repair would delete it."""
+    names = ("orders", "orders_1", "orders_2", "people")
+    for dsn in dsns:
+        with psycopg.connect(dsn, autocommit=True) as db:
+            for number, name in enumerate(names):
+                db.execute(f"create table {name} (id int primary key)")
+                if dsn == dsns[0] and name != "orders":
+                    db.execute(f"insert into {name} values ({number})")
+    with psycopg.connect(dsns[0], autocommit=True) as db:
+        db.execute("create publication dbz_publication for all tables")
+    with psycopg.connect(dsns[1], autocommit=True) as db:
+        db.execute("insert into orders values (1), (2)")
+    route = {"type": "RegexRouter", "regex": r"(.*)_\d+", "replacement": "$1"}
+    source = {"transforms": "one", **{f"transforms.one.{key}": value for key, value in route.items()}}
+    with opened(wanted(dsns, topics=["orders", "people"], source=source), LIMITS) as both:
+        settings = CompareSettings(LIMITS, kept=repaired_kinds_of(both))
+        tally = Comparison(both.source, both.target, lambda *_: Now(), settings).run(both.plans)
+        repair = repair_json(both, tally)["tables"]
+    routed = "transforms.one gives its records another topic"
+    reasons = {"public.orders": SHARED, "public.orders_1": routed, "public.orders_2": routed}
+    assert {state.plan.name: state.reason for state in tally.tables} == {**reasons, "public.people": ""}
+    assert {one["table"]: one["refused"] for one in repair if not one["rows"]} == {
+        name: [{"rows": 0, "why": why}] for name, why in reasons.items()
+    }
+    assert [one["table"] for one in repair if one["rows"]] == ["public.people"]
+
+
+def test_a_source_of_another_class_is_refused_by_its_name(dsns):
+    with (
+        pytest.raises(CdcError, match="class datagen") as refused,
+        opened(wanted(dsns, source={"connector.class": "datagen"}), LIMITS),
+    ):
+        pass
+    assert refused.value.code == "verify.unfit"
 
 
 @pytest.fixture

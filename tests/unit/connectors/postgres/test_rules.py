@@ -405,7 +405,7 @@ def test_a_value_that_means_nothing_here_is_taken_with_a_remark(value, is_noted)
         ("snapshot.mode", "sometimes", "expects one of"),
         ("plugin.name", "wal2json", "pgoutput"),
         ("transforms", "unwrap", 'Missing required configuration "transforms.unwrap.type"'),
-        ("predicates", "x", "not available"),
+        ("predicates", "x", '"predicates.x.type" which has no default value'),
         ("message.key.columns", "t", "expects schema.table:column"),
         ("table.inclde.list", "public.t", "did you mean table.include.list"),
         ("slot.name", "No-Good", "lower-case"),

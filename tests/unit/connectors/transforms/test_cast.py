@@ -2,6 +2,7 @@
 
 import math
 from datetime import UTC, datetime
+from time import process_time
 
 import pytest
 from cdcworker.connectors.transforms.data import DATE, DECIMAL, TIME, TIMESTAMP, ConnectRecord, ConnectSchema
@@ -43,6 +44,9 @@ def test_the_whole_key_without_a_schema(kit):
         ("string", "boolean", "yes", False),
         ("string", "float64", " 1.5d ", 1.5),
         ("string", "float64", "-Infinity", -math.inf),
+        ("string", "float64", "0x1.8p1", 3.0),
+        ("string", "float32", "-0x1p1024f", -math.inf),
+        ("string", "float64", "5.e1", 50.0),
         ("string", "int64", "+7", 7),
         ("float64", "string", 1e10, "1.0E10"),
         ("float32", "string", 0.10000000149011612, "0.1"),
@@ -56,11 +60,24 @@ def test_numbers_are_narrowed_as_java_does(kit, kind, type, value, expected):
     assert cast(kit, ConnectSchema(kind), value, type).value == expected
 
 
-@pytest.mark.parametrize(("kind", "text"), [("int8", "300"), ("int32", "1.5"), ("float64", "1_0"), ("int64", "abc")])
+@pytest.mark.parametrize(
+    ("kind", "text"),
+    [
+        ("int8", "300"), ("int32", "1.5"), ("float64", "1_0"), ("float64", "NaNd"), ("float64", "0x.p1"), ("int64", "abc"),
+    ],
+)  # fmt: skip
 def test_text_that_is_no_such_number_is_an_error_without_the_text(kit, kind, text):
     with pytest.raises(CdcError, match="Value was out of range for requested data type") as caught:
         cast(kit, kit.STRING, text, kind)
     assert text not in str(caught.value)
+
+
+@pytest.mark.parametrize("text", ["1" * 100_000 + "x", "0x" + "1" * 100_000, "1." + "1" * 100_000 + "x"])
+def test_a_long_text_that_is_no_number_is_refused_at_once(kit, text):
+    begun = process_time()
+    with pytest.raises(CdcError, match="out of range"):
+        cast(kit, kit.STRING, text, "float64")
+    assert process_time() - begun < 1
 
 
 def test_logical_types_are_numbers_and_texts(kit):
@@ -75,6 +92,15 @@ def test_logical_types_are_numbers_and_texts(kit):
     assert cast(kit, decimal, (1999).to_bytes(2, "big"), "string").value == "19.99"
     assert cast(kit, decimal, (1999).to_bytes(2, "big"), "int32").value == 19
     assert cast(kit, decimal, (1999).to_bytes(2, "big"), "float64").value == 19.99
+
+
+def test_of_a_whole_value_the_name_is_kept_but_for_that_of_a_logical_type(kit):
+    named = ConnectSchema("int32", name="io.debezium.time.Date", version=1)
+    assert cast(kit, named, 1, "string").value_schema == ConnectSchema(
+        "string", name="io.debezium.time.Date", version=1
+    )
+    decimal = ConnectSchema("bytes", True, name=DECIMAL, version=1, parameters={"scale": "2"})
+    assert cast(kit, decimal, b"\1", "string").value_schema == kit.optional(kit.STRING)
 
 
 def test_fields_of_a_struct(kit):

@@ -13,7 +13,7 @@ from cdcworker.connectors.transforms.config import (
     transform_checks,
     transform_keys,
 )
-from cdcworker.connectors.transforms.data import ConnectRecord
+from cdcworker.connectors.transforms.data import TIMESTAMP, ConnectRecord, ConnectSchema
 from cdcworker.connectors.transforms.definitions import PREDICATES, TRANSFORMS
 from cdcworker.connectors.transforms.plugin_parts import PARTS, part_of
 from cdcworker.schemas.errors import CdcError
@@ -46,6 +46,7 @@ def test_there_are_all_of_kafka_connect():
     for name in TRANSFORMS:
         assert part_of(name).kind == "transformation"
         assert part_of(name) is part_of(name.rpartition(".")[2])
+    assert all(part.doc for part in PARTS if part.kind in ("transformation", "predicate"))
     assert len({part.name for part in PARTS}) == len(PARTS)
 
 
@@ -77,6 +78,8 @@ def test_there_are_all_of_kafka_connect():
          "Invalid value for configuration transforms.t.static.value: No value specified for static field"),
         (of("InsertField$Value", offset_field="x"), "transforms.t.offset.field is applicable to sink connectors only: a record of "
          "a source has no offset yet"),
+        (of("InsertField$Value", partition_field="p!"), "transforms.t.partition.field cannot be required: a record of a source "
+         "has no partition yet"),
         (of("MaskField$Value", fields="a", replacement=""),
          "Invalid value  for configuration transforms.t.replacement: String must be non-empty"),
         (of("SetSchemaMetadata$Value"), "Neither schema name nor version configured"),
@@ -105,7 +108,7 @@ def test_unknown_keys_and_too_many_names_are_refused():
     assert "did you mean transforms.t.delimiter?" in problems(of("Flatten$Key", delimeter="x"))[0]
     many = ",".join(f"t{number}" for number in range(ALIASES_MAX + 1))
     assert problems({"transforms": many}) == [
-        f"transforms has {ALIASES_MAX + 1} names; at most {ALIASES_MAX} may be given"
+        f"transforms names {ALIASES_MAX + 1} transforms; at most {ALIASES_MAX} may be named"
     ]
 
 
@@ -142,6 +145,21 @@ class TestWhatAConfigMakes:
     def test_texts_keep_their_spaces(self):
         made = chain_of(of("Flatten$Value", delimiter=" ")).apply(ConnectRecord("t", value={"a": {"b": 1}}))
         assert made.value == {"a b": 1}
+
+    @pytest.mark.parametrize("operation", ["MOVE", " move "])
+    def test_a_choice_counts_in_any_case_and_without_spaces(self, operation):
+        config = of("HeaderFrom$Value", fields="a", headers="h", operation=operation)
+        assert not problems(config)
+        assert chain_of(config).apply(ConnectRecord("t", value={"a": 1, "b": 2})).value == {"b": 2}
+
+    def test_each_choice_counts_as_it_was_judged(self):
+        config = of("TimestampConverter$Value", target_type="timestamp", unix_precision="Microseconds")
+        assert not problems(config)
+        made = chain_of(config).apply(ConnectRecord("t", value_schema=ConnectSchema("int64"), value=5_000))
+        assert (made.value, made.value_schema.name) == (5, TIMESTAMP)
+        config = of("ExtractField$Key", field="a.`b.c` ", field_syntax_version="v2 ")
+        assert not problems(config)
+        assert chain_of(config).apply(ConnectRecord("t", key={"a": {"b.c": 1}})).key == 1
 
     def test_connects_example_of_a_chain(self):
         config = {

@@ -7,7 +7,7 @@ import pytest
 from cdcworker.connectors.transforms.avro_form import JSON_WRITTEN, REGISTERED, avro_of, schema_of
 from cdcworker.connectors.transforms.config import chain_of, format_of
 from cdcworker.connectors.transforms.data import ConnectSchema
-from cdcworker.connectors.transforms.encoder import TransformEncoder, encoder_of
+from cdcworker.connectors.transforms.encoder import WRITERS_MAX, TransformEncoder, encoder_of
 from cdcworker.schemas.avro import canonical, murmur2, unframe
 from cdcworker.schemas.change import Column, PlainRecord
 from cdcworker.schemas.connect_json import connect_schema
@@ -109,6 +109,19 @@ def test_fields_are_left_out_of_flat_rows_and_registered_so():
     assert [field["cdc.colid"] for field in schema["fields"]] == [1, 2, 3, 4]
     assert RecordDecoder(log).decode(record.value)["remark"] == "gift"
     assert record.topic == "shop.public.orders"
+
+
+def test_a_masked_uuid_is_no_uuid_to_readers_of_avro():
+    log = SchemaLog()
+    uuid = {"type": "string", "connect.version": 1, "connect.name": "io.debezium.data.Uuid"}
+    known = {**uuid, "logicalType": "uuid"}
+    table = replace(ORDERS, columns=(Column("id", "long", optional=False), Column("a", known), Column("b", known)))
+    config = one("MaskField$Value", fields="a", replacement="***") | {"transforms": "u,t", **UNWRAP}
+    row = (1, "0b9a5d3e-6f0a-4d52-8f11-c5f3c4a1f0a7", "0b9a5d3e-6f0a-4d52-8f11-c5f3c4a1f0a7")
+    record = encoder(config, log).encode([Kit.change("c", table, after=row)])[0]
+    fields = log.by_id(unframe(record.value)[0]).schema["fields"]
+    assert [field["type"] for field in fields[1:]] == [["null", uuid], ["null", known]]
+    assert RecordDecoder(log).decode(record.value)["a"] == "***"
 
 
 def test_a_primitive_key_and_its_partition():
@@ -214,6 +227,35 @@ def test_a_table_with_another_structure_is_registered_anew_and_once():
     for table, row in ((ORDERS, ROW), (ORDERS, ROW), (wider, (*ROW, 1)), (ORDERS, ROW)):
         made.encode([Kit.change("c", table, after=row)])
     assert calls == [["shop.public.orders-key", "shop.public.orders-value"]] * 3
+
+
+def test_schemas_of_many_tables_are_compiled_and_registered_once():
+    calls = []
+    register = register_in_memory(SchemaLog())
+
+    def counted(registrations):
+        calls.append(registrations)
+        return register(registrations)
+
+    config = one("InsertField$Value", topic_field="topic")
+    made = encoder_of(chain_of(config), format_of(config), "shop", counted, clock_ns=lambda: Kit.CLOCK_NS)
+    tables = [replace(ORDERS, path=("public", f"orders{number}")) for number in range(300)]
+    for _ in range(2):
+        made.encode([Kit.change("c", table, after=ROW) for table in tables])
+    assert len(calls) == len(tables)
+
+
+def test_of_topics_with_the_time_in_their_names_only_the_last_keep_writers():
+    clock = [Kit.CLOCK_NS]
+    config = one("TimestampRouter")
+    made = encoder_of(
+        chain_of(config), format_of(config), "shop", register_in_memory(SchemaLog()), clock_ns=lambda: clock[0]
+    )
+    for _ in range(WRITERS_MAX):
+        (record,) = made.encode([Kit.change("c", after=ROW)])
+        clock[0] += 86_400 * 10**9
+    assert record.topic == "shop.public.orders-20261123"
+    assert len(made.plan(ORDERS, Kit.change("c").position).writers) <= WRITERS_MAX
 
 
 def test_records_beside_those_of_tables_are_not_transformed():

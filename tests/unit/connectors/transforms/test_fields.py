@@ -240,6 +240,11 @@ class TestReplaceField:
         assert made.value == {"xyz": 42, "bar": True}
         assert made.value_schema == kit.struct(("xyz", kit.INT32), ("bar", kit.BOOLEAN), name="n")
 
+    def test_two_fields_do_not_get_one_name(self, kit):
+        record = kit.value(kit.struct(("a", kit.INT8), ("b", kit.INT8)), {"a": 1, "b": 2})
+        with pytest.raises(CdcError, match="field name duplication b"):
+            kit.applied("ReplaceField$Value", record, renames="a:b")
+
     def test_to_exclude_counts_before_to_include(self, kit):
         record = kit.value(None, {"dont": "whatever", "abc": 42, "foo": True})
         assert kit.applied("ReplaceField$Value", record, exclude="dont", include="dont,abc").value == {"abc": 42}
@@ -290,6 +295,10 @@ class TestValueToKey:
     def test_a_field_that_is_not_there(self, kit):
         with pytest.raises(CdcError, match="Field does not exist: not_exist"):
             kit.applied("ValueToKey", kit.value(kit.struct(("a", kit.INT8)), {"a": 1}), fields="not_exist")
+
+    def test_a_field_that_is_named_twice_makes_no_key(self, kit):
+        with pytest.raises(CdcError, match="field name duplication a"):
+            kit.applied("ValueToKey", kit.value(kit.struct(("a", kit.INT8)), {"a": 1}), fields="a,a")
 
     def test_a_tombstone_is_an_error(self, kit):
         with pytest.raises(CdcError, match="copying fields from value to key"):

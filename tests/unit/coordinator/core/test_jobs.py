@@ -150,3 +150,17 @@ def test_the_keys_of_a_repair_go_with_its_end_and_as_soon_as_it_is_cancelled(sta
     assert jobs.open_jobs(paused, "a/b")[0]["spec"] == spec
     cancelled = ask(paused, ChangeJob("a/b", job.id, "CANCELLED"), "r4")[1]
     assert [(told["wanted"], told["spec"]) for told in jobs.open_jobs(cancelled, "a/b")] == [("CANCELLED", SPEC)]
+
+
+@pytest.mark.parametrize(
+    "over", [{"outcome": {"state": "COMPLETED"}}, {"wanted": "CANCELLED"}], ids=["ended", "cancelled"]
+)
+def test_keys_that_a_leader_of_an_older_version_has_left_go_too(state, over):
+    spec = {**SPEC, "repair": {"public.t": {"key": ["id"], "rows": [["4711"]]}}}
+    state = ask(state, PutJob("a/b", "snapshot", spec), "r2")[1]
+    (job,) = jobs.of(state, "a/b")
+    left = fold_all(state, [jobs.job_record(replace(job, **over))])
+    (record,) = settled(left, {"id": "another", "state": "COMPLETED"})
+    after = fold_all(left, [record])
+    assert jobs.of(after, "a/b") == [replace(job, spec=SPEC, **over)]
+    assert settled(after, {"id": "another", "state": "COMPLETED"}) == []

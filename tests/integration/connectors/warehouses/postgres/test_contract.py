@@ -422,8 +422,8 @@ class TestPostgres(contract.ByHand, contract.Contract):
         for number in range(4):
             early.insert(shape(a=2), (number, "older"), "u")
         looked = []
-        newest = pgdropped._newest
-        monkeypatch.setattr(pgdropped, "_newest", lambda *args: looked.append(1) or newest(*args))
+        newest = pgdropped._Positions.newest
+        monkeypatch.setattr(pgdropped._Positions, "newest", lambda *args: looked.append(1) or newest(*args))
         again = open_writer(epoch=(2, 0), drop=True)
         again.claim([contract.TOPIC])
         for number in range(1, 5):

@@ -16,6 +16,7 @@ from cdcworker.connectors.postgres.pgoutput import Relation, RelationColumn
 from cdcworker.connectors.postgres.position import StoredPosition
 from cdcworker.connectors.postgres.server.catalog import TypeNames
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType
+from cdcworker.connectors.snapshot_jobs import RepairedRows, repair_spec
 from cdcworker.schemas.errors import CdcError
 
 CONFIG = {
@@ -68,6 +69,22 @@ def test_a_snapshot_that_is_asked_for_later_takes_it_back():
     assert one.due
     one.lift()
     assert one.lifted == ["public.t"]
+
+
+@pytest.mark.parametrize("name", ["public.t", "public.a(b"], ids=["the held table", "a name that is no pattern"])
+def test_a_repair_takes_no_table_back_whatever_its_tables_are_called(name: str):
+    """It reads some rows: a table that came back for it would be emptied and read whole."""
+    spec = repair_spec({name: RepairedRows(["id"], [["1"]], True)})
+    asked = {"id": "7", "kind": "snapshot", "wanted": "RUNNING", "spec": spec}
+    # As its tasks are told of it once it is cancelled.
+    cancelled = {**asked, "wanted": "CANCELLED", "spec": {"tables": spec["tables"]}}
+    stored = held()
+    for job in (asked, cancelled):
+        one = quarantine(stored, [job])
+        assert not one.due
+        one.lift()
+        assert list(one.held) == ["public.t"]
+        one.hold({"public.u": ERROR})
 
 
 def test_it_is_part_of_the_position():

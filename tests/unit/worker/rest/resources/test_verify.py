@@ -115,6 +115,20 @@ def test_what_the_sink_holds_back_is_told_to_the_child(serving, cluster, pair, u
     assert runs.get("w").result["notes"] == [{"p.public.t": "why"}]
 
 
+def test_what_the_source_holds_back_is_told_to_the_child(serving, cluster, pair, until):
+    says = (
+        "import json, sys; held = json.load(sys.stdin)['held_by_source']; "
+        f"print(json.dumps({{'result': {{**{RESULT!r}, 'notes': [held]}}}}))"
+    )
+    held = [{"table": "public.t", "code": "postgres.table_closed", "message": "m", "since_ms": 1}, {"table": "odd"}, 7]
+    cluster.report("s", 0, "RUNNING", metrics={"quarantine": held, "tables_held": 1})
+    cluster.report("other", 0, "RUNNING", metrics={"quarantine": [{**held[0], "table": "public.u"}]})
+    client, _, runs = serving(says)
+    client.post(PATH)
+    until(lambda: runs.get("w").is_over, 30)
+    assert runs.get("w").result["notes"] == [{"public.t": "postgres.table_closed"}]
+
+
 def test_every_worker_tells_what_the_record_says(serving, connect, make_herder, cluster, pair, until):
     client, keeper, runs = serving(SAYS)
     client.post(PATH)
@@ -520,13 +534,14 @@ def test_what_is_not_the_source_that_was_compared_or_cannot_read_is_refused(
 @pytest.mark.parametrize(
     ("grants", "trial", "repair"),
     [
-        ((("read", ""),), 200, 403),
-        ((("read", "w"),), 403, 403),
+        ((("operate", "w"),), 403, 403),
         ((("operate", "w"), ("read", "s")), 200, 403),
         ((("operate", ""),), 200, 202),
     ],
 )
-def test_a_repair_needs_operate_on_both_and_its_trial_read(for_repair, cluster, monkeypatch, grants, trial, repair):
+def test_a_repair_needs_operate_on_the_source_too_and_its_trial_read(
+    for_repair, cluster, monkeypatch, grants, trial, repair
+):
     client, _ = for_repair
     caller = Caller("team", tuple(Grant(*grant) for grant in grants), "token")
     monkeypatch.setattr("cdcworker.worker.rest.resources.verify.caller_of", lambda scope: caller)
