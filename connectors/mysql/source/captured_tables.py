@@ -27,11 +27,11 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner, table_number
 from cdcworker.connectors.mysql.errors import CAPTURE
-from cdcworker.connectors.mysql.position import progress_of
 from cdcworker.connectors.mysql.server.log_files import log_end
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
 from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
+from cdcworker.connectors.mysql.source.position import progress_of
 from cdcworker.connectors.mysql.source.session import Session
 from cdcworker.schemas.change import Change, EncodedRecords
 

@@ -33,7 +33,7 @@ class MySqlSource:
         return MySqlTask(parse(share), context)
 
     def check_position(self, position: JsonObject) -> None:
-        from cdcworker.connectors.mysql.position import StoredPosition, progress_of
+        from cdcworker.connectors.mysql.source.position import StoredPosition, progress_of
 
         if snapshot := StoredPosition.from_json(position).snapshot:
             progress_of(snapshot)
@@ -47,7 +47,7 @@ class MySqlSource:
     def verify_position(self, task: int, position: JsonObject) -> str:
         """Asks the server whether its log still has what lies behind the position."""
         del task
-        from cdcworker.connectors.mysql.position import StoredPosition
+        from cdcworker.connectors.mysql.source.position import StoredPosition
         from cdcworker.connectors.mysql.source.position_checks import verify
 
         verify(parse(self._config), StoredPosition.from_json(position))

@@ -14,10 +14,10 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.gtid.executed import contains, parse_gtids
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition, gtids_of
 from cdcworker.connectors.mysql.gtid.mysql import GtidSet
-from cdcworker.connectors.mysql.position import StoredPosition
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_files import file_number, gtids_at, log_files, made_at
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection, translated
+from cdcworker.connectors.mysql.source.position import StoredPosition
 from cdcworker.connectors.mysql.transport.commands import FIRST_POSITION
 from cdcworker.schemas.errors import CdcError, Where
 

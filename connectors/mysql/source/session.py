@@ -19,13 +19,13 @@ from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.transaction import Transaction
 from cdcworker.connectors.mysql.errors import TABLE_RETURNS
 from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids
-from cdcworker.connectors.mysql.position import FilePlace, StoredPosition, TransactionPart
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.facts import ServerFacts
 from cdcworker.connectors.mysql.server.steady_connection import SteadyConnection
 from cdcworker.connectors.mysql.snapshot.chunk_reader import ChunkReader, NameOf
 from cdcworker.connectors.mysql.snapshot.read_view import LogPlace
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
+from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition, TransactionPart
 from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject
 from cdcworker.schemas.errors import CdcError

@@ -31,7 +31,6 @@ from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.table_shape import check_shape
 from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids
 from cdcworker.connectors.mysql.gtid.mariadb import MariaDbPosition
-from cdcworker.connectors.mysql.position import NO_PLACE, FilePlace, StoredPosition
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
 from cdcworker.connectors.mysql.server.log_files import log_end, made_at
@@ -41,6 +40,7 @@ from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPla
 from cdcworker.connectors.mysql.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.mysql.source import captured_tables as tables
 from cdcworker.connectors.mysql.source import position_checks
+from cdcworker.connectors.mysql.source.position import NO_PLACE, FilePlace, StoredPosition
 from cdcworker.connectors.mysql.source.session import LOCK_MS, Connections, Scope, Session, StreamState
 from cdcworker.connectors.mysql.source.stream_plans import StreamPlans
 from cdcworker.connectors.mysql.source_block import source_schema

@@ -22,12 +22,12 @@ from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHe
 from cdcworker.connectors.mysql.binlog.plain_events import Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
-from cdcworker.connectors.mysql.position import FilePlace, StoredPosition
 from cdcworker.connectors.mysql.server.steady_connection import translated
 from cdcworker.connectors.mysql.source.captured_tables import incomplete
 from cdcworker.connectors.mysql.source.heartbeat_action import make_heartbeat, run_action
 from cdcworker.connectors.mysql.source.keyless_tables import read_whole
 from cdcworker.connectors.mysql.source.periodic_checks import PeriodicChecks
+from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition
 from cdcworker.connectors.mysql.source.session import Session
 from cdcworker.connectors.mysql.source.session_start import open_session
 from cdcworker.connectors.mysql.source.task_report import TaskReport

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.config.settings import parse
-from cdcworker.connectors.mysql.position import StoredPosition
+from cdcworker.connectors.mysql.source.position import StoredPosition
 from cdcworker.connectors.mysql.source.position_checks import verify
 from cdcworker.schemas.errors import CdcError
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from cdcworker.connectors.mysql.errors import POSITION_INVALID
-from cdcworker.connectors.mysql.position import FilePlace, StoredPosition, TransactionPart, progress_of
+from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition, TransactionPart, progress_of
 from cdcworker.schemas.errors import CdcError
 
 WHOLE = StoredPosition("mariadb", "u", "3-7-12", FilePlace("log.000004", 99, 5), 77, ts_ms=8)
