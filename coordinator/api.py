@@ -118,8 +118,8 @@ class LeaderWriter(Protocol):
     def write(self, records: Sequence[LogRecord], term: Term) -> None:
         """Writes all records in one transaction that carries the term's proof (INV-6).
 
-        Raises TermOver, WriterFenced or WriteUnknown; after any of them the writer is spent, and only a new claim writes
-        again.
+        Raises TermOver, WriterFenced or WriteUnknown. Whoever gets one of them drops the writer and claims anew: it may be
+        spent.
         """
 
     def close(self) -> None: ...

@@ -13,6 +13,22 @@ BUSY = b'<?xml version="1.0"?><Error><Code>SlowDown</Code><Message>Please reduce
 BROKEN = b'<?xml version="1.0"?><Error><Code>InternalError</Code><Message>We are sorry.</Message></Error>'
 
 
+def put_of(name: str) -> Callable[[str, str], bool]:
+    """Puts of objects that have this in their path."""
+    return lambda method, path: method == "PUT" and name in path
+
+
+def later(count: int) -> Callable[[str, str], bool]:
+    """All requests but for the first ones."""
+    left = [count]
+
+    def hits(_method: str, _path: str) -> bool:
+        left[0] -= 1
+        return left[0] < 0
+
+    return hits
+
+
 @dataclass
 class Fault:
     """What happens to the next `times` requests that `hits` chooses by method and path.

@@ -75,14 +75,16 @@ def opened(
     """Connects to both sides and plans the comparison of each table. CdcError UNFIT when nothing can be compared."""
     from cdcworker.connectors.postgres.config.settings import parse
     from cdcworker.connectors.postgres.errors import translate
+    from cdcworker.connectors.postgres.source.connector import PostgresSource
     from cdcworker.connectors.postgres.transport.connection import connect
     from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
     from cdcworker.connectors.registry import lookup
     from cdcworker.connectors.spark.connector import SparkSink
 
-    kind = lookup(wanted.source_config.get("connector.class", "")).name
-    if kind != "postgres":
-        raise CdcError(UNFIT, f"rows of a source of the class {kind} cannot be compared", where={"sink": wanted.sink})
+    plugin = lookup(wanted.source_config.get("connector.class", ""))
+    if plugin.load() is not PostgresSource:
+        text = f"rows of a source of the class {plugin.name} cannot be compared"
+        raise CdcError(UNFIT, text, where={"sink": wanted.sink})
     settings, sink = parse(wanted.source_config), SparkSink.config_def.parse(wanted.sink_config)
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")

@@ -16,25 +16,19 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
-from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
-import httpx
 from cdcworker.connectors.postgres.decode.native_path import native
 from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.connectors.transforms.config import chain_of, format_of
 from cdcworker.connectors.transforms.encoder import encoder_of
 from cdcworker.schemas.change import Change, Column, Position, Table
 from cdcworker.schemas.log import SchemaLog, register_in_memory
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
-from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.devstack.process import Program
 
-from .measure import finish, wait
+from .measure import finish
 from .source.__main__ import fill
-from .source.stage import Stage, compiled, drained, healthy, inserted, trusted
+from .source.stage import Stage, drained, inserted, running
 
 PACKAGE: Final = "org.apache.kafka.connect.transforms."
 UNWRAP: Final = {"type": "io.debezium.transforms.ExtractNewRecordState"}
@@ -97,37 +91,13 @@ def one_round(stage: Stage, number: int) -> dict[str, float]:
     return figures
 
 
-@contextmanager
-def a_stage(root: Path) -> Any:
-    postgres = EmbeddedPostgres(root / "postgres", {"max_wal_size": "8GB", "wal_sender_timeout": "0"})
-    with postgres, EmbeddedKafka(root / "kafka") as kafka:
-        postgres.create_database("bench")
-        trusted(postgres)
-        (port,) = free_ports(1)
-        properties = root / "worker.properties"
-        properties.write_text(
-            f"bootstrap.servers={kafka.bootstrap}\ngroup.id=bench\nlisteners=http://127.0.0.1:{port}\n"
-            f"state.dir={root / 'state'}\n"
-        )
-        argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(properties)]
-        worker = Program("worker", argv, root / "worker.log")
-        try:
-            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as rest:
-                wait("the worker is ready", lambda: healthy(rest), 120, 0.1)
-                yield Stage(postgres, kafka, worker, rest, compiled(root))
-        finally:
-            worker.stop(timeout_s=25)
-
-
 def in_a_source(rows: int, rounds: int) -> dict[str, float]:
     if native() is None:
         sys.exit("the native core was not built")
-    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
-        root = Path(folder)
-        root.chmod(0o711)
-        with a_stage(root) as stage:
-            fill(stage, "narrow", rows)
-            figures = [one_round(stage, number) for number in range(rounds)]
+    settings = {"max_wal_size": "8GB", "wal_sender_timeout": "0"}
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder, running(Path(folder), settings) as stage:
+        fill(stage, "narrow", rows)
+        figures = [one_round(stage, number) for number in range(rounds)]
     return {name: statistics.median(figure[name] for figure in figures) for name in figures[0]}
 
 

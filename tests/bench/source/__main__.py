@@ -16,18 +16,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-import httpx
 from cdcworker.connectors.postgres.decode.native_path import native
-from cdcworker.worker.devstack.kafka import EmbeddedKafka
-from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.devstack.postgres import EmbeddedPostgres
-from cdcworker.worker.devstack.process import Program
 
-from ..measure import finish, wait
+from ..measure import finish
 from . import snapshot as snapshots
 from .floor import floor
 from .latency import latency
-from .stage import NAP_US, Stage, compiled, discard, drained, encrypting, healthy, inserted, trusted
+from .stage import NAP_US, Stage, discard, drained, encrypting, inserted, running
 from .workloads import NAMES, run
 
 WAYS: dict[str, dict[str, str]] = {
@@ -161,28 +156,9 @@ def main() -> None:
         sys.exit(f"unknown ways: {sorted(unknown)}")
     if native() is None:
         sys.exit("the native core was not built")
-    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder:
-        root = Path(folder)
-        root.chmod(0o711)
-        safe = {"fsync": "on", "max_wal_size": "8GB", "wal_sender_timeout": "0"}
-        postgres, kafka = EmbeddedPostgres(root / "postgres", safe), EmbeddedKafka(root / "kafka")
-        with postgres, kafka:
-            postgres.create_database("bench")
-            trusted(postgres)
-            (port,) = free_ports(1)
-            properties = root / "worker.properties"
-            properties.write_text(
-                f"bootstrap.servers={kafka.bootstrap}\ngroup.id=bench\nlisteners=http://127.0.0.1:{port}\n"
-                f"state.dir={root / 'state'}\n"
-            )
-            argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(properties)]
-            worker = Program("worker", argv, root / "worker.log")
-            try:
-                with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as rest:
-                    wait("the worker is ready", lambda: healthy(rest), 60, 0.1)
-                    found = measure(Stage(postgres, kafka, worker, rest, compiled(root)), options)
-            finally:
-                worker.stop(timeout_s=25)
+    safe = {"fsync": "on", "max_wal_size": "8GB", "wal_sender_timeout": "0"}
+    with tempfile.TemporaryDirectory(prefix="cdc-bench-") as folder, running(Path(folder), safe) as stage:
+        found = measure(stage, options)
     print(Path(__file__).with_name("drain.c").read_text() if options.rounds >= 5 else "", end="")
     finish({"rows": options.rows, "rounds": options.rounds, **{k: round(v, 3) for k, v in found.items()}})
 

@@ -6,7 +6,8 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any
 import httpx
 import psycopg
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
+from cdcworker.worker.devstack.ports import free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
 from cdcworker.worker.devstack.process import Program
 from cryptography import x509
@@ -221,3 +223,26 @@ def healthy(rest: httpx.Client) -> bool:
         return rest.get("/health").status_code == 200
     except httpx.TransportError:
         return False
+
+
+@contextmanager
+def running(root: Path, settings: Mapping[str, str]) -> Iterator[Stage]:
+    """The parts on one machine in a folder; `settings` are PostgreSQL's."""
+    root.chmod(0o711)
+    with EmbeddedPostgres(root / "postgres", settings) as postgres, EmbeddedKafka(root / "kafka") as kafka:
+        postgres.create_database("bench")
+        trusted(postgres)
+        (port,) = free_ports(1)
+        properties = root / "worker.properties"
+        properties.write_text(
+            f"bootstrap.servers={kafka.bootstrap}\ngroup.id=bench\nlisteners=http://127.0.0.1:{port}\n"
+            f"state.dir={root / 'state'}\n"
+        )
+        argv = [str(Path(sys.executable).parent / "cdcworker"), "start", "--config", str(properties)]
+        worker = Program("worker", argv, root / "worker.log")
+        try:
+            with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=60) as rest:
+                wait("the worker is ready", lambda: healthy(rest), 120, 0.1)
+                yield Stage(postgres, kafka, worker, rest, compiled(root))
+        finally:
+            worker.stop(timeout_s=25)

@@ -19,7 +19,7 @@ from cdcworker.schemas.errors import CdcError
 from tests import change_streams
 from tests.contract import warehouses as contract
 from tests.integration.connectors.warehouses.parquet import killed_writer as script
-from tests.s3_faults import FaultProxy
+from tests.s3_faults import FaultProxy, later, put_of
 from tests.s3_server import BUCKET, HOST, bucket_at, sink_config
 from tests.unit.connectors.warehouses.lake.delta_files.file_lake import opened
 
@@ -71,10 +71,6 @@ def apply(writer, stream):
     """What a driver does: it claims its topics, reads the ledger, and applies what lies behind."""
     writer.claim([contract.TOPIC])
     return writer.apply(batch_of(writer, stream))
-
-
-def put_of(name):
-    return lambda method, path: method == "PUT" and name in path
 
 
 def refused(step):
@@ -139,17 +135,6 @@ def holds(s3, prefix, stream, wanted):
     reader.claim([contract.TOPIC])
     assert dict(contract.rows(reader, "id", "n")) == wanted
     assert dict(reader.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
-
-
-def later(count):
-    """All requests but for the first ones."""
-    left = [count]
-
-    def hits(_method, _path):
-        left[0] -= 1
-        return left[0] < 0
-
-    return hits
 
 
 def test_a_version_is_made_once_though_the_put_was_answered_with_an_error(s3, proxy, prefix):

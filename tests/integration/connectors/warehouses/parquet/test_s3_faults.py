@@ -20,7 +20,7 @@ from cdcworker.schemas.errors import CdcError
 
 from tests import change_streams
 from tests.contract import warehouses as contract
-from tests.s3_faults import FaultProxy
+from tests.s3_faults import FaultProxy, later, put_of
 from tests.s3_server import BUCKET, HOST, bucket_at, sink_config
 
 pytestmark = pytest.mark.s3
@@ -66,10 +66,6 @@ def apply(writer, stream):
     return writer.apply(batch)
 
 
-def put_of(name):
-    return lambda method, path: method == "PUT" and name in path
-
-
 def refused(step):
     with pytest.raises(CdcError) as caught:
         step()
@@ -108,17 +104,6 @@ def lose_each(s3, proxy, prefix, how, owners):
     reader = ParquetWriter(s3.files(prefix), "sink")
     assert contract.rows(reader, "id") == sorted([(number,) for number in range(1, at + 4)], key=repr)
     assert dict(reader.ledger()) == {(contract.TOPIC, 0): stream.records[-1]["offset"] + 1}
-
-
-def later(count):
-    """All requests but for the first ones."""
-    left = [count]
-
-    def hits(_method, _path):
-        left[0] -= 1
-        return left[0] < 0
-
-    return hits
 
 
 def test_a_state_is_made_once_though_the_put_was_answered_with_an_error(s3, proxy, prefix):
