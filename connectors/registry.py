@@ -81,6 +81,7 @@ _PLUGINS = (
         ("io.debezium.connector.mysql.MySqlConnector", "MySqlConnector"),
         "The binary log of MySQL",
         jobs=(SNAPSHOT,),
+        needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),
     Plugin(
@@ -90,6 +91,7 @@ _PLUGINS = (
         ("io.debezium.connector.mariadb.MariaDbConnector", "MariaDbConnector"),
         "The binary log of MariaDB",
         jobs=(SNAPSHOT,),
+        needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),
     Plugin(

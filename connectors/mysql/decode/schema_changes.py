@@ -13,6 +13,8 @@ _SPACE: Final = "io.debezium.connector.schema"
 _DATABASE: Final = ("DATABASE", "SCHEMA")
 _BEFORE_TABLE: Final = frozenset({"OR", "REPLACE", "ONLINE", "OFFLINE", "IGNORE"})
 _BEFORE_INDEX: Final = frozenset({*_BEFORE_TABLE, "UNIQUE", "FULLTEXT", "SPATIAL", "VECTOR"})
+_OF_DATABASE: Final = frozenset({"DEFAULT", "CHARACTER", "CHARSET", "COLLATE", "COMMENT", "UPGRADE"})
+"""What follows the word DATABASE where its name is left out."""
 _EXISTS: Final = frozenset({"IF", "NOT", "EXISTS"})
 
 
@@ -22,7 +24,7 @@ class SchemaStatement(NamedTuple):
     kind: str
     database: str
     tables: Sequence[Name] = ()
-    """None for a statement about the database itself."""
+    """Empty for a statement about the database itself."""
 
 
 def schema_statement(found: list[str], database: str) -> SchemaStatement | None:
@@ -46,8 +48,8 @@ def schema_statement(found: list[str], database: str) -> SchemaStatement | None:
             names += _renamed_to(found, at, database)
         return _of_tables(first, names)
     if word in _DATABASE:
-        named = at < len(found) and found[at] != "CHARACTER" and found[at].upper() not in ("DEFAULT", "COLLATE", "CHARSET")
-        return SchemaStatement(first, found[at].removeprefix("`") if named else database)
+        is_named = at < len(found) and keyword(found, at) not in _OF_DATABASE
+        return SchemaStatement(first, found[at].removeprefix("`") if is_named else database)
     return None
 
 
@@ -139,9 +141,20 @@ _BOOLEAN: Final = _optional("boolean")
 _COLUMN: Final = _record(
     "Column",
     [
-        *(("name", "string"), ("jdbcType", "int"), ("nativeType", _INT), ("typeName", "string"), ("typeExpression", _TEXT)),
+        *(
+            ("name", "string"),
+            ("jdbcType", "int"),
+            ("nativeType", _INT),
+            ("typeName", "string"),
+            ("typeExpression", _TEXT),
+        ),
         *(("charsetName", _TEXT), ("length", _INT), ("scale", _INT), ("position", "int"), ("optional", _BOOLEAN)),
-        *(("autoIncremented", _BOOLEAN), ("generated", _BOOLEAN), ("comment", _TEXT), ("defaultValueExpression", _TEXT)),
+        *(
+            ("autoIncremented", _BOOLEAN),
+            ("generated", _BOOLEAN),
+            ("comment", _TEXT),
+            ("defaultValueExpression", _TEXT),
+        ),
         ("enumValues", _optional(_TEXTS)),
         ("attributes", _optional({"type": "array", "items": _ATTRIBUTE})),
     ],

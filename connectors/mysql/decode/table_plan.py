@@ -155,7 +155,11 @@ def table_number(database: str, name: str) -> int:
 def _without_width(text: str) -> str:
     """Returns a type without the width in which some servers show integers: it says nothing of the values."""
     head, sign, rest = text.partition("(")
-    return head + rest.partition(")")[2] if sign and head.lower().endswith("int") and text.lower() != "tinyint(1)" else text
+    return (
+        head + rest.partition(")")[2]
+        if sign and head.lower().endswith("int") and text.lower() != "tinyint(1)"
+        else text
+    )
 
 
 def _default(column: LoggedColumn, known: CatalogColumn | None, mapped: MappedType) -> Any:

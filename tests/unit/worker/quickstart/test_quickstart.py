@@ -13,8 +13,8 @@ from cdcworker.worker.quickstart.connectors import SINK, sink_config
 from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
 from cdcworker.worker.quickstart.monitor import ClusterSnapshot, task_of
 from cdcworker.worker.quickstart.postgres_shop import PostgresShop
-from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.screen import plain_line, render
+from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.workload import ADDED_COLUMN, KEY_CHANGE, UNCHANGED_TOAST, Workload
 
 TRANSACTIONS = 2000

@@ -6,6 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import pytest
+from cdcworker.schemas.decode import RecordDecoder
 
 from tests import plain_http
 from tests.integration import one_worker
@@ -155,3 +156,31 @@ def test_a_config_that_cannot_work_is_refused_with_what_mends_it(worker: one_wor
     assert answer.status_code == 400
     assert "mysql.authentication" in answer.text
     assert '"wrong"' not in answer.text
+
+
+def test_statements_about_captured_tables_are_told_of_at_their_place(
+    worker: one_worker.Worker, shop: LoggedServer
+) -> None:
+    shop.ask("create table shop.t (id int primary key, v varchar(40))", "insert into shop.t values (1, 'a')")
+    source = Source(worker, shop, "told", table__include__list="shop.t")
+    source.wait_for("t", "r", 1)
+    shop.ask(
+        "insert into shop.t values (2, 'b')",
+        "alter table shop.t add column n int default 5",
+        "insert into shop.t values (3, 'c', 6)",
+        "create table shop.other (id int primary key)",
+        "drop table shop.other",
+        "create or replace user told identified by 'secret'",
+        "drop user told",
+        "insert into shop.t values (4, 'd', 7)",
+    )
+    records = source.wait_for("t", "c", 3)
+    assert [record["after"].get("n") for record in records if record["op"] == "c"] == [None, 6, 7]
+    decoder = RecordDecoder(worker.schemas())
+    (told,) = worker.read(source.prefix)
+    assert decoder.decode(told.key()) == {"databaseName": "shop"}
+    value = decoder.decode(told.value())
+    assert value["ddl"] == "alter table shop.t add column n int default 5"
+    assert value["tableChanges"] == [{"type": "ALTER", "id": '"shop"."t"', "table": None}]
+    places = [tuple(one["source"][name] for name in PLACE) for one in (records[1], value, records[2])]
+    assert places == sorted(set(places))
