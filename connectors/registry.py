@@ -39,6 +39,8 @@ class Plugin:
     """Schemes of the connection strings that it reads (`postgresql` of postgresql://…); it has `ReadsConnectionStrings`."""
     measures: bool = False
     """Whether it has `MeasuresLag`: nothing is loaded to learn it."""
+    tls_key: str = "sslmode"
+    """The key, behind its connection's prefix, that says how much TLS it has."""
     debezium_name: str = ""
     """What Debezium calls this source in record headers, where that is not `name`."""
     needs: tuple[str, ...] = ()
@@ -81,6 +83,7 @@ _PLUGINS = (
         ("io.debezium.connector.mysql.MySqlConnector", "MySqlConnector"),
         "The binary log of MySQL",
         jobs=(SNAPSHOT,),
+        tls_key="ssl.mode",
         needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),
@@ -91,6 +94,7 @@ _PLUGINS = (
         ("io.debezium.connector.mariadb.MariaDbConnector", "MariaDbConnector"),
         "The binary log of MariaDB",
         jobs=(SNAPSHOT,),
+        tls_key="ssl.mode",
         needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),

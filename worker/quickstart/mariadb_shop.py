@@ -212,4 +212,4 @@ def _rows(
 ) -> Sequence[Sequence[Any]]:
     with connection.cursor() as cursor:
         cursor.execute(query, parameters)
-        return cursor.fetchall()
+        return tuple(cursor.fetchall())

@@ -182,7 +182,7 @@ def schema_change_table(topic: str, connector: str, source_schema: Mapping[str, 
         path=("schema_change",),
         table_id=0,
         columns=(
-            Column("source", source_schema, optional=False),
+            Column("source", dict(source_schema), optional=False),
             Column("ts_ms", "long", optional=False),
             Column("databaseName", "string", optional=False),
             Column("schemaName", "string"),

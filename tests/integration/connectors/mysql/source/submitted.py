@@ -25,8 +25,10 @@ class Source:
         self.worker.put(name, self.config)
 
     def records(self, table: str) -> list[Any]:
+        messages = self.worker.read(f"{self.prefix}.shop.{table}")
+        # A schema is there before its first record.
         decoder = RecordDecoder(self.worker.schemas())
-        return [decoder.decode(one.value()) for one in self.worker.read(f"{self.prefix}.shop.{table}") if one.value()]
+        return [decoder.decode(one.value()) for one in messages if one.value()]
 
     def wait_for(self, table: str, ops: str, count: int) -> list[Any]:
         """Returns all records of a table when so many of these operations are there."""
