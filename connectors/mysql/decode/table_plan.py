@@ -118,7 +118,7 @@ class TablePlanner:
         masked = self._masked(plain, full, length_of(column.type), in_key=is_exact)
         type_name = column.type.code.name if known is None else known.source_type.partition("(")[0]
         shown = self.settings.propagated.apply(masked, full, type_name, partial(type_parameters, column, known))
-        source_type = "" if known is None else _without_width(known.source_type)
+        source_type = "" if known is None else without_width(known.source_type)
         if masked is not plain and not in_key:
             source_type = "text"
         is_required = not column.is_nullable or in_key
@@ -152,7 +152,7 @@ def table_number(database: str, name: str) -> int:
     return int.from_bytes(digest, "big") >> 1
 
 
-def _without_width(text: str) -> str:
+def without_width(text: str) -> str:
     """Returns a type without the width in which some servers show integers: it says nothing of the values."""
     head, sign, rest = text.partition("(")
     return (
