@@ -17,6 +17,9 @@ SOURCES = [plugin.name for plugin in registry.plugins() if plugin.kind == "sourc
 CATALOG = ConnectorCatalog()
 BASIS = {
     "postgres": {f"database.{name}": "x" for name in ("hostname", "user", "password", "dbname")},
+    **dict.fromkeys(
+        ("mysql", "mariadb"), {f"database.{name}": "1" for name in ("hostname", "user", "password", "server.id")}
+    ),
     "datagen": {"topic.prefix": "shop"},
     "file": {"file": "/tmp/f", "topic": "t"},
 }
