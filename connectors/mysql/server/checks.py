@@ -30,11 +30,11 @@ _KEYS: Final = {
 _CONFIGURATION: Final = "Put it into the server's configuration too, and let its clients connect anew."
 
 
-def check(settings: MySqlSettings) -> Iterator[CheckFinding]:
+def check(settings: MySqlSettings, checks: Iterable[DoctorCheck]) -> Iterator[CheckFinding]:
     """Yields findings as they are made; a server that cannot be logged in to has one. Changes nothing."""
     examined = ExaminedServer(settings)
     try:
-        for item in CHECKS:
+        for item in checks:
             if item.validates:
                 yield from _findings(item, examined)
     finally:

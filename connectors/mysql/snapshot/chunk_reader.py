@@ -25,12 +25,12 @@ from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
+from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.snapshot.read_view import begin_read
 from cdcworker.connectors.mysql.snapshot.selected_values import (
     converter,
     key_text,
     literal,
-    quoted,
     selected,
     value_of,
 )

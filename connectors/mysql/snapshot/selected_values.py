@@ -8,6 +8,7 @@ from decimal import Decimal
 from typing import Any, Final
 
 from cdcworker.connectors.mysql.decode.value_forms import span_text
+from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.types import charsets, declared
 from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate, InvalidDateTime
@@ -20,11 +21,6 @@ _NUMBERS: Final = _INTEGERS | {TypeCode.NEWDECIMAL, TypeCode.FLOAT, TypeCode.DOU
 _TIMESTAMPS: Final = frozenset({TypeCode.TIMESTAMP, TypeCode.TIMESTAMP2})
 _DATETIMES: Final = frozenset({TypeCode.DATETIME, TypeCode.DATETIME2})
 _SPANS: Final = frozenset({TypeCode.TIME, TypeCode.TIME2})
-
-
-def quoted(*names: str) -> str:
-    """Returns a name, or one with the database before it, in the server's quotes."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def selected(name: str, kind: ColumnType) -> str:
