@@ -20,11 +20,6 @@ UNKNOWN_CLASS = declare(
     "connector.class names no connector of this worker",
     "Use one of the names that GET /connector-plugins lists.",
 )
-_TO_COME = {
-    "io.debezium.connector.mysql.MySqlConnector": "MySQL as a source",
-    "io.debezium.connector.mariadb.MariaDbConnector": "MariaDB as a source",
-}
-"""Classes of other products for which a connector is planned. A config of one is refused like any that is not known."""
 NO_SUCH_CLASS = "Failed to find any class that implements Connector and which name matches"
 """What Kafka Connect says, before the name."""
 
@@ -61,6 +56,8 @@ class Plugin:
         return getattr(importlib.import_module(module), attribute)
 
 
+_MYSQL = "cdcworker.connectors.mysql.source.connector:MySqlSource"
+_MYSQL_CHECKS = ("cdcworker.connectors.mysql.server.checks",)
 _PLUGINS = (
     Plugin(
         "postgres",
@@ -76,6 +73,24 @@ _PLUGINS = (
             "cdcworker.connectors.postgres.doctor.live_checks",
             "cdcworker.connectors.postgres.transport.certificate",
         ),
+    ),
+    Plugin(
+        "mysql",
+        "source",
+        _MYSQL,
+        ("io.debezium.connector.mysql.MySqlConnector", "MySqlConnector"),
+        "The binary log of MySQL",
+        jobs=(SNAPSHOT,),
+        checks=_MYSQL_CHECKS,
+    ),
+    Plugin(
+        "mariadb",
+        "source",
+        _MYSQL,
+        ("io.debezium.connector.mariadb.MariaDbConnector", "MariaDbConnector"),
+        "The binary log of MariaDB",
+        jobs=(SNAPSHOT,),
+        checks=_MYSQL_CHECKS,
     ),
     Plugin(
         "datagen",
@@ -121,10 +136,7 @@ def _nearest(given: str) -> str | None:
 
 
 def _remark(given: str) -> str:
-    """Returns what the refusal of a name adds: that its connector is not there yet, or the nearest name."""
-    planned = next((title for name, title in _TO_COME.items() if given in (name, name.rpartition(".")[2])), None)
-    if planned is not None:
-        return f"; {planned} is not there yet: no version of this product has it so far"
+    """Returns what the refusal of a name adds: the nearest name."""
     near = _nearest(given)
     return f"; did you mean {near}?" if near else ""
 

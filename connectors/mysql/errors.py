@@ -234,6 +234,12 @@ VERSION: Final = declare(
     "The server is older than what is read",
     "Use MySQL 8.0 or MariaDB 10.5, or newer.",
 )
+OTHER_PRODUCT: Final = declare(
+    "mysql.other_product",
+    "config",
+    "connector.class names another product than the server is of",
+    "Set connector.class to mysql for a server of MySQL, and to mariadb for one of MariaDB.",
+)
 LOG_FORMAT: Final = declare(
     "mysql.log_format",
     "config",

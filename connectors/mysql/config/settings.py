@@ -32,6 +32,7 @@ from cdcworker.connectors.mysql_client.login import Login
 from cdcworker.connectors.transforms.config import PREDICATES_KEY, TRANSFORMS_KEY, transform_checks, transform_keys
 
 SYSTEM_DATABASES: Final = ("mysql", "sys", "information_schema", "performance_schema")
+PRODUCTS: Final = ("mysql", "mariadb")
 _PREFIX: Final = matches(r"[A-Za-z0-9._\-]{1,200}", "letters, digits, dot, hyphen and underscore")
 _LOST: Final = (
     "When the server has removed log that is needed, or does not have the position: halt with its code, or resnapshot: each table is"
@@ -137,6 +138,8 @@ class MySqlSettings:
     skipped: frozenset[str]
     heartbeat_s: float
     raw: Mapping[str, Any] = field(repr=False)
+    product: str = ""
+    """Which product `connector.class` names: one of `PRODUCTS`; empty where it names none."""
 
     @property
     def completes_rows(self) -> bool:
@@ -166,4 +169,10 @@ def parse(config: Mapping[str, str]) -> MySqlSettings:
         skipped=frozenset(operation.lower() for operation in raw["skipped.operations"]) - {"none"},
         heartbeat_s=(raw["heartbeat.interval.ms"] or IDLE_MS_DEFAULT) / 1000,
         raw=raw,
+        product=_product(config.get("connector.class", "")),
     )
+
+
+def _product(name: str) -> str:
+    last = name.strip().rpartition(".")[2].lower()
+    return next((product for product in PRODUCTS if last.startswith(product)), "")

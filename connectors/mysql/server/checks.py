@@ -22,6 +22,7 @@ _KEYS: Final = {
     e.AUTHENTICATION: "database.password",
     e.WEAK_LOGIN: "database.ssl.mode",
     e.TLS: "database.ssl.mode",
+    e.OTHER_PRODUCT: "connector.class",
     e.PERMISSION: "database.user",
     e.NO_REPLICATION_RIGHT: "database.user",
     e.SERVER_ID_IN_USE: "database.server.id",
@@ -75,6 +76,16 @@ def _version(examined: ExaminedServer) -> Iterable[CheckResult]:
     else:
         text = f"the server is {measured}; {'.'.join(map(str, least))} is the oldest that is read"
         yield CheckResult("error", measured, text, e.VERSION)
+
+
+def _product(examined: ExaminedServer) -> Iterable[CheckResult]:
+    facts, wanted = examined.facts, examined.settings.product
+    if wanted and wanted != facts.connector:
+        text = f"the server is {facts.product}, and connector.class is one of {wanted}"
+        fix = Repair(steps=f"Set connector.class to {facts.connector}.")
+        yield CheckResult("error", facts.product, text, e.OTHER_PRODUCT, fix=fix)
+    else:
+        yield ok(facts.product)
 
 
 def _log(examined: ExaminedServer) -> Iterable[CheckResult]:
@@ -194,6 +205,7 @@ def _tables(examined: ExaminedServer) -> Iterable[CheckResult]:
 CHECKS: Final = (
     DoctorCheck("server.login", "Nothing can be read from a server that cannot be logged in to.", _login),
     DoctorCheck("server.version", "Older servers log less than is needed.", _version),
+    DoctorCheck("server.product", "The records say of which product the source is.", _product),
     DoctorCheck("log.written", "Changes are read from the binary log.", _log),
     DoctorCheck("log.format", "Only rows tell what a statement has changed.", _format),
     DoctorCheck("log.row_image", "What is not logged cannot be handed on.", _row_image),

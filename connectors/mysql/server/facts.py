@@ -58,6 +58,11 @@ class ServerFacts:
         return "MariaDB" if self.is_mariadb else "MySQL"
 
     @property
+    def connector(self) -> str:
+        """What Debezium calls a source of this product."""
+        return "mariadb" if self.is_mariadb else "mysql"
+
+    @property
     def version(self) -> tuple[int, ...]:
         return version_of(self["version"])
 

@@ -87,6 +87,7 @@ def _open(
 ) -> Session:
     catalog = connections.catalog
     facts = read_facts(catalog.get())
+    _require_product(settings, facts)
     _require_rows(facts)
     starts_over = stored is not None and not position_checks.is_resumable(settings, stored, catalog, facts)
     is_first = stored is None or starts_over
@@ -123,6 +124,12 @@ def _loaded_anew(progress: SnapshotProgress) -> list[tuple[int, str, str]]:
     return [(table.table_id, table.schema, table.name) for _, table in progress.tables()]
 
 
+def _require_product(settings: MySqlSettings, facts: ServerFacts) -> None:
+    """Raises CdcError for a server of the other product: schemas and headers of the records would name two."""
+    if settings.product and settings.product != facts.connector:
+        raise CdcError(e.OTHER_PRODUCT, f"the server is {facts.product}", where={"key": "connector.class"})
+
+
 def _require_rows(facts: ServerFacts) -> None:
     """Raises CdcError for a server whose log cannot be read from here on."""
     if facts["log_bin"].upper() not in ("ON", "1"):
@@ -138,7 +145,7 @@ def _first_position(
     end = log_end(catalog.get(), facts)
     made = made_at(settings, end.file)
     return StoredPosition(
-        product="mariadb" if facts.is_mariadb else "mysql",
+        product=facts.connector,
         server=facts.identity,
         gtids=str(end.gtids),
         has_gtids=facts.has_gtids,

@@ -71,7 +71,7 @@ class MySqlTask:
         self._pace = PositionPace(settings.heartbeat_s)
         self._checks = PeriodicChecks(settings.raw["table.discovery.interval.ms"] / 1000)
         self._jobs = SnapshotJobs(context.jobs)
-        self._heartbeat: Heartbeat = make_heartbeat(settings, source_schema("mysql"))
+        self._heartbeat: Heartbeat = make_heartbeat(settings, source_schema(settings.product or "mysql"))
         self._report = TaskReport(context, self._jobs, self._heartbeat.report)
         self._keyless: Iterator[PollBatch] | None = None
         self._unfinished = False

@@ -1,0 +1,204 @@
+"""MariaDB through a whole worker into Kafka, by REST alone: each row once and in order, whatever is killed."""
+
+from __future__ import annotations
+
+import os
+import signal
+import uuid
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+import pytest
+from cdcworker.schemas.decode import RecordDecoder
+
+from tests import plain_http
+from tests.integration import one_worker
+
+from ..logged import LoggedServer
+from .reading import config_of
+
+pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
+ROWS = 1_500
+PLACE = ("commit_lsn", "tx_index", "tx_sub")
+
+
+@pytest.fixture(scope="module")
+def worker(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[one_worker.Worker]:
+    one = one_worker.Worker(tmp_path_factory.mktemp("mysql"), kafka.bootstrap, f"my{uuid.uuid4().hex[:8]}")
+    one.wait_ready()
+    yield one
+    one.kill()
+
+
+class Source:
+    """A connector of the tables of `shop`, submitted by REST."""
+
+    def __init__(self, worker: one_worker.Worker, server: LoggedServer, name: str, **config: str) -> None:
+        self.worker, self.name = worker, name
+        self.prefix = f"{worker.group}.{name}"
+        self.config = config_of(server, **config) | {"name": name, "topic.prefix": self.prefix}
+        self.worker.put(name, self.config)
+
+    def records(self, table: str) -> list[Any]:
+        decoder = RecordDecoder(self.worker.schemas())
+        return [decoder.decode(one.value()) for one in self.worker.read(f"{self.prefix}.shop.{table}") if one.value()]
+
+    def wait_for(self, table: str, ops: str, count: int) -> list[Any]:
+        """Returns all records of a table when so many of these operations are there."""
+        found: list[Any] = []
+
+        def there() -> bool:
+            found[:] = self.records(table)
+            return sum(record["op"] in ops for record in found) >= count
+
+        self.worker.wait(there, lambda: f"{count} of {ops}, {len(found)} records")
+        return found
+
+    def ask(self, method: str, path: str = "", json: Any = None) -> Any:
+        url = f"{self.worker.url}/connectors/{self.name}{path}"
+        answer = plain_http.request(method, url, json=json, timeout=60.0)
+        assert answer.status_code < 300, answer.text
+        return answer.json() if answer.content else None
+
+    def kill(self) -> None:
+        """Ends the task's process as a crash does, and waits until another runs."""
+        pids = self.worker.starts(f"{self.name}-0")
+        os.kill(pids[-1], signal.SIGKILL)
+        self.worker.wait(lambda: len(self.worker.starts(f"{self.name}-0")) > len(pids), "another process")
+
+
+def rows_of(records: list[Any]) -> dict[Any, Any]:
+    """What a reader has after all records, which come in order."""
+    found: dict[Any, Any] = {}
+    for record in records:
+        if record["op"] == "d":
+            found.pop(record["before"]["id"], None)
+        else:
+            found[record["after"]["id"]] = record["after"]["v"]
+    return found
+
+
+def assert_rising(records: list[Any]) -> None:
+    places = [tuple(record["source"][name] for name in PLACE) for record in records]
+    assert all(one < other for one, other in pairwise(places))
+
+
+def test_each_change_is_there_once_and_in_order_whatever_is_killed(
+    worker: one_worker.Worker, shop: LoggedServer
+) -> None:
+    shop.ask("create table shop.t (id int primary key, v varchar(40))")
+    shop.ask("insert into shop.t values " + ",".join(f"({n}, 'v{n}')" for n in range(ROWS)))
+    small = {"snapshot.chunk.max.bytes": "4096", "snapshot.inflight.max.bytes": "8192"}
+    source = Source(worker, shop, "once", **small)
+    made = 0
+
+    def write(count: int) -> None:
+        nonlocal made
+        statements = []
+        for n in range(made, made + count):
+            statements += [
+                "begin",
+                f"insert into shop.t values ({ROWS + n}, 'new{n}')",
+                f"update shop.t set v = concat(v, '.') where id = {n % 100}",
+                f"delete from shop.t where id = {ROWS - 1 - n}",
+                "commit",
+            ]
+        shop.ask(*statements)
+        made += count
+
+    worker.wait_state("once", "RUNNING")
+    write(20)
+    for _ in range(3):
+        source.kill()
+        write(20)
+    records = source.wait_for("t", "cud", 3 * made)
+    worker.wait(lambda: _loaded(source), "the snapshot")
+    records = source.records("t")
+    assert_rising(records)
+    streamed = [record for record in records if record["op"] != "r"]
+    assert [r["op"] for r in streamed].count("c") == [r["op"] for r in streamed].count("d") == made
+    assert [r["after"]["id"] for r in streamed if r["op"] == "c"] == [ROWS + n for n in range(made)]
+    assert [r["before"]["id"] for r in streamed if r["op"] == "d"] == [ROWS - 1 - n for n in range(made)]
+    assert rows_of(records) == dict(shop.ask("select id, v from shop.t"))
+    read = [record["after"]["id"] for record in records if record["op"] == "r"]
+    assert len(set(read)) == len(read)
+
+
+def _loaded(source: Source) -> bool:
+    (offset,) = source.ask("GET", "/offsets")["offsets"]
+    progress = offset["offset"].get("snapshot", {})
+    return bool(progress.get("loaded")) and not progress.get("loads")
+
+
+def test_it_is_paused_stopped_written_back_and_deleted_by_rest(worker: one_worker.Worker, shop: LoggedServer) -> None:
+    shop.ask("create table shop.t (id int primary key, v varchar(40))", "insert into shop.t values (1, 'a')")
+    source = Source(worker, shop, "rest")
+    source.wait_for("t", "r", 1)
+    source.ask("PUT", "/pause")
+    worker.wait_state("rest", "PAUSED")
+    shop.ask("insert into shop.t values (2, 'b')")
+    source.ask("PUT", "/resume")
+    source.wait_for("t", "c", 1)
+    source.ask("POST", "/restart?includeTasks=true")
+    shop.ask("insert into shop.t values (3, 'c')")
+    source.wait_for("t", "c", 2)
+    source.ask("PUT", "/stop")
+    worker.wait(lambda: source.ask("GET", "/status")["connector"]["state"] == "STOPPED", "a stop")
+    offsets = source.ask("GET", "/offsets")
+    (stored,) = offsets["offsets"]
+    assert stored["partition"] == {"server": source.prefix, "task": 0}
+    assert stored["offset"]["gtids"] == str(shop.position())
+    assert stored["offset"]["product"] == "mariadb"
+    # One transaction back: its rows come once more, since that is what the offset says.
+    shop.ask("insert into shop.t values (4, 'd')")
+    source.ask("PATCH", "/offsets", offsets)
+    source.ask("PUT", "/resume")
+    records = source.wait_for("t", "c", 3)
+    assert [record["after"]["id"] for record in records if record["op"] == "c"] == [2, 3, 4]
+    source.ask("PUT", "/stop")
+    worker.wait(lambda: source.ask("GET", "/status")["connector"]["state"] == "STOPPED", "a stop")
+    source.ask("DELETE", "/offsets")
+    assert source.ask("GET", "/offsets")["offsets"] == []
+    source.ask("PUT", "/resume")
+    records = source.wait_for("t", "r", 1 + 4)
+    assert [record["after"]["id"] for record in records if record["op"] == "r"] == [1, 1, 2, 3, 4]
+    source.ask("DELETE")
+    assert "rest" not in worker.get("/connectors")
+
+
+def test_a_config_that_cannot_work_is_refused_with_what_mends_it(
+    worker: one_worker.Worker, shop: LoggedServer
+) -> None:
+    shop.ask("create table shop.t (id int primary key)", "create or replace user poor identified by 'poor'")
+    good = config_of(shop)
+
+    def errors(**more: str) -> dict[str, list[str]]:
+        config = good | {name.replace("__", "."): text for name, text in more.items()}
+        plugin = config["connector.class"]
+        url = f"{worker.url}/connector-plugins/{plugin}/config/validate"
+        answer = plain_http.put(url, json=config, timeout=60.0)
+        assert answer.status_code == 200, answer.text
+        values = [one["value"] for one in answer.json()["configs"]]
+        return {value["name"]: value["errors"] for value in values if value["errors"]}
+
+    assert errors() == {}
+    assert set(errors(database__password="wrong")) == {"database.password"}
+    assert "mysql.authentication" in errors(database__password="wrong")["database.password"][0]
+    found = errors(database__user="poor", database__password="poor")
+    assert "GRANT REPLICATION SLAVE ON *.* TO 'poor'@'%'" in found["database.user"][0]
+    assert "mysql.server_id_in_use" in errors(database__server__id="7")["database.server.id"][0]
+    assert "mysql.other_product" in errors(connector__class="mysql")["connector.class"][0]
+    assert "mysql.table_missing" in errors(table__include__list="shop.none")["table.include.list"][0]
+    assert "gtid.source.includes" in errors(gtid__source__includes="x")
+    shop.ask("set global binlog_format = 'STATEMENT'")
+    try:
+        assert "SET GLOBAL binlog_format = 'ROW'" in errors()["database.hostname"][0]
+    finally:
+        shop.ask("set global binlog_format = 'ROW'", "drop user poor")
+    answer = plain_http.post(
+        f"{worker.url}/connectors", json={"name": "bad", "config": good | {"database.password": "wrong"}}, timeout=60.0
+    )
+    assert answer.status_code == 400
+    assert "mysql.authentication" in answer.text
+    assert "wrong" not in answer.text
