@@ -57,7 +57,7 @@ class Plugin:
 
 
 _MYSQL = "cdcworker.connectors.mysql.source.connector:MySqlSource"
-_MYSQL_CHECKS = ("cdcworker.connectors.mysql.server.checks",)
+_MYSQL_CHECKS = ("cdcworker.connectors.mysql.doctor.checks",)
 _PLUGINS = (
     Plugin(
         "postgres",
@@ -81,6 +81,8 @@ _PLUGINS = (
         ("io.debezium.connector.mysql.MySqlConnector", "MySqlConnector"),
         "The binary log of MySQL",
         jobs=(SNAPSHOT,),
+        schemes=("mysql",),
+        measures=True,
         checks=_MYSQL_CHECKS,
     ),
     Plugin(
@@ -90,6 +92,8 @@ _PLUGINS = (
         ("io.debezium.connector.mariadb.MariaDbConnector", "MariaDbConnector"),
         "The binary log of MariaDB",
         jobs=(SNAPSHOT,),
+        schemes=("mariadb",),
+        measures=True,
         checks=_MYSQL_CHECKS,
     ),
     Plugin(

@@ -37,6 +37,12 @@ POSTGRES_ROOT = declare(
     "PostgreSQL refuses to run as root and no other user can be used here",
     "Run as an ordinary user, or allow user namespaces.",
 )
+MARIADB_MISSING = declare(
+    "devstack.mariadb_missing",
+    "environment",
+    "There are no programs of a MariaDB server for this machine",
+    "Set CDC_MARIADB to a folder with `bin/mariadbd` and `scripts/mariadb-install-db` of MariaDB 10.5 or newer.",
+)
 START_FAILED = declare(
     "devstack.start_failed",
     "environment",

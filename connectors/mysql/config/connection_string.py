@@ -1,4 +1,4 @@
-"""A connection string, mysql://user:password@host:port/database, as the config of a source that reads every table of its database."""
+"""A connection string, mysql://user:password@host:port/database or mariadb://…, as the config of a source that reads every table of its database."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Final, NoReturn
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from cdcworker.connectors.mysql.config.connection_keys import PORT
+from cdcworker.connectors.mysql.config.settings import PRODUCTS
 from cdcworker.schemas.errors import CdcError
 
-SCHEMES: Final = ("mysql", "mariadb")
 SERVER_ID: Final = 4_294_967_295
 """A source that only looks reads no log under it."""
 _OPTIONS: Final = {"ssl-mode": "database.ssl.mode", "ssl-ca": "database.sslrootcert"}
@@ -23,11 +23,11 @@ def config_of(text: str) -> dict[str, str]:
         options = dict(parse_qsl(parts.query, strict_parsing=bool(parts.query)))
     except ValueError:
         _refuse()
-    if parts.scheme not in SCHEMES or parts.fragment or not options.keys() <= _OPTIONS.keys():
+    if parts.scheme not in PRODUCTS or parts.fragment or not options.keys() <= _OPTIONS.keys():
         _refuse()
     database = unquote(parts.path.strip("/"))
     return {
-        "connector.class": "mysql",
+        "connector.class": parts.scheme,
         "topic.prefix": "doctor",
         "database.hostname": parts.hostname or "localhost",
         "database.port": str(port),

@@ -7,9 +7,11 @@ import time
 from collections.abc import Iterator
 from typing import Final
 
-from cdcworker.connectors.checks import CheckResult, DoctorCheck, Repair, ok
+from cdcworker.connectors.checks import CheckResult, CheckSkipped, DoctorCheck, Repair, ok
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.server.examined_server import ExaminedServer
+from cdcworker.connectors.mysql.server.facts import ServerFacts
+from cdcworker.connectors.mysql.server.grants import MONITORS
 
 CLOCK_S: Final = 5.0
 """Clocks that differ by more make lag look wrong."""
@@ -32,8 +34,15 @@ def size(count: float) -> str:
     return f"{count:.1f} {_UNITS[-1]}"
 
 
+def _seen_log(examined: ExaminedServer) -> ServerFacts:
+    """Returns the facts of a server whose log the user may look at; that it may not, another check tells."""
+    if examined.grants().lacks(*MONITORS):
+        raise CheckSkipped("the user may not see it")
+    return examined.logging_facts()
+
+
 def _size(examined: ExaminedServer) -> Iterator[CheckResult]:
-    facts = examined.logging_facts()
+    facts = _seen_log(examined)
     files = [int(row[1]) for row in examined.ask("show binary logs")]
     measured = f"{size(sum(files))} in {len(files)} files; the disk's free space is not visible over SQL"
     if facts.expiry_s or facts.log_bytes_max:
@@ -47,7 +56,7 @@ def _size(examined: ExaminedServer) -> Iterator[CheckResult]:
 
 
 def _filters(examined: ExaminedServer) -> Iterator[CheckResult]:
-    facts = examined.logging_facts()
+    facts = _seen_log(examined)
     is_new = not facts.is_mariadb and facts.version >= (8, 2)
     (status,) = examined.named("show binary log status" if is_new else "show master status") or ({},)
     done, ignored = (_names(status.get(name)) for name in ("Binlog_Do_DB", "Binlog_Ignore_DB"))

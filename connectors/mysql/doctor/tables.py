@@ -35,7 +35,7 @@ def _readable(examined: ExaminedServer) -> Iterator[CheckResult]:
     captured = examined.captured()
     user = examined.user()
     refused = [table for table in captured[:LOOKED_AT] if not _may_read(examined, table)]
-    hidden = sorted(_literal(examined.settings.raw["table.include.list"]) - set(captured))
+    hidden = sorted(_literal(examined.settings.raw["table.include.list"] or ()) - set(captured))
     for table in (*refused, *hidden):
         name, fix = ".".join(table), Repair((f"GRANT SELECT ON {quoted(*table)} TO {user}",))
         if table in refused:

@@ -11,6 +11,7 @@ from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.examined_server import ExaminedServer
+from cdcworker.connectors.mysql.server.grants import MONITORS
 from cdcworker.schemas.errors import CdcError
 
 MYSQL_MIN: Final = (8, 0)
@@ -183,8 +184,7 @@ def _gtids(examined: ExaminedServer) -> Iterable[CheckResult]:
 
 def _rights(examined: ExaminedServer) -> Iterable[CheckResult]:
     grants, facts = examined.grants(), examined.facts
-    client = ("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER")
-    for right, others in (("REPLICATION SLAVE", ("REPLICATION REPLICA",)), ("REPLICATION CLIENT", client)):
+    for right, others in (("REPLICATION SLAVE", ("REPLICATION REPLICA",)), ("REPLICATION CLIENT", MONITORS)):
         if grants.lacks(right, *others):
             fix = Repair((f"GRANT {right} ON *.* TO {examined.user()}",))
             text = f"the user lacks {right}, without which {facts.product} does not send its log or say where it ends"

@@ -10,6 +10,8 @@ from typing import Final
 ALL: Final = "ALL PRIVILEGES"
 REPLICATES: Final = ("REPLICATION SLAVE", "REPLICATION CLIENT")
 """Without them a server sends no log, and does not say where its log ends. Both servers know these names."""
+MONITORS: Final = ("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER")
+"""Any one of them shows where the log ends."""
 SEES_REPLICATION: Final = "REPLICA MONITOR"
 """MariaDB: shows how far a replica has come. MySQL shows it to who has REPLICATION CLIENT."""
 _ON_EVERYTHING: Final = re.compile(r"GRANT (?P<rights>.+) ON \*\.\* TO ")

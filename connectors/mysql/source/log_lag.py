@@ -66,7 +66,9 @@ def log_lag(
     if position.has_gtids:
         transactions = transactions_behind(position.executed(), written(connection, facts))
     behind = bytes_behind(position.place, sizes) if is_known else None
-    return LogLag(behind, transactions, sum(sizes.values()), position.ts_ms / 1000)
+    # The file was begun before whatever was read of it.
+    read_s = position.ts_ms / 1000 or float(position.place.made)
+    return LogLag(behind, transactions, sum(sizes.values()), read_s)
 
 
 def bytes_behind(place: FilePlace, files: Mapping[str, int]) -> int:

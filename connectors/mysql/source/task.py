@@ -18,8 +18,9 @@ from cdcworker.connectors.capture.stream.signal_table import SignalStage
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
+from cdcworker.connectors.mysql.binlog.gtid_events import MariaDbGtidList, PreviousGtids
+from cdcworker.connectors.mysql.binlog.plain_events import Checkpoint, Rotate
 from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
-from cdcworker.connectors.mysql.binlog.plain_events import Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.server.steady_connection import translated
@@ -198,6 +199,11 @@ class MySqlTask:
                 session.passed(session.position.place._replace(made=self._made))
         elif isinstance(body, Rotate) and not event.header.is_artificial:
             session.passed(FilePlace(place.file, place.position))
+        elif isinstance(body, (Checkpoint, MariaDbGtidList, PreviousGtids)):
+            # A new file begins with these; that of an earlier place is read again where the server looks for a GTID in it.
+            known = session.position.place
+            if place.file == known.file and place.position > known.position:
+                session.passed(known._replace(position=place.position))
 
     def _at_commit(self, session: Session) -> bool:
         """Everything up to the end of a transaction is in the decoder's output. Returns whether more may be read."""
