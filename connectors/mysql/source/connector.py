@@ -10,6 +10,7 @@ from cdcworker.connectors.api.source import SourceTask
 from cdcworker.connectors.capture.config.debezium_keys import renamed
 from cdcworker.connectors.config.definition import ConfigDef
 from cdcworker.connectors.mysql.config.settings import CONFIG_DEF, parse
+from cdcworker.connectors.mysql.source import places
 from cdcworker.connectors.mysql.source.task import MySqlTask
 from cdcworker.schemas.change import JsonObject
 
@@ -83,6 +84,23 @@ class MySqlSource:
         from cdcworker.connectors.mysql.doctor.repair import mend
 
         mend(parse(self._config), fix.statements, administrator)
+
+    @staticmethod
+    def place_text(source: Mapping[str, Any]) -> str:
+        return places.place_text(source)
+
+    @staticmethod
+    def parse_place(text: str) -> str:
+        """Takes a GTID, or a file and a position."""
+        return places.parse_place(text)
+
+    @staticmethod
+    def has_place(source: Mapping[str, Any], text: str) -> bool:
+        return places.has_place(source, text)
+
+    @staticmethod
+    def stored_place(position: Mapping[str, Any]) -> tuple[int, str]:
+        return places.stored_place(position)
 
     @classmethod
     def config_of(cls, text: str) -> Config:

@@ -116,7 +116,9 @@ def test_what_the_log_does_not_hold_of_a_table(
     assert "shop.t" not in found.message
 
 
-def test_a_position_is_found_and_one_that_was_purged_is_not(shop: LoggedServer, reading: Callable[..., Reading]) -> None:
+def test_a_position_is_found_and_one_that_was_purged_is_not(
+    shop: LoggedServer, reading: Callable[..., Reading]
+) -> None:
     table(shop)
     one = reading(shop).start()
     one.until_loaded()
