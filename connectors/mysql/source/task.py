@@ -18,9 +18,8 @@ from cdcworker.connectors.capture.stream.signal_table import SignalStage
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
-from cdcworker.connectors.mysql.binlog.gtid_events import MariaDbGtidList, PreviousGtids
-from cdcworker.connectors.mysql.binlog.plain_events import Checkpoint, Rotate
 from cdcworker.connectors.mysql.binlog.plain_events import Heartbeat as ServerHeartbeat
+from cdcworker.connectors.mysql.binlog.plain_events import Rotate
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.server.steady_connection import translated
@@ -191,19 +190,17 @@ class MySqlTask:
         """An event that belongs to no transaction."""
         body, place = event.body, session.state.events.place
         if isinstance(body, ServerHeartbeat):
-            # There is nothing that was not read.
+            # There is nothing that was not read, up to a place behind events that are no transactions, as a file begins with.
             self._ts_us = time.time_ns() // 1000
+            at = FilePlace(body.file, body.position, self._made)
+            if body.file == place.file and at.is_behind(session.position.place):
+                session.passed(at)
         elif isinstance(body, FormatDescription):
             self._made = event.header.timestamp
             if place.file == session.position.place.file:
                 session.passed(session.position.place._replace(made=self._made))
         elif isinstance(body, Rotate) and not event.header.is_artificial:
             session.passed(FilePlace(place.file, place.position))
-        elif isinstance(body, (Checkpoint, MariaDbGtidList, PreviousGtids)):
-            # A new file begins with these; that of an earlier place is read again where the server looks for a GTID in it.
-            known = session.position.place
-            if place.file == known.file and place.position > known.position:
-                session.passed(known._replace(position=place.position))
 
     def _at_commit(self, session: Session) -> bool:
         """Everything up to the end of a transaction is in the decoder's output. Returns whether more may be read."""
@@ -288,10 +285,12 @@ class MySqlTask:
         return PollBatch(out, session.position_json(self._ts_us), self._watermark(session), idle)
 
     def _watermark(self, session: Session) -> JsonObject:
-        """Every transaction whose number is below `commit_lsn` has been handed on; of the tables that are `loading` not all
+        """Every transaction whose number is below `commit_lsn`, and all up to the place in `log`, has been handed on; of the tables that are `loading` not all
         rows yet."""
         ts_ms = (self._ts_us or time.time_ns() // 1000) // 1000
-        at = {"commit_lsn": session.position.number + 1, "ts_ms": ts_ms}
+        position = session.position
+        log = {"server": position.server, "file": position.place.file, "pos": position.place.position}
+        at = {"commit_lsn": position.number + 1, "ts_ms": ts_ms, "log": log}
         if session.snapshot and (session.snapshot.progress.loads or session.scope.returning):
             loading = session.loading
             return {**at, "loading": loading} if loading else at
