@@ -39,6 +39,8 @@ class Plugin:
     """Schemes of the connection strings that it reads (`postgresql` of postgresql://…); it has `ReadsConnectionStrings`."""
     measures: bool = False
     """Whether it has `MeasuresLag`: nothing is loaded to learn it."""
+    tls_key: str = "sslmode"
+    """The key, behind its connection's prefix, that says how much TLS it has."""
     debezium_name: str = ""
     """What Debezium calls this source in record headers, where that is not `name`."""
     needs: tuple[str, ...] = ()
@@ -83,6 +85,8 @@ _PLUGINS = (
         jobs=(SNAPSHOT,),
         schemes=("mysql",),
         measures=True,
+        tls_key="ssl.mode",
+        needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),
     Plugin(
@@ -94,6 +98,8 @@ _PLUGINS = (
         jobs=(SNAPSHOT,),
         schemes=("mariadb",),
         measures=True,
+        tls_key="ssl.mode",
+        needs=("pymysql",),
         checks=_MYSQL_CHECKS,
     ),
     Plugin(

@@ -192,7 +192,7 @@ def row_fields(envelope: JsonObject) -> list[JsonObject]:
     """Returns the fields of the Value record, or of the message block, in a schema made by `value_schema`; without an
     envelope the schema's own fields."""
     fields = {field["name"]: field["type"] for field in envelope["fields"]}
-    if "source" not in fields:
+    if "source" not in fields or not fields.keys() & {"message", "before"}:
         return list(envelope["fields"])
     row = fields["message"] if "message" in fields else fields["before"][1]
     return list(row["fields"])

@@ -26,7 +26,12 @@ _WIDER: Final = {
 }
 """Avro promotions that keep every value of a database's type; a long in a double would lose digits."""
 
-_ORDERED_TYPES: Final = (("smallint", "integer", "bigint"), ("real", "double precision"))
+_ORDERED_TYPES: Final = (
+    ("smallint", "integer", "bigint"),
+    ("real", "double precision"),
+    ("tinyint", "smallint", "mediumint", "int", "bigint"),
+    ("tinytext", "text", "mediumtext", "longtext"),
+)
 _LENGTH = re.compile(r"(?P<base>[^(]*?)\s*(?:\((?P<length>[0-9]+)\))?")
 _TEXT_TYPES: Final = frozenset(("text", "character varying", "varchar", "character", "char", "bpchar"))
 

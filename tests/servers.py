@@ -15,6 +15,7 @@ import tempfile
 import zipfile
 from pathlib import Path
 
+from cdcworker.worker.devstack import mariadb
 from cdcworker.worker.java import jars
 
 LOCK_FILE = Path(__file__).resolve().parents[1] / "locks" / "servers.json"
@@ -31,23 +32,10 @@ def unpack(archive: Path, into: Path) -> None:
     with tempfile.TemporaryDirectory(dir=into.parent) as scratch, zipfile.ZipFile(archive) as outer:
         packed = [name for name in outer.namelist() if name.endswith(".txz")]
         programs = Path(scratch) / into.name
-        if packed:
-            with outer.open(packed[0]) as compressed, tarfile.open(fileobj=compressed, mode="r:xz") as inner:
-                inner.extractall(programs, filter="data")
-        else:
-            programs = plain(outer, Path(scratch))
+        with outer.open(packed[0]) as compressed, tarfile.open(fileobj=compressed, mode="r:xz") as inner:
+            inner.extractall(programs, filter="data")
         shutil.rmtree(into, ignore_errors=True)
         programs.replace(into)
-
-
-def plain(archive: zipfile.ZipFile, scratch: Path) -> Path:
-    """Returns the folder above `bin` of an archive that keeps no modes: what is in `bin` and `scripts` are programs."""
-    archive.extractall(scratch)
-    (found,) = scratch.rglob("linux/bin")
-    for folder in (found, found.parent / "scripts"):
-        for program in folder.iterdir():
-            program.chmod(0o755)
-    return found.parent
 
 
 def install(folder: Path) -> None:
@@ -64,7 +52,7 @@ def install(folder: Path) -> None:
             sys.exit(f"there are no programs of {name} for {platform.machine()}")
         jar = jars.Jar(*entry["jar"].split(":"), entry["sha256"])
         (archive,) = jars.ensure_jars(name, (jar,), print)
-        unpack(archive, folder / version)
+        (mariadb.unpack if version.startswith("mariadb") else unpack)(archive, folder / version)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cache
-from typing import Any
+from typing import Any, Final
+
+from cdcworker.schemas.change import Avro
+
+SNAPSHOT: Final[dict[str, Any]] = {
+    "type": "string",
+    "connect.version": 1,
+    "connect.parameters": {
+        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
+    },
+    "connect.default": "false",
+    "connect.name": "io.debezium.data.Enum",
+}
+"""The type of the field `snapshot`."""
+
+
+def optional(avro: Avro) -> dict[str, Any]:
+    """Returns the members of a field that may be null."""
+    return {"type": ["null", avro], "default": None}
 
 
 @cache

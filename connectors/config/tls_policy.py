@@ -24,6 +24,21 @@ MODES: Final = {
     "verified": ("verify-full",),
 }
 """libpq's sslmodes that satisfy each value."""
+MYSQL_WORDS: Final = {
+    "disabled": "disable",
+    "preferred": "prefer",
+    "required": "require",
+    "verify_ca": "verify-ca",
+    "verify_identity": "verify-full",
+}
+"""Debezium's modes of TLS for MySQL, and libpq's that say the same."""
+MARIADB_WORDS: Final = {
+    "disable": "disable",
+    "trust": "require",
+    "verify-ca": "verify-ca",
+    "verify-full": "verify-full",
+}
+"""Those of its MariaDB connector."""
 PLAIN, ENCRYPTED, VERIFIED = LEVELS
 
 _needed = LEVELS[0]
@@ -33,6 +48,11 @@ def use(needed: str) -> None:
     """For this process, which runs one connector for a worker."""
     global _needed
     _needed = needed
+
+
+def sslmode_of(text: str) -> str:
+    """Returns libpq's sslmode for a mode in the words of any connector."""
+    return {**MYSQL_WORDS, **MARIADB_WORDS}.get(text, text)
 
 
 def level_of(sslmode: str) -> str:

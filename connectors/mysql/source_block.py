@@ -4,21 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from cdcworker.schemas.change import Avro
-
-_SNAPSHOT: Final[dict[str, Any]] = {
-    "type": "string",
-    "connect.version": 1,
-    "connect.parameters": {
-        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
-    },
-    "connect.default": "false",
-    "connect.name": "io.debezium.data.Enum",
-}
-
-
-def _optional(avro: Avro) -> dict[str, Any]:
-    return {"type": ["null", avro], "default": None}
+from cdcworker.connectors.capture.source_template import SNAPSHOT, optional
 
 
 def source_schema(connector: str) -> dict[str, Any]:
@@ -33,19 +19,19 @@ def source_schema(connector: str) -> dict[str, Any]:
             {"name": "connector", "type": "string"},
             {"name": "name", "type": "string"},
             {"name": "ts_ms", "type": "long"},
-            {"name": "snapshot", "type": [_SNAPSHOT, "null"], "default": "false"},
+            {"name": "snapshot", "type": [SNAPSHOT, "null"], "default": "false"},
             {"name": "db", "type": "string"},
-            {"name": "sequence", **_optional("string")},
-            {"name": "ts_us", **_optional("long")},
-            {"name": "ts_ns", **_optional("long")},
-            {"name": "table", **_optional("string")},
+            {"name": "sequence", **optional("string")},
+            {"name": "ts_us", **optional("long")},
+            {"name": "ts_ns", **optional("long")},
+            {"name": "table", **optional("string")},
             {"name": "server_id", "type": "long"},
-            {"name": "gtid", **_optional("string")},
+            {"name": "gtid", **optional("string")},
             {"name": "file", "type": "string"},
             {"name": "pos", "type": "long"},
             {"name": "row", "type": "int"},
-            {"name": "thread", **_optional("long")},
-            {"name": "query", **_optional("string")},
+            {"name": "thread", **optional("long")},
+            {"name": "query", **optional("string")},
             {"name": "commit_lsn", "type": "long"},
             {"name": "tx_index", "type": "int"},
             {"name": "tx_sub", "type": "int"},

@@ -4,22 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cdcworker.schemas.change import Avro
-
-
-def _optional(avro: Avro) -> dict[str, Any]:
-    return {"type": ["null", avro], "default": None}
-
-
-_SNAPSHOT: dict[str, Any] = {
-    "type": "string",
-    "connect.version": 1,
-    "connect.parameters": {
-        "allowed": "true,first,first_in_data_collection,last_in_data_collection,last,false,incremental"
-    },
-    "connect.default": "false",
-    "connect.name": "io.debezium.data.Enum",
-}
+from cdcworker.connectors.capture.source_template import SNAPSHOT, optional
 
 SOURCE_SCHEMA: dict[str, Any] = {
     "type": "record",
@@ -31,18 +16,18 @@ SOURCE_SCHEMA: dict[str, Any] = {
         {"name": "connector", "type": "string"},
         {"name": "name", "type": "string"},
         {"name": "ts_ms", "type": "long"},
-        {"name": "snapshot", "type": [_SNAPSHOT, "null"], "default": "false"},
+        {"name": "snapshot", "type": [SNAPSHOT, "null"], "default": "false"},
         {"name": "db", "type": "string"},
-        {"name": "sequence", **_optional("string")},
-        {"name": "ts_us", **_optional("long")},
-        {"name": "ts_ns", **_optional("long")},
+        {"name": "sequence", **optional("string")},
+        {"name": "ts_us", **optional("long")},
+        {"name": "ts_ns", **optional("long")},
         {"name": "schema", "type": "string"},
         {"name": "table", "type": "string"},
-        {"name": "txId", **_optional("long")},
-        {"name": "lsn", **_optional("long")},
-        {"name": "xmin", **_optional("long")},
-        {"name": "origin", **_optional("string")},
-        {"name": "origin_lsn", **_optional("long")},
+        {"name": "txId", **optional("long")},
+        {"name": "lsn", **optional("long")},
+        {"name": "xmin", **optional("long")},
+        {"name": "origin", **optional("string")},
+        {"name": "origin_lsn", **optional("long")},
         {"name": "commit_lsn", "type": "long"},
         {"name": "tx_index", "type": "int"},
         {"name": "tx_sub", "type": "int"},

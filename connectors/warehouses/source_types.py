@@ -10,13 +10,14 @@ from typing import Any
 Kind = str
 """Names how values become text; see `value_text`."""
 
+_MICRO_TIME = "io.debezium.time.MicroTime"
 _TEMPORAL: dict[str, tuple[Kind, int]] = {
     # Connect's semantic name → (conversion, nanoseconds per unit)
     "io.debezium.time.Date": ("date", 0),
     "org.apache.kafka.connect.data.Date": ("date", 0),
     "io.debezium.time.Time": ("time", 1_000_000),
     "org.apache.kafka.connect.data.Time": ("time", 1_000_000),
-    "io.debezium.time.MicroTime": ("time", 1_000),
+    _MICRO_TIME: ("time", 1_000),
     "io.debezium.time.NanoTime": ("time", 1),
     "io.debezium.time.Timestamp": ("timestamp", 1_000_000),
     "org.apache.kafka.connect.data.Timestamp": ("timestamp", 1_000_000),
@@ -167,6 +168,9 @@ def _conversion(base: Any, semantic: str, attributes: Mapping[str, Any], wanted:
         return "decimal", int(attributes.get("scale", parameters.get("scale", 0)))
     if semantic == "io.debezium.data.Bits":
         return "bits", int(parameters.get("length", 0))
+    if semantic == _MICRO_TIME and wanted is not None and wanted.base == "time":
+        # MySQL's TIME is a span of up to 838 hours, before and after zero.
+        return "duration", 0
     if semantic in _TEMPORAL:
         return _TEMPORAL[semantic]
     if isinstance(base, list) or base in ("record", "map"):

@@ -38,8 +38,9 @@ def quickstart(tmp_path: Path, *options: str) -> subprocess.Popen[str]:
     )
 
 
-def test_once_proves_both_sides_equal_through_the_kill_of_the_leader(tmp_path: Path) -> None:
-    with quickstart(tmp_path, "--once") as process:
+@pytest.mark.parametrize("source", ["postgres", pytest.param("mysql", marks=[pytest.mark.long, pytest.mark.mysql])])
+def test_once_proves_both_sides_equal_through_the_kill_of_the_leader(tmp_path: Path, source: str) -> None:
+    with quickstart(tmp_path, "--once", "--source", source) as process:
         output, _ = process.communicate(timeout=600)
     assert process.returncode == 0, output
     numbers = {name: int(count.replace(",", "")) for name, count in re.findall(r"(\w+)[=: ]+([\d,]{2,})\b", output)}

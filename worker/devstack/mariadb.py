@@ -167,7 +167,7 @@ class EmbeddedMariaDb(EmbeddedServer):
         with self.connect() as connection, connection.cursor() as cursor:
             for statement in statements:
                 cursor.execute(statement)
-            return cursor.fetchall()
+            return tuple(cursor.fetchall())
 
     def _places(self) -> list[str]:
         user = ["--user=root"] if os.geteuid() == 0 else []

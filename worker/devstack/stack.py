@@ -1,4 +1,5 @@
-"""The whole embedded stack: PostgreSQL with the source and the warehouse, Kafka, and workers as real processes."""
+"""The whole embedded stack: PostgreSQL with the source and the warehouse, Kafka, and workers as real processes; MariaDB where it is
+asked for."""
 
 from __future__ import annotations
 
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any
 
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack import mariadb
 from cdcworker.worker.devstack.kafka import EmbeddedKafka
 from cdcworker.worker.devstack.ports import HOST, free_ports
 from cdcworker.worker.devstack.postgres import EmbeddedPostgres
@@ -28,7 +30,7 @@ log = logging.getLogger(__name__)
 
 SOURCE_DATABASE = "shop"
 WAREHOUSE_DATABASE = "warehouse"
-SOURCE_PASSWORD, WAREHOUSE_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD"
+SOURCE_PASSWORD, WAREHOUSE_PASSWORD, MYSQL_PASSWORD = "SHOP_PASSWORD", "WAREHOUSE_PASSWORD", "MYSQL_PASSWORD"
 GROUP_ID = "cdcworker"
 SESSION_TIMEOUT_MS = 6000
 """The broker's minimum, so that a takeover in the demo is as short as possible."""
@@ -62,10 +64,12 @@ class DevStack:
     directory: Path
     progress: Callable[[str], None] = field(default=lambda _: None)
     worker_settings: Mapping[str, str] = field(default_factory=dict)
+    with_mysql: bool = False
     workers: list[WorkerProcess] = field(default_factory=list)
     timings_s: dict[str, float] = field(default_factory=dict)
     kafka: EmbeddedKafka = field(init=False)
     postgres: EmbeddedPostgres = field(init=False)
+    mysql: mariadb.EmbeddedMariaDb | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         self.kafka = EmbeddedKafka(self.directory / "kafka", progress=self.progress)
@@ -80,9 +84,20 @@ class DevStack:
         self.postgres.create_database(WAREHOUSE_DATABASE)
         self.timings_s["postgres"] = time.monotonic() - began
         self.progress(f"PostgreSQL answers at 127.0.0.1:{self.postgres.port}")
+        if self.with_mysql:
+            self._start_mysql()
         self.kafka.await_ready()
         self.timings_s["kafka"] = time.monotonic() - began
         self.progress(f"Kafka answers at {self.kafka.bootstrap}")
+
+    def _start_mysql(self) -> None:
+        began = time.monotonic()
+        folder = mariadb.programs(self.progress)
+        server = self.mysql = mariadb.EmbeddedMariaDb(folder, self.directory / "mariadb", mariadb.LOGGING)
+        server.start()
+        server.ask(f"create database {SOURCE_DATABASE}")
+        self.timings_s["mariadb"] = time.monotonic() - began
+        self.progress(f"MariaDB answers at 127.0.0.1:{server.port}")
 
     def start_worker(self) -> WorkerProcess:
         """Launches one more worker without waiting for it."""
@@ -137,22 +152,24 @@ class DevStack:
 
     def check(self) -> None:
         """CdcError when a server has ended by itself."""
-        for name, server in (("Kafka", self.kafka), ("PostgreSQL", self.postgres)):
-            if not server.alive():
-                raise CdcError(START_FAILED, f"{name} has ended", where={"log": str(server.log)})
+        for server in (self.kafka, self.postgres, self.mysql):
+            if server is not None and not server.alive():
+                raise CdcError(START_FAILED, f"{server.title} has ended", where={"log": str(server.log)})
 
     @property
     def secrets(self) -> dict[str, str]:
         """Variables of every worker, for `${env:…}` in connector configs."""
-        return {SOURCE_PASSWORD: self.postgres.password, WAREHOUSE_PASSWORD: self.postgres.password}
+        found = {SOURCE_PASSWORD: self.postgres.password, WAREHOUSE_PASSWORD: self.postgres.password}
+        return found if self.mysql is None else {**found, MYSQL_PASSWORD: self.mysql.password}
 
     def endpoints(self) -> dict[str, Any]:
-        return {
+        found = {
             "workers": [worker.url for worker in self.workers],
             "kafka": self.kafka.bootstrap,
             "postgres": self.postgres.dsn(SOURCE_DATABASE),
             "warehouse": self.postgres.dsn(WAREHOUSE_DATABASE),
         }
+        return found if self.mysql is None else {**found, "mysql": self.mysql.url(SOURCE_DATABASE)}
 
     def log_excerpt(self) -> str:
         """Returns the warnings and errors at the end of the workers' logs, for a failed run."""
@@ -173,6 +190,8 @@ class DevStack:
                 worker.child.kill()
         self.kafka.kill()
         self.postgres.kill()
+        if self.mysql is not None:
+            self.mysql.kill()
 
     def __enter__(self) -> DevStack:
         try:

@@ -9,20 +9,13 @@ from typing import Any
 
 from cdcworker.schemas.errors import CdcError
 from cdcworker.worker.quickstart import catch_up, proof
-from cdcworker.worker.quickstart.connectors import (
-    DATA_TOPICS,
-    SCHEMA_NAME,
-    SINK,
-    SOURCE,
-    WATERMARK_TOPIC,
-    ClusterClient,
-    Endpoints,
-)
+from cdcworker.worker.quickstart.cluster_client import ClusterClient
+from cdcworker.worker.quickstart.connectors import SINK, Endpoints
 from cdcworker.worker.quickstart.errors import LAGS, LOAD_FAILED, NOT_SUBMITTED
 from cdcworker.worker.quickstart.loader import LoadGenerator
 from cdcworker.worker.quickstart.monitor import ClusterMonitor, ClusterSnapshot
 from cdcworker.worker.quickstart.screen import Screen
-from cdcworker.worker.quickstart.workload import TABLES
+from cdcworker.worker.quickstart.shop import SOURCE
 
 TICK_S = 0.1
 FIRST_ROWS_TIMEOUT_S = 240.0
@@ -98,19 +91,18 @@ class Demo:
         self._alive()
         self.screen.note("the load has stopped; waiting until the warehouse has everything")
         began = time.monotonic()
-        source = proof.read_source(self.endpoints.postgres, SCHEMA_NAME, TABLES)
+        places = self.endpoints
+        source = places.shop.state()
         deadline = catch_up.CatchUpDeadline(CATCH_UP_TIMEOUT_S, on_wait=self._tick)
-        catch_up.wait_for_watermark(self.endpoints.kafka, WATERMARK_TOPIC, source.lsn, deadline)
-        offsets = catch_up.next_offsets(self.endpoints.kafka, DATA_TOPICS)
-        catch_up.wait_for_ledger(self.endpoints.warehouse, SINK, offsets, deadline)
+        position = places.shop.wait_until_read(places.kafka, places.workers, source, deadline)
+        offsets = catch_up.next_offsets(places.kafka, places.topics)
+        catch_up.wait_for_ledger(places.warehouse, SINK, offsets, deadline)
         self.timings_s["caught_up"] = time.monotonic() - began
-        self.screen.note(
-            f"caught up with log position {lsn_text(source.lsn)} after {self.timings_s['caught_up']:.1f} s"
-        )
+        self.screen.note(f"caught up with log position {position} after {self.timings_s['caught_up']:.1f} s")
         if sabotage is not None:
             sabotage()
             self.screen.note("sabotage: one row of the warehouse was changed behind the sink's back")
-        return proof.compare(self.endpoints.warehouse, SCHEMA_NAME, source)
+        return places.shop.compare(places.warehouse, source)
 
     def idle(self) -> None:
         """Refreshes the screen until it is interrupted."""
@@ -146,17 +138,15 @@ class Demo:
             raise CdcError(LOAD_FAILED, f"the load ended: {type(self.loader.error).__name__}")
 
 
-def lsn_text(lsn: int) -> str:
-    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
-
-
-def plant_difference(dsn: str) -> None:
+def plant_difference(dsn: str, schema: str) -> None:
     """Changes one value in the warehouse."""
     import psycopg
+    from psycopg import sql
 
+    text = "UPDATE {0} SET status = status || '?' WHERE id = (SELECT min(id) FROM {0})"
     with psycopg.connect(dsn) as connection:
-        sql = "UPDATE public.orders SET status = status || '?' WHERE id = (SELECT min(id) FROM public.orders)"
-        if connection.execute(sql).rowcount != 1:
+        statement = sql.SQL(text).format(sql.Identifier(schema, "orders"))
+        if connection.execute(statement).rowcount != 1:
             raise CdcError(LOAD_FAILED, "no row of the warehouse could be changed")
 
 

@@ -10,8 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from cdcworker.schemas.threads import SupervisedThread
 from cdcworker.worker.quickstart.catch_up import consumer, end_offsets
-from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SCHEMA_NAME, SOURCE, ClusterClient, Endpoints
+from cdcworker.worker.quickstart.cluster_client import ClusterClient
+from cdcworker.worker.quickstart.connectors import Endpoints
 from cdcworker.worker.quickstart.proof import count_rows
+from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.workload import TABLES
 
 if TYPE_CHECKING:
@@ -109,8 +111,8 @@ class ClusterMonitor(SupervisedThread):
             leader=(body.get("leader") or {}).get("id", ""),
             workers=tuple(body.get("workers", ())),
             tasks=tuple(task_of(entry) for entry in body.get("tasks", ())),
-            source_rows=self._counts(self._endpoints.postgres),
-            warehouse_rows=self._counts(self._endpoints.warehouse),
+            source_rows=self._endpoints.shop.counts(),
+            warehouse_rows=self._warehouse_rows(),
             in_topics=self._offsets(),
         )
 
@@ -119,16 +121,15 @@ class ClusterMonitor(SupervisedThread):
         from confluent_kafka import KafkaException
 
         try:
-            return end_offsets(self._client, DATA_TOPICS)
+            return end_offsets(self._client, self._endpoints.topics)
         except KafkaException:
             return self.snapshot.in_topics
 
-    @staticmethod
-    def _counts(dsn: str) -> dict[str, int | None]:
+    def _warehouse_rows(self) -> dict[str, int | None]:
         import psycopg
 
         try:
-            return count_rows(dsn, SCHEMA_NAME, TABLES)
+            return count_rows(self._endpoints.warehouse, self._endpoints.shop.schema, TABLES)
         except psycopg.Error:
             return {}
 

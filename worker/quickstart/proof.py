@@ -38,6 +38,8 @@ class SourceState:
     lsn: int
     columns: Mapping[str, tuple[ProofColumn, ...]]
     checksums: Mapping[str, Checksum]
+    gtids: str = ""
+    """The position in MariaDB's log."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,18 +9,24 @@ from urllib.parse import quote, unquote, urlsplit
 from cdcworker.connectors.api.abilities import RoleRequest, ScriptsRoles
 from cdcworker.connectors.registry import lookup
 from cdcworker.connectors.sql_script import ScriptStep
-from cdcworker.worker.quickstart.connectors import PUBLICATION, SCHEMA_NAME, Endpoints
-from cdcworker.worker.quickstart.workload import TABLES
 
-READER, WRITER = "shop_reader", "shop_writer"
+WRITER = "shop_writer"
 
 
-def make_roles(places: Endpoints, reading: str, writing: str) -> tuple[str, str]:
-    """Creates both roles with these passwords; returns the connection strings of the source and of the sink. The tables
-    exist before."""
-    tables = [(SCHEMA_NAME, table) for table in TABLES]
-    reader = make_reader(places.postgres, READER, reading, tables, PUBLICATION)
-    return reader, make_writer(places.warehouse, WRITER, writing, [SCHEMA_NAME])
+def address_of(prefix: str, dsn: str, password: str) -> dict[str, str]:
+    """Returns a connector's keys of a connection. `password` is the password or a reference to it."""
+    parts = urlsplit(dsn)
+    return {
+        f"{prefix}.hostname": parts.hostname or "localhost",
+        f"{prefix}.port": str(parts.port or 5432),
+        f"{prefix}.user": unquote(parts.username or ""),
+        f"{prefix}.password": password,
+        f"{prefix}.dbname": unquote(parts.path.lstrip("/")),
+    }
+
+
+def password_of(dsn: str) -> str:
+    return unquote(urlsplit(dsn).password or "")
 
 
 def make_reader(
@@ -31,7 +37,7 @@ def make_reader(
     assert issubclass(source, ScriptsRoles)
     request = RoleRequest(role, _database(dsn), tables, {"publication": publication, "slots": slots})
     run(dsn, role, password, source.role_script(request))
-    return _as(dsn, role, password)
+    return as_role(dsn, role, password)
 
 
 def make_writer(dsn: str, role: str, password: str, schemas: Sequence[str]) -> str:
@@ -40,7 +46,7 @@ def make_writer(dsn: str, role: str, password: str, schemas: Sequence[str]) -> s
     assert issubclass(sink, ScriptsRoles)
     request = RoleRequest(role, _database(dsn), options={"warehouse": "postgres", "schemas": schemas})
     run(dsn, role, password, sink.role_script(request))
-    return _as(dsn, role, password)
+    return as_role(dsn, role, password)
 
 
 def run(dsn: str, role: str, password: str, steps: Iterable[ScriptStep]) -> None:
@@ -65,7 +71,8 @@ def _database(dsn: str) -> str:
     return unquote(urlsplit(dsn).path.lstrip("/"))
 
 
-def _as(dsn: str, role: str, password: str) -> str:
+def as_role(dsn: str, role: str, password: str) -> str:
+    """Returns the connection string with another user."""
     parts = urlsplit(dsn)
     place = parts.netloc.rpartition("@")[2]
     return parts._replace(netloc=f"{quote(role, safe='')}:{quote(password, safe='')}@{place}").geturl()

@@ -7,8 +7,9 @@ import time
 from types import TracebackType
 from typing import TYPE_CHECKING
 
-from cdcworker.worker.quickstart.connectors import SINK, SOURCE
+from cdcworker.worker.quickstart.connectors import SINK
 from cdcworker.worker.quickstart.monitor import ClusterSnapshot, ShownTask
+from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.workload import TABLES, Workload
 
 if TYPE_CHECKING:

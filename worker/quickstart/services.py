@@ -9,13 +9,15 @@ from collections.abc import Mapping
 
 from cdcworker.schemas.errors import CdcError, declare
 from cdcworker.worker.devstack.signals import interruptible
-from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, password_of, sink_config, source_config
+from cdcworker.worker.quickstart.connectors import SINK, Endpoints, sink_config
 from cdcworker.worker.quickstart.errors import NO_WORKER
 from cdcworker.worker.quickstart.flow import Demo
 from cdcworker.worker.quickstart.loader import LoadGenerator
 from cdcworker.worker.quickstart.monitor import ClusterMonitor
-from cdcworker.worker.quickstart.roles import make_roles
+from cdcworker.worker.quickstart.postgres_shop import PostgresShop
+from cdcworker.worker.quickstart.roles import WRITER, make_writer, password_of
 from cdcworker.worker.quickstart.screen import Screen
+from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.workload import Workload
 
 SETTINGS = declare(
@@ -38,7 +40,7 @@ def endpoints(env: Mapping[str, str]) -> Endpoints:
         raise CdcError(SETTINGS, f"not set: {', '.join(missing)}")
     workers, kafka, postgres, warehouse = (env[name].strip() for name in names)
     urls = tuple(url.strip().rstrip("/") for url in workers.split(",") if url.strip())
-    return Endpoints(urls, kafka, postgres, warehouse)
+    return Endpoints(urls, kafka, PostgresShop(postgres), warehouse)
 
 
 def await_leader(monitor: ClusterMonitor) -> None:
@@ -51,19 +53,19 @@ def await_leader(monitor: ClusterMonitor) -> None:
 
 def run(places: Endpoints, screen: Screen) -> None:
     """Runs until it is interrupted; the tables exist before the source looks for them."""
-    loader, monitor = (
-        LoadGenerator(places.postgres, Workload(column_after=COLUMN_AFTER), rate=RATE),
-        ClusterMonitor(places),
-    )
+    shop = places.shop
+    loader = LoadGenerator(shop, Workload(column_after=COLUMN_AFTER), rate=RATE)
+    monitor = ClusterMonitor(places)
     demo = Demo(places, loader, monitor, screen)
     try:
         monitor.start()
         screen.note(f"waiting for {', '.join(places.workers)}")
         await_leader(monitor)
         loader.prepare()
-        reading, writing = password_of(places.postgres), password_of(places.warehouse)
-        reader, writer = make_roles(places, reading, writing)
-        demo.submit({SOURCE: source_config(reader, reading), SINK: sink_config(writer, writing)})
+        reading, writing = password_of(shop.url), password_of(places.warehouse)
+        shop.make_reader(reading)
+        writer = make_writer(places.warehouse, WRITER, writing, [shop.schema])
+        demo.submit({SOURCE: shop.source_config(reading), SINK: sink_config(shop.schema, writer, writing)})
         loader.start()
         demo.idle()
     finally:

@@ -20,41 +20,86 @@ KEY_STEP = 1_000_000_000
 """Added to a key by a key change, so that new keys never meet those of inserts."""
 STATUSES = ("new", "paid", "packed", "shipped", "returned")
 LETTERS = string.ascii_letters + string.digits + " äöüß€"
-PLACED_AT = "timestamptz '2026-01-01 00:00:00Z' + %s * interval '1.000037 s'"
-
 KEY_CHANGE = "key change"
 UNCHANGED_TOAST = "unchanged TOAST value"
 ADDED_COLUMN = "added column"
 
-SCHEMA = (
-    """CREATE TABLE customers (
-        id bigint PRIMARY KEY,
-        name text NOT NULL,
-        email text,
-        balance numeric(12, 2) NOT NULL,
-        active boolean NOT NULL,
-        born date,
-        profile text
-    )""",
-    "ALTER TABLE customers ALTER COLUMN profile SET STORAGE EXTERNAL",
-    """CREATE TABLE orders (
-        id bigint PRIMARY KEY,
-        customer_id bigint NOT NULL,
-        status text NOT NULL,
-        total numeric(12, 2) NOT NULL,
-        weight double precision,
-        placed_at timestamptz NOT NULL
-    )""",
-    """CREATE TABLE items (
-        order_id bigint NOT NULL,
-        line integer NOT NULL,
-        sku text NOT NULL,
-        quantity integer NOT NULL,
-        price numeric(12, 2) NOT NULL,
-        PRIMARY KEY (order_id, line)
-    )""",
-)
 ADD_COLUMN = "ALTER TABLE customers ADD COLUMN loyalty integer"
+
+
+class Dialect(NamedTuple):
+    """What is written otherwise for each database."""
+
+    schema: tuple[str, ...]
+    placed_at: str
+    """The time of an order, of its number."""
+    unchanged: str
+    """What is notable about an update that leaves the long profile unchanged; empty: the source sends it all the same."""
+
+
+POSTGRES = Dialect(
+    schema=(
+        """CREATE TABLE customers (
+            id bigint PRIMARY KEY,
+            name text NOT NULL,
+            email text,
+            balance numeric(12, 2) NOT NULL,
+            active boolean NOT NULL,
+            born date,
+            profile text
+        )""",
+        "ALTER TABLE customers ALTER COLUMN profile SET STORAGE EXTERNAL",
+        """CREATE TABLE orders (
+            id bigint PRIMARY KEY,
+            customer_id bigint NOT NULL,
+            status text NOT NULL,
+            total numeric(12, 2) NOT NULL,
+            weight double precision,
+            placed_at timestamptz NOT NULL
+        )""",
+        """CREATE TABLE items (
+            order_id bigint NOT NULL,
+            line integer NOT NULL,
+            sku text NOT NULL,
+            quantity integer NOT NULL,
+            price numeric(12, 2) NOT NULL,
+            PRIMARY KEY (order_id, line)
+        )""",
+    ),
+    placed_at="timestamptz '2026-01-01 00:00:00Z' + %s * interval '1.000037 s'",
+    unchanged=UNCHANGED_TOAST,
+)
+MARIADB = Dialect(
+    schema=(
+        """CREATE TABLE customers (
+            id bigint PRIMARY KEY,
+            name varchar(40) NOT NULL,
+            email varchar(80),
+            balance decimal(12, 2) NOT NULL,
+            active boolean NOT NULL,
+            born date,
+            profile text
+        )""",
+        """CREATE TABLE orders (
+            id bigint PRIMARY KEY,
+            customer_id bigint NOT NULL,
+            status varchar(20) NOT NULL,
+            total decimal(12, 2) NOT NULL,
+            weight double,
+            placed_at timestamp(6) NOT NULL
+        )""",
+        """CREATE TABLE items (
+            order_id bigint NOT NULL,
+            line int NOT NULL,
+            sku varchar(40) NOT NULL,
+            quantity int NOT NULL,
+            price decimal(12, 2) NOT NULL,
+            PRIMARY KEY (order_id, line)
+        )""",
+    ),
+    placed_at="'2026-01-01 00:00:00' + INTERVAL (%s * 1000037) MICROSECOND",
+    unchanged="",
+)
 
 
 class LoadStatement(NamedTuple):
@@ -73,6 +118,7 @@ class Workload:
     """Knows which rows exist, so that every statement changes exactly the rows that it is counted with."""
 
     seed: int = SEED
+    dialect: Dialect = POSTGRES
     column_after: int = 800
     """The number of transactions before the one that adds the column."""
     transactions: int = 0
@@ -171,7 +217,7 @@ class Workload:
             rows += [number, line, f"SKU-{draw.randrange(5000)}", draw.randrange(1, 9), self._money(90)]
         marks = ", ".join(["(%s, %s, %s, %s, %s)"] * lines)
         return [
-            LoadStatement("insert", f"INSERT INTO orders VALUES (%s, %s, %s, %s, %s, {PLACED_AT})", order),
+            LoadStatement("insert", f"INSERT INTO orders VALUES (%s, %s, %s, %s, %s, {self.dialect.placed_at})", order),
             LoadStatement("insert", f"INSERT INTO items VALUES {marks}", tuple(rows), lines),
         ]
 
@@ -181,7 +227,7 @@ class Workload:
         return LoadStatement("update", sql, (self._random.choice(STATUSES), self._money(9), number))
 
     def _update_customer(self) -> LoadStatement:
-        """Leaves the long profile unchanged: the source does not send that value."""
+        """Leaves the long profile unchanged."""
         number = self._customers[self._random.choice(self._long)]
         value: int | Decimal
         if self._has_loyalty and self._random.random() < 0.5:
@@ -189,7 +235,7 @@ class Workload:
         else:
             change, value = "balance = balance + %s", self._money(20)
         return LoadStatement(
-            "update", f"UPDATE customers SET {change} WHERE id = %s", (value, number), special=UNCHANGED_TOAST
+            "update", f"UPDATE customers SET {change} WHERE id = %s", (value, number), special=self.dialect.unchanged
         )
 
     def _update_profile(self) -> LoadStatement:

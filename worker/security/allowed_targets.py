@@ -8,6 +8,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from cdcworker.connectors import registry
 from cdcworker.connectors.config import allowed_hosts, server_authentication, tls_policy, worker_logins
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.config.tls_policy import MODES, TLS_NOT_ENOUGH
@@ -80,11 +81,18 @@ def _check_tls(config: Mapping[str, str], enough: tuple[str, ...]) -> None:
         room, _, last = name.rpartition(".")
         if last != "hostname" or all(allowed_hosts.is_loopback(host) for host in config[name].split(",")):
             continue
-        key = f"{room}.sslmode"
-        mode = config.get(key, "").strip() or MODE_GIVEN_NONE
+        key = f"{room}.{_tls_key(config)}"
+        mode = tls_policy.sslmode_of(config.get(key, "").strip() or MODE_GIVEN_NONE)
         if mode not in enough:
             text = f"{key} {mode} is not enough for {TLS} on this worker; it takes {' or '.join(enough)}"
             raise CdcError(TLS_NOT_ENOUGH, text, where={"key": key})
+
+
+def _tls_key(config: Mapping[str, str]) -> str:
+    try:
+        return registry.lookup(config.get("connector.class", "")).tls_key
+    except CdcError:
+        return "sslmode"
 
 
 def check_master(master: str, rules: Mapping[str, str]) -> None:

@@ -43,6 +43,11 @@ class TableFilters:
             and _chosen(full, self.table_include, self.table_exclude)
         )
 
+    def holds(self, schema: str) -> bool:
+        """Returns whether tables of a schema may be captured, as far as its name tells."""
+        is_own = any(re.fullmatch(pattern, schema, re.S) for pattern in self.system_schemas)
+        return not is_own and _chosen(schema, self.schema_include, self.schema_exclude)
+
     def column(self, schema: str, table: str, column: str) -> bool:
         """Returns whether the column of a captured table is captured."""
         return _chosen(f"{schema}.{table}.{column}", self.column_include, self.column_exclude)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
 from cdcworker.connectors.capture.snapshot.observer import TablePlan
@@ -72,6 +72,25 @@ class Chunk(Protocol):
     @property
     def key_names(self) -> tuple[str, ...]:
         """Names of the key's columns."""
+
+
+@dataclass(slots=True)
+class ReadChunk:
+    """What every reader's `Chunk` has; `plan` and `rows` are of the reader's own kinds."""
+
+    view: ReadView
+    plan: Any
+    rows: Any = field(default_factory=dict)
+    last: KeyTexts | None = None
+    size: int = 0
+    count: int = 0
+    ended: bool = False
+    unread: list[list[str]] = field(default_factory=list)
+    absent: dict[Identity, KeyTexts] = field(default_factory=dict)
+
+    @property
+    def key_names(self) -> tuple[str, ...]:
+        return tuple(column.name for column in self.plan.table.key_columns)
 
 
 @dataclass(frozen=True, slots=True)

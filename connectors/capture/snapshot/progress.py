@@ -24,6 +24,8 @@ DONE_MAX: Final = 32
 Origin = Literal["start", "table", "request", "signal", "moved"]
 """Why rows are read: the connector is new, the table is, somebody asked for it, or a row of the signal table did; or
 their keys have changed while values of theirs were not sent."""
+SNAPSHOT_INDEX: Final = 2**31 - 1
+"""`tx_index` of rows that were read: behind all that the transaction before the boundary holds."""
 START: Final = "initial"
 """Id of the load that a new connector begins with."""
 

@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from cdcworker.connectors.config.allowed_hosts import host_list
 from cdcworker.connectors.config.definition import ConfigKey, Importance, between, one_of
+from cdcworker.connectors.config.tls_policy import MARIADB_WORDS, MYSQL_WORDS, sslmode_of
 from cdcworker.connectors.mysql_client.login import Login
 
 PORT: Final = 3306
@@ -14,21 +15,6 @@ _PORT_MAX: Final = 65_535
 SERVER_ID_MAX: Final = (1 << 32) - 1
 _GROUP: Final = "Connection"
 _LOW: Final[Importance] = "LOW"
-_MODES: Final = {
-    "disabled": "disable",
-    "preferred": "prefer",
-    "required": "require",
-    "verify_ca": "verify-ca",
-    "verify_identity": "verify-full",
-}
-"""Debezium's modes of TLS for MySQL, and the words that all connectors here have for them."""
-_MODES_MARIADB: Final = {
-    "disable": "disable",
-    "trust": "require",
-    "verify-ca": "verify-ca",
-    "verify-full": "verify-full",
-}
-"""Those of its MariaDB connector."""
 
 
 def connection_keys() -> Iterable[ConfigKey]:
@@ -66,9 +52,9 @@ def connection_keys() -> Iterable[ConfigKey]:
 
 
 def _tls_keys() -> Iterable[ConfigKey]:
-    modes = (*_MODES, *_MODES_MARIADB)
+    modes = (*MYSQL_WORDS, *MARIADB_WORDS)
     yield ConfigKey(
-        "database.ssl.mode", default="preferred", validator=one_of(*modes), recommended=tuple(_MODES), spellings=tuple(_MODES_MARIADB),
+        "database.ssl.mode", default="preferred", validator=one_of(*modes), recommended=tuple(MYSQL_WORDS), spellings=tuple(MARIADB_WORDS),
         group=_GROUP, connects=True, doc="TLS towards the server: disabled, preferred, required, verify_ca or verify_identity; or in the"
         " words for MariaDB disable, trust, verify-ca, verify-full.",
     )  # fmt: skip
@@ -89,8 +75,7 @@ def connection_checks(config: Mapping[str, Any]) -> Iterable[tuple[str, str]]:
 
 def ssl_mode(config: Mapping[str, Any]) -> str:
     """Returns the mode of TLS in the words of `Login`."""
-    text = str(config["database.ssl.mode"])
-    return {**_MODES, **_MODES_MARIADB}[text]
+    return sslmode_of(str(config["database.ssl.mode"]))
 
 
 def login_of(config: Mapping[str, Any]) -> Login:

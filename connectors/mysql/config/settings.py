@@ -51,7 +51,8 @@ def _stream_keys() -> Iterable[ConfigKey]:
     )  # fmt: skip
     yield ConfigKey(
         "include.schema.changes", "BOOLEAN", True, group="Topics",
-        doc="DDL of captured databases goes to the topic that is named as topic.prefix, as Debezium's schema change events.",
+        doc="Statements that create, alter or drop captured tables go to the topic that is named as topic.prefix, as Debezium's schema"
+        " change events; tableChanges names the tables without their columns.",
     )  # fmt: skip
     yield ConfigKey(
         "include.query", "BOOLEAN", False, group="Topics", importance="LOW",

@@ -22,6 +22,7 @@ from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
 from cdcworker.connectors.mysql.binlog.table_map import TableMap
 from cdcworker.connectors.mysql.decode import statements
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
+from cdcworker.connectors.mysql.decode.schema_changes import SchemaChanges, schema_statement
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan
 from cdcworker.connectors.mysql.decode.transaction import Transaction, gtid_of, gtid_text
 from cdcworker.connectors.mysql.types import charsets
@@ -31,6 +32,8 @@ from cdcworker.schemas.errors import CdcError
 SYSTEM_DATABASE: Final = "mysql"
 """Statements on its tables are logged as text by servers of providers."""
 _OPS: Final[Mapping[Operation, Op]] = {Operation.INSERT: "c", Operation.UPDATE: "u", Operation.DELETE: "d"}
+SCHEMA_TOKENS_MAX: Final = 4096
+"""Words that are looked at of a statement that may name many tables. # INV-10"""
 PLANS_MAX: Final = 4096
 """# INV-10"""
 
@@ -59,6 +62,7 @@ class DecoderOptions:
     shows_query: bool = False
     completes: bool = False
     transactions: TransactionMetadata | None = None
+    schema_changes: SchemaChanges | None = None
 
 
 class BinlogDecoder:
@@ -198,7 +202,7 @@ class BinlogDecoder:
         elif first == "SAVEPOINT":
             self._savepoints[_savepoint(found, 1)] = len(self.out)
         else:
-            self._on_statement(event, found, body.schema)
+            self._on_statement(event, found, body)
             if not transaction.is_group:
                 self._end()
 
@@ -212,24 +216,40 @@ class BinlogDecoder:
         elif word == "ROLLBACK":
             self._end()
 
-    def _on_statement(self, event: Event, found: list[str], database: str) -> None:
-        changed = statements.changed_rows_of(found, database)
+    def _on_statement(self, event: Event, found: list[str], body: plain.Query) -> None:
+        changed = statements.changed_rows_of(found, body.schema)
         if changed is not None:
             if changed[0] == SYSTEM_DATABASE:
                 return
             where = {"table": ".".join(changed)} if changed[1] else {}
             text = "a statement that changes rows is logged as text"
             raise CdcError(e.STATEMENT_LOGGED, text, where={**self._where(event), **where})
-        truncated = statements.truncated(found, database)
+        truncated = statements.truncated(found, body.schema)
         if truncated is None:
             # It may have changed any table.
             self._plans.clear()
             self._tables.altered()
+            self._tell_of(event, body)
             return
         index, self.index = self.index, self.index + 1
         plan = self._tables.named(*truncated)
         if plan is not None and index >= self._drop_to and self._keeps(plan, RowEvent("t", b"")):
-            self._emit(plan, "t", self._source(event, plan, 0), (index, 0))
+            self._emit(plan, "t", self._source(event, plan.table.path, 0), (index, 0))
+
+    def _tell_of(self, event: Event, body: plain.Query) -> None:
+        """Hands on a statement about captured tables, where that is wanted."""
+        told, text = self._options.schema_changes, _text(body)
+        statement = schema_statement(statements.words(text, SCHEMA_TOKENS_MAX), body.schema)
+        if statement is None:
+            return
+        index, self.index = self.index, self.index + 1
+        if told is None or index < self._drop_to:
+            return
+        assert self.transaction is not None
+        source = {**self._source(event, (statement.database, ""), 0), "tx_index": index, "tx_sub": 0}
+        change = told.change(statement, text, Position(self.transaction.number, index, 0), source)
+        if change is not None:
+            self.out.append(change)
 
     def _on_rollback(self, event: Event, found: list[str]) -> None:
         """What was logged before is undone, but for what was handed on already."""
@@ -256,7 +276,7 @@ class BinlogDecoder:
         op = _OPS[rows.operation]
         for at, row in enumerate(rows.rows):
             if first + at >= self._drop_to:
-                self._change(plan, op, row, self._source(event, plan, at), first + at)
+                self._change(plan, op, row, self._source(event, plan.table.path, at), first + at)
 
     def _plan(self, table: TableMap) -> TablePlan | None:
         known = self._plans.get(id(table))
@@ -316,7 +336,7 @@ class BinlogDecoder:
         )
         return (self.observer is None or self.observer.event(plan, event)) and event.emitted
 
-    def _source(self, event: Event, plan: TablePlan, row: int) -> JsonObject:
+    def _source(self, event: Event, path: tuple[str, ...], row: int) -> JsonObject:
         transaction = self.transaction
         assert transaction is not None
         return {
@@ -324,8 +344,8 @@ class BinlogDecoder:
             "ts_ms": transaction.commit_us // 1000,
             "ts_us": transaction.commit_us,
             "ts_ns": transaction.commit_us * 1000,
-            "db": plan.table.path[0],
-            "table": plan.table.path[1],
+            "db": path[0],
+            "table": path[1],
             "server_id": transaction.server_id,
             "gtid": transaction.gtid or None,
             "file": event.place.file,

@@ -14,12 +14,12 @@ _PASSED_OVER: Final = frozenset(
 )
 
 
-def words(statement: str) -> list[str]:
-    """Returns the first words of a statement: in upper case, names in quotes as they are behind a backtick, and signs alone."""
+def words(statement: str, most: int = TOKENS_MAX) -> list[str]:
+    """Returns the first words of a statement: names in quotes as they are behind a backtick, and signs alone."""
     out: list[str] = []
     for word in _words(statement):
         out.append(word)
-        if len(out) >= TOKENS_MAX:
+        if len(out) >= most:
             break
     return out
 
@@ -92,10 +92,11 @@ def truncated(found: list[str], database: str) -> tuple[str, str] | None:
     """Returns database and name of the table that a statement empties; None: it does not empty one."""
     if keyword(found) != "TRUNCATE":
         return None
-    return _name(found, 2 if keyword(found, 1) == "TABLE" else 1, database)
+    return name_at(found, 2 if keyword(found, 1) == "TABLE" else 1, database)
 
 
-def _name(found: list[str], at: int, database: str) -> tuple[str, str] | None:
+def name_at(found: list[str], at: int, database: str) -> tuple[str, str] | None:
+    """Returns database and name of the table that is named there; None where the words end."""
     if at >= len(found):
         return None
     first = found[at].removeprefix("`")
@@ -112,4 +113,4 @@ def changed_rows_of(found: list[str], database: str) -> tuple[str, str] | None:
     at = 0
     while at < len(found) and keyword(found, at) in _PASSED_OVER:
         at += 1
-    return _name(found, at, database) or (database, "")
+    return name_at(found, at, database) or (database, "")

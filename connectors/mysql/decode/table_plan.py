@@ -118,7 +118,7 @@ class TablePlanner:
         masked = self._masked(plain, full, length_of(column.type), in_key=is_exact)
         type_name = column.type.code.name if known is None else known.source_type.partition("(")[0]
         shown = self.settings.propagated.apply(masked, full, type_name, partial(type_parameters, column, known))
-        source_type = "" if known is None else known.source_type
+        source_type = "" if known is None else without_width(known.source_type)
         if masked is not plain and not in_key:
             source_type = "text"
         is_required = not column.is_nullable or in_key
@@ -150,6 +150,16 @@ def table_number(database: str, name: str) -> int:
     """Returns the number of a table, by its name: those of the server change with each start."""
     digest = hashlib.blake2b(f"{database}\0{name}".encode(), digest_size=8).digest()
     return int.from_bytes(digest, "big") >> 1
+
+
+def without_width(text: str) -> str:
+    """Returns a type without the width in which some servers show integers: it says nothing of the values."""
+    head, sign, rest = text.partition("(")
+    return (
+        head + rest.partition(")")[2]
+        if sign and head.lower().endswith("int") and text.lower() != "tinyint(1)"
+        else text
+    )
 
 
 def _default(column: LoggedColumn, known: CatalogColumn | None, mapped: MappedType) -> Any:

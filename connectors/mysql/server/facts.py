@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from cdcworker.connectors.mysql_client.login import version_of
 
@@ -58,7 +58,7 @@ class ServerFacts:
         return "MariaDB" if self.is_mariadb else "MySQL"
 
     @property
-    def connector(self) -> str:
+    def connector(self) -> Literal["mysql", "mariadb"]:
         """What Debezium calls a source of this product."""
         return "mariadb" if self.is_mariadb else "mysql"
 

@@ -12,6 +12,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     ChunkRequest,
     KeyChanged,
     NotVisibleYet,
+    ReadChunk,
     ReadView,
     TableGone,
     TableKeyless,
@@ -57,24 +58,11 @@ PIECE_BYTES: Final = 1024 * 1024
 
 
 @dataclass(slots=True)
-class SelectedChunk:
+class SelectedChunk(ReadChunk):
     """Rows of a range by key, in the forms of records."""
 
-    view: ReadView
     plan: TablePlan
     rows: dict[Identity, tuple[Row, KeyTexts]] = field(default_factory=dict)
-    last: KeyTexts | None = None
-    size: int = 0
-    count: int = 0
-    ended: bool = False
-    unread: list[list[str]] = field(default_factory=list)
-    """Of the keys that were wanted those that it had no room for."""
-    absent: dict[Identity, KeyTexts] = field(default_factory=dict)
-    """Of the keys that were wanted those of which there is no row, if the request asks for them."""
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.plan.table.key_columns)
 
 
 class ChunkReader:

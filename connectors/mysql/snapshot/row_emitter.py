@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
-from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.capture.snapshot.progress import SNAPSHOT_INDEX, SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.mysql.binlog.rows import UNSENT
 from cdcworker.connectors.mysql.binlog.rows import Row as LoggedRow
@@ -16,9 +16,6 @@ from cdcworker.connectors.mysql.snapshot.chunk_reader import SelectedChunk, key_
 from cdcworker.connectors.mysql.snapshot.read_view import GtidVisibility, LogPlace
 from cdcworker.connectors.mysql.snapshot.selected_values import key_text
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Op, Position, Row
-
-SNAPSHOT_INDEX: Final = 2**31 - 1
-"""`tx_index` of snapshot rows: behind every row of the transaction before the boundary."""
 
 
 class RowEmitter:

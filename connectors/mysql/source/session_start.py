@@ -27,6 +27,7 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import CapturedPlans
 from cdcworker.connectors.mysql.decode.commit_numbers import CommitNumbers
 from cdcworker.connectors.mysql.decode.decoder import BinlogDecoder, DecoderOptions
+from cdcworker.connectors.mysql.decode.schema_changes import SchemaChanges, schema_change_table
 from cdcworker.connectors.mysql.decode.table_plan import TablePlanner
 from cdcworker.connectors.mysql.decode.table_shape import check_shape
 from cdcworker.connectors.mysql.gtid.executed import ExecutedGtids, Gtids
@@ -174,7 +175,7 @@ def _stream_state(
     planner = TablePlanner(settings, schema, known.table, whole_rows)
     plans = CapturedPlans(planner, known)
     template = template_of(schema, connector=position.product, name=settings.prefix)
-    options = _decoder_options(settings, schema)
+    options = _decoder_options(settings, position.product, schema)
     decoder = BinlogDecoder(StreamPlans(plans, guard), template, numbers, options)
     if options.transactions:
         options.transactions.resume(position.orders)
@@ -184,8 +185,9 @@ def _stream_state(
     return StreamState(EventReader(complete=plans.complete), decoder, numbers, executed, planner), template
 
 
-def _decoder_options(settings: MySqlSettings, schema: Mapping[str, Any]) -> DecoderOptions:
-    raw = settings.raw
+def _decoder_options(settings: MySqlSettings, connector: str, schema: Mapping[str, Any]) -> DecoderOptions:
+    raw, filters = settings.raw, settings.filters
+    told = schema_change_table(settings.prefix, connector, schema) if raw["include.schema.changes"] else None
     metadata = raw["provide.transaction.metadata"]
     return DecoderOptions(
         skipped=settings.skipped,
@@ -193,6 +195,7 @@ def _decoder_options(settings: MySqlSettings, schema: Mapping[str, Any]) -> Deco
         shows_query=raw["include.query"],
         completes=settings.completes_rows,
         transactions=TransactionMetadata(transaction_topic(raw), schema) if metadata else None,
+        schema_changes=SchemaChanges(told, filters.table, filters.holds) if told else None,
     )
 
 

@@ -11,6 +11,7 @@ from typing import Final
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
+from cdcworker.connectors.capture.snapshot.whole_table import read_whole
 from cdcworker.connectors.capture.stream import limits
 from cdcworker.connectors.capture.stream.heartbeat import Heartbeat
 from cdcworker.connectors.capture.stream.position_pace import PositionPace
@@ -25,7 +26,7 @@ from cdcworker.connectors.mysql.errors import CAPTURE, CONNECTION_LOST
 from cdcworker.connectors.mysql.server.steady_connection import translated
 from cdcworker.connectors.mysql.source.captured_tables import incomplete
 from cdcworker.connectors.mysql.source.heartbeat_action import make_heartbeat, run_action
-from cdcworker.connectors.mysql.source.keyless_tables import read_whole
+from cdcworker.connectors.mysql.source.keyless_tables import KeylessTables
 from cdcworker.connectors.mysql.source.periodic_checks import PeriodicChecks
 from cdcworker.connectors.mysql.source.position import FilePlace, StoredPosition
 from cdcworker.connectors.mysql.source.session import Session
@@ -308,7 +309,8 @@ class MySqlTask:
         else:
             self._passed(session)
         if snapshot.loader.keyless and not session.decoder.out:
-            self._keyless = read_whole(session, *snapshot.loader.keyless, partial(self._with_position, session))
+            bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
+            self._keyless = read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
 
     def _wait_s(self, snapshot: WatermarkSnapshot | None) -> float:
         """How long to wait for the stream; while rows are read it is looked for their boundary often."""

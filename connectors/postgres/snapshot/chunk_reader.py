@@ -15,6 +15,7 @@ from cdcworker.connectors.capture.snapshot.chunks import (
     ChunkRequest,
     KeyChanged,
     NotVisibleYet,
+    ReadChunk,
     ReadView,
     TableGone,
     TableKeyless,
@@ -48,25 +49,11 @@ PIECE_ROWS: Final = 2_000
 
 
 @dataclass(slots=True)
-class CopiedChunk:
+class CopiedChunk(ReadChunk):
     """Rows as COPY gave them, by key."""
 
-    view: ReadView
     plan: TableDecodePlan
     rows: dict[Identity, tuple[bytes, KeyTexts]] | CopyFrames = field(default_factory=dict)
-    last: KeyTexts | None = None
-    size: int = 0
-    count: int = 0
-    ended: bool = False
-    """No rows of the range lie behind this chunk."""
-    unread: list[list[str]] = field(default_factory=list)
-    """Of the keys that were wanted those that it had no room for."""
-    absent: dict[Identity, KeyTexts] = field(default_factory=dict)
-    """Of the keys that were wanted those of which there is no row, if the request asks for them."""
-
-    @property
-    def key_names(self) -> tuple[str, ...]:
-        return tuple(column.name for column in self.plan.table.key_columns)
 
     def left(self) -> CopyFrames | list[bytes]:
         """The rows that no newer event has touched."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from types import ModuleType
-from typing import Any, Final
+from typing import Any
 
 from cdcworker.connectors.capture.snapshot.chunks import ReadView
-from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
+from cdcworker.connectors.capture.snapshot.progress import SNAPSHOT_INDEX, SnapshotProgress
 from cdcworker.connectors.capture.snapshot.row_identity import KeyTexts
 from cdcworker.connectors.postgres.decode.moved_key import new_key_texts
 from cdcworker.connectors.postgres.decode.native_layouts import layout_arguments
@@ -20,8 +20,6 @@ from cdcworker.connectors.postgres.source_block import SOURCE_SCHEMA
 from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, Position, Row
 from cdcworker.schemas.record_layout import RecordLayouts, field_runs
 
-SNAPSHOT_INDEX: Final = 2**31 - 1
-"""`tx_index` of snapshot rows: behind every message of a transaction."""
 _ALL_BUT_SUB, _BEHIND = field_runs(SOURCE_SCHEMA["fields"], cuts=("tx_sub",))
 if _BEHIND:
     raise ValueError("the source block goes on behind the position")

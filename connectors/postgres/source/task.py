@@ -11,6 +11,7 @@ import psycopg
 from cdcworker.connectors.api.context import TaskContext
 from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
+from cdcworker.connectors.capture.snapshot.whole_table import read_whole
 from cdcworker.connectors.capture.stream import limits
 from cdcworker.connectors.capture.stream.position_pace import PositionPace
 from cdcworker.connectors.capture.stream.signal_table import SignalStage
@@ -27,7 +28,7 @@ from cdcworker.connectors.postgres.server import slot as slots
 from cdcworker.connectors.postgres.source import binary_fallback
 from cdcworker.connectors.postgres.source import limits as own_limits
 from cdcworker.connectors.postgres.source.heartbeat_action import make_heartbeat, run_action
-from cdcworker.connectors.postgres.source.keyless_tables import read_whole
+from cdcworker.connectors.postgres.source.keyless_tables import KeylessTables
 from cdcworker.connectors.postgres.source.lag_monitor import LagMonitor
 from cdcworker.connectors.postgres.source.periodic_checks import PeriodicChecks
 from cdcworker.connectors.postgres.source.session import Session, StreamState
@@ -372,7 +373,8 @@ class PostgresTask:
         else:
             self._passed(session, decoder, session.position.safe_lsn)
         if snapshot.loader.keyless and not decoder.out:
-            self._keyless = read_whole(session, *snapshot.loader.keyless, partial(self._with_position, session))
+            bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
+            self._keyless = read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
 
     def _wait_s(self, session: Session, stream: ReplicationStream) -> float:
         """How long to wait for the stream; while rows wait for their boundary the server is asked for it."""

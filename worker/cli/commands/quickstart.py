@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,8 +14,11 @@ from cdcworker.worker.devstack.signals import interruptible
 
 if TYPE_CHECKING:
     from cdcworker.worker.devstack.stack import DevStack
+    from cdcworker.worker.quickstart.connectors import Endpoints
     from cdcworker.worker.quickstart.flow import Demo
+    from cdcworker.worker.quickstart.loader import LoadGenerator
     from cdcworker.worker.quickstart.screen import Screen
+    from cdcworker.worker.quickstart.shop import Shop
 
 ONCE_TRANSACTIONS = 2000
 ONCE_RATE = 120.0
@@ -27,14 +31,23 @@ EXIT_INTERRUPTED = 130
 
 
 @click.command("quickstart")
+@click.option(
+    "--source",
+    default="postgres",
+    show_default=True,
+    type=click.Choice(["postgres", "mysql"]),
+    help="Whose database the shop is in; mysql is a MariaDB.",
+)
 @click.option("--once", is_flag=True, help="A fixed load; ends by itself, exit code 0 only if every table is equal.")
 @click.option("--sabotage", is_flag=True, help="Plant one wrong row in the warehouse: the proof must find it.")
 @click.option("--seconds", default=30, show_default=True, type=click.IntRange(5), help="How long the live load runs.")
 @click.option("--workers", default=2, show_default=True, type=click.IntRange(2, 8), help="How many workers.")
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
 @click.option("--keep", is_flag=True, help="Leave the folder with data and logs at the end.")
-def quickstart(once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None, keep: bool) -> None:
-    """See it work: a PostgreSQL, a Kafka, workers, a live shop, a killed leader, and the proof that nothing is lost.
+def quickstart(
+    source: str, once: bool, sabotage: bool, seconds: int, workers: int, folder: Path | None, keep: bool
+) -> None:
+    """See it work: a database, a Kafka, workers, a live shop, a killed leader, and the proof that nothing is lost.
 
     Ctrl-C drains and removes everything that was started.
     """
@@ -49,34 +62,38 @@ def quickstart(once: bool, sabotage: bool, seconds: int, workers: int, folder: P
         ):
             if keep:
                 screen.note(f"data and logs stay in {directory}")
-            code = _run(screen, directory, workers, sabotage, None if once else seconds)
+            code = _run(screen, directory, source, workers, sabotage, None if once else seconds)
     except KeyboardInterrupt:
         click.echo("stopped, and removed everything it started")
         code = EXIT_INTERRUPTED if once else 0
     sys.exit(code)
 
 
-def _run(screen: Screen, directory: Path, workers: int, sabotage: bool, seconds: int | None) -> int:
+def _run(screen: Screen, directory: Path, source: str, workers: int, sabotage: bool, seconds: int | None) -> int:
     """Runs the demo and returns the exit code. `seconds` None is the fixed load."""
     from cdcworker.worker.devstack.stack import DevStack
     from cdcworker.worker.quickstart.loader import LoadGenerator
     from cdcworker.worker.quickstart.workload import Workload
 
-    screen.note("starting PostgreSQL, Kafka and the workers")
-    with DevStack(directory, progress=screen.note) as stack:
+    of_mysql = source == "mysql"
+    screen.note(f"starting PostgreSQL, {'MariaDB, ' if of_mysql else ''}Kafka and the workers")
+    with DevStack(directory, progress=screen.note, with_mysql=of_mysql) as stack:
         for _ in range(workers):
             stack.start_worker()
-        once = seconds is None
+        once, shop = seconds is None, _shop(stack)
+        workload = Workload(dialect=shop.dialect)
+        if not once:
+            workload.column_after = int(LIVE_RATE * 5)
         loader = LoadGenerator(
-            stack.endpoints()["postgres"],
-            Workload() if once else Workload(column_after=int(LIVE_RATE * 5)),
+            shop,
+            workload,
             rate=ONCE_RATE if once else LIVE_RATE,
             transactions=ONCE_TRANSACTIONS if once else None,
         )
         try:
             loader.prepare()
             stack.await_workers()
-            return _demo(stack, loader, screen, sabotage, seconds)
+            return _demo(stack, shop, loader, screen, sabotage, seconds)
         except CdcError:
             screen.note(stack.log_excerpt())
             raise
@@ -84,29 +101,37 @@ def _run(screen: Screen, directory: Path, workers: int, sabotage: bool, seconds:
             loader.finish()
 
 
-def _demo(stack: DevStack, loader: object, screen: Screen, sabotage: bool, seconds: int | None) -> int:
-    from cdcworker.worker.devstack.stack import SOURCE_PASSWORD, WAREHOUSE_PASSWORD
-    from cdcworker.worker.quickstart import flow
-    from cdcworker.worker.quickstart.connectors import SINK, SOURCE, Endpoints, sink_config, source_config
-    from cdcworker.worker.quickstart.loader import LoadGenerator
-    from cdcworker.worker.quickstart.monitor import ClusterMonitor
-    from cdcworker.worker.quickstart.roles import make_roles
+def _shop(stack: DevStack) -> Shop:
+    from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
+    from cdcworker.worker.quickstart.postgres_shop import PostgresShop
 
-    assert isinstance(loader, LoadGenerator)
     addresses = stack.endpoints()
-    endpoints = Endpoints(
-        tuple(addresses["workers"]), addresses["kafka"], addresses["postgres"], addresses["warehouse"]
-    )
+    return PostgresShop(addresses["postgres"]) if stack.mysql is None else MariaDbShop(addresses["mysql"])
+
+
+def _demo(
+    stack: DevStack, shop: Shop, loader: LoadGenerator, screen: Screen, sabotage: bool, seconds: int | None
+) -> int:
+    from cdcworker.worker.devstack.stack import MYSQL_PASSWORD, SOURCE_PASSWORD, WAREHOUSE_PASSWORD
+    from cdcworker.worker.quickstart import flow
+    from cdcworker.worker.quickstart.connectors import SINK, Endpoints, sink_config
+    from cdcworker.worker.quickstart.monitor import ClusterMonitor
+    from cdcworker.worker.quickstart.roles import WRITER, make_writer
+    from cdcworker.worker.quickstart.shop import SOURCE
+
+    addresses, reading = stack.endpoints(), SOURCE_PASSWORD if stack.mysql is None else MYSQL_PASSWORD
+    endpoints = Endpoints(tuple(addresses["workers"]), addresses["kafka"], shop, addresses["warehouse"])
     screen.note(how_to_look(endpoints))
-    reader, writer = make_roles(endpoints, stack.secrets[SOURCE_PASSWORD], stack.secrets[WAREHOUSE_PASSWORD])
+    shop.make_reader(stack.secrets[reading])
+    writer = make_writer(endpoints.warehouse, WRITER, stack.secrets[WAREHOUSE_PASSWORD], [shop.schema])
     monitor = ClusterMonitor(endpoints)
     monitor.start()
     try:
         demo = flow.Demo(endpoints, loader, monitor, screen, stack.check)
         demo.submit(
             {
-                SOURCE: source_config(reader, f"${{env:{SOURCE_PASSWORD}}}"),
-                SINK: sink_config(writer, f"${{env:{WAREHOUSE_PASSWORD}}}"),
+                SOURCE: shop.source_config(f"${{env:{reading}}}"),
+                SINK: sink_config(shop.schema, writer, f"${{env:{WAREHOUSE_PASSWORD}}}"),
             }
         )
         return _course(demo, stack, sabotage, seconds)
@@ -131,7 +156,9 @@ def _course(demo: Demo, stack: DevStack, sabotage: bool, seconds: int | None) ->
         demo.kill_leader(stack.kill_worker)
         demo.wait_for_load(seconds=seconds / 2)
     loader.finish()
-    results = demo.prove((lambda: flow.plant_difference(demo.endpoints.warehouse)) if sabotage else None)
+    places = demo.endpoints
+    plant = partial(flow.plant_difference, places.warehouse, places.shop.schema)
+    results = demo.prove(plant if sabotage else None)
     took = ", ".join(f"{name} {value:.1f} s" for name, value in {**stack.timings_s, **demo.timings_s}.items())
     demo.screen.note(f"times: {took}")
     text = flow.summary(results, workload.operations, workload.specials)
@@ -147,15 +174,14 @@ def _course(demo: Demo, stack: DevStack, sabotage: bool, seconds: int | None) ->
     return 0 if equal else EXIT_DIFFERENT
 
 
-def how_to_look(endpoints: object) -> str:
+def how_to_look(endpoints: Endpoints) -> str:
     """Returns commands to try in another terminal."""
-    from cdcworker.worker.quickstart.connectors import DATA_TOPICS, SOURCE, Endpoints
+    from cdcworker.worker.quickstart.shop import SOURCE
 
-    assert isinstance(endpoints, Endpoints)
     lines = [f"worker      curl -s {url}/v1/cluster" for url in endpoints.workers]
     lines.append(f"connectors  curl -s {endpoints.workers[0]}/connectors/{SOURCE}/status")
     lines.append(f"schemas     curl -s {endpoints.workers[0]}/subjects")
-    lines.append(f"Kafka       {endpoints.kafka}, topics {', '.join(DATA_TOPICS)}")
-    lines.append(f"source      {endpoints.postgres}")
+    lines.append(f"Kafka       {endpoints.kafka}, topics {', '.join(endpoints.topics)}")
+    lines.append(f"source      {endpoints.shop.url}")
     lines.append(f"warehouse   {endpoints.warehouse}")
     return "\n".join(lines)

@@ -1,10 +1,11 @@
-"""`cdcworker sandbox`: a disposable cluster with its own PostgreSQL and Kafka, for trying things out."""
+"""`cdcworker sandbox`: a disposable cluster with its own databases and Kafka, for trying things out."""
 
 from __future__ import annotations
 
 import logging
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 import click
@@ -21,18 +22,28 @@ CHECK_S = 1.0
     type=click.Path(dir_okay=False, path_type=Path),
     help="File that is written (JSON) once all parts answer, and removed at the end.",
 )
+@click.option(
+    "--with",
+    "more",
+    type=click.Choice(["mysql"]),
+    multiple=True,
+    help="A further server: mysql is a MariaDB with binary log.",
+)
 @click.option("--dir", "folder", type=click.Path(file_okay=False, path_type=Path), help="Folder for the data (empty).")
-def sandbox(workers: int, endpoints: Path, folder: Path | None) -> None:
-    """Start PostgreSQL (databases shop and warehouse), Kafka and workers; stay until Ctrl-C, then remove everything."""
+def sandbox(workers: int, endpoints: Path, more: tuple[str, ...], folder: Path | None) -> None:
+    """Start PostgreSQL (databases shop and warehouse), Kafka and workers; stay until Ctrl-C, then remove everything.
+
+    With mysql a MariaDB server (database shop) stands beside them.
+    """
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         with interruptible():
-            _run(workers, endpoints, folder)
+            _run(workers, endpoints, more, folder)
     except KeyboardInterrupt:
         click.echo("stopped, and removed everything it started", err=True)
 
 
-def _run(workers: int, endpoints: Path, folder: Path | None) -> None:
+def _run(workers: int, endpoints: Path, more: Sequence[str], folder: Path | None) -> None:
     from cdcworker.worker.devstack.scratch import scratch_folder
     from cdcworker.worker.devstack.stack import DevStack, write_endpoints
 
@@ -41,7 +52,10 @@ def _run(workers: int, endpoints: Path, folder: Path | None) -> None:
 
     endpoints.unlink(missing_ok=True)
     try:
-        with scratch_folder(folder) as directory, DevStack(directory, progress=say) as stack:
+        with (
+            scratch_folder(folder) as directory,
+            DevStack(directory, progress=say, with_mysql="mysql" in more) as stack,
+        ):
             for _ in range(workers):
                 stack.start_worker()
             stack.await_workers()

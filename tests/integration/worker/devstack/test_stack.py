@@ -12,6 +12,7 @@ import psycopg
 import pytest
 from cdcworker.worker.devstack.kafka import QUICK_COMPILER_ONLY, EmbeddedKafka
 from cdcworker.worker.java import runtime as java
+from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
 from confluent_kafka.admin import AdminClient
 
 COMMAND = str(Path(sys.executable).parent / "cdcworker")
@@ -96,7 +97,7 @@ def sandbox(tmp_path, until):
     temporary = tmp_path / "t"
     temporary.mkdir()
     env = {**os.environ, "CDC_TEST_MARK": mark, "TMPDIR": str(temporary)}
-    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints)]
+    argv = [COMMAND, "sandbox", "--workers", "1", "--endpoints", str(endpoints), "--with", "mysql"]
     with (tmp_path / "log").open("wb") as log, subprocess.Popen(argv, stdout=log, stderr=log, env=env) as process:
         try:
             until(lambda: endpoints.exists() or process.poll() is not None, 120)
@@ -109,11 +110,14 @@ def sandbox(tmp_path, until):
 
 @pytest.mark.kafka
 @pytest.mark.postgres
+@pytest.mark.mysql
 def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
     process, file, mark, temporary = sandbox
     endpoints = json.loads(file.read_text())
     with urllib.request.urlopen(endpoints["workers"][0] + "/health", timeout=60) as answer:
         assert answer.status == 200
+    shop = MariaDbShop(endpoints["mysql"])
+    assert shop.prepared() is None
     for name in ("postgres", "warehouse"):
         with psycopg.connect(endpoints[name]) as connection:
             assert connection.execute("SELECT 1").fetchone() == (1,)
@@ -128,6 +132,7 @@ def test_a_sandbox_says_where_everything_is_and_leaves_nothing(sandbox, until):
 @pytest.mark.long
 @pytest.mark.kafka
 @pytest.mark.postgres
+@pytest.mark.mysql
 def test_a_killed_sandbox_takes_its_processes_with_it_and_the_next_one_sweeps_its_folder(sandbox, until):
     from cdcworker.worker.devstack.scratch import sweep
 

@@ -7,6 +7,7 @@ import pytest
 from cdcworker.worker.quickstart import catch_up as caughtup
 from cdcworker.worker.quickstart import proof
 from cdcworker.worker.quickstart.loader import LoadGenerator
+from cdcworker.worker.quickstart.postgres_shop import PostgresShop
 from cdcworker.worker.quickstart.workload import KEY_STEP, TABLES, Workload
 
 pytestmark = pytest.mark.postgres
@@ -18,7 +19,9 @@ def pair(postgres):
     """A source and a copy of it; the copy has a bookkeeping column, as a warehouse has."""
     names = [postgres.create_database(), postgres.create_database()]
     for name in names:
-        loader = LoadGenerator(postgres.dsn(name), Workload(column_after=50), rate=1e6, transactions=TRANSACTIONS)
+        loader = LoadGenerator(
+            PostgresShop(postgres.dsn(name)), Workload(column_after=50), rate=1e6, transactions=TRANSACTIONS
+        )
         loader.prepare()
         loader.start()
         loader.join(60)
@@ -102,7 +105,9 @@ def test_the_load_goes_on_behind_rows_that_are_there(postgres):
     name = postgres.create_database()
     try:
         for _ in range(2):
-            loader = LoadGenerator(postgres.dsn(name), Workload(column_after=5), rate=1e6, transactions=30)
+            loader = LoadGenerator(
+                PostgresShop(postgres.dsn(name)), Workload(column_after=5), rate=1e6, transactions=30
+            )
             loader.prepare()
             loader.start()
             loader.join(60)
@@ -118,7 +123,7 @@ def test_the_load_goes_on_behind_rows_that_are_there(postgres):
 
 def test_a_load_that_is_held_waits_there(postgres, until):
     name = postgres.create_database()
-    loader = LoadGenerator(postgres.dsn(name), Workload(), rate=1e6, transactions=20)
+    loader = LoadGenerator(PostgresShop(postgres.dsn(name)), Workload(), rate=1e6, transactions=20)
     try:
         loader.prepare()
         loader.pause_at(10)

@@ -16,7 +16,8 @@ from typing import Any
 import psycopg
 import pytest
 from cdcworker.worker.devstack.ports import free_ports
-from cdcworker.worker.quickstart.connectors import SINK, SOURCE
+from cdcworker.worker.quickstart.connectors import SINK
+from cdcworker.worker.quickstart.shop import SOURCE
 
 pytestmark = pytest.mark.postgres
 

@@ -50,6 +50,14 @@ def named(kind, name, **more):
         ({"type": "array", "items": ["null", "string"]}, "public.mood[]", "text[]"),
         ({"type": "map", "values": "string"}, "hstore", "jsonb"),
         ("string", "int4range", "int4range"),
+        # Of MySQL.
+        (named("long", "io.debezium.time.MicroTime"), "time(6)", "interval"),
+        (named("long", "io.debezium.time.MicroTime"), "time without time zone", "time without time zone"),
+        ("int", "int unsigned", "integer"),
+        ("double", "double", "double precision"),
+        ("string", "varchar(20)", "text"),
+        ("string", "enum('a','b')", "text"),
+        (named("string", "io.debezium.time.ZonedTimestamp"), "timestamp(6)", "timestamp with time zone"),
         ("string", "tsmultirange", "tsmultirange"),
     ],
 )

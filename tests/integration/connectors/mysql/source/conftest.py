@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
+
+from tests.integration import one_worker
 
 from ..logged import LoggedServer
 from .reading import Reading
@@ -30,3 +34,11 @@ def reading() -> Iterator[Callable[..., Reading]]:
     yield make
     for one in made:
         one.stop()
+
+
+@pytest.fixture(scope="package")
+def worker(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[one_worker.Worker]:
+    one = one_worker.Worker(tmp_path_factory.mktemp("mysql"), kafka.bootstrap, f"my{uuid.uuid4().hex[:8]}")
+    one.wait_ready()
+    yield one
+    one.kill()

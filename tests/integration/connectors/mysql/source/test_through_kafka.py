@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import signal
-import uuid
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
@@ -17,55 +13,11 @@ from tests.integration import one_worker
 
 from ..logged import LoggedServer
 from .reading import config_of
+from .submitted import Source
 
 pytestmark = [pytest.mark.kafka, pytest.mark.mysql]
 ROWS = 1_500
 PLACE = ("commit_lsn", "tx_index", "tx_sub")
-
-
-@pytest.fixture(scope="module")
-def worker(kafka: Any, tmp_path_factory: pytest.TempPathFactory) -> Iterator[one_worker.Worker]:
-    one = one_worker.Worker(tmp_path_factory.mktemp("mysql"), kafka.bootstrap, f"my{uuid.uuid4().hex[:8]}")
-    one.wait_ready()
-    yield one
-    one.kill()
-
-
-class Source:
-    """A connector of the tables of `shop`, submitted by REST."""
-
-    def __init__(self, worker: one_worker.Worker, server: LoggedServer, name: str, **config: str) -> None:
-        self.worker, self.name = worker, name
-        self.prefix = f"{worker.group}.{name}"
-        self.config = config_of(server, **config) | {"name": name, "topic.prefix": self.prefix}
-        self.worker.put(name, self.config)
-
-    def records(self, table: str) -> list[Any]:
-        decoder = RecordDecoder(self.worker.schemas())
-        return [decoder.decode(one.value()) for one in self.worker.read(f"{self.prefix}.shop.{table}") if one.value()]
-
-    def wait_for(self, table: str, ops: str, count: int) -> list[Any]:
-        """Returns all records of a table when so many of these operations are there."""
-        found: list[Any] = []
-
-        def there() -> bool:
-            found[:] = self.records(table)
-            return sum(record["op"] in ops for record in found) >= count
-
-        self.worker.wait(there, lambda: f"{count} of {ops}, {len(found)} records")
-        return found
-
-    def ask(self, method: str, path: str = "", json: Any = None) -> Any:
-        url = f"{self.worker.url}/connectors/{self.name}{path}"
-        answer = plain_http.request(method, url, json=json, timeout=60.0)
-        assert answer.status_code < 300, answer.text
-        return answer.json() if answer.content else None
-
-    def kill(self) -> None:
-        """Ends the task's process as a crash does, and waits until another runs."""
-        pids = self.worker.starts(f"{self.name}-0")
-        os.kill(pids[-1], signal.SIGKILL)
-        self.worker.wait(lambda: len(self.worker.starts(f"{self.name}-0")) > len(pids), "another process")
 
 
 def rows_of(records: list[Any]) -> dict[Any, Any]:
@@ -167,9 +119,7 @@ def test_it_is_paused_stopped_written_back_and_deleted_by_rest(worker: one_worke
     assert "rest" not in worker.get("/connectors")
 
 
-def test_a_config_that_cannot_work_is_refused_with_what_mends_it(
-    worker: one_worker.Worker, shop: LoggedServer
-) -> None:
+def test_a_config_that_cannot_work_is_refused_with_what_mends_it(worker: one_worker.Worker, shop: LoggedServer) -> None:
     shop.ask("create table shop.t (id int primary key)", "create or replace user poor identified by 'poor'")
     good = config_of(shop)
 
@@ -177,7 +127,12 @@ def test_a_config_that_cannot_work_is_refused_with_what_mends_it(
         config = good | {name.replace("__", "."): text for name, text in more.items()}
         plugin = config["connector.class"]
         url = f"{worker.url}/connector-plugins/{plugin}/config/validate"
-        answer = plain_http.put(url, json=config, timeout=60.0)
+
+        def ask() -> Any:
+            answer = plain_http.put(url, json=config, timeout=60.0)
+            return None if answer.status_code == 409 else answer
+
+        answer = worker.wait(ask, "a leader")
         assert answer.status_code == 200, answer.text
         values = [one["value"] for one in answer.json()["configs"]]
         return {value["name"]: value["errors"] for value in values if value["errors"]}
@@ -196,9 +151,36 @@ def test_a_config_that_cannot_work_is_refused_with_what_mends_it(
         assert "SET GLOBAL binlog_format = 'ROW'" in errors()["database.hostname"][0]
     finally:
         shop.ask("set global binlog_format = 'ROW'", "drop user poor")
-    answer = plain_http.post(
-        f"{worker.url}/connectors", json={"name": "bad", "config": good | {"database.password": "wrong"}}, timeout=60.0
-    )
+    bad = {"name": "bad", "config": good | {"name": "bad", "database.password": "wrong"}}
+    answer = plain_http.post(f"{worker.url}/connectors", json=bad, timeout=60.0)
     assert answer.status_code == 400
     assert "mysql.authentication" in answer.text
-    assert "wrong" not in answer.text
+    assert '"wrong"' not in answer.text
+
+
+def test_statements_about_captured_tables_are_told_of_at_their_place(
+    worker: one_worker.Worker, shop: LoggedServer
+) -> None:
+    shop.ask("create table shop.t (id int primary key, v varchar(40))", "insert into shop.t values (1, 'a')")
+    source = Source(worker, shop, "told", table__include__list="shop.t")
+    source.wait_for("t", "r", 1)
+    shop.ask(
+        "insert into shop.t values (2, 'b')",
+        "alter table shop.t add column n int default 5",
+        "insert into shop.t values (3, 'c', 6)",
+        "create table shop.other (id int primary key)",
+        "drop table shop.other",
+        "create or replace user told identified by 'secret'",
+        "drop user told",
+        "insert into shop.t values (4, 'd', 7)",
+    )
+    records = source.wait_for("t", "c", 3)
+    assert [record["after"].get("n") for record in records if record["op"] == "c"] == [None, 6, 7]
+    decoder = RecordDecoder(worker.schemas())
+    (told,) = worker.read(source.prefix)
+    assert decoder.decode(told.key()) == {"databaseName": "shop"}
+    value = decoder.decode(told.value())
+    assert value["ddl"] == "alter table shop.t add column n int default 5"
+    assert value["tableChanges"] == [{"type": "ALTER", "id": '"shop"."t"', "table": None}]
+    places = [tuple(one["source"][name] for name in PLACE) for one in (records[1], value, records[2])]
+    assert places == sorted(set(places))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from cdcworker.connectors.mysql.decode.schema_changes import schema_statement
 from cdcworker.connectors.mysql.decode.statements import changed_rows_of, keyword, truncated, words
 from hypothesis import given
 from hypothesis import strategies as st
@@ -55,3 +56,37 @@ def test_whatever_a_statement_is_reading_it_ends(statement: str):
     found = words(statement)
     truncated(found, "d")
     changed_rows_of(found, "d")
+    schema_statement(found, "d")
+
+
+@given(
+    st.lists(
+        st.sampled_from(
+            [
+                *[
+                    "CREATE",
+                    "ALTER",
+                    "DROP",
+                    "RENAME",
+                    "TABLE",
+                    "INDEX",
+                    "DATABASE",
+                    "ON",
+                    "TO",
+                    "AS",
+                    "IF",
+                    "NOT",
+                    "EXISTS",
+                    "a",
+                    "`b",
+                    ".",
+                    ",",
+                    "(",
+                ]
+            ]
+        ),
+        max_size=12,
+    )
+)
+def test_whatever_words_follow_each_other_reading_them_ends(parts: list[str]):
+    schema_statement(words(" ".join(parts)), "d")

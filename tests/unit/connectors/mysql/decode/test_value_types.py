@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from cdcworker.connectors.mysql.binlog.table_map import Column
 from cdcworker.connectors.mysql.catalog.tables import CatalogColumn
+from cdcworker.connectors.mysql.decode.table_plan import without_width
 from cdcworker.connectors.mysql.decode.value_types import length_of, map_type, type_parameters
 from cdcworker.connectors.mysql.types.column import ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.declared import Geometry
@@ -136,3 +137,14 @@ def test_lengths_are_counted_in_characters():
 def test_a_type_is_named_in_parameters(kind, text, parameters):
     found = type_parameters(Column("c", kind, True), CatalogColumn("c", None, True, text))
     assert found == {f"__debezium.source.column.{name}": value for name, value in parameters.items()}
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("bigint(20)", "bigint"), ("int(10) unsigned", "int unsigned"), ("tinyint(1)", "tinyint(1)"), ("tinyint(4)", "tinyint"),
+        ("point", "point"), ("varchar(20)", "varchar(20)"), ("decimal(12,2)", "decimal(12,2)"),
+    ],
+)  # fmt: skip
+def test_a_width_in_which_integers_are_shown_is_no_part_of_their_type(text: str, shown: str):
+    assert without_width(text) == shown

@@ -10,6 +10,7 @@ import pytest
 from cdcworker.connectors.capture.config.filters import TableFilters
 from cdcworker.connectors.capture.snapshot import chunk_scheduler as loading
 from cdcworker.connectors.capture.snapshot import watermark_snapshot as snapshot
+from cdcworker.connectors.capture.snapshot import whole_table
 from cdcworker.connectors.capture.snapshot.chunk_scheduler import ChunkScheduler, ReadLimits
 from cdcworker.connectors.capture.snapshot.chunks import NotVisibleYet, ReadView, RequiredVisibility, TableSurvey
 from cdcworker.connectors.capture.snapshot.observer import RowEvent
@@ -23,7 +24,6 @@ from cdcworker.connectors.postgres.server.catalog import TypeNames
 from cdcworker.connectors.postgres.snapshot.chunk_reader import CopiedChunk
 from cdcworker.connectors.postgres.snapshot.row_emitter import RowEmitter
 from cdcworker.connectors.postgres.snapshot.tx_snapshot import TransactionSnapshot
-from cdcworker.connectors.postgres.source import keyless_tables as keyless
 from cdcworker.connectors.postgres.types.mapping import HandlingModes, PgType
 from cdcworker.schemas.change import Position
 
@@ -459,13 +459,10 @@ def test_rows_without_a_key_are_read_in_a_snapshot_that_tells_who_runs(snap, beg
     one = One(snap=snap)
     load, table = one.progress.loads[0], one.table
     one.loader.keyless = (load, table)
-    plan = replace(PLAN, table=replace(PLAN.table, key=()))
     ended: list[bool] = []
-    reader = SimpleNamespace(
-        begin=lambda oid, lock_ms: (ReadView(TransactionSnapshot.parse(snap), HW, 0), plan, None),
-        end=lambda: ended.append(True),
-    )
-    assert (keyless._begin(reader, one.loader, load, table) is not None) is begins  # type: ignore[arg-type]
+    whole = SimpleNamespace(view=ReadView(TransactionSnapshot.parse(snap), HW, 0), has_key=False)
+    tables = SimpleNamespace(begin=lambda oid: whole, end=lambda: ended.append(True))
+    assert (whole_table.begin(tables, one.loader, load, table) is not None) is begins  # type: ignore[arg-type]
     assert bool(ended) is not begins
     assert (table.waits_for == "") is begins
 
