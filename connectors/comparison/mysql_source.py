@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from cdcworker.connectors.comparison.compared_source import PublishedColumns
@@ -13,6 +14,7 @@ from cdcworker.connectors.mysql.catalog.tables import CatalogTable, read_table
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.decode.captured_plans import map_of
 from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
+from cdcworker.connectors.mysql.decode.value_forms import span_text
 from cdcworker.connectors.mysql.server.connection import opened, translate
 from cdcworker.connectors.mysql.server.facts import read_facts
 from cdcworker.connectors.mysql.server.grants import quoted
@@ -195,8 +197,8 @@ class MySqlSourceSide:
     def key_texts(self, plan: ComparisonPlan, keys: Sequence[Key]) -> list[tuple[str, ...] | None]:
         out: list[tuple[str, ...] | None] = []
         for key in keys:
-            values = self._literals(plan, key)
-            out.append(None if values is None else tuple(str(text) for text in key))
+            values = self._values(plan, key)
+            out.append(None if values is None else tuple(text for text, _ in values))
         return out
 
     def _rows(self, plan: ComparisonPlan, where: str, tail: str = "") -> Iterator[tuple[Key, list[str | None]]]:
@@ -232,23 +234,25 @@ class MySqlSourceSide:
         conditions = []
         for sign, last, bound in ((">", ">", span.low), ("<", "<=", span.high)):
             if bound is not None:
-                values = self._literals(plan, bound)
+                values = self._values(plan, bound)
                 assert values is not None, "a bound is a key of the table itself"
-                conditions.append(beyond(names, values, sign, last=last))
+                conditions.append(beyond(names, [value for _, value in values], sign, last=last))
         return " and ".join(conditions)
 
     def _is(self, plan: ComparisonPlan, key: Key) -> str:
         """Returns the condition for one key; empty for a key that no row can have."""
-        values = self._literals(plan, key)
+        values = self._values(plan, key)
         if values is None:
             return ""
-        return f"({' and '.join(f'{quoted(i.name)} = {v}' for i, v in zip(plan.key, values, strict=True))})"
+        return f"({' and '.join(f'{quoted(i.name)} = {v}' for i, (_, v) in zip(plan.key, values, strict=True))})"
 
-    def _literals(self, plan: ComparisonPlan, key: Key) -> list[str] | None:
-        """Returns the literals of a key's texts; None where one is no value of its column's type."""
+    def _values(self, plan: ComparisonPlan, key: Key) -> list[tuple[str, str]] | None:
+        """Returns the texts of a key as the source writes them, with their literals; None where one is no value of its column's type."""
         known = self._known(plan)
         try:
-            return [_literal(known.column(item.name)[0], item, text) for item, text in zip(plan.key, key, strict=True)]
+            texts = [_own_text(item, text) for item, text in zip(plan.key, key, strict=True)]
+            kinds = [known.column(item.name)[0] for item in plan.key]
+            return [(text, literal(kind, text)) for kind, text in zip(kinds, texts, strict=True)]
         except (ValueError, ArithmeticError):
             return None
 
@@ -291,7 +295,8 @@ def _wraps(kind: ColumnType, word: str) -> bool:
     return kind.code is TypeCode.LONGLONG and bool(kind.is_unsigned) and word == "integer"
 
 
-def _literal(kind: ColumnType, item: ComparedColumn, text: str | None) -> str:
+def _own_text(item: ComparedColumn, text: str | None) -> str:
+    """Returns a key's text as the source writes it, in the form in which snapshots take keys."""
     if text is None:
         raise ValueError("no key is null")
     if item.text.source == "boolean":
@@ -299,7 +304,10 @@ def _literal(kind: ColumnType, item: ComparedColumn, text: str | None) -> str:
     if item.source.type == "wrapped":
         number = int(text)
         return str(number + (1 << 64) if number < 0 else number)
-    return literal(kind, text)
+    if item.source.type in ("time", "span"):
+        micros = int(text) if item.text.source == "micros" else sent_texts.micros_of(text)
+        return span_text(timedelta(microseconds=micros)).removesuffix("Z")
+    return text
 
 
 def _pieces(found: Mapping[int, SpanSum]) -> Iterable[tuple[int, int, int]]:

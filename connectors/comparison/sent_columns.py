@@ -73,7 +73,7 @@ _MEANINGS: Final[Mapping[str, tuple[str, Convert]]] = {
     _TIME + "IsoTimestamp": ("timestamp", _iso_moment),
     _TIME + "IsoDate": ("date", _iso_date),
     _TIME + "IsoTime": ("time", _iso_micros),
-    _TIME + "MicroTime": ("time", partial(_micros, *_MICROS)),
+    _TIME + "MicroTime": ("span", partial(_micros, *_MICROS)),
     _TIME + "NanoTime": ("time", partial(_micros, *_NANOS)),
     _CONNECT + "Time": ("time", partial(_micros, *_MILLIS)),
     _DATA + "Bits": ("bits", _little_endian),

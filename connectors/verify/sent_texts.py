@@ -23,6 +23,10 @@ UNSENT: Final = "unsent"
 """The type of a column of which records hold nothing."""
 ORDERED: Final = frozenset(("integer", "decimal", "date", "timestamp", "bytes"))
 """Types whose keys are walked in order."""
+ONE_TEXT: Final = frozenset(
+    ("integer", "wrapped", "boolean", "text", "bytes", "date", "timestamp", "zoned", "time", "span")
+)
+"""Types of which equal values have one text."""
 _TEXTS_SQL: Final = frozenset((*sql.TEXTS, "uuid"))
 _INTS: Final = ("int2", "int4", "int8")
 # Coordinates as bytes: no text of a number leaves anything out.
@@ -47,6 +51,7 @@ def _pairs() -> dict[tuple[str, str], TextPair]:
     out |= {("timestamp", "timestamp"): TextPair("timestamp", sql.TIMESTAMP)}
     out |= {(word, "timestamptz"): TextPair("timestamp", sql.ZONED) for word in ("timestamp", "zoned")}
     out |= {("zoned", "timestamp"): TextPair("timestamp", sql.TIMESTAMP), ("time", "time"): TextPair("time", sql.TIME)}
+    out |= {("span", "interval"): TextPair("micros", sql.DURATION), ("span", "time"): TextPair("time", sql.TIME)}
     return out | {("point", "point"): TextPair("point", _POINT)}
 
 
@@ -61,6 +66,7 @@ def _lake_pairs() -> dict[tuple[str, str], TextPair]:
     out |= {("double", "double"): TextPair("double", "double")}
     out |= {(word, "string"): TextPair("plain", "plain") for word in ("text", "json")}
     out |= {("bits", "string"): TextPair("bits", "bits"), ("time", "string"): TextPair("time", "time")}
+    out |= {("span", "string"): TextPair("micros", "duration"), ("span", "bigint"): TextPair("micros", "plain")}
     out |= {("date", held): TextPair("date", "date") for held in ("date", "day")}
     out |= {("timestamp", "timestamp_ntz"): TextPair("timestamp", "timestamp")}
     return out | {("zoned", held): TextPair("timestamp", "timestamp") for held in ("timestamp", "timestamp_ntz")}
@@ -92,6 +98,13 @@ def _time(micros: int) -> str:
     return f"{text}.{micro:06d}".rstrip("0") if micro else text
 
 
+def micros_of(text: str) -> int:
+    """Returns the microseconds of which `time` is the text. Raises ValueError."""
+    hours, minutes, seconds = text.split(":")
+    whole, _, fraction = seconds.partition(".")
+    return ((int(hours) * 60 + int(minutes)) * 60 + int(whole)) * 1_000_000 + int(fraction.ljust(6, "0"))
+
+
 def _point(value: Mapping[str, Any]) -> str:
     return struct.pack(">d", value["x"]).hex() + struct.pack(">d", value["y"]).hex()
 
@@ -111,7 +124,7 @@ def _bits(value: int) -> str:
 Text = Callable[[Any], str | None]
 TEXTS: Final[Mapping[str, Text]] = {
     **{name: lake_texts.TEXTS[name] for name in ("boolean", "bytes", "real", "double", "date", "timestamp", "plain")},
-    "integer": str,
+    **dict.fromkeys(("integer", "micros"), str),
     "numeric": lake_texts.TEXTS["numeric"],
     "bits": _bits,
     "jsonb": lambda value: jsonb_text(value),

@@ -37,7 +37,7 @@ def _readable(examined: ExaminedServer) -> Iterator[CheckResult]:
     refused = [table for table in captured[:LOOKED_AT] if not _may_read(examined, table)]
     hidden = sorted(_literal(examined.settings.raw["table.include.list"] or ()) - set(captured))
     for table in (*refused, *hidden):
-        name, fix = ".".join(table), Repair((f"GRANT SELECT ON {quoted(*table)} TO {user}",))
+        name, fix = ".".join(table), Repair((f"GRANT SELECT ON {quoted(*table)} TO {user}",), safe=True)
         if table in refused:
             text = f"the user lacks SELECT on {name}, without which its rows are not read"
             yield CheckResult("error", f"no SELECT on {name}", text, e.PERMISSION, fix=fix)
@@ -108,15 +108,12 @@ def _cascades(examined: ExaminedServer) -> Iterator[CheckResult]:
 def _engines(examined: ExaminedServer) -> Iterator[CheckResult]:
     statement = "select table_schema, table_name, engine from information_schema.tables where table_schema in %s"
     _, rows = _of_captured(examined, statement)
-    found = _names(row for row in rows if str(row[2]).lower() not in _TRANSACTIONAL)
+    found = sorted((str(row[0]), str(row[1])) for row in rows if str(row[2]).lower() not in _TRANSACTIONAL)
     if not found:
         yield ok("all have transactions")
         return
-    text = f"tables whose engine has no transactions, of which a part may stay of what fails: {listed(found)}"
-    fix = Repair(
-        tuple(f"ALTER TABLE {quoted(*name.split('.', 1))} ENGINE = InnoDB" for name in found[:1]),
-        "It rewrites the table.",
-    )
+    text = f"tables whose engine has no transactions, of which a part may stay of what fails: {listed(_names(found))}"
+    fix = Repair((f"ALTER TABLE {quoted(*found[0])} ENGINE = InnoDB",), "It writes the whole table anew.")
     yield CheckResult("note", f"{len(found)} tables", text, fix=fix)
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from typing import Any
 
 import psycopg
@@ -16,15 +18,21 @@ from cdcworker.connectors.verify.databases import VerifyLimits
 from cdcworker.connectors.verify.report import Tally
 from cdcworker.connectors.warehouses.postgres.writer import PostgresWriter
 from cdcworker.schemas.change import Change
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis import strategies as st
 from psycopg.conninfo import conninfo_to_dict
+from pymysql.converters import escape_string
 
 from tests import change_streams
 
 from ..logged import LoggedServer
 from ..source.reading import Reading, config_of
+from ..types.test_values import decimals, integers, moments, texts
 
 pytestmark = [pytest.mark.mysql, pytest.mark.postgres]
 LIMITS = VerifyLimits(range_rows=50, rows_per_s=0)
+SPANS: list[str] = ["'-838:59:59'", "'100:00:00'"]
+"""More values of TIME."""
 VALUES: Mapping[str, list[str]] = {
     "tinyint": ["-128", "127"],
     "smallint unsigned": ["65535"],
@@ -66,6 +74,13 @@ NOT_COMPARED = {"linestring"}
 """Types without a common text."""
 
 
+TEXTS = st.text(st.characters(exclude_categories=["Cs"], exclude_characters="\0"), max_size=5)
+
+
+def repr_text(value: object) -> str:
+    return f"'{value}'"
+
+
 class Now:
     """A warehouse that is not fed any more is at every position."""
 
@@ -81,10 +96,6 @@ def warehouse(postgres: Any) -> Iterator[str]:
     name = postgres.create_database()
     yield postgres.dsn(name)
     postgres.drop_database(name)
-
-
-def table_of(number: int) -> str:
-    return f"t{number:02d}"
 
 
 def written(changes: list[Change], dsn: str) -> None:
@@ -136,40 +147,107 @@ def test_every_type_arrives_in_each_form(
     every_type(shop, reading, warehouse, modes)
 
 
-def every_type(
-    shop: LoggedServer, reading: Callable[..., Reading], warehouse: str, modes: dict[str, str]
-) -> None:
-    for number, type_ in enumerate(VALUES):
-        shop.ask(f"create table shop.{table_of(number)} (id int primary key, c {type_})")
-    fill(shop, 0)
+def every_type(shop: LoggedServer, reading: Callable[..., Reading], warehouse: str, modes: dict[str, str]) -> None:
+    # As a time of the day, a TIME beyond one is nothing that a warehouse in PostgreSQL takes.
+    spans = () if modes.get("time.precision.mode") in ("isostring", "nanoseconds") else SPANS
+    values = {type_: [*listed, *(spans if type_.startswith("time") and "stamp" not in type_ else ())]
+              for type_, listed in VALUES.items()}  # fmt: skip
+    types = {f"t{number:02d}": type_ for number, type_ in enumerate(values)}
+    shop.ask(*(f"create table shop.{name} (id int primary key, c {type_})" for name, type_ in types.items()))
+    fill(shop, 0, [*values.values()])
     one = reading(shop, **modes).start()
     one.until_loaded()
-    fill(shop, 100)
-    rows = 2 * sum(len(values) + 1 for values in VALUES.values())
+    fill(shop, 100, [*values.values()])
+    rows = 2 * sum(len(listed) + 1 for listed in values.values())
     one.until(lambda: len([change for change in one.changes if change.op in "rc"]) == rows)
     one.stop()
     written(one.changes, warehouse)
-    tables = [*map(table_of, range(len(VALUES)))]
-    types = {table_of(number): type_ for number, type_ in enumerate(VALUES)}
-    with opened(wanted(shop, warehouse, tables, **modes), LIMITS) as both:
-        tally = compared(both)
-    found = {types[state.plan.source.name]: state for state in tally.tables}
+    with opened(wanted(shop, warehouse, [*types], **modes), LIMITS) as both:
+        found = {types[state.plan.source.name]: state for state in compared(both).tables}
     assert len(found) == len(VALUES)
     assert {type_: state.verdict for type_, state in found.items() if state.verdict != "equal"} == {}
     assert {type_ for type_, state in found.items() if state.plan.left_out} == NOT_COMPARED
     with psycopg.connect(warehouse, autocommit=True) as db:
-        for number in range(len(VALUES)):
-            db.execute(f"update shop.{table_of(number)} set c = null where id = 0".encode())
-    with opened(wanted(shop, warehouse, tables, **modes), LIMITS) as both:
+        for name in types:
+            db.execute(f"update shop.{name} set c = null where id = 0".encode())
+    with opened(wanted(shop, warehouse, [*types], **modes), LIMITS) as both:
         tally = compared(both)
     differing = {types[state.plan.source.name] for state in tally.tables if state.verdict == "different"}
     assert differing == set(VALUES) - NOT_COMPARED
 
 
-def fill(server: LoggedServer, start: int) -> None:
-    for number, values in enumerate(VALUES.values()):
-        rows = ", ".join(f"({start + at}, {value})" for at, value in enumerate([*values, "null"]))
-        server.ask("set time_zone = '+00:00'", f"insert into shop.{table_of(number)} values {rows}")
+def fill(server: LoggedServer, start: int, values: list[list[str]]) -> None:
+    statements = ["set time_zone = '+00:00'"]
+    for number, listed in enumerate(values):
+        rows = ", ".join(f"({start + at}, {value})" for at, value in enumerate([*listed, "null"]))
+        statements.append(f"insert into shop.t{number:02d} values {rows}")
+    server.ask(*statements)
+
+
+COLUMNS: Mapping[str, st.SearchStrategy[str]] = {
+    "bigint unsigned": integers(64, unsigned=True).map(str),
+    "mediumint": integers(24, unsigned=False).map(str),
+    "decimal(20,10)": decimals(20, 10).map(str),
+    "float": st.floats(width=32, allow_nan=False, allow_infinity=False).map(repr),
+    "double": st.floats(allow_nan=False, allow_infinity=False).map(repr),
+    "bit(13)": st.integers(0, 2**13 - 1).map(str),
+    "date": st.dates(date(1, 1, 1)).map(repr_text),
+    "time(6)": st.times().map(repr_text),
+    "datetime(3)": moments(3).map(repr_text),
+    "varchar(20) character set utf8mb4": texts("aé€漢😀 \t'\\\"", 20).map(lambda text: f"'{escape_string(text)}'"),
+    "varbinary(20)": st.binary(max_size=20).map(lambda value: f"X'{value.hex()}'"),
+    "json": st.recursive(
+        st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False) | TEXTS,
+        lambda inner: st.lists(inner, max_size=3) | st.dictionaries(TEXTS, inner, max_size=3),
+        max_leaves=6,
+    ).map(lambda value: f"'{escape_string(json.dumps(value))}'"),
+}
+ROWS_MAX = 20
+
+
+@given(
+    st.lists(st.tuples(*(values | st.just("null") for values in COLUMNS.values())), min_size=1, max_size=ROWS_MAX),
+    st.data(),
+)
+@settings(
+    max_examples=4,
+    deadline=None,
+    phases=[Phase.generate],
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
+)
+def test_rows_of_any_values_are_equal_and_a_value_that_is_taken_is_missed(
+    shop: LoggedServer,
+    reading: Callable[..., Reading],
+    warehouse: str,
+    rows: list[tuple[str, ...]],
+    data: st.DataObject,
+) -> None:
+    """A value that was there is taken from one row of the warehouse."""
+    columns = ", ".join(f"c{at} {type_}" for at, type_ in enumerate(COLUMNS))
+    shop.ask(f"create or replace table shop.r (id int primary key, {columns})")
+    shop.ask("insert into shop.r values " + ", ".join(f"({at}, {', '.join(row)})" for at, row in enumerate(rows)))
+    one = reading(shop).start()
+    one.until_loaded()
+    one.stop()
+    with psycopg.connect(warehouse, autocommit=True) as db:
+        db.execute("drop schema if exists shop cascade")
+        db.execute("drop schema if exists _cdcworker cascade")
+    written(one.changes, warehouse)
+    config = wanted(shop, warehouse, ["r"])
+    with opened(config, LIMITS) as both:
+        (state,) = compared(both).tables
+    assert (state.verdict, state.plan.left_out, state.source_rows) == ("equal", (), len(rows))
+    there = [(row, at) for row, values in enumerate(rows) for at, value in enumerate(values) if value != "null"]
+    if not there:
+        return
+    row, at = data.draw(st.sampled_from(there))
+    with psycopg.connect(warehouse, autocommit=True) as db:
+        db.execute(f"update shop.r set c{at} = null where id = {row}".encode())
+    with opened(config, LIMITS) as both:
+        (state,) = compared(both).tables
+    assert [(found.key, found.kind, found.columns) for found in state.found] == [
+        ((str(row),), "different", (f"c{at}",))
+    ]
 
 
 KEYS = {
@@ -200,7 +278,9 @@ def test_planted_differences_are_found_and_what_would_repair_them(
     written(one.changes, warehouse)
     config = {"table__exclude__list": "shop.s"}
     with opened(wanted(shop, warehouse, [*KEYS], **config), LIMITS) as both:
-        assert {state.plan.source.name: state.verdict for state in compared(both).tables} == dict.fromkeys(KEYS, "equal")
+        assert {state.plan.source.name: state.verdict for state in compared(both).tables} == dict.fromkeys(
+            KEYS, "equal"
+        )
         ordered = {one.source.name for one in both.plans if one.is_ordered}
         assert ordered == {*KEYS} - {"words"}
     shop.ask(*(f"update shop.{name} set a = 'other' where a = 'a17'" for name in KEYS))
@@ -211,7 +291,7 @@ def test_planted_differences_are_found_and_what_would_repair_them(
     with opened(wanted(shop, warehouse, [*KEYS], **config), LIMITS) as both:
         tally = compared(both, kept=repaired_kinds_of(both))
         found = {state.plan.source.name: dict(state.counts) for state in tally.tables}
-        assert found == dict.fromkeys(KEYS, {"different": 1, "extra": 1, "missing": 1})
+        assert found == {name: {"different": 1, "extra": 1, "missing": 1} for name in KEYS}
         repaired = {item["table"]: item for item in repair_json(both, tally)["tables"]}
     assert {table: sorted(item["rows"]) for table, item in repaired.items()} == {
         "shop.numbers": [["-133"], ["-60"], ["53"]],
@@ -232,7 +312,11 @@ def test_a_position_is_reached_by_watermarks_of_the_same_server_alone(
     one.until_loaded()
     side = MySqlSourceSide(parse(one.config))
     try:
-        for statement in ("insert into shop.t values (1)", "flush binary logs", "create table shop.u (id int primary key)"):
+        for statement in (
+            "insert into shop.t values (1)",
+            "flush binary logs",
+            "create table shop.u (id int primary key)",
+        ):
             shop.ask(statement)
             position = side.begin()
             side.end()
