@@ -97,8 +97,8 @@ def _readers(examined: ExaminedServer) -> Iterator[CheckResult]:
         yield CheckResult("unknown", "", "only who administers replication may see who reads the log", error.code)
         return
     ids = sorted(str(reader["Server_Id"] if "Server_Id" in reader else reader["Server_id"]) for reader in readers)
-    # A worker names no host; of a replica the server shows at least its UUID.
-    others = [reader for reader in readers if str(own) == _id(reader) and (reader.get("Host") or _uuid(reader))]
+    # A worker tells no port of its own, and no UUID.
+    others = [one for one in readers if str(own) == _id(one) and (int(one.get("Port") or 0) or _uuid(one))]
     if others:
         text = f"database.server.id {own} is that of a replica: the server ends one of the two whenever the other one comes"
         yield CheckResult("error", f"{own} is taken", text, e.SERVER_ID_IN_USE)

@@ -152,6 +152,8 @@ def every_type(shop: LoggedServer, reading: Callable[..., Reading], warehouse: s
     spans = () if modes.get("time.precision.mode") in ("isostring", "nanoseconds") else SPANS
     values = {type_: [*listed, *(spans if type_.startswith("time") and "stamp" not in type_ else ())]
               for type_, listed in VALUES.items()}  # fmt: skip
+    if modes.get("time.precision.mode") == "nanoseconds":
+        values["datetime(6)"] = [text for text in values["datetime(6)"] if "9999" not in text]
     types = {f"t{number:02d}": type_ for number, type_ in enumerate(values)}
     shop.ask(*(f"create table shop.{name} (id int primary key, c {type_})" for name, type_ in types.items()))
     fill(shop, 0, [*values.values()])
