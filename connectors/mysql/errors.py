@@ -234,6 +234,12 @@ VERSION: Final = declare(
     "The server is older than what is read",
     "Use MySQL 8.0 or MariaDB 10.5, or newer.",
 )
+DRIVER_MISSING: Final = declare(
+    "mysql.driver_missing",
+    "environment",
+    "PyMySQL is not installed on the worker that was asked",
+    "pip install 'cdcworker[mysql]' on the workers that are to run the connector.",
+)
 OTHER_PRODUCT: Final = declare(
     "mysql.other_product",
     "config",

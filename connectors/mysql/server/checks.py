@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from collections.abc import Iterable, Iterator
 from typing import Final, Literal
 
@@ -12,7 +13,7 @@ from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.examined_server import ExaminedServer
 from cdcworker.connectors.mysql.server.grants import MONITORS
-from cdcworker.schemas.errors import CdcError
+from cdcworker.schemas.errors import CODES, CdcError
 
 MYSQL_MIN: Final = (8, 0)
 MARIADB_MIN: Final = (10, 5)
@@ -34,6 +35,15 @@ _CONFIGURATION: Final = "Put it into the server's configuration too, and let its
 
 def check(settings: MySqlSettings, checks: Iterable[DoctorCheck]) -> Iterator[CheckFinding]:
     """Yields findings as they are made; a server that cannot be logged in to has one. Changes nothing."""
+    if importlib.util.find_spec("pymysql") is None:
+        yield CheckFinding(
+            "connector.class",
+            "error",
+            e.DRIVER_MISSING,
+            "the worker needs the extra mysql",
+            CODES[e.DRIVER_MISSING].hint,
+        )
+        return
     examined = ExaminedServer(settings)
     try:
         for item in checks:

@@ -139,6 +139,21 @@ class Session:
         return LogPlace(self.state.executed.gtids)
 
     @property
+    def place(self) -> FilePlace:
+        """Where the stream stands."""
+        return self.position.place
+
+    @property
+    def boundary(self) -> int:
+        """Every transaction whose commit has a lower number has been handed on."""
+        return self.position.number + 1
+
+    @property
+    def is_loading(self) -> bool:
+        """Returns whether there are tables of which readers do not have all rows."""
+        return self.snapshot is not None and bool(self.snapshot.progress.loads or self.scope.returning)
+
+    @property
     def loading(self) -> list[str]:
         """Names of the tables of which readers do not have all rows; at most `LOADING_MAX`."""
         found = list(self.snapshot.loading) if self.snapshot else []

@@ -13,9 +13,11 @@ from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
 from cdcworker.connectors.capture.snapshot.whole_table import read_whole
 from cdcworker.connectors.capture.stream import limits
+from cdcworker.connectors.capture.stream.batches import Batches
 from cdcworker.connectors.capture.stream.heartbeat import Heartbeat
 from cdcworker.connectors.capture.stream.position_pace import PositionPace
 from cdcworker.connectors.capture.stream.signal_table import SignalStage
+from cdcworker.connectors.capture.stream.windows import Windows
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.mysql.binlog.event_reader import Event
 from cdcworker.connectors.mysql.binlog.format_description import FormatDescription
@@ -35,7 +37,7 @@ from cdcworker.connectors.mysql.source.task_report import TaskReport
 from cdcworker.connectors.mysql.source_block import source_schema
 from cdcworker.connectors.mysql.transport.dump_stream import DumpStream
 from cdcworker.schemas import failpoints
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch, Position
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch
 from cdcworker.schemas.errors import CdcError
 
 log = logging.getLogger(__name__)
@@ -68,13 +70,13 @@ class MySqlTask:
         self._made = 0
         """When the file that is being read was begun."""
         self._heard_at = time.monotonic()
-        self._window_at = 0.0
         self._pace = PositionPace(settings.heartbeat_s)
         self._checks = PeriodicChecks(settings.raw["table.discovery.interval.ms"] / 1000)
         self._jobs = SnapshotJobs(context.jobs)
         self._heartbeat: Heartbeat = make_heartbeat(settings, source_schema(settings.product or "mysql"))
-        self._report = TaskReport(context, self._jobs, self._heartbeat.report)
-        self._keyless: Iterator[PollBatch] | None = None
+        report = TaskReport(context, self._jobs, self._heartbeat.report)
+        self._batches = Batches(self._pace, self._heartbeat, report, _run_action, place=_log_place)
+        self._windows = Windows(context, self._jobs, self._checks.go, self._passed, self._read_whole)
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
         self._held_tables: dict[str, CdcError] = {}
@@ -133,19 +135,11 @@ class MySqlTask:
         return self._session
 
     def _next(self, session: Session, stream: DumpStream) -> PollBatch:
-        snapshot, is_between = session.snapshot, session.decoder.transaction is None
-        if snapshot is not None and snapshot.loader.keyless:
-            self._context.beat("a read of the snapshot", limits.READ_S_MAX)
-        if (self._keyless is None and snapshot is not None and is_between) and (
-            snapshot.progress.loads
-            or time.monotonic() >= self._window_at
-            or self._context.jobs() is not self._jobs.seen
-        ):
-            self._open_window(session, snapshot)
-        if self._keyless is not None:
-            return self._keyless_batch()
+        batch = self._windows.turn(session, is_between=session.decoder.transaction is None)
+        if batch is not None:
+            return batch
         # What was read to its end is waited for before it is read again, also in the middle of a transaction.
-        if self._dry and not stream.wait(self._wait_s(snapshot)):
+        if self._dry and not stream.wait(self._wait_s(session.snapshot)):
             self._require_news()
             return self._batch(session, True)
         self._dry = self._read(session, stream)
@@ -249,7 +243,7 @@ class MySqlTask:
             if failpoints.active:
                 failpoints.hit("mysql.read")
             return self._with_position(session, out, idle=dry)
-        return self._without_changes(session, dry)
+        return self._batches.without_changes(session, self._ts_us, idle=dry)
 
     def _part(self, session: Session) -> PollBatch:
         """Returns what was read of the transaction. Chunks of rows that are read from now on must see it."""
@@ -264,63 +258,28 @@ class MySqlTask:
             failpoints.hit("mysql.part_read")
         return PollBatch(out, part=session.part_json(transaction, self._ts_us))
 
-    def _without_changes(self, session: Session, dry: bool) -> PollBatch:
-        now = time.monotonic()
-        is_due = self._pace.is_due(session.position.place, session.moves, now)
-        if session.complete or is_due or self._heartbeat.due(now):
-            return self._with_position(session, [], idle=dry)
-        if self._pace.tells(now):
-            self._report.tick(session, now)
-            return PollBatch(watermark=self._watermark(session), idle=dry)
-        return PollBatch(idle=dry)
-
     def _with_position(self, session: Session, out: Sequence[Change | EncodedRecords], *, idle: bool) -> PollBatch:
-        now = time.monotonic()
         self._unfinished = False
-        if self._heartbeat.interval_s and self._heartbeat.due(now):
-            at = Position(session.position.number + 1, 0, 0)
-            out = [*out, *self._heartbeat.beat(now, at, partial(run_action, session.catalog))]
-        self._report.events += len(out)
-        self._report.tick(session, now)
-        self._pace.store(session.position.place, session.moves, now)
-        return PollBatch(out, session.position_json(self._ts_us), self._watermark(session), idle)
-
-    def _watermark(self, session: Session) -> JsonObject:
-        """Every transaction whose number is below `commit_lsn`, and all up to the place in `log`, has been handed on; of the tables that are `loading` not all
-        rows yet."""
-        ts_ms = (self._ts_us or time.time_ns() // 1000) // 1000
-        position = session.position
-        log = {"server": position.server, "file": position.place.file, "pos": position.place.position}
-        at = {"commit_lsn": position.number + 1, "ts_ms": ts_ms, "log": log}
-        if session.snapshot and (session.snapshot.progress.loads or session.scope.returning):
-            loading = session.loading
-            return {**at, "loading": loading} if loading else at
-        return at
+        return self._batches.with_position(session, out, self._ts_us, idle=idle)
 
     # -- snapshot ---------------------------------------------------------------------------------------------------
 
-    def _open_window(self, session: Session, snapshot: WatermarkSnapshot) -> None:
-        """Takes the chunks that were read, and has more read. Called between two transactions."""
-        if session.loads:
-            self._jobs.look(session.loads)
-        self._window_at = self._checks.go(session)
-        if snapshot.finished:
-            snapshot.loader.collect()
-        else:
-            self._passed(session)
-        if snapshot.loader.keyless and not session.decoder.out:
-            bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
-            self._keyless = read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
+    def _read_whole(self, session: Session, snapshot: WatermarkSnapshot) -> Iterator[PollBatch]:
+        assert snapshot.loader.keyless
+        bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
+        return read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
 
     def _wait_s(self, snapshot: WatermarkSnapshot | None) -> float:
         """How long to wait for the stream; while rows are read it is looked for their boundary often."""
         is_loading = snapshot is not None and snapshot.progress.loads and snapshot.active
         return limits.NUDGE_S if is_loading else limits.POLL_S_MAX
 
-    def _keyless_batch(self) -> PollBatch:
-        assert self._keyless
-        try:
-            return next(self._keyless)
-        except StopIteration:
-            self._keyless = None
-            return PollBatch()
+
+def _run_action(session: Session, statement: str) -> CdcError | None:
+    return run_action(session.catalog, statement)
+
+
+def _log_place(session: Session) -> JsonObject:
+    """What watermarks tell besides: everything in the log of this server up to this place has been handed on."""
+    position = session.position
+    return {"log": {"server": position.server, "file": position.place.file, "pos": position.place.position}}

@@ -206,6 +206,21 @@ class Session:
         return self.state.decoder
 
     @property
+    def place(self) -> int:
+        """Where the stream stands."""
+        return self.position.safe_lsn
+
+    @property
+    def boundary(self) -> int:
+        """Every transaction whose commit record lies before it has been handed on."""
+        return self.position.safe_lsn
+
+    @property
+    def is_loading(self) -> bool:
+        """Returns whether there are tables of which readers do not have all rows."""
+        return bool(self.scope.returning or (self.snapshot and self.snapshot.progress.loads))
+
+    @property
     def loading(self) -> list[str]:
         """Names of the tables of which readers do not have all rows; at most `LOADING_MAX`."""
         return [*(self.snapshot.loading if self.snapshot else ()), *self.scope.returning][:LOADING_MAX]

@@ -13,9 +13,11 @@ from cdcworker.connectors.capture.snapshot.jobs import SnapshotJobs
 from cdcworker.connectors.capture.snapshot.watermark_snapshot import WatermarkSnapshot
 from cdcworker.connectors.capture.snapshot.whole_table import read_whole
 from cdcworker.connectors.capture.stream import limits
+from cdcworker.connectors.capture.stream.batches import Batches
 from cdcworker.connectors.capture.stream.position_pace import PositionPace
 from cdcworker.connectors.capture.stream.signal_table import SignalStage
 from cdcworker.connectors.capture.stream.transaction_spool import NotStreamable
+from cdcworker.connectors.capture.stream.windows import Windows
 from cdcworker.connectors.capture.tables.table_quarantine import may_hold
 from cdcworker.connectors.postgres.config.settings import PostgresSettings
 from cdcworker.connectors.postgres.decode import streamed_transactions
@@ -38,7 +40,7 @@ from cdcworker.connectors.postgres.transport.connection import application_name,
 from cdcworker.connectors.postgres.transport.libpq_stream import ReplicationStream
 from cdcworker.connectors.postgres.transport.server_functions import PUSH
 from cdcworker.schemas import failpoints
-from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch, Position
+from cdcworker.schemas.change import Change, EncodedRecords, JsonObject, PollBatch
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.record_layout import RecordLayouts
 
@@ -62,7 +64,6 @@ class PostgresTask:
         """The next poll returns a position at once, so that it is stored."""
         self._dry = False
         """Whether nothing was left to read when the stream was read last."""
-        self._share = settings.filters.share.told()
         self._boundary = 0
         """How many of the decoder's changes stand before the last boundary, and how many bytes they came from."""
         self._boundary_bytes = 0
@@ -71,13 +72,14 @@ class PostgresTask:
         """The commit time of the last transaction."""
         self._pace = PositionPace(settings.heartbeat_s)
         self._behind_since = 0.0
-        self._window_at = 0.0
         self._is_gap_stored = False
         self._checks = PeriodicChecks(settings)
         self._jobs = SnapshotJobs(context.jobs)
         self._heartbeat = make_heartbeat(settings)
         self._monitor = LagMonitor(context, self._jobs, self._heartbeat.report)
-        self._keyless: Iterator[PollBatch] | None = None
+        share = settings.filters.share.told()
+        self._batches = Batches(self._pace, self._heartbeat, self._monitor, _run_action, share)
+        self._windows = Windows(context, self._jobs, self._checks.go, self._at_boundary, self._read_whole)
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
         self._held_tables: dict[str, CdcError] = {}
@@ -133,16 +135,9 @@ class PostgresTask:
                 time.sleep(limits.POLL_S_MAX)
                 return PollBatch(idle=True)
             decoder, snapshot = state.decoder, session.snapshot
-            if snapshot is not None and snapshot.loader.keyless:
-                self._context.beat("a read of the snapshot", limits.READ_S_MAX)
-            if (self._keyless is None and snapshot is not None and not decoder.in_transaction) and (
-                snapshot.progress.loads
-                or time.monotonic() >= self._window_at
-                or self._context.jobs() is not self._jobs.seen
-            ):
-                self._open_window(session, snapshot)
-            if self._keyless is not None:
-                return self._keyless_batch()
+            batch = self._windows.turn(session, is_between=not decoder.in_transaction)
+            if batch is not None:
+                return batch
             if state.fallback and not decoder.in_transaction:
                 recover(session, self._context)
                 stream = session.connections.require_stream()
@@ -326,55 +321,24 @@ class PostgresTask:
         return position
 
     def _without_changes(self, session: Session, dry: bool) -> PollBatch:
-        now = time.monotonic()
         if dry:
             self._ts_us = max(self._ts_us, self._monitor.caught_up_us(session.position.safe_lsn))
-        is_due = self._pace.is_due(session.position.safe_lsn, session.moves, now)
-        if session.complete or is_due or self._heartbeat.due(now):
-            return self._with_position(session, [], idle=dry)
-        if self._pace.tells(now):
-            self._monitor.tick(session, now)
-            return PollBatch(watermark=self._watermark(session), idle=dry)
-        return PollBatch(idle=dry)
+        return self._batches.without_changes(session, self._ts_us, idle=dry)
 
     def _with_position(self, session: Session, out: Sequence[Change | EncodedRecords], *, idle: bool) -> PollBatch:
-        now = time.monotonic()
         self._unfinished = False
-        if self._heartbeat.interval_s and self._heartbeat.due(now):
-            at = Position(session.position.safe_lsn, 0, 0)
-            out = [*out, *self._heartbeat.beat(now, at, partial(run_action, session.catalog))]
-        for item in out:
-            self._monitor.events += len(item.records) if isinstance(item, EncodedRecords) else 1
-        if now >= self._monitor.due_at:
-            self._monitor.tick(session, now)
-        self._pace.store(session.position.safe_lsn, session.moves, now)
-        return PollBatch(out, session.position_json(self._ts_us), self._watermark(session), idle)
-
-    def _watermark(self, session: Session) -> JsonObject:
-        """Every transaction whose commit record lies before `commit_lsn` has been handed on; of the tables that are
-        `loading` not all rows yet."""
-        ts_ms = (self._ts_us or time.time_ns() // 1000) // 1000
-        at = {"commit_lsn": session.position.safe_lsn, "ts_ms": ts_ms, **self._share}
-        if session.scope.returning or (session.snapshot and session.snapshot.progress.loads):
-            loading = session.loading
-            return {**at, "loading": loading} if loading else at
-        return at
+        return self._batches.with_position(session, out, self._ts_us, idle=idle)
 
     # -- snapshot ---------------------------------------------------------------------------------------------------
 
-    def _open_window(self, session: Session, snapshot: WatermarkSnapshot) -> None:
-        """Takes the chunks that were read, and has more read. Called between two transactions."""
-        decoder = session.decoder
-        if session.loads:
-            self._jobs.look(session.loads)
-        self._window_at = self._checks.go(session)
-        if snapshot.finished:
-            snapshot.loader.collect()
-        else:
-            self._passed(session, decoder, session.position.safe_lsn)
-        if snapshot.loader.keyless and not decoder.out:
-            bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
-            self._keyless = read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
+    def _at_boundary(self, session: Session) -> None:
+        """Called between two transactions."""
+        self._passed(session, session.decoder, session.position.safe_lsn)
+
+    def _read_whole(self, session: Session, snapshot: WatermarkSnapshot) -> Iterator[PollBatch]:
+        assert snapshot.loader.keyless
+        bytes_max, batch = self._settings.raw["snapshot.keyless.max.bytes"], partial(self._with_position, session)
+        return read_whole(snapshot, snapshot.loader.keyless, KeylessTables(session), bytes_max, batch)
 
     def _wait_s(self, session: Session, stream: ReplicationStream) -> float:
         """How long to wait for the stream; while rows wait for their boundary the server is asked for it."""
@@ -391,14 +355,6 @@ class PostgresTask:
         stream.status(reply=True)
         return limits.NUDGE_S
 
-    def _keyless_batch(self) -> PollBatch:
-        assert self._keyless
-        try:
-            return next(self._keyless)
-        except StopIteration:
-            self._keyless = None
-            return PollBatch()
-
     # -- the end ----------------------------------------------------------------------------------------------------
 
     def _let_go(self, session: Session) -> None:
@@ -414,3 +370,7 @@ class PostgresTask:
                 slots.drop(connection, self._settings.slot)
         except (CdcError, psycopg.Error) as exc:
             log.warning("slot not dropped slot=%s error=%s", self._settings.slot, translate(exc))
+
+
+def _run_action(session: Session, statement: str) -> CdcError | None:
+    return run_action(session.catalog, statement)

@@ -15,8 +15,11 @@ CASES = json.loads((Path(__file__).parent / "data" / "topic_creation.json").read
 TAKEN = [case for case in CASES if case["error"] is None]
 SOURCES = [plugin.name for plugin in registry.plugins() if plugin.kind == "source"]
 CATALOG = ConnectorCatalog()
+MYSQL = {f"database.{name}": "1" for name in ("hostname", "user", "password", "server.id")}
 BASIS = {
     "postgres": {f"database.{name}": "x" for name in ("hostname", "user", "password", "dbname")},
+    "mysql": MYSQL,
+    "mariadb": MYSQL,
     "datagen": {"topic.prefix": "shop"},
     "file": {"file": "/tmp/f", "topic": "t"},
 }
