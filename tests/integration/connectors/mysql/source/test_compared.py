@@ -26,8 +26,8 @@ from pymysql.converters import escape_string
 from tests import change_streams
 
 from ..logged import LoggedServer
-from ..source.reading import Reading, config_of
 from ..types.test_values import decimals, integers, moments, texts
+from .reading import Reading, config_of
 
 pytestmark = [pytest.mark.mysql, pytest.mark.postgres]
 LIMITS = VerifyLimits(range_rows=50, rows_per_s=0)
