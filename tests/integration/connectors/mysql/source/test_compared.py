@@ -212,7 +212,7 @@ ROWS_MAX = 20
     st.data(),
 )
 @settings(
-    max_examples=4,
+    max_examples=3,
     deadline=None,
     phases=[Phase.generate],
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
