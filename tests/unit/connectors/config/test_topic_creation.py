@@ -15,7 +15,7 @@ CASES = json.loads((Path(__file__).parent / "data" / "topic_creation.json").read
 TAKEN = [case for case in CASES if case["error"] is None]
 SOURCES = [plugin.name for plugin in registry.plugins() if plugin.kind == "source"]
 CATALOG = ConnectorCatalog()
-MYSQL = {f"database.{name}": "1" for name in ("hostname", "user", "password", "server.id")}
+MYSQL = {"database.hostname": "h", "database.user": "u", "database.password": "p", "database.server.id": "1"}
 BASIS = {
     "postgres": {f"database.{name}": "x" for name in ("hostname", "user", "password", "dbname")},
     "mysql": MYSQL,

@@ -25,7 +25,10 @@ from tests.unit.worker.conftest import FakeHerder, KeptOffsets, api_settings
 
 ENDS = (sys.executable, "-c", "pass")
 TELLS = (sys.executable, "-c", "print('{}')")
+MYSQL = {"topic.prefix": "p", "database.hostname": "db", "database.user": "u", "database.server.id": "1"}
 CONFIGS = {
+    "mysql": MYSQL,
+    "mariadb": MYSQL,
     "postgres": {"topic.prefix": "p", "database.hostname": "db", "database.user": "u", "database.dbname": "d"},
     "datagen": {"topic.prefix": "p", "tables": "1"},
     "file": {"file": "/tmp/cdcworker/in", "topic": "p"},

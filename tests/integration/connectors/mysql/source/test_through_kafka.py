@@ -85,8 +85,12 @@ def _loaded(source: Source) -> bool:
 
 def test_it_is_paused_stopped_written_back_and_deleted_by_rest(worker: one_worker.Worker, shop: LoggedServer) -> None:
     shop.ask("create table shop.t (id int primary key, v varchar(40))", "insert into shop.t values (1, 'a')")
-    source = Source(worker, shop, "rest")
-    source.wait_for("t", "r", 1)
+    tag = {"type": "org.apache.kafka.connect.transforms.InsertField$Value", "static.field": "site", "static.value": "x"}
+    source = Source(
+        worker, shop, "rest", transforms="tag", **{f"transforms.tag.{key}": text for key, text in tag.items()}
+    )
+    (record,) = source.wait_for("t", "r", 1)
+    assert record["site"] == "x"
     source.ask("PUT", "/pause")
     worker.wait_state("rest", "PAUSED")
     shop.ask("insert into shop.t values (2, 'b')")
