@@ -59,7 +59,7 @@ class Plugin:
 
 
 _MYSQL = "cdcworker.connectors.mysql.source.connector:MySqlSource"
-_MYSQL_CHECKS = ("cdcworker.connectors.mysql.server.checks",)
+_MYSQL_CHECKS = ("cdcworker.connectors.mysql.doctor.checks",)
 _PLUGINS = (
     Plugin(
         "postgres",
@@ -83,6 +83,8 @@ _PLUGINS = (
         ("io.debezium.connector.mysql.MySqlConnector", "MySqlConnector"),
         "The binary log of MySQL",
         jobs=(SNAPSHOT,),
+        schemes=("mysql",),
+        measures=True,
         tls_key="ssl.mode",
         needs=("pymysql",),
         checks=_MYSQL_CHECKS,
@@ -94,6 +96,8 @@ _PLUGINS = (
         ("io.debezium.connector.mariadb.MariaDbConnector", "MariaDbConnector"),
         "The binary log of MariaDB",
         jobs=(SNAPSHOT,),
+        schemes=("mariadb",),
+        measures=True,
         tls_key="ssl.mode",
         needs=("pymysql",),
         checks=_MYSQL_CHECKS,

@@ -15,6 +15,8 @@ class ScriptStep:
 
     why: str
     statements: Sequence[str]
+    client: str = ""
+    """A command of the database's own client, with which the script begins."""
 
 
 def quoted(name: str) -> str:
@@ -36,13 +38,16 @@ def role_steps(role: str) -> list[ScriptStep]:
         ScriptStep(
             "Its password belongs in no script and no history: with psql, \\password sets it.",
             (either(f"CREATE ROLE {quoted(role)} LOGIN", ()),),
+            client="\\set ON_ERROR_STOP on",
         )
     ]
 
 
 def as_text(title: str, steps: Iterable[ScriptStep]) -> str:
-    """Returns a script for psql, which stops at the first statement that fails."""
-    lines = [f"-- {title}", "\\set ON_ERROR_STOP on"]
+    """Returns a script for the database's client, which stops at the first statement that fails: psql by a command, that of MySQL
+    by itself."""
+    steps = list(steps)
+    lines = [f"-- {title}", *(step.client for step in steps if step.client)]
     for step in steps:
         lines.append("")
         lines += [f"-- {line}" for line in textwrap.wrap(step.why, WIDTH)]

@@ -105,7 +105,8 @@ class RoleOption:
 
 @dataclass(frozen=True, slots=True)
 class RoleRequest:
-    """The role for which a script is wanted: its name, the database, and the tables as paths (schema, table).
+    """The role for which a script is wanted: its name, the database (empty: none was named), and the tables as paths
+    (schema, table).
 
     `options` are what this connector's script takes besides, by the names of its `RoleOption`s.
     """
@@ -127,3 +128,10 @@ class ScriptsRoles(Protocol):
     @classmethod
     def role_script(cls, wanted: RoleRequest) -> list[ScriptStep]:
         """Returns statements that may be run again with more tables too; they contain no password."""
+
+
+@runtime_checkable
+class RolesOfServers(Protocol):
+    """A connector whose roles belong to the server and to no single database of it. Asked of the class."""
+
+    roles_of_server: ClassVar[Literal[True]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 
 from cdcworker.connectors.api.context import CheckFinding, Config, TaskContext
 from cdcworker.schemas.change import JsonObject, PollBatch
@@ -42,7 +42,7 @@ class SourceConnector(Protocol):
     """One configured source. Construction validates nothing beyond types and opens nothing.
 
     A source may have the abilities below and in `abilities`: `ChecksPositions`, `HidesKeys`, `VerifiesPositions`, `LeavesBehind`,
-    `NamesPartitions`, `ShowsPositions`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
+    `NamesPartitions`, `ShowsPositions`, `ShowsPlaces`, `Examined`, `ScriptsRoles`, `ReadsConnectionStrings`, `ChecksFiles`.
     """
 
     config_def: ClassVar[ConfigDef]
@@ -176,3 +176,26 @@ class ShowsPositions(Protocol):
     @staticmethod
     def parse_position(text: str) -> int:
         """Raises ValueError, with a text for people, for what is no position of this source's log."""
+
+
+@runtime_checkable
+class ShowsPlaces(Protocol):
+    """A source whose records tell besides their position where they stand in its log, such as a GTID, or a file and an offset.
+    Asked of the class as well as of its instances; pure."""
+
+    @staticmethod
+    def place_text(source: Mapping[str, Any]) -> str:
+        """Returns the place that a record's source block tells, for people; empty: it tells none."""
+
+    @staticmethod
+    def parse_place(text: str) -> str:
+        """Returns a place that somebody has written, in one form. Raises ValueError, with a text for people."""
+
+    @staticmethod
+    def has_place(source: Mapping[str, Any], text: str) -> bool:
+        """Returns whether a record's source block tells the place that `parse_place` returned."""
+
+    @staticmethod
+    def stored_place(position: Mapping[str, Any]) -> tuple[int, str]:
+        """Returns the commit (`Position.commit`) up to which a stored position has everything, and its place for people.
+        Raises ValueError for a position that cannot be read."""

@@ -1,15 +1,15 @@
-"""A PostgreSQL source and a sink opened for a comparison: which tables, which columns, by which keys."""
+"""A source and a sink opened for a comparison: which tables, which columns, by which keys."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from cdcworker.connectors.api.sink import LedgerAccess
 from cdcworker.connectors.api.table_batch import DELETED, IS_CURRENT
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.comparison.compared_source import ComparedSettings, ComparedSource
 from cdcworker.connectors.comparison.source_tables import SentTable, sent_tables, source_notes
 from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits
@@ -18,10 +18,7 @@ from cdcworker.connectors.verify.plan import ComparisonPlan, plan
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.topic_access import TopicAccess
 
-if TYPE_CHECKING:
-    from cdcworker.connectors.postgres.config.settings import PostgresSettings
-
-APPLICATION: Final = "cdcworker-verify"
+PLAIN: Final = SourceModes()
 NOT_CAPTURED: Final = "the source's configuration or its publication leaves the table out"
 
 
@@ -29,7 +26,7 @@ NOT_CAPTURED: Final = "the source's configuration or its publication leaves the 
 class OpenedComparison:
     """Both sides, connected, with what is to be compared."""
 
-    source: PostgresSourceSide
+    source: ComparedSource
     target: TargetSide
     plans: list[ComparisonPlan]
     notes: list[str] = field(default_factory=list)
@@ -60,11 +57,11 @@ class ComparedConnectors:
     """The topics that the sink may read: tables of others are not compared."""
 
 
-CatchUp = Callable[[Sequence[str], PostgresSourceSide, TargetSide], None]
+CatchUp = Callable[[Sequence[str], ComparedSource, TargetSide], None]
 """Waits until the warehouse holds what the source holds of these topics: only then is a table missing that is not there."""
 
 
-def _no_wait(_topics: Sequence[str], _source: PostgresSourceSide, _target: TargetSide) -> None:
+def _no_wait(_topics: Sequence[str], _source: ComparedSource, _target: TargetSide) -> None:
     return
 
 
@@ -73,31 +70,22 @@ def opened(
     wanted: ComparedConnectors, limits: VerifyLimits, catch_up: CatchUp = _no_wait
 ) -> Iterator[OpenedComparison]:
     """Connects to both sides and plans the comparison of each table. CdcError UNFIT when nothing can be compared."""
-    from cdcworker.connectors.postgres.config.settings import parse
-    from cdcworker.connectors.postgres.errors import translate
-    from cdcworker.connectors.postgres.source.connector import PostgresSource
-    from cdcworker.connectors.postgres.transport.connection import connect
-    from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
-    from cdcworker.connectors.registry import lookup
     from cdcworker.connectors.spark.connector import SparkSink
 
-    plugin = lookup(wanted.source_config.get("connector.class", ""))
-    if plugin.load() is not PostgresSource:
-        text = f"rows of a source of the class {plugin.name} cannot be compared"
-        raise CdcError(UNFIT, text, where={"sink": wanted.sink})
-    settings, sink = parse(wanted.source_config), SparkSink.config_def.parse(wanted.sink_config)
+    open_source, sink = _opener(wanted), SparkSink.config_def.parse(wanted.sink_config)
     if sink["output.mode"] == "log":
         raise CdcError(UNFIT, "a change log holds every version of a row, the source the last one alone")
     with contextlib.ExitStack() as stack:
-        source = PostgresSourceSide(connect(settings, APPLICATION), translate, END_OF_LOG)
+        source = open_source(wanted.source_config)
+        settings = source.settings
         stack.callback(source.close)
         access = LedgerAccess(wanted.sink, file_roots=wanted.file_roots, machine=wanted.machine)
         target = stack.enter_context(SparkSink(wanted.sink_config).verify_side(access))
         source.prepare(limits)
         target.prepare(limits)
-        hands_on_deletions = "d" not in settings.skipped and source.publishes_deletions(settings.publication)
-        both = OpenedComparison(source, target, [], source_notes(settings), hands_on_deletions)
-        tables, gone = sent_tables(source, settings, sink, wanted.topics, wanted.tables, wanted.access)
+        hands_on_deletions = "d" not in settings.skipped and source.hands_on_deletions()
+        both = OpenedComparison(source, target, [], [*source_notes(settings), *source.notes], hands_on_deletions)
+        tables, gone = sent_tables(source, sink, wanted.topics, wanted.tables, wanted.access)
         both.notes += [f"{name} is not in the source any more" for name in gone]
         if not tables:
             raise CdcError(UNFIT, "no table of the sink comes from this source", where={"sink": wanted.sink})
@@ -109,6 +97,40 @@ def opened(
         ]
         both.plans += _plans([one for one in tables if not why[one.topic]], settings, sink, both, catch_up)
         yield both
+
+
+def _opener(wanted: ComparedConnectors) -> Callable[[Mapping[str, str]], ComparedSource]:
+    """Returns what opens the source. CdcError UNFIT for one whose rows cannot be compared."""
+    from cdcworker.connectors.registry import lookup
+
+    plugin = lookup(wanted.source_config.get("connector.class", ""))
+    open_source = _OPENERS.get(plugin.target)
+    if open_source is None:
+        text = f"rows of a source of the class {plugin.name} cannot be compared"
+        raise CdcError(UNFIT, text, where={"sink": wanted.sink})
+    return open_source
+
+
+def _open_postgres(config: Mapping[str, str]) -> ComparedSource:
+    from cdcworker.connectors.comparison.postgres_source import OpenedPostgresSource
+    from cdcworker.connectors.postgres.config.settings import parse
+
+    return OpenedPostgresSource(parse(config))
+
+
+def _open_mysql(config: Mapping[str, str]) -> ComparedSource:
+    from cdcworker.connectors.comparison.mysql_source import MySqlSourceSide
+    from cdcworker.connectors.mysql.config.settings import parse
+
+    return MySqlSourceSide(parse(config))
+
+
+_OPENERS: Final[Mapping[str, Callable[[Mapping[str, str]], ComparedSource]]] = {
+    "cdcworker.connectors.postgres.source.connector:PostgresSource": _open_postgres,
+    "cdcworker.connectors.mysql.source.connector:MySqlSource": _open_mysql,
+}
+"""By the place of the connector's class: what opens its database for a comparison. A database that is not compared is not
+loaded."""
 
 
 def _why_held(one: SentTable, wanted: ComparedConnectors) -> str:
@@ -126,14 +148,14 @@ def _why_held(one: SentTable, wanted: ComparedConnectors) -> str:
 
 def _plans(
     tables: Sequence[SentTable],
-    settings: PostgresSettings,
+    settings: ComparedSettings,
     sink: Mapping[str, Any],
     both: OpenedComparison,
     catch_up: CatchUp,
 ) -> list[ComparisonPlan]:
     def planned() -> list[ComparisonPlan]:
         catch_up([table.topic for table in tables], both.source, both.target)
-        return [planned_table(table, settings, sink, both.target) for table in tables]
+        return [planned_table(table, settings, sink, both.target, both.source.modes) for table in tables]
 
     plans = planned()
     lacking = {one.topic: _lacking(one, both.source) for one in plans}
@@ -144,7 +166,11 @@ def _plans(
 
 
 def planned_table(
-    sent: SentTable, settings: PostgresSettings, sink: Mapping[str, Any], target: TargetSide
+    sent: SentTable,
+    settings: ComparedSettings,
+    sink: Mapping[str, Any],
+    target: TargetSide,
+    modes: SourceModes = PLAIN,
 ) -> ComparisonPlan:
     """Returns how a table of the source is compared with the one that the warehouse has now."""
     ours = sent.table
@@ -160,12 +186,10 @@ def planned_table(
         for column in ours.columns
         if not column.generated
     }
-    given = settings.modes
-    modes = SourceModes(given.time, given.binary, given.interval, given.varbit, given.decimal, given.out_of_range)
     found = plan(sent.topic, ours, theirs, modes, is_sent)
     return found.unfit("the publication sends a part of its rows only") if sent.is_filtered else found
 
 
-def _lacking(one: ComparisonPlan, source: PostgresSourceSide) -> tuple[str, ...]:
+def _lacking(one: ComparisonPlan, source: ComparedSource) -> tuple[str, ...]:
     """A column that was added and never filled comes to the warehouse with the next change of a row."""
     return tuple(name for name in one.absent if source.has_values(one.source, name))

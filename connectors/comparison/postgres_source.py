@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
+from cdcworker.connectors.comparison.compared_source import PublishedColumns
+from cdcworker.connectors.verify.canonical_text import SourceModes
 from cdcworker.connectors.verify.databases import PostgresSide, TableFailed
-from cdcworker.connectors.verify.plan import ComparisonPlan, Key
+from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
 from cdcworker.connectors.verify.sql import Statement
 from cdcworker.schemas.errors import CdcError
 
 if TYPE_CHECKING:
     import psycopg
+    from cdcworker.connectors.postgres.config.settings import PostgresSettings
 
     Connection = psycopg.Connection[tuple[Any, ...]]
 
+APPLICATION: Final = "cdcworker-verify"
+PUBLISHED: Final = """
+select schemaname::text, tablename::text, attnames::text[],
+       coalesce(to_jsonb(p)->>'rowfilter', '') <> ''
+from pg_publication_tables p where pubname = %s"""
 PAGE: Final = 8192
 PAGE_HEAD_MAX: Final = 40
 """Bytes of a log page's head at most: where the next record begins right behind it, nothing has been written since the
@@ -57,6 +65,60 @@ class PostgresSourceSide(PostgresSide):
             return [*self._texts_of(plan, keys[:middle]), *self._texts_of(plan, keys[middle:])]
         texts: dict[int, tuple[str, ...]] = {number: tuple(values) for number, values, is_same in found if is_same}
         return [texts.get(number) for number in range(len(keys))]
+
+
+class OpenedPostgresSource(PostgresSourceSide):
+    """The source of a connector's configuration, connected."""
+
+    notes: Final[Sequence[str]] = ()
+
+    def __init__(self, settings: PostgresSettings) -> None:
+        from cdcworker.connectors.postgres.errors import translate
+        from cdcworker.connectors.postgres.server.catalog import SourceCatalog
+        from cdcworker.connectors.postgres.transport.connection import connect
+        from cdcworker.connectors.postgres.transport.server_functions import END_OF_LOG
+
+        super().__init__(connect(settings, APPLICATION), translate, END_OF_LOG)
+        self.settings = settings
+        self._catalog = SourceCatalog(self.connection)
+
+    @property
+    def modes(self) -> SourceModes:
+        return modes_of(self.settings)
+
+    def published(self) -> Mapping[tuple[str, str], PublishedColumns]:
+        found = self.ask(Statement(PUBLISHED, (self.settings.publication,)))
+        return {(row[0], row[1]): PublishedColumns(*row[2:]) for row in found}
+
+    @property
+    def is_all_published(self) -> bool:
+        """A publication that does not exist yet is made of what the filters choose."""
+        from cdcworker.connectors.postgres.server.slot import has_publication
+
+        return not self.published() and not has_publication(self.connection, self.settings)
+
+    def hands_on_deletions(self) -> bool:
+        return self.publishes_deletions(self.settings.publication)
+
+    def keyed_table(self, schema: str, name: str) -> SideTable | None:
+        table = self.table(schema, name)
+        if table is None:
+            return None
+        info = self._catalog.table(table.oid)
+        return table.keyed(info.key if info else ())
+
+    @staticmethod
+    def reached(watermark: Mapping[str, Any]) -> int:
+        return int(watermark.get("commit_lsn") or -1)
+
+    @staticmethod
+    def position_text(position: int) -> str:
+        return f"{position >> 32:X}/{position & 0xFFFFFFFF:X}"
+
+
+def modes_of(settings: PostgresSettings) -> SourceModes:
+    given = settings.modes
+    return SourceModes(given.time, given.binary, given.interval, given.varbit, given.decimal, given.out_of_range)
 
 
 def settled(position: int) -> int:

@@ -7,8 +7,8 @@ from collections.abc import Callable, Collection
 from functools import partial
 from typing import Final
 
+from cdcworker.connectors.comparison.compared_source import ComparedSource
 from cdcworker.connectors.comparison.opening import OpenedComparison
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
 from cdcworker.connectors.verify.plan import ComparisonPlan
 from cdcworker.connectors.verify.repair import REPAIRED, TableRepair, repaired_kinds, table_repairs
 from cdcworker.connectors.verify.report import Tally
@@ -28,7 +28,7 @@ def repair_json(both: OpenedComparison, tally: Tally) -> JsonObject:
     return {"tables": [_table(one, both.source) for one in found]}
 
 
-def _table(one: TableRepair, source: PostgresSourceSide) -> JsonObject:
+def _table(one: TableRepair, source: ComparedSource) -> JsonObject:
     texts = source.key_texts(one.verdict.plan, [key for _, key in one.keys])
     rows = [(kind, key) for (kind, _), key in zip(one.keys, texts, strict=True) if key is not None]
     if len(rows) < len(one.keys):

@@ -1,28 +1,19 @@
-"""Tables of a PostgreSQL source that a sink holds, and what of them the source sends."""
+"""Tables of a source that a sink holds, and what of them the source sends."""
 
 from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any
 
-from cdcworker.connectors.comparison.postgres_source import PostgresSourceSide
+from cdcworker.connectors.comparison.compared_source import ComparedSettings, ComparedSource, PublishedColumns
 from cdcworker.connectors.comparison.transformed_tables import TransformedTables
 from cdcworker.connectors.verify.plan import SideTable
-from cdcworker.connectors.verify.sql import Statement
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.patterns import matches_any, required
 from cdcworker.schemas.topic_access import TopicAccess
 from cdcworker.schemas.topics import topic_name, topic_path
-
-if TYPE_CHECKING:
-    from cdcworker.connectors.postgres.config.settings import PostgresSettings
-
-PUBLISHED: Final = """
-select schemaname::text, tablename::text, attnames::text[],
-       coalesce(to_jsonb(p)->>'rowfilter', '') <> ''
-from pg_publication_tables p where pubname = %s"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,8 +33,7 @@ class SentTable:
 
 
 def sent_tables(
-    source: PostgresSourceSide,
-    settings: PostgresSettings,
+    source: ComparedSource,
     sink: Mapping[str, Any],
     topics: Sequence[str],
     patterns: Sequence[str],
@@ -51,12 +41,7 @@ def sent_tables(
 ) -> tuple[list[SentTable], list[str]]:
     """Returns the tables of the source that the sink holds and one of the patterns of `schema.table` matches (none: all), and the
     names of those that are not in the source any more. `topics` are those that exist, `access` is that of the sink."""
-    from cdcworker.connectors.postgres.server.catalog import SourceCatalog
-    from cdcworker.connectors.postgres.server.slot import has_publication
-
-    published = {(row[0], row[1]): row[2:] for row in source.ask(Statement(PUBLISHED, (settings.publication,)))}
-    is_all_sent = not published and not has_publication(source.connection, settings)
-    catalog = SourceCatalog(source.connection)
+    settings, published, is_all_sent = source.settings, source.published(), source.is_all_published
     found: list[SentTable] = []
     gone: list[str] = []
     transformed = TransformedTables(settings.raw, published_topics(settings, published))
@@ -66,20 +51,20 @@ def sent_tables(
         path = topic_path(settings.prefix, topic)
         if len(path) != 2 or not _is_wanted(".".join(path), patterns):
             continue
-        table = source.table(*path)
+        table = source.keyed_table(*path)
         if table is None:
             if not transformed.is_shared(topic):
                 gone.append(".".join(path))
             continue
-        info = catalog.table(table.oid)
         is_sent = settings.filters.table(*path) and (is_all_sent or path in published)
-        names, is_filtered = published.get(path, (None, False))
-        keyed = table.keyed(info.key if info else (), settings.keys.columns_of(*path))
-        found.append(SentTable(topic, keyed, names, is_filtered, is_sent, transformed.reason(topic)))
+        columns = published.get(path, PublishedColumns())
+        keyed = table.keyed(table.key, settings.keys.columns_of(*path))
+        reason = transformed.reason(topic)
+        found.append(SentTable(topic, keyed, columns.names, columns.is_filtered, is_sent, reason))
     return found, gone
 
 
-def published_topics(settings: PostgresSettings, published: Iterable[tuple[str, str]]) -> Iterator[str]:
+def published_topics(settings: ComparedSettings, published: Iterable[tuple[str, str]]) -> Iterator[str]:
     """Yields the topics that published tables have without transforms."""
     for path in published:
         if settings.filters.table(*path):
@@ -101,7 +86,7 @@ def routed_topics(
 
 def chosen_topics(
     sink: Mapping[str, Any],
-    settings: PostgresSettings,
+    settings: ComparedSettings,
     topics: Sequence[str],
     published: Sequence[tuple[str, str]],
     access: TopicAccess,
@@ -118,7 +103,7 @@ def chosen_topics(
     return sorted(name for name in readable if name.startswith(f"{settings.prefix}."))
 
 
-def source_notes(settings: PostgresSettings) -> list[str]:
+def source_notes(settings: ComparedSettings) -> list[str]:
     """Returns what a reader of the result has to know of the source: changes and rows that it does not send."""
     notes = []
     if settings.skipped:

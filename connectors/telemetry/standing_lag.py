@@ -21,3 +21,15 @@ def standing_lag(
         late = numbers.get("lag_s")
         since = now_s - (late if isinstance(late, int | float) else 0.0)
     return round(max(0.0, now_s - since), 3), {SINCE: since}
+
+
+def of_tables(numbers: Mapping[str, Any], name: str) -> Mapping[str, float]:
+    """Returns what the task has told of its tables under a name."""
+    found = numbers.get(name)
+    return found if isinstance(found, Mapping) else {}
+
+
+def dealt(tables: Mapping[str, float], lag_bytes: int) -> dict[str, int]:
+    """Returns the bytes dealt out as those before were; nothing where the task has told of none."""
+    total = sum(tables.values())
+    return {name: round(lag_bytes * size / total) for name, size in tables.items()} if total else {}

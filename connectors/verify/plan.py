@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
 
-from cdcworker.connectors.verify import lake_texts
+from cdcworker.connectors.verify import lake_texts, sent_texts
 from cdcworker.connectors.verify.bounded_texts import bounded
 from cdcworker.connectors.verify.canonical_text import (
     BIT,
@@ -104,7 +104,11 @@ class ComparisonPlan:
     def is_ordered(self) -> bool:
         """Returns whether both databases walk the key in the same order, and the source by an index."""
         is_primary = tuple(item.name for item in self.key) == self.source.key
-        return is_primary and all(item.source.type in ORDERED and item.target.type in ORDERED for item in self.key)
+        return is_primary and all(_is_ordered(item.source) and item.target.type in ORDERED for item in self.key)
+
+
+def _is_ordered(column: VerifiedColumn) -> bool:
+    return column.type in (sent_texts.ORDERED if column.kind == sent_texts.SENT else ORDERED)
 
 
 def plan(
@@ -135,6 +139,8 @@ def plan(
 
 
 def _text(source: VerifiedColumn, target: VerifiedColumn, modes: SourceModes) -> TextPair | str:
+    if source.kind == sent_texts.SENT:
+        return sent_texts.pair(source, target)
     is_read_here = target.kind in (lake_texts.LAKE, lake_texts.CLIENT)
     return lake_texts.pair(source, target, modes) if is_read_here else pair(source, target, modes)
 

@@ -13,6 +13,7 @@ from typing import Final
 from cdcworker.connectors.verify.canonical_text import INTEGERS, VerifiedColumn
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key
 from cdcworker.connectors.verify.report import TableVerdict
+from cdcworker.connectors.verify.sent_texts import ONE_TEXT, SENT
 
 REPAIRED: Final = ("missing", "different", "extra")
 OTHER_KEY: Final = "message.key.columns gives its records another key than its rows have"
@@ -112,6 +113,8 @@ def _no_deletion(plan: ComparisonPlan, hands_on_deletions: bool) -> str:
 
 def has_one_text(column: VerifiedColumn) -> bool:
     """Returns whether equal values of the column have one text."""
+    if column.kind == SENT:
+        return column.type in ONE_TEXT
     if column.type == "numeric":
         # With a scale all values have it.
         return "(" in column.declared

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 
@@ -134,11 +134,12 @@ class Tally:
         return {"tables": len(self.tables), "tables_done": done, "rows": self.rows_read // 2, "rows_expected": expected}
 
 
-def result(tally: Tally, salt: bytes) -> dict[str, Any]:
-    """Returns the result of a comparison without keys: each is a salted hash that means something within this result only."""
+def result(tally: Tally, salt: bytes, position_text: Callable[[int], str] = str) -> dict[str, Any]:
+    """Returns the result of a comparison without keys: each is a salted hash that means something within this result only.
+    `position_text` writes a position as the source's database does."""
     return {
         "verdict": tally.verdict,
-        "position": f"{tally.position >> 32:X}/{tally.position & 0xFFFFFFFF:X}",
+        "position": position_text(tally.position),
         "differences": sum(state.differences for state in tally.tables),
         "undecided": sum(state.undecided for state in tally.tables),
         "notes": tally.notes,

@@ -21,7 +21,10 @@ TOMBSTONE: Final = "tombstone"
 UPSERT: Final = "upsert"
 """Of a record without an envelope, which does not say what happened."""
 OP_NAMES: Final = (*OPS.values(), TOMBSTONE, UPSERT)
-SOURCE_FIELDS: Final = ("ts_ms", "lsn", "commit_lsn", "tx_index", "tx_sub", "txId", "snapshot", "db", "schema", "table")
+SOURCE_FIELDS: Final = (
+    *("ts_ms", "lsn", "commit_lsn", "tx_index", "tx_sub", "txId", "snapshot", "db", "schema", "table"),
+    *("server_id", "gtid", "file", "pos", "row"),
+)
 READERS_MAX: Final = 4_096
 Json = dict[str, Any]
 
@@ -100,7 +103,9 @@ def _shaped(topic: str, key: Any, value: Any, headers: Mapping[str, Any]) -> Jso
         op = OPS.get(str(value.get("__op", "")), UPSERT)
         is_deleted = str(value.get("__deleted", "")).lower() == "true"
         return _parts(table_of_topic(topic), "delete" if is_deleted else op, key, None, value)
-    table = ".".join(str(source[name]) for name in ("schema", "table") if source.get(name))
+    # A database of MySQL holds tables, and no schemas.
+    holder = "schema" if "schema" in source else "db"
+    table = ".".join(str(source[name]) for name in (holder, "table") if source.get(name))
     op = OPS.get(str(value["op"]), str(value["op"]))
     before, after = value.get("before"), value.get("after")
     if op == "message":

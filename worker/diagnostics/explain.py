@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from cdcworker.connectors.api.source import ShowsPositions
+from cdcworker.connectors.api.source import ShowsPlaces, ShowsPositions
 from cdcworker.connectors.registry import plugins
 from cdcworker.coordinator.log.config_fold import task_set_of
 from cdcworker.coordinator.model import ClusterState, Connector, JsonObject, TaskId, View
@@ -32,11 +32,13 @@ UNFINISHED: Final = declare(
 
 @dataclass(frozen=True, slots=True)
 class ExplainRequest:
-    """`key` in the form of `tail`; `position` None: the newest change of the row is followed."""
+    """`key` in the form of `tail`; without `position` and `place` the newest change of the row is followed."""
 
     table: str
     key: tuple[str, ...]
     position: int | None = None
+    place: str = ""
+    """A place in the source's log in its own form, in place of a position."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,10 +64,27 @@ def way_of(view: View, connector: Connector) -> RowRoute:
     return RowRoute(topics_of(view, connector), source, _tasks(state, source) if source else 0, (connector,))
 
 
-def parse_position(view: View, connector: Connector, text: str) -> int:
-    """Reads a position in the form of the connector's source. Raises ValueError with a text for people."""
+def parse_position(view: View, connector: Connector, text: str) -> tuple[int | None, str]:
+    """Reads a position, or a place of the log, in the form of the connector's source. Raises ValueError with a text for people."""
     source = way_of(view, connector).source
-    return positions_of(source.config.get("connector.class", "") if source else "").parse_position(text)
+    name = source.config.get("connector.class", "") if source else ""
+    places = places_of(name)
+    try:
+        return positions_of(name).parse_position(text), ""
+    except ValueError:
+        if places is None:
+            raise
+    return None, places.parse_place(text)
+
+
+def places_of(source_class: str) -> type[ShowsPlaces] | None:
+    """Returns what shows and reads places in the log of the source with this `connector.class`; None: it has none besides
+    positions."""
+    for plugin in plugins():
+        if plugin.kind == "source" and source_class in (plugin.name, *plugin.aliases):
+            found: type = plugin.load()
+            return found if issubclass(found, ShowsPlaces) else None
+    return None
 
 
 def positions_of(source_class: str) -> type[ShowsPositions]:
@@ -142,7 +161,7 @@ class Explainer:
             }
         question = {
             **self._base,
-            "asked": {"table": asked.table, "key": list(asked.key), "lsn": asked.position},
+            "asked": {"table": asked.table, "key": list(asked.key), "lsn": asked.position, "place": asked.place},
             "topics": list(way.topics.names),
             "pattern": way.topics.pattern,
             "prefixes": list(way.topics.prefixes),
@@ -156,5 +175,5 @@ class Explainer:
             raise CdcError(UNFINISHED, f"no answer within {TIMEOUT_S:g} s") from None
         bound = list(connector.topic_prefixes)
         return {
-            "connector": connector.name, "table": asked.table, "lsn": asked.position, "topic_prefixes": bound, **found
+            "connector": connector.name, "table": asked.table, "lsn": asked.position or asked.place or None, "topic_prefixes": bound, **found
         }  # fmt: skip

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from typing import Any, Final
 
 from cdcworker.connectors.api.sink import KeepsOffsets, LedgerAccess, Traces
-from cdcworker.connectors.api.source import ShowsPositions
+from cdcworker.connectors.api.source import ShowsPlaces, ShowsPositions
 from cdcworker.connectors.config.definition import MASK
 from cdcworker.coordinator.log.offset_records import offsets_partition, parse_offset_key, parse_offset_value
 from cdcworker.coordinator.model import JsonObject
@@ -16,7 +16,7 @@ from cdcworker.schemas.errors import INTERNAL, CdcError
 from cdcworker.schemas.patterns import matches
 from cdcworker.worker.children.answer import read_question
 from cdcworker.worker.config.file_roots import file_roots
-from cdcworker.worker.diagnostics.explain import positions_of
+from cdcworker.worker.diagnostics.explain import places_of, positions_of
 from cdcworker.worker.diagnostics.row_search import FoundChange, RowSearch
 from cdcworker.worker.logs.redaction import clean, clean_all
 from cdcworker.worker.task.sink_runner import finder
@@ -48,8 +48,9 @@ def explained(question: JsonObject, search: RowSearch) -> Json:
     if found is None:
         return {"stages": [_missing("topic", _where(search))], "searched": search.searched, "others": []}
     change = found.change
-    shows = positions_of((question["source"] or {}).get("class", ""))
-    stages = [_commit(change, shows), _topic(change), *_written(question, search, found, shows)]
+    source_class = (question["source"] or {}).get("class", "")
+    shows, tells = positions_of(source_class), places_of(source_class)
+    stages = [_commit(change, shows, tells), _topic(change), *_written(question, search, found, shows)]
     stages += [_sink(question, sink, found) for sink in question["sinks"] if _reads(sink["config"], found.topic)]
     if not any(stage["stage"] == "sink" for stage in stages):
         stages.append(_missing("sink", "no sink of this cluster reads the topic"))
@@ -84,15 +85,16 @@ def _brief(change: Mapping[str, Any]) -> Json:
     }
 
 
-def _commit(change: Mapping[str, Any], shows: type[ShowsPositions]) -> Json:
+def _commit(change: Mapping[str, Any], shows: type[ShowsPositions], tells: type[ShowsPlaces] | None) -> Json:
     source = change.get("source")
     if not source or "commit_lsn" not in source:
         return _missing("commit", "the record has no source block: its form leaves it out")
     commit, word = source["commit_lsn"], shows.position_name()
     at, committed = shows.position_text(source.get("lsn") or commit), shows.position_text(commit)
-    text = f"{change['op']} at {word} {at}, committed at {committed}"
+    place = tells.place_text(source) if tells is not None else ""
+    text = f"{change['op']} at {place or f'{word} {at}'}, committed {'as' if place else 'at'} {committed}"
     if str(source.get("snapshot", "false")) not in ("false", "None"):
-        return _stage("commit", source.get("ts_ms"), f"read by a snapshot at {word} {at}", **source)
+        return _stage("commit", source.get("ts_ms"), f"read by a snapshot at {place or f'{word} {at}'}", **source)
     if source.get("txId") is not None:
         text += f", transaction {source['txId']}, change {source.get('tx_index', 0)}"
     return _stage("commit", source.get("ts_ms"), text, **source)
@@ -141,6 +143,7 @@ def _covers(record: Any, connector: str, commit: int) -> bool:
 def _position(
     question: JsonObject, search: RowSearch, found: FoundChange, task: int | None, shows: type[ShowsPositions]
 ) -> Json:
+    tells = places_of(question["source"].get("class", ""))
     logs, name, commit = question["logs"], question["source"]["name"], found.change["source"]["commit_lsn"]
     if task is None:
         return _missing("position", "the task is not known")
@@ -150,18 +153,28 @@ def _position(
             whose, stored = parse_offset_key(json.dumps(record.key)), parse_offset_value(record.value or {})
         except CdcError:
             return False
-        at = int(stored.position.get("commit_lsn") or -1)
-        return bool(whose.connector == name and at >= commit)
+        return bool(whose.connector == name and _stored(stored.position, tells)[0] >= commit)
 
     number = offsets_partition(name, task, search.partitions(logs["offsets"]))
     record = search.first(logs["offsets"], number, found.written_ms, holds)
     if record is None:
         return _missing("position", "no stored position is past it: the position is not written yet, or does not tell")
-    at = int(record.value["position"]["commit_lsn"])
-    text = f"the task's position is past it: {shows.position_text(at)}"
+    at, place = _stored(record.value["position"], tells)
+    text = f"the task's position is past it: {place or shows.position_text(at)}"
     if at > commit:
         text += " (a later one: positions in between are written over)"
     return _stage("position", record.written_ms, text, commit_lsn=at, offset=record.offset, partition=number)
+
+
+def _stored(position: Mapping[str, Any], tells: type[ShowsPlaces] | None) -> tuple[int, str]:
+    """Returns the commit up to which a stored position has everything, -1 where it does not tell, and its place in the log, where
+    that is shown in another form."""
+    if tells is None:
+        return int(position.get("commit_lsn") or -1), ""
+    try:
+        return tells.stored_place(position)
+    except ValueError:
+        return -1, ""
 
 
 def _reads(config: Mapping[str, str], topic: str) -> bool:

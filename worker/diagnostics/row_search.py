@@ -16,6 +16,7 @@ from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import CdcError
 from cdcworker.schemas.untrusted.json_text import parse_json
 from cdcworker.worker.diagnostics.change_view import ChangeFilter, ChangeReader, is_named, table_of_topic
+from cdcworker.worker.diagnostics.explain import places_of
 from cdcworker.worker.diagnostics.tail_child import places
 from cdcworker.worker.diagnostics.verify_goal import translated
 from cdcworker.worker.security.topic_rules import access_of
@@ -78,6 +79,8 @@ class RowSearch:
         self._access = access_of(question["providers"], question["prefixes"])
         asked = question["asked"]
         self._table, self._position = re.escape(asked["table"]), asked["lsn"]
+        self._place: str = asked.get("place") or ""
+        self._places = places_of((question["source"] or {}).get("class", ""))
         self._filter = ChangeFilter(key=tuple(asked["key"]))
         self._plain = all(NUMBER.fullmatch(text.rpartition("=")[2]) for text in asked["key"])
         settings = {
@@ -125,6 +128,8 @@ class RowSearch:
 
     def _fits(self, change: JsonObject) -> bool:
         source = change.get("source", {})
+        if self._place:
+            return self._places is not None and self._places.has_place(source, self._place)
         return self._position is None or self._position in (source.get("lsn"), source.get("commit_lsn"))
 
     def _in(self, topic: str, partition: int) -> list[JsonObject]:

@@ -10,12 +10,13 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from cdcworker.connectors.comparison.compared_source import ComparedSource
 from cdcworker.connectors.comparison.opening import ComparedConnectors, opened
 from cdcworker.connectors.comparison.repair import repair_json, repaired_kinds_of
 from cdcworker.connectors.config.definition import parse_list
 from cdcworker.connectors.verify import report
 from cdcworker.connectors.verify.compare import CATCH_UP_S, CompareSettings, Comparison
-from cdcworker.connectors.verify.databases import SourceSide, TargetSide, VerifyLimits
+from cdcworker.connectors.verify.databases import TargetSide, VerifyLimits
 from cdcworker.connectors.verify.report import Tally
 from cdcworker.coordinator.model import JsonObject
 from cdcworker.schemas.errors import INTERNAL, CdcError
@@ -72,8 +73,8 @@ def compare(question: JsonObject, say: Say) -> None:
         progress = SourceProgress(question["kafka"], str(source["topic.prefix"]), origin)
         stack.callback(progress.close)
 
-        def catch_up(topics: Sequence[str], left: SourceSide, right: TargetSide) -> None:
-            progress.topics = list(topics)
+        def catch_up(topics: Sequence[str], left: ComparedSource, right: TargetSide) -> None:
+            progress.follow(topics, left.reached)
             deadline = began + min(timeout_s, CATCH_UP_S)
             position = left.begin()
             left.end()
@@ -91,7 +92,13 @@ def compare(question: JsonObject, say: Say) -> None:
     salt = secrets.token_bytes(16)
     took = max(0.001, time.monotonic() - began)
     speed = {"seconds": round(took, 3), "rows_per_s": round(tally.rows_read / 2 / took, 1)}
-    say({"result": {**report.result(tally, salt), **speed}, "keys": report.keys(tally, salt), **repair})
+    say(
+        {
+            "result": {**report.result(tally, salt, both.source.position_text), **speed},
+            "keys": report.keys(tally, salt),
+            **repair,
+        }
+    )
 
 
 def limits_of(config: Mapping[str, str]) -> tuple[VerifyLimits, float]:

@@ -30,17 +30,32 @@ Partition = tuple[str, int]
 Peek = Callable[[Partition, int], int | None]
 
 
+Reached = Callable[[Mapping[str, Any]], int]
+
+
+def commit_of(watermark: Mapping[str, Any]) -> int:
+    """Returns the position of a watermark whose commits are positions of the log."""
+    return int(watermark.get("commit_lsn") or -1)
+
+
 class SourceProgress:
     """`tasks` of the source have each to have come past a position. Its consumers are closed with `close`."""
 
     def __init__(
-        self, kafka: Mapping[str, str], prefix: str, source: tuple[str, int], topics: Sequence[str] = ()
+        self,
+        kafka: Mapping[str, str],
+        prefix: str,
+        source: tuple[str, int],
+        topics: Sequence[str] = (),
+        reached: Reached = commit_of,
     ) -> None:
+        """`reached` returns the position of the log up to which a watermark says that all is in Kafka."""
         from cdcworker.coordinator.kafka.clients import make_consumer, reader_config
 
         self._watermarks = f"{prefix}.watermark"
         self._connector, self._tasks = source
-        self.topics = list(topics)
+        self._topics = list(topics)
+        self._reached = reached
         config = {**reader_config(kafka, client_id=CLIENT), "auto.offset.reset": "earliest", "fetch.wait.max.ms": 20}
         self._tail: Consumer = make_consumer(config)
         self._peeker: Consumer = make_consumer(config)
@@ -50,6 +65,10 @@ class SourceProgress:
         self._seen: dict[int, int] = {}
         self._tailing = False
         self._last: KafkaGoal | None = None
+
+    def follow(self, topics: Sequence[str], reached: Reached) -> None:
+        """Goes by these topics, and by positions as the source's database has them."""
+        self._topics, self._reached = list(topics), reached
 
     def goal(self, position: int, deadline: float) -> KafkaGoal:
         if self._last is not None and self._last.position >= position:
@@ -81,14 +100,14 @@ class SourceProgress:
         value = None if message is None or message.error() is not None else message.value()
         if value:
             key, found = json.loads(message.key() or b"{}"), json.loads(value)
-            task, at = int(key.get("task", 0)), int(found.get("commit_lsn") or -1)
+            task, at = int(key.get("task", 0)), self._reached(found)
             if key.get("connector", self._connector) == self._connector:
                 self._seen[task] = max(at, self._seen.get(task, -1))
 
     def _ends(self) -> dict[Partition, int]:
         """Returns the ends of those topics that exist, behind open transactions too."""
         known = self._ender.list_topics(timeout=ANSWER_S).topics
-        places = [(topic, part) for topic in self.topics if topic in known for part in known[topic].partitions]
+        places = [(topic, part) for topic in self._topics if topic in known for part in known[topic].partitions]
         ends = {place: self._offsets(self._ender, *place) for place in places}
         return {place: high for place, (low, high) in ends.items() if high > low}
 

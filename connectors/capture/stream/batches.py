@@ -60,7 +60,7 @@ class TaskNumbers(Protocol[S_contra]):
 
 class Batches(Generic[S]):
     """Makes the batches of one task. `run` carries out a statement of the heartbeat; `share`: what watermarks of one of several tasks
-    say besides."""
+    say besides; `place` returns what they say of the place in the log in its own form."""
 
     def __init__(
         self,
@@ -69,12 +69,14 @@ class Batches(Generic[S]):
         numbers: TaskNumbers[S],
         run: Callable[[S, str], CdcError | None],
         share: Mapping[str, Any] | None = None,
+        place: Callable[[S], Mapping[str, Any]] | None = None,
     ) -> None:
         self._pace = pace
         self._heartbeat = heartbeat
         self._numbers = numbers
         self._run = run
         self._share = share or {}
+        self._place = place
 
     def with_position(self, session: S, out: Sequence[Change | EncodedRecords], ts_us: int, *, idle: bool) -> PollBatch:
         """Returns these changes, with the position behind them."""
@@ -103,5 +105,7 @@ class Batches(Generic[S]):
         yet."""
         ts_ms = (ts_us or time.time_ns() // 1000) // 1000
         at = {"commit_lsn": session.boundary, "ts_ms": ts_ms, **self._share}
+        if self._place is not None:
+            at |= self._place(session)
         loading = session.loading if session.is_loading else []
         return {**at, "loading": loading} if loading else at

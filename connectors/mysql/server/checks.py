@@ -12,6 +12,7 @@ from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.examined_server import ExaminedServer
+from cdcworker.connectors.mysql.server.grants import MONITORS
 from cdcworker.schemas.errors import CODES, CdcError
 
 MYSQL_MIN: Final = (8, 0)
@@ -32,7 +33,7 @@ _KEYS: Final = {
 _CONFIGURATION: Final = "Put it into the server's configuration too, and let its clients connect anew."
 
 
-def check(settings: MySqlSettings) -> Iterator[CheckFinding]:
+def check(settings: MySqlSettings, checks: Iterable[DoctorCheck]) -> Iterator[CheckFinding]:
     """Yields findings as they are made; a server that cannot be logged in to has one. Changes nothing."""
     if importlib.util.find_spec("pymysql") is None:
         yield CheckFinding(
@@ -45,7 +46,7 @@ def check(settings: MySqlSettings) -> Iterator[CheckFinding]:
         return
     examined = ExaminedServer(settings)
     try:
-        for item in CHECKS:
+        for item in checks:
             if item.validates:
                 yield from _findings(item, examined)
     finally:
@@ -193,8 +194,7 @@ def _gtids(examined: ExaminedServer) -> Iterable[CheckResult]:
 
 def _rights(examined: ExaminedServer) -> Iterable[CheckResult]:
     grants, facts = examined.grants(), examined.facts
-    client = ("REPLICATION CLIENT", "BINLOG MONITOR", "SUPER")
-    for right, others in (("REPLICATION SLAVE", ("REPLICATION REPLICA",)), ("REPLICATION CLIENT", client)):
+    for right, others in (("REPLICATION SLAVE", ("REPLICATION REPLICA",)), ("REPLICATION CLIENT", MONITORS)):
         if grants.lacks(right, *others):
             fix = Repair((f"GRANT {right} ON *.* TO {examined.user()}",))
             text = f"the user lacks {right}, without which {facts.product} does not send its log or say where it ends"

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from cdcworker.connectors.checks import CheckSkipped
 from cdcworker.connectors.mysql.config.settings import MySqlSettings
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.facts import ServerFacts, read_facts
-from cdcworker.connectors.mysql.server.grants import Grants
+from cdcworker.connectors.mysql.server.grants import Grants, account
 
 if TYPE_CHECKING:
     from cdcworker.connectors.mysql_client.client import Connection
@@ -54,7 +55,7 @@ class ExaminedServer:
         found = self._asked().one("select current_user()")
         assert found is not None
         name, _, host = str(found[0]).rpartition("@")
-        return "@".join("'" + part.replace("\\", "\\\\").replace("'", "''") + "'" for part in (name, host))
+        return account(name, host)
 
     def captured(self) -> list[tuple[str, str]]:
         """Database and name of the tables that the filters choose, of those that the user may see."""
@@ -63,6 +64,17 @@ class ExaminedServer:
         )
         chosen = self.settings.filters.table
         return [(str(database), str(table)) for database, table in rows if chosen(str(database), str(table))]
+
+    def ask(self, statement: str, parameters: Sequence[object] | None = None) -> list[tuple[Any, ...]]:
+        """Returns the rows of a statement."""
+        return self._asked().ask(statement, parameters)
+
+    def named(self, statement: str) -> list[dict[str, Any]]:
+        """Returns the rows of a statement by the names of its columns, which differ from version to version."""
+        with self._asked().cursor() as cursor:
+            cursor.execute(statement)
+            names = [str(column[0]) for column in cursor.description or ()]
+            return [dict(zip(names, row, strict=True)) for row in cursor.fetchall()]
 
     def abandon(self) -> None:
         """Lets go of a connection that hangs."""

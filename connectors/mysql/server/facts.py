@@ -31,8 +31,12 @@ _NAMES: Final = (
         "lower_case_table_names",
         "max_allowed_packet",
     ),
+    *("log_slave_updates", "log_replica_updates", "gtid_slave_pos", "sync_binlog"),
+    *("log_bin_compress", "binlog_transaction_compression"),
 )
 _DAY_S: Final = 86_400
+_REPLICA_STATUS: Final = (8, 0, 22)
+"""MySQL's version from which on statements speak of replicas."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,27 @@ class ServerFacts:
     def log_bytes_max(self) -> int:
         """Bytes of the log beyond which MariaDB removes its oldest files; 0: it does not."""
         return int(self["max_binlog_total_size"] or 0)
+
+    @property
+    def logs_replicated(self) -> bool:
+        """Whether changes that the server has as a replica come into its own log."""
+        return (self["log_replica_updates"] or self["log_slave_updates"]).upper() in ("ON", "1")
+
+    @property
+    def compresses_log(self) -> bool:
+        return "ON" in (self["log_bin_compress"].upper(), self["binlog_transaction_compression"].upper())
+
+    @property
+    def replica_status(self) -> str:
+        """The statement that shows what the server replicates."""
+        if self.is_mariadb:
+            return "show all slaves status"
+        return "show replica status" if self.version >= _REPLICA_STATUS else "show slave status"
+
+    @property
+    def readers_statement(self) -> str:
+        """The statement that shows who reads the log, as far as readers tell it."""
+        return "show replicas" if not self.is_mariadb and self.version >= _REPLICA_STATUS else "show slave hosts"
 
     def set_global(self, name: str, value: str) -> str:
         """Returns the statement that sets a variable; MySQL keeps it over a restart."""

@@ -26,13 +26,15 @@ from cdcworker.connectors.mysql.decode.table_plan import TablePlan, TablePlanner
 from cdcworker.connectors.mysql.errors import TYPE_UNKNOWN, VALUE
 from cdcworker.connectors.mysql.server.connection import translate
 from cdcworker.connectors.mysql.server.facts import read_facts
+from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.snapshot.read_view import begin_read
 from cdcworker.connectors.mysql.snapshot.selected_values import (
+    beyond,
     converter,
     key_text,
     literal,
-    quoted,
     selected,
+    text_rows,
     value_of,
 )
 from cdcworker.connectors.mysql_client.error_numbers import RIGHTS, number_of
@@ -53,8 +55,6 @@ _KEYS_ASKED: Final = 100
 """Keys that one statement asks for."""
 PIECE_BYTES: Final = 1024 * 1024
 """Of a table that is read whole, what is handed on at a time."""
-_FETCHED: Final = 500
-"""Rows that are taken from the server at a time."""
 
 
 @dataclass(slots=True)
@@ -142,7 +142,7 @@ class ChunkReader:
         image: list[Any] = [None] * (max(plan.taken) + 1)
         piece: list[Row] = []
         size = 0
-        with self._errors(plan.table.path), contextlib.closing(self._rows(statement)) as rows:
+        with self._errors(plan.table.path), contextlib.closing(text_rows(self._connection, statement)) as rows:
             for texts in rows:
                 for place, convert, text in zip(plan.taken, converters, texts, strict=True):
                     image[place] = None if text is None else convert(text)
@@ -215,7 +215,7 @@ class ChunkReader:
         return tuple((str(bound),) for bound in bounds)
 
     def _read(self, chunk: SelectedChunk, want: ChunkRequest) -> None:
-        with contextlib.closing(self._rows(_statement(chunk.plan, want))) as rows:
+        with contextlib.closing(text_rows(self._connection, _statement(chunk.plan, want))) as rows:
             is_whole = _take(chunk, rows, want.bytes_max)
         chunk.ended = is_whole and not want.keys and chunk.count < want.limit
         if len(want.keys) > 1 and not is_whole:
@@ -240,21 +240,6 @@ class ChunkReader:
                 key = asked[int(number)]
                 out[identity(key_values(plan, key))] = key
         return out
-
-    def _rows(self, statement: str) -> Generator[Sequence[Any]]:
-        """Yields rows as they come: the server is not asked for more than is taken."""
-        from pymysql.cursors import SSCursor
-
-        decoders = self._connection.decoders
-        try:
-            # Values come as the server's texts and bytes.
-            self._connection.decoders = {}
-            with contextlib.closing(self._connection.cursor(SSCursor)) as cursor:
-                cursor.execute(statement)
-                while rows := cursor.fetchmany(_FETCHED):
-                    yield from rows
-        finally:
-            self._connection.decoders = decoders
 
     @contextlib.contextmanager
     def _errors(self, path: tuple[str, ...]) -> Iterator[None]:
@@ -313,9 +298,9 @@ def _statement(plan: TablePlan, want: ChunkRequest) -> str:
     if want.keys:
         conditions.append(f"({' or '.join(f'({_is(plan, key)})' for key in want.keys)})")
     if want.after is not None:
-        conditions.append(_beyond(names, literals(want.after), ">", last=">"))
+        conditions.append(beyond(names, literals(want.after), ">", last=">"))
     if want.upto is not None:
-        conditions.append(_beyond(names, literals(want.upto), "<", last="<="))
+        conditions.append(beyond(names, literals(want.upto), "<", last="<="))
     where = f" where {' and '.join(conditions)}" if conditions else ""
     order = "" if want.keys else f" order by {', '.join(names)} limit {int(want.limit)}"
     return f"select {columns} from {quoted(*table.path)}{where}{order}"
@@ -332,14 +317,3 @@ def key_values(plan: TablePlan, texts: KeyTexts) -> tuple[Any, ...]:
     """Returns the values of a key as rows of records have them. Raises ValueError for texts that are none of its types."""
     key = plan.table.key
     return tuple(plan.parsers[i](value_of(plan.types[i], text)) for i, text in zip(key, texts, strict=True))
-
-
-def _beyond(names: Sequence[str], values: Sequence[str], sign: str, *, last: str) -> str:
-    """Returns the condition of a row beyond a key in the key's order, by its columns: indexes are not used for a comparison of whole
-    rows."""
-    parts = []
-    for at, (name, value) in enumerate(zip(names, values, strict=True)):
-        equal = [f"{names[i]} = {values[i]}" for i in range(at)]
-        parts.append(" and ".join([*equal, f"{name} {last if at == len(names) - 1 else sign} {value}"]))
-    bound = f"{names[0]} {sign}= {values[0]} and " if len(names) > 1 else ""
-    return f"({bound}({' or '.join(f'({part})' for part in parts)}))"

@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Generator, Sequence
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from cdcworker.connectors.mysql.decode.value_forms import span_text
+from cdcworker.connectors.mysql.server.grants import quoted
 from cdcworker.connectors.mysql.types import charsets, declared
 from cdcworker.connectors.mysql.types.column import STRINGS, ColumnType, TypeCode
 from cdcworker.connectors.mysql.types.times import ZERO_TIMESTAMP, InvalidDate, InvalidDateTime
 
+if TYPE_CHECKING:
+    from cdcworker.connectors.mysql_client.client import Connection
+
+_FETCHED: Final = 500
+"""Rows that are taken from the server at a time."""
 Convert = Callable[[Any], Any]
 _INTEGERS: Final = frozenset(
     {TypeCode.TINY, TypeCode.SHORT, TypeCode.INT24, TypeCode.LONG, TypeCode.LONGLONG, TypeCode.YEAR, TypeCode.BIT}
@@ -20,11 +27,6 @@ _NUMBERS: Final = _INTEGERS | {TypeCode.NEWDECIMAL, TypeCode.FLOAT, TypeCode.DOU
 _TIMESTAMPS: Final = frozenset({TypeCode.TIMESTAMP, TypeCode.TIMESTAMP2})
 _DATETIMES: Final = frozenset({TypeCode.DATETIME, TypeCode.DATETIME2})
 _SPANS: Final = frozenset({TypeCode.TIME, TypeCode.TIME2})
-
-
-def quoted(*names: str) -> str:
-    """Returns a name, or one with the database before it, in the server's quotes."""
-    return ".".join("`" + name.replace("`", "``") + "`" for name in names)
 
 
 def selected(name: str, kind: ColumnType) -> str:
@@ -37,6 +39,21 @@ def selected(name: str, kind: ColumnType) -> str:
         # Clients that do not know the type take it for text.
         return f"hex({quoted(name)})"
     return quoted(name)
+
+
+def text_rows(connection: Connection, statement: str) -> Generator[Sequence[Any]]:
+    """Yields rows as they come, with values as the server's texts and bytes: it is not asked for more than is taken."""
+    from pymysql.cursors import SSCursor
+
+    decoders = connection.decoders
+    try:
+        connection.decoders = {}
+        with contextlib.closing(connection.cursor(SSCursor)) as cursor:
+            cursor.execute(statement)
+            while rows := cursor.fetchmany(_FETCHED):
+                yield from rows
+    finally:
+        connection.decoders = decoders
 
 
 def converter(kind: ColumnType) -> Convert:
@@ -143,3 +160,14 @@ def _number(kind: ColumnType, text: str) -> str:
     if kind.code is TypeCode.NEWDECIMAL:
         return format(Decimal(text), "f")
     return f"{float(text)!r}e0" if "e" not in text else repr(float(text))
+
+
+def beyond(names: Sequence[str], values: Sequence[str], sign: str, *, last: str) -> str:
+    """Returns the condition of a row beyond a key in the key's order, by its columns: indexes are not used for a comparison of whole
+    rows."""
+    parts = []
+    for at, (name, value) in enumerate(zip(names, values, strict=True)):
+        equal = [f"{names[i]} = {values[i]}" for i in range(at)]
+        parts.append(" and ".join([*equal, f"{name} {last if at == len(names) - 1 else sign} {value}"]))
+    bound = f"{names[0]} {sign}= {values[0]} and " if len(names) > 1 else ""
+    return f"({bound}({' or '.join(f'({part})' for part in parts)}))"

@@ -8,6 +8,7 @@ from typing import Any, Final, Literal, NamedTuple
 from cdcworker.connectors.capture.snapshot.progress import SnapshotProgress
 from cdcworker.connectors.mysql.errors import POSITION_INVALID
 from cdcworker.connectors.mysql.gtid.executed import Gtids, parse_gtids
+from cdcworker.connectors.mysql.server.log_files import file_number
 from cdcworker.schemas.change import JsonObject
 from cdcworker.schemas.errors import CdcError
 
@@ -24,6 +25,10 @@ class FilePlace(NamedTuple):
     file: str
     position: int
     made: int = 0
+
+    def is_behind(self, other: FilePlace) -> bool:
+        """Returns whether this place of a server's log comes after another one of it."""
+        return (file_number(self.file), self.position) > (file_number(other.file), other.position)
 
 
 NO_PLACE: Final = FilePlace("", 0)

@@ -23,8 +23,6 @@ from cdcworker.schemas.errors import CdcError, Where
 
 log = logging.getLogger(__name__)
 
-_REPLICA_STATUS: Final = (8, 0, 22)
-"""MySQL's version from which on the statement has its new name."""
 STARTED_OVER: Final = frozenset((e.LOG_PURGED, e.LOG_RESET))
 """Losses after which rows may be read again. A server of another history is no loss but a mistake."""
 
@@ -119,9 +117,8 @@ def _check_mysql(executed: GtidSet, catalog: SteadyConnection, lost: str, where:
     own = GtidSet.parse(str(has))
     if not own.contains(executed):
         text = "the server has not executed transactions that were read"
-        statement = "show replica status" if facts.version >= _REPLICA_STATUS else "show slave status"
         is_of_group = not own.intervals.keys().isdisjoint(executed.intervals)
-        if is_of_group and lost == e.OTHER_HISTORY and _replicates(catalog, statement):
+        if is_of_group and lost == e.OTHER_HISTORY and _replicates(catalog, facts.replica_status):
             raise CdcError(e.REPLICA_BEHIND, text, where=where)
         raise CdcError(lost, text, where=where)
     if not contains(executed, parse_gtids(str(purged), is_mariadb=False)):

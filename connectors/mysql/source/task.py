@@ -75,7 +75,7 @@ class MySqlTask:
         self._jobs = SnapshotJobs(context.jobs)
         self._heartbeat: Heartbeat = make_heartbeat(settings, source_schema(settings.product or "mysql"))
         report = TaskReport(context, self._jobs, self._heartbeat.report)
-        self._batches = Batches(self._pace, self._heartbeat, report, _run_action)
+        self._batches = Batches(self._pace, self._heartbeat, report, _run_action, place=_log_place)
         self._windows = Windows(context, self._jobs, self._checks.go, self._passed, self._read_whole)
         self._unfinished = False
         """Changes were handed out of a transaction that had not ended: its end is worth a position."""
@@ -185,8 +185,11 @@ class MySqlTask:
         """An event that belongs to no transaction."""
         body, place = event.body, session.state.events.place
         if isinstance(body, ServerHeartbeat):
-            # There is nothing that was not read.
+            # There is nothing that was not read, up to a place behind events that are no transactions, as a file begins with.
             self._ts_us = time.time_ns() // 1000
+            at = FilePlace(body.file, body.position, self._made)
+            if body.file == place.file and at.is_behind(session.position.place):
+                session.passed(at)
         elif isinstance(body, FormatDescription):
             self._made = event.header.timestamp
             if place.file == session.position.place.file:
@@ -274,3 +277,9 @@ class MySqlTask:
 
 def _run_action(session: Session, statement: str) -> CdcError | None:
     return run_action(session.catalog, statement)
+
+
+def _log_place(session: Session) -> JsonObject:
+    """What watermarks tell besides: everything in the log of this server up to this place has been handed on."""
+    position = session.position
+    return {"log": {"server": position.server, "file": position.place.file, "pos": position.place.position}}

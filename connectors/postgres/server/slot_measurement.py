@@ -13,7 +13,7 @@ from cdcworker.connectors.postgres.server.replication_slot import ReplicationSlo
 from cdcworker.connectors.postgres.server.slot import find_slot
 from cdcworker.connectors.postgres.server.slot_lag import LogLook, reaches, slot_numbers
 from cdcworker.connectors.postgres.transport.connection import APPLICATION, connect
-from cdcworker.connectors.telemetry.standing_lag import standing_lag
+from cdcworker.connectors.telemetry.standing_lag import dealt, of_tables, standing_lag
 
 LOOK: Final = "look"
 STATEMENT_TIMEOUT: Final = "set statement_timeout = '5s'"
@@ -62,17 +62,6 @@ def _lag(task: StandingTask, slot: ReplicationSlot, look: LogLook) -> tuple[dict
         "lag_s": lag_s,
         "lag_bytes": lag_bytes,
         "confirmed_lsn": confirmed,
-        "table_lag_s": dict.fromkeys(_of_tables(numbers, "table_lag_s"), lag_s),
-        "table_lag_bytes": _dealt(_of_tables(numbers, "table_lag_bytes"), lag_bytes),
+        "table_lag_s": dict.fromkeys(of_tables(numbers, "table_lag_s"), lag_s),
+        "table_lag_bytes": dealt(of_tables(numbers, "table_lag_bytes"), lag_bytes),
     }, memory
-
-
-def _of_tables(numbers: Mapping[str, Any], name: str) -> Mapping[str, float]:
-    found = numbers.get(name)
-    return found if isinstance(found, Mapping) else {}
-
-
-def _dealt(tables: Mapping[str, float], lag_bytes: int) -> dict[str, int]:
-    """Returns the bytes dealt out as those before were; nothing where the task has told of none."""
-    total = sum(tables.values())
-    return {name: round(lag_bytes * size / total) for name, size in tables.items()} if total else {}

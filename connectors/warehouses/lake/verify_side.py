@@ -3,7 +3,6 @@ leave them; keys of rows where something differs."""
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -11,6 +10,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 from cdcworker.connectors.verify.canonical_text import VerifiedColumn
+from cdcworker.connectors.verify.client_hashes import hash_of, parts_of, short_hash
 from cdcworker.connectors.verify.databases import (
     MODULUS,
     POLL_S,
@@ -22,9 +22,9 @@ from cdcworker.connectors.verify.databases import (
     sums_of,
 )
 from cdcworker.connectors.verify.errors import BEHIND
-from cdcworker.connectors.verify.lake_texts import LAKE, TEXTS, joined
+from cdcworker.connectors.verify.lake_texts import LAKE, TEXTS
 from cdcworker.connectors.verify.plan import ComparisonPlan, Key, SideTable
-from cdcworker.connectors.verify.sql import FINE, KeySpan
+from cdcworker.connectors.verify.sql import KeySpan
 from cdcworker.connectors.warehouses.lake.statements import plain_name
 from cdcworker.connectors.warehouses.lake.tables import TableName, TableVersion, Work
 from cdcworker.connectors.warehouses.target_columns import position_of
@@ -154,7 +154,7 @@ class TableReading:
         rows, totals = defaultdict[int, int](int), defaultdict[int, int](int)
         for batch in batches:
             for key, texts, _ in self._texts(batch):
-                part = self._parts(key)[0 if self.chosen is None else 1]
+                part = parts_of(key, self.coarse)[0 if self.chosen is None else 1]
                 rows[part] += 1
                 totals[part] += hash_of(texts)
         parts = list(rows)
@@ -172,7 +172,7 @@ class TableReading:
         for batch in batches:
             found: list[tuple[Any, ...]] = []
             for key, texts, position in self._texts(batch):
-                short = ["~" if text is None else _md5(text.encode())[:8] for text in texts] if self.keys else []
+                short = [*map(short_hash, texts)] if self.keys else []
                 found.append((list(key), str(hash_of(texts)), position, short))
             lists = pa.list_(pa.string())
             kinds = {"k": lists, "h": pa.string(), "v": pa.string(), "c": lists}
@@ -204,19 +204,5 @@ class TableReading:
             return key in self.keys
         if self.chosen is None and self.fine is None:
             return True
-        coarse, fine = self._parts(key)
+        coarse, fine = parts_of(key, self.coarse)
         return (self.chosen is None or coarse in self.chosen) and (self.fine is None or fine in self.fine)
-
-    def _parts(self, key: Key) -> tuple[int, int]:
-        """Returns the coarse and the fine part that a row's key lies in, as the source's database computes them."""
-        digits = _md5(joined(key))
-        coarse = int(digits[:8], 16) % self.coarse if self.coarse > 1 else 0
-        return coarse, coarse * FINE + int(digits[8:16], 16) % FINE
-
-
-def hash_of(texts: list[str | None]) -> int:
-    return int(_md5(joined(texts))[:16], 16)
-
-
-def _md5(content: bytes) -> str:
-    return hashlib.md5(content, usedforsecurity=False).hexdigest()

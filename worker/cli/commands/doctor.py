@@ -46,8 +46,8 @@ class SecretSources:
 
 @click.command("doctor")
 @click.argument("target", required=False, shell_complete=complete_names)
-@click.option("--dsn-env", metavar="VARIABLE", help="A PostgreSQL connection string in this variable.")
-@click.option("--dsn-file", type=FILE, help="A PostgreSQL connection string in this file.")
+@click.option("--dsn-env", metavar="VARIABLE", help="A connection string of the database in this variable.")
+@click.option("--dsn-file", type=FILE, help="A connection string of the database in this file.")
 @click.option("--password-env", metavar="VARIABLE", help="database.password is in this variable.")
 @click.option("--password-file", type=FILE, help="database.password is in this file.")
 @click.option(
@@ -308,8 +308,10 @@ def _list() -> None:
     from cdcworker.worker.diagnostics.doctor_kafka import CHECKS as KAFKA
     from cdcworker.worker.diagnostics.doctor_machine import CHECKS as MACHINE
 
-    examined = [plugin.load() for plugin in plugins() if plugin.kind == "source"]
+    # One connector may have several names.
+    examined = dict.fromkeys(plugin.load() for plugin in plugins() if plugin.kind == "source")
     own = [check for connector in examined if issubclass(connector, Examined) for check in connector.checks()]
+    # Checks of two databases may have one name; each says why it matters there.
     checks = [*own, *MACHINE, *KAFKA]
     rows = [(check.name, "validation" if check.validates and check in own else "", check.why) for check in checks]
     content = [{"check": name, "validates": bool(validates), "why": why} for name, validates, why in rows]

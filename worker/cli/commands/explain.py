@@ -21,7 +21,9 @@ TEXT_WIDTH_MIN = 24
 @click.argument("table")
 @click.argument("row_key", nargs=-1, required=True, metavar="[COLUMN=]VALUE...")
 @click.option(
-    "--lsn", default="", help="The LSN of a change, or of its commit. Without it the row's newest change is followed."
+    "--lsn",
+    default="",
+    help="The LSN of a change, or of its commit; of MySQL and MariaDB a GTID, or FILE:POSITION. Without it the row's newest change is followed.",
 )
 def explain(remote: RemoteCluster, connector: str, table: str, row_key: tuple[str, ...], lsn: str) -> None:
     """Follow one row of TABLE from the source's commit to the warehouse; CONNECTOR is its source or a sink.

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import click
-from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, ScriptsRoles
+from cdcworker.connectors.api.abilities import RoleOption, RoleRequest, RolesOfServers, ScriptsRoles
 from cdcworker.connectors.registry import plugins
 from cdcworker.connectors.sql_script import ScriptStep, as_text
 from cdcworker.worker.cli.client.remote import command_name, json_option, wants_json
@@ -52,7 +52,9 @@ def script_command(side: str) -> click.Command:
     params: list[click.Parameter] = [
         click.Option(["--connector"], type=click.Choice(names), default=names[0], show_default=True, help="Its name."),
         click.Option(["--role"], required=True, help=f"{prefix}.user of the connector."),
-        click.Option(["--database"], required=True, help=f"{prefix}.dbname."),
+        click.Option(
+            ["--database"], default="", help=f"{prefix}.dbname. Not of a server whose roles belong to no database."
+        ),
         *([_TABLE] if side == "source" else []),
         *(_option(option) for option in options),
     ]
@@ -87,14 +89,17 @@ def _option(option: RoleOption) -> click.Option:
 
 
 def _print_script(
-    side: str, connector: str, role: str, database: str, tables: Sequence[str] = (), **options: Any
+    side: str, connector: str, role: str, database: str = "", tables: Sequence[str] = (), **options: Any
 ) -> None:
     written = _connectors(side)[connector]
+    if not database and not isinstance(written, RolesOfServers):
+        raise click.UsageError("Missing option '--database'.")
     known = {option.name for option in written.role_options()}
     paths = [_table(name) for name in tables]
     request = RoleRequest(role, database, paths, {name: value for name, value in options.items() if name in known})
     who, owned = (f"a source over {len(paths)} tables", "tables") if side == "source" else ("a sink", "warehouse")
-    _show(f"The role of {who}, by the owner of the {owned}, in {database!r}", written.role_script(request))
+    where = f", in {database!r}" if database else ""
+    _show(f"The role of {who}, by the owner of the {owned}{where}", written.role_script(request))
 
 
 @roles.command("kafka")

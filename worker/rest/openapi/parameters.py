@@ -89,7 +89,10 @@ PARAMETERS: Mapping[str, Json] = {
         "schema": {"type": "string", "examples": ["now", "beginning", "15m", "2026-01-31T12:00:00Z"]},
     },
     "of": {"description": "The row's table: `schema.table`, or the table alone.", "schema": TEXT},
-    "lsn": {"description": "Of the change, or of its commit: 0/16B3748 or a number; else the newest.", "schema": TEXT},
+    "lsn": {
+        "description": "Of the change, or of its commit: 0/16B3748 or a number; of MySQL and MariaDB a GTID, a file and a position, or a number; else the newest.",
+        "schema": TEXT,
+    },
     "follow": {"description": "false: only up to where the topics end now.", "schema": FLAG},
     "min_version": {
         "description": "Wait, briefly, until this worker has read the log so far (X-CDC-Version of a change).",

@@ -23,12 +23,12 @@ async def explain(api: ApiContext, request: Request) -> Response:
             "the table and the key of the row have to be named", e.parameter("of" if not table else "key")
         )
     try:
-        position = parse_position(api.view(), connector, query["lsn"]) if query.get("lsn") else None
+        position, place = parse_position(api.view(), connector, query["lsn"]) if query.get("lsn") else (None, "")
     except ValueError as exc:
         raise e.bad_request(str(exc), e.parameter("lsn")) from None
     # A key is data, and so is the answer.
     api.settings.protection.audit.record(request.scope, 200)
-    caller, asked = caller_of(request.scope), ExplainRequest(table, key, position)
+    caller, asked = caller_of(request.scope), ExplainRequest(table, key, position, place)
 
     def sees(name: str) -> bool:
         # What the target of another sink knows of a row is data as well.

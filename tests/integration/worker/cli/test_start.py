@@ -98,6 +98,9 @@ SOMETIMES = {
     "cdc_slot_safe_bytes",
     "cdc_slot_lost_in_seconds",
     "cdc_slot_failover_ready",
+    "cdc_source_lag_transactions",
+    "cdc_binlog_bytes",
+    "cdc_binlog_expires_in_seconds",
     "cdc_source_filtered_records_total",
 } | {f"cdc_snapshot_{part}" for part in ("rows_total", "tables_left", "tables_loaded", "left_seconds")}
 """Metrics of a source that need a limit, a danger, a server of today, a transform that leaves records out, or rows to load."""

@@ -6,6 +6,7 @@ import hashlib
 
 import pytest
 from cdcworker.connectors.comparison.opening import planned_table
+from cdcworker.connectors.comparison.postgres_source import modes_of
 from cdcworker.connectors.comparison.source_tables import SentTable
 from cdcworker.connectors.postgres.config.settings import parse
 from cdcworker.connectors.verify import compare, plan, report
@@ -72,7 +73,8 @@ def test_the_mode_is_that_of_the_sources_config(mode, text):
 
     sent = SentTable("p.public.t", table(columns=(INT, VerifiedColumn("v", "varbit"))))
     sink = {"warehouse.schema": "", "delete.mode": "hard"}
-    assert planned_table(sent, parse(config), sink, Target()).columns[1].text.target == text
+    settings = parse(config)
+    assert planned_table(sent, settings, sink, Target(), modes_of(settings)).columns[1].text.target == text
 
 
 def test_lists_of_bit_varying_are_compared_where_they_have_their_leading_zeros():

@@ -234,3 +234,18 @@ def test_a_row_that_no_line_holds_is_told_without_its_columns():
     outlet.join(30)
     (change,) = [json.loads(line)["change"] for line in out.getvalue().splitlines() if "change" in line]
     assert (change["table"], change["after"], change["too_large"] > 1 << 20) == ("t", None, True)
+
+
+def test_a_table_of_a_database_without_schemas_is_named_with_its_database():
+    source = {
+        "db": "shop",
+        "table": "orders",
+        "gtid": "0-1-7",
+        "file": "log.000001",
+        "pos": 4,
+        "query": "a row's value",
+    }
+    value = json.dumps({"op": "c", "before": None, "after": {"id": 1}, "source": source}).encode()
+    found = ChangeReader(lambda _: None).change(raw(value, b'{"id": 1}', "p.shop.orders"))
+    assert found["table"] == "shop.orders"
+    assert found["source"] == {"db": "shop", "table": "orders", "gtid": "0-1-7", "file": "log.000001", "pos": 4}

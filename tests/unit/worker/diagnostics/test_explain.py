@@ -9,8 +9,8 @@ import httpx
 import pytest
 from cdcworker.worker.cli.commands.explain import explain, picture
 from cdcworker.worker.cli.render.output import plain
-from cdcworker.worker.diagnostics.explain import Explainer, positions_of
-from cdcworker.worker.diagnostics.explain_child import _reads, _traced
+from cdcworker.worker.diagnostics.explain import Explainer, places_of, positions_of
+from cdcworker.worker.diagnostics.explain_child import _commit, _reads, _traced
 from cdcworker.worker.diagnostics.row_search import FoundChange, _is_bare
 from cdcworker.worker.security.audit import Audit
 from click.testing import CliRunner
@@ -40,6 +40,22 @@ def test_a_source_without_a_form_of_positions_shows_numbers():
     for wrong in ("", "0/1", "-1", "1" * 21, "٣"):
         with pytest.raises(ValueError, match="number"):
             positions.parse_position(wrong)
+
+
+def test_a_change_of_mysql_is_shown_where_its_log_has_it():
+    source = {"commit_lsn": 7, "gtid": "0-1-100", "file": "log.000002", "pos": 4, "ts_ms": 5}
+    stage = _commit({"op": "update", "source": source}, positions_of("mysql"), places_of("mysql"))
+    assert stage["text"] == "update at 0-1-100 (log.000002:4), committed as 7"
+    stage = _commit(
+        {"op": "read", "source": {"commit_lsn": 7, "snapshot": "true"}}, positions_of("mysql"), places_of("mysql")
+    )
+    assert stage["text"] == "read by a snapshot at position 7"
+    stage = _commit(
+        {"op": "update", "source": {"commit_lsn": 0x16B3748, "lsn": 0x16B3740}},
+        positions_of("postgres"),
+        places_of("postgres"),
+    )
+    assert stage["text"] == "update at LSN 0/16B3740, committed at 0/16B3748"
 
 
 @pytest.mark.parametrize(
@@ -93,12 +109,23 @@ def client(connect, herder, cluster, trail):
 def test_the_child_is_asked_about_the_source_its_topics_and_the_sinks(client, trail):
     answer = client.get("/v1/connectors/shop/explain?of=t&key=7&key=b=x&lsn=0/10").json()
     asked = answer["asked"]
-    assert asked["asked"] == {"table": "t", "key": ["7", "b=x"], "lsn": 16}
+    assert asked["asked"] == {"table": "t", "key": ["7", "b=x"], "lsn": 16, "place": ""}
     assert (asked["source"]["name"], asked["source"]["prefix"], len(asked["source"]["runs"])) == ("shop", "p", 1)
     assert [sink["name"] for sink in asked["sinks"]] == ["wh"]
     assert [(entry["connector"], entry["method"]) for entry in trail] == [("shop", "GET")]
     of_sink = client.get("/v1/connectors/wh/explain?of=t&key=7").json()["asked"]
     assert (of_sink["topics"], of_sink["source"]["name"]) == (["p.s.t"], "shop")
+
+
+@pytest.mark.parametrize("text", ["0-1-100", "LOG.000001:4", "3e11fa47-71ca-11e1-9e33-c80aa9429562:23"])
+def test_a_place_of_mysqls_log_may_be_named(connect, herder, cluster, text):
+    cluster.add("orders", {"topic.prefix": "m", "connector.class": "mysql"})
+    client = connect(herder, explainer=Explainer({}, {}, {}, (sys.executable, "-c", CHILD)))
+    answer = client.get(f"/v1/connectors/orders/explain?of=t&key=7&lsn={text}").json()
+    assert (answer["asked"]["asked"]["lsn"], answer["asked"]["asked"]["place"]) == (None, text)
+    assert answer["lsn"] == text
+    assert client.get("/v1/connectors/orders/explain?of=t&key=7&lsn=0/16B3748").status_code == 400
+    assert client.get("/v1/connectors/orders/explain?of=t&key=7&lsn=17").json()["asked"]["asked"]["lsn"] == 17
 
 
 def test_what_cannot_be_meant_is_refused(client, trail):

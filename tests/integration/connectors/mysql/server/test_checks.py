@@ -11,7 +11,7 @@ from cdcworker.connectors.api.context import CheckFinding
 from cdcworker.connectors.checks import CheckResult
 from cdcworker.connectors.mysql import errors as e
 from cdcworker.connectors.mysql.config.settings import MySqlSettings, parse
-from cdcworker.connectors.mysql.server.checks import CHECKS, check
+from cdcworker.connectors.mysql.doctor.checks import CHECKS, check
 from cdcworker.connectors.mysql.server.connection import opened
 from cdcworker.connectors.mysql.server.examined_server import ExaminedServer
 from cdcworker.schemas.errors import CdcError
