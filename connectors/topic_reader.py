@@ -192,7 +192,7 @@ class SchemaReader:
 
     def _read_on(self) -> None:
         self._reader = self._reader or TopicReader(self._settings, (self._topic,), {})
-        for message in self._reader.read(1_000, 1.0):
+        for message in self._reader.read_soon(1_000, 1.0):
             place = {"partition": message.partition() or 0, "offset": message.offset() or 0}
             self._log.read(_bytes(message.key()), _bytes(message.value()), **place)
 
