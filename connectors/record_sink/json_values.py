@@ -58,8 +58,50 @@ class JsonValues:
         if len(self._known) >= SCHEMAS_MAX:
             del self._known[next(iter(self._known))]  # the oldest
         write = compile_json(avro_of(schema, JSON_WRITTEN), numeric=self._numeric)
+        if _is_plain(schema):
+            write = _quick(_completeness(schema), write)
         self._known[id(schema)] = (schema, write)
         return write
+
+
+_DUMP: Final = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False, allow_nan=False).encode
+
+
+def _is_plain(schema: ConnectSchema) -> bool:
+    """Whether JSON has the values of a schema as they are: none of them are bytes."""
+    inner = [of for _, of in schema.fields] + [one for one in (schema.value_schema,) if one is not None]
+    return schema.type != "bytes" and all(map(_is_plain, inner))
+
+
+def _completeness(schema: ConnectSchema) -> Callable[[Any], bool]:
+    """Returns what tells whether a value has every field: one without a value may be left out, and is null in JSON."""
+    if schema.type in ("array", "map") and schema.value_schema is not None and _has_struct(schema.value_schema):
+        return lambda value: value is None or not value
+    if schema.type != "struct":
+        return lambda value: True
+    count = len(schema.fields)
+    inner = [(name, _completeness(of)) for name, of in schema.fields if _has_struct(of)]
+    return lambda value: value is None or (
+        len(value) == count and all(is_complete(value.get(name)) for name, is_complete in inner)
+    )
+
+
+def _has_struct(schema: ConnectSchema) -> bool:
+    return schema.type == "struct" or (schema.value_schema is not None and _has_struct(schema.value_schema))
+
+
+def _quick(is_complete: Callable[[Any], bool], write: Text) -> Text:
+    """Returns a writer that has the library write what it can, which takes a third of the time."""
+
+    def text(value: Any) -> str:
+        if is_complete(value):
+            try:
+                return _DUMP(value)
+            except ValueError:
+                pass  # NaN and infinities are texts
+        return write(value)
+
+    return text
 
 
 def encoded(text: str) -> bytes:

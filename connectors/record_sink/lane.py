@@ -288,7 +288,8 @@ class Lane:
                 "record is set aside stage=%s error=%s", stage, CdcError(error.code, error.message, where=where)
             )
         self._refused += stage == "TASK_PUT"
-        self._letters.append(self._parts.form.letter(Refused(message, stage, error)))
+        if settings.letters_topic:
+            self._letters.append(self._parts.form.letter(Refused(message, stage, error)))
 
 
 def moment_of(record: ConnectRecord, message: Any) -> int | None:

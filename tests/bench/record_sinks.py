@@ -35,6 +35,8 @@ from .measure import finish, wait
 
 BATCH: Final = 500
 PARTITIONS: Final = 4
+WARM: Final = 500
+"""Records before those whose time is taken."""
 ROW = table(ID, column("n", "int", "integer"), column("a", "string", "text"), column("d", "double", "double"))
 
 
@@ -158,23 +160,30 @@ def visible_ms(kafka: Any, server: Server, rate: int, seconds: float, folder: Pa
     config = {"connector.class": "http-sink", "http.url": f"http://127.0.0.1:{server.port}/hook"}
     task = TaskProcess(topics, config, (1, 0), folder)
     try:
-        wait("the task", lambda: bool(task.numbers), 60)
+        before = server.seen()
+        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 5})
+        first, rest = records[:WARM], records[WARM:]
+        paced(producer, first, rate)
+        wait("the first events", lambda: server.seen() - before >= len(first), 60)
         server.time()
-        producer = Producer({"bootstrap.servers": kafka.bootstrap, "linger.ms": 0})
-        began, before = time.monotonic(), server.seen()
-        for number, record in enumerate(records):
-            left = began + number / rate - time.monotonic()
-            if left > 0:
-                time.sleep(left)
-            producer.produce(record["topic"], record["value"], record["key"], record["partition"])
-            producer.poll(0)
-        producer.flush(30)
+        paced(producer, rest, rate)
         wait("the last event", lambda: server.seen() - before >= len(records), 60)
         task.stop()
     finally:
         task.kill()
-    late = server.late()
-    return late[len(late) // 10 :], max(one["rss_mb"] for one in task.reports)
+    return server.late(), max(one["rss_mb"] for one in task.reports)
+
+
+def paced(producer: Any, records: list[Any], rate: int) -> None:
+    """Writes records at an even rate."""
+    began = time.monotonic()
+    for number, record in enumerate(records):
+        left = began + number / rate - time.monotonic()
+        if left > 0:
+            time.sleep(left)
+        producer.produce(record["topic"], record["value"], record["key"], record["partition"])
+        producer.poll(0)
+    producer.flush(30)
 
 
 def fill(kafka: Any, rows: int) -> Topics:

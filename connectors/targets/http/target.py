@@ -36,7 +36,8 @@ class Frame(NamedTuple):
 
 class _Request(NamedTuple):
     path: str
-    records: Sequence[TargetRecord]
+    id: str
+    body: bytes
 
 
 class HttpTarget:
@@ -60,7 +61,8 @@ class HttpTarget:
         self._secret = signing_key(config)
 
     def write(self, batch: RecordBatch) -> None:
-        for request in self._requests(batch):
+        # All of them are made before one is sent: a record that cannot be is no reason to send the others twice.
+        for request in [self._made(path, records) for path, records in self._by_address(batch)]:
             self._send(request)
 
     def cancel(self) -> None:
@@ -87,8 +89,8 @@ class HttpTarget:
 
     # Requests
 
-    def _requests(self, batch: RecordBatch) -> Iterator[_Request]:
-        """Yields requests in the order of the records: those behind each other that have one address go together."""
+    def _by_address(self, batch: RecordBatch) -> Iterator[tuple[str, Sequence[TargetRecord]]]:
+        """Yields records in their order: those behind each other that have one address go together."""
         path, together = "", list[TargetRecord]()
         for record in batch.records:
             if record.value is None and self._nulls != "send":
@@ -97,21 +99,24 @@ class HttpTarget:
                 continue
             own = self._url.fill(record)
             if together and own != path:
-                yield _Request(path, together)
+                yield path, together
                 together = []
             path = own
             together.append(record)
         if together:
-            yield _Request(path, together)
+            yield path, together
+
+    def _made(self, path: str, records: Sequence[TargetRecord]) -> _Request:
+        prefix, separator, suffix = self._frame
+        return _Request(
+            path, request_id(records), encoded(prefix + separator.join(map(self._body, records)) + suffix)
+        )
 
     def _send(self, request: _Request) -> None:
-        prefix, separator, suffix = self._frame
-        body = encoded(prefix + separator.join(map(self._body, request.records)) + suffix)
-        id = request_id(request.records)
-        headers = {**self._headers, self._config["http.idempotency.header"]: id}
+        headers = {**self._headers, self._config["http.idempotency.header"]: request.id}
         if self._secret is not None:
-            headers |= self._signed(id, body, self._secret)
-        answer = self._client.request(self._config["http.method"], request.path, body, headers)
+            headers |= self._signed(request.id, request.body, self._secret)
+        answer = self._client.request(self._config["http.method"], request.path, request.body, headers)
         status, rules = answer.status, self._rules
         if rules.is_taken(status):
             return

@@ -79,7 +79,7 @@ class World:
     def __init__(self, target: Target, **settings: Any) -> None:
         self.target, self.progress, self.ownership = target, Progress(), Ownership()
         self.ownership.proven(1e18)
-        given = {"backoff_s": 0.001, "backoff_max_s": 0.002, "lanes": 1, **settings}
+        given = {"backoff_s": 0.001, "backoff_max_s": 0.002, "lanes": 1, "letters_topic": "dead", **settings}
         reader = RecordReader(JSON, JSON, None)  # type: ignore[arg-type]  # JSON needs no schemas
         form = LetterForm("c", 0, True, "C")
         parts = LaneParts(target, reader, TransformChain(()), EngineSettings(**given), form, self.ownership, self.progress)
@@ -167,6 +167,13 @@ def test_a_dead_letter_is_the_record_as_it_came_with_connects_headers():
         "__connect.errors.exception.message": b"the JSON cannot be read: no JSON",
         "__connect.errors.exception.stacktrace": b"[sink.record_unreadable] the JSON cannot be read: no JSON",
     }
+
+
+def test_without_a_topic_of_dead_letters_a_refused_record_is_dropped():
+    world = World(Target(), tolerant=True, letters_topic="")
+    assert world.run(b"1", b'"bad"', b"3") == {("t", 0): 3}
+    assert world.progress.take() == ({}, [])
+    assert world.progress.numbers()["dead_letters"] == 1
 
 
 def test_without_tolerance_a_refused_record_halts_the_task_behind_what_comes_before():
